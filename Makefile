@@ -1,0 +1,73 @@
+# Everything runs from a fresh clone: the first target that needs the virtual environment makes it.
+#   make run       install and play the demo        make test      lint, types and the test suite
+#   make check     lint and types alone             make test-all  the suite with its slow, long-running tests
+#   make bench     measure, print tables            make docs      the documentation as HTML
+#   make lock      pin the requirements anew        make clean     remove what these targets made
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all check format bench docs lock clean java
+
+help:
+	@sed -n 's/^#  //p' Makefile
+
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Python 3.11 or newer is needed; say which one with 'make PYTHON=/path/to/python3.11 ...'" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "Python has no 'venv' module here: on Debian and Ubuntu, 'apt-get install python3-venv'" >&2; exit 1; }
+	@touch $@
+
+# Hash-checked requirements first, then the project itself: pip refuses hashes together with a directory.
+$(VENV)/run: $(VENV)/made requirements/run.txt pyproject.toml
+	@echo "installing what Tidings runs on (the first time this takes some minutes) ..."
+	@$(INSTALL) -r requirements/run.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/run requirements/dev.txt
+	@echo "installing what Tidings is checked and tested with ..."
+	@$(INSTALL) -r requirements/dev.txt
+	@touch $@
+
+java:
+	@java -version >/dev/null 2>&1 || \
+	  { echo "Java 17 or newer is needed for Spark: 'apt-get install openjdk-17-jre-headless', 'brew install openjdk@17', or any JDK on the PATH" >&2; exit 1; }
+
+run: $(VENV)/run java
+	@$(BIN)/tidings demo
+
+check: $(VENV)/dev
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary
+
+format: $(VENV)/dev
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+test: java check
+	@$(BIN)/pytest
+
+test-all: java check
+	@$(BIN)/pytest -m "slow or not slow"
+
+bench: $(VENV)/dev
+	@$(BIN)/tidings bench all
+
+docs: $(VENV)/dev
+	@$(BIN)/sphinx-build --fail-on-warning --quiet -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# `uv` resolves for every platform and Python at once; the files name packages and hashes, never where they come from.
+LOCK = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+       --no-emit-index-url --no-emit-find-links --extra all --group build pyproject.toml
+lock:
+	@$(LOCK) --group check --group test --group bench --group docs --output-file requirements/dev.txt
+	@$(LOCK) --constraints requirements/dev.txt --output-file requirements/run.txt
+
+clean:
+	@rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,77 @@
+"""Tidings: content-based, context-aware, policy-governed publish/subscribe.
+
+Everything public is importable from here and loaded when it is first used, so that `import tidings` stays quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tidings._version import __version__
+
+if TYPE_CHECKING:
+    from tidings.filters import ContextFilter, Filter, merge
+    from tidings.matching.covering import Relation
+    from tidings.model.advertisement import Advertisement
+    from tidings.model.errors import FilterError, InvalidValueError, SchemaError, TidingsError
+    from tidings.model.event import Event
+    from tidings.model.identity import uuid7
+    from tidings.model.notification import Notification
+    from tidings.model.schema import AttributeFilter, Schema
+    from tidings.model.subjects import Subjects
+    from tidings.model.subscription import Subscription
+    from tidings.model.values import Attributes, Context
+
+_HOMES = {
+    "Advertisement": "tidings.model.advertisement",
+    "AttributeFilter": "tidings.model.schema",
+    "Attributes": "tidings.model.values",
+    "Context": "tidings.model.values",
+    "ContextFilter": "tidings.filters",
+    "Event": "tidings.model.event",
+    "Filter": "tidings.filters",
+    "FilterError": "tidings.model.errors",
+    "InvalidValueError": "tidings.model.errors",
+    "Notification": "tidings.model.notification",
+    "Relation": "tidings.matching.covering",
+    "Schema": "tidings.model.schema",
+    "SchemaError": "tidings.model.errors",
+    "Subjects": "tidings.model.subjects",
+    "Subscription": "tidings.model.subscription",
+    "TidingsError": "tidings.model.errors",
+    "merge": "tidings.filters",
+    "uuid7": "tidings.model.identity",
+}
+
+__all__ = [
+    "Advertisement",
+    "AttributeFilter",
+    "Attributes",
+    "Context",
+    "ContextFilter",
+    "Event",
+    "Filter",
+    "FilterError",
+    "InvalidValueError",
+    "Notification",
+    "Relation",
+    "Schema",
+    "SchemaError",
+    "Subjects",
+    "Subscription",
+    "TidingsError",
+    "__version__",
+    "merge",
+    "uuid7",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tidings' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,50 @@
+"""Text -> model: six notations that all become the same `Filter`, and context filters."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tidings.language import padres, regex, sql, tags, topics, xpath
+from tidings.language.hints import did_you_mean
+from tidings.model.errors import FilterError
+from tidings.model.expression import Condition
+from tidings.model.limits import MAX_FILTER_CHARACTERS
+
+FORMATS: dict[str, Callable[[str], Condition]] = {
+    "sql": sql.parse,
+    "topic": topics.parse,
+    "tags": tags.parse,
+    "regex": regex.parse,
+    "xpath": xpath.parse,
+    "padres": padres.parse,
+}
+
+
+def parse_content(text: str, format: str = "sql") -> Condition:  # noqa: A002 - the public name
+    """The condition that a text of one of the six formats states, or a `FilterError`."""
+    parse = FORMATS.get(format)
+    if parse is None:
+        hint = did_you_mean(str(format), FORMATS) or f"; there are {', '.join(FORMATS)}"
+        raise FilterError(f"there is no format {format!r}{hint}")
+    return parse(_checked(text))
+
+
+def parse_context(text: str) -> Condition:
+    """The condition that a context filter states, with `this.` for one's own context, or a `FilterError`."""
+    return sql.parse_context(_checked(text))
+
+
+def _checked(text: Any) -> str:
+    if not isinstance(text, str):
+        raise FilterError(f"a filter is a text, not {type(text).__name__}")
+    if len(text) > MAX_FILTER_CHARACTERS:
+        raise FilterError(
+            f"the filter is longer than MAX_FILTER_CHARACTERS ({MAX_FILTER_CHARACTERS:,})", text, MAX_FILTER_CHARACTERS
+        )
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise FilterError(
+                "half of a surrogate pair", text.encode("utf-8", "replace").decode(), error.start
+            ) from None
+    return text

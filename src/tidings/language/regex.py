@@ -1,0 +1,14 @@
+"""Regular expressions, in RE2 syntax, found in the text of the payload: `goal.*(Beckham|Zidane)`."""
+
+from tidings.model import patterns
+from tidings.model.errors import FilterError
+from tidings.model.expression import PAYLOAD, Attribute, Rlike
+from tidings.model.patterns import PatternError
+
+
+def parse(text: str) -> Rlike:
+    try:
+        patterns.regex(text)
+    except PatternError as error:
+        raise FilterError(str(error), text, 0) from None
+    return Rlike(Attribute(PAYLOAD), text)

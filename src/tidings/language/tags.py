@@ -1,0 +1,33 @@
+"""Tags: `Sports=NBA,Team=*`. Each tag equals an attribute; `*` means that the attribute is there."""
+
+from tidings.language.words import Words
+from tidings.model.expression import Attribute, Comparison, Condition, Constant, In, IsNull, Not, all_of
+
+
+def parse(text: str) -> Condition:
+    words = Words(text)
+    tags: list[Condition] = []
+    while words.more():
+        if tags:
+            words.sign(",", "tags are separated by commas")
+        words.count_predicate()
+        attribute = Attribute(words.name())
+        words.sign("=", f"a tag is name=value, or {attribute.name}=* for 'present'")
+        tags.append(_tag(words, attribute))
+    return all_of(tags)
+
+
+def _tag(words: Words, attribute: Attribute) -> Condition:
+    start = words.position
+    word, quoted = words.word("a value")
+    if quoted:
+        return Comparison(attribute, "=", Constant(word))
+    if word == "*":
+        return Not(IsNull(attribute))
+    if "*" in word:
+        raise words.error("* stands alone and means 'present'; a star that is meant literally stands in quotes")
+    # A tag is text, an attribute may be typed: Floor=3 and Open=true mean both.
+    plain = {"true": True, "false": False}.get(word.lower(), words.plain_value(word, start))
+    if isinstance(plain, str):
+        return Comparison(attribute, "=", Constant(plain))
+    return In(attribute, (Constant(word), Constant(plain)))

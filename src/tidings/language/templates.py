@@ -1,0 +1,342 @@
+"""From tokens to filters, with the literals left out: a template is parsed once and filled in many times.
+
+Subscriptions of an application mostly differ only in their literals. The grammar therefore does not build a tree
+but a `Template`, a function from literals to the tree; `sql.parse` keeps templates by the shape of their text.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lark import Lark, Token, Transformer, UnexpectedToken
+from lark.lexer import Lexer
+
+from tidings.language.hints import did_you_mean
+from tidings.language.tokens import FUNCTIONS, TOO_DEEP, LiteralToken, scan, unquoted
+from tidings.language.xpath import check_xpath
+from tidings.model import patterns
+from tidings.model.errors import FilterError
+from tidings.model.expression import (
+    ARITY,
+    FALSE,
+    NULL,
+    SUBJECT,
+    TRUE,
+    Arithmetic,
+    Attribute,
+    Between,
+    Call,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Negative,
+    Not,
+    Own,
+    Rlike,
+    Topic,
+    XPath,
+    all_of,
+    any_of,
+)
+from tidings.model.limits import (
+    MAX_FILTER_NESTING,
+    MAX_FILTER_PREDICATES,
+    MAX_IN_VALUES,
+    MAX_INTEGER,
+    MIN_INTEGER,
+)
+from tidings.model.patterns import PatternError
+from tidings.model.text import KEYWORDS
+
+Fill = Callable[[list[str]], Any]  # the literals as written -> a node of the tree
+
+
+class LiteralRefused(Exception):  # noqa: N818 - never leaves the language
+    """A literal does not fit where it stands; `slot` says which one."""
+
+    def __init__(self, slot: int, message: str) -> None:
+        self.slot, self.message = slot, message
+
+
+class _Refused(Exception):  # noqa: N818 - never leaves this file
+    def __init__(self, message: str, position: int | None) -> None:
+        self.message, self.position = message, position or 0
+
+
+class Part(NamedTuple):
+    """A piece of a template while it is put together."""
+
+    fill: Fill
+    position: int
+    value: bool = True  # may stand where a value is needed
+    condition: bool = False  # may stand where a condition is needed
+    depth: int = 1
+    predicates: int = 0
+    literal: LiteralToken | None = None  # it is a literal and nothing else
+    name: Attribute | Own | None = None  # it is a name and nothing else
+
+
+def template(text: str, *, context: bool) -> Fill:
+    """Parses `text`; what comes back makes its tree, and that of every text of the same shape."""
+    tokens = scan(text)
+    if not tokens:
+        return lambda _: TRUE
+    try:
+        return _condition(_grammar(context).parse(tokens)).fill  # type: ignore[arg-type]
+    except UnexpectedToken as error:
+        position = len(text) if error.token.type == "$END" else error.token.start_pos or 0
+        raise FilterError(_unexpected(error), text, position) from None
+    except _Refused as refused:
+        raise FilterError(refused.message, text, refused.position) from None
+
+
+class _Tokens(Lexer):
+    """The tokens are made already."""
+
+    def __init__(self, _: Any) -> None: ...
+
+    def lex(self, data: Any) -> Any:  # type: ignore[override] # lark passes what `parse` was given
+        return iter(data)
+
+
+@cache
+def _grammar(context: bool) -> Lark:
+    # The builder runs inside of the parser, which keeps its own stack: no text is nested too deeply for it.
+    grammar = (Path(__file__).parent / "sql.lark").read_text()
+    return Lark(grammar, parser="lalr", lexer=_Tokens, maybe_placeholders=True, transformer=_Builder(context))
+
+
+class _Builder(Transformer[Token, Part]):
+    """One method a rule of sql.lark."""
+
+    def __init__(self, context: bool) -> None:
+        super().__init__(visit_tokens=False)
+        self._context = context
+
+    # Conditions
+
+    def disjunction(self, parts: list[Part]) -> Part:
+        fills = [_condition(part).fill for part in parts]
+        return _joined(lambda v: any_of([fill(v) for fill in fills]), parts)
+
+    def conjunction(self, parts: list[Part]) -> Part:
+        fills = [_condition(part).fill for part in parts]
+        return _joined(lambda v: all_of([fill(v) for fill in fills]), parts)
+
+    def negation(self, children: list[Any]) -> Part:
+        word, part = children
+        fill = _condition(part).fill
+        return _joined(lambda v: Not(fill(v)), [part], word)
+
+    def comparison(self, children: list[Any]) -> Part:
+        left, operator, right = children
+        first, second = _value(left).fill, _value(right).fill
+        symbol: Any = "!=" if operator == "<>" else str(operator)
+        return _test(lambda v: Comparison(first(v), symbol, second(v)), [left, right])
+
+    def between(self, children: list[Any]) -> Part:
+        value, negated, low, high = children
+        fill, first, last = _value(value).fill, _value(low).fill, _value(high).fill
+        return _test(lambda v: Between(fill(v), first(v), last(v)), [value, low, high], negated)
+
+    def membership(self, children: list[Any]) -> Part:
+        value, negated, *options = children
+        if len(options) > MAX_IN_VALUES:
+            raise _Refused(f"IN has more than MAX_IN_VALUES ({MAX_IN_VALUES:,}) values", value.position)
+        fill, fills = _value(value).fill, [_value(option).fill for option in options]
+        return _test(lambda v: In(fill(v), tuple([one(v) for one in fills])), [value, *options], negated)
+
+    def pattern(self, children: list[Any]) -> Part:
+        value, negated, word, literal = children
+        fill, slot = _value(value).fill, literal.slot
+        if word.type == "LIKE":
+            return _test(lambda v: Like(fill(v), _checked_text(v, slot, patterns.like)), [value], negated)
+        return _test(lambda v: Rlike(fill(v), _checked_text(v, slot, patterns.regex)), [value], negated)
+
+    def is_null(self, children: list[Any]) -> Part:
+        value, negated, _ = children
+        fill = _value(value).fill
+        return _test(lambda v: IsNull(fill(v)), [value], negated)
+
+    # Values
+
+    def arithmetic(self, children: list[Any]) -> Part:
+        left, operator, right = children
+        first, second = _value(left).fill, _value(right).fill
+        symbol: Any = str(operator)
+        return _combined(lambda v: Arithmetic(first(v), symbol, second(v)), [left, right])
+
+    def negative(self, children: list[Any]) -> Part:
+        sign, part = children
+        if part.literal is not None and part.literal.type == "NUMBER":
+            slot = part.literal.slot
+            return Part(lambda v: _number(v, slot, "-"), sign.start_pos)
+        fill = _value(part).fill
+        return _combined(lambda v: Negative(fill(v)), [part], sign)
+
+    def positive(self, children: list[Any]) -> Part:
+        sign, part = children
+        return _value(part)._replace(position=sign.start_pos, condition=False, literal=None, name=None)
+
+    def literal(self, children: list[LiteralToken]) -> Part:
+        (token,) = children
+        slot, position = token.slot, token.start_pos or 0
+        if token.type == "STRING":
+            return Part(lambda v: Constant(_string(v[slot])), position, literal=token)
+        return Part(lambda v: _number(v, slot, ""), position, literal=token)
+
+    def true(self, children: list[Token]) -> Part:
+        return Part(lambda _: TRUE, children[0].start_pos or 0, condition=True)
+
+    def false(self, children: list[Token]) -> Part:
+        return Part(lambda _: FALSE, children[0].start_pos or 0, condition=True)
+
+    def null(self, children: list[Token]) -> Part:
+        return Part(lambda _: NULL, children[0].start_pos or 0, condition=True)
+
+    def name(self, children: list[Token]) -> Part:
+        (token,) = children
+        if self._context and token.startswith("$"):
+            raise _Refused(f"{token} belongs to the event; a context filter speaks of contexts", token.start_pos)
+        return _named(Attribute(unquoted(token)), token)
+
+    def own(self, children: list[Token]) -> Part:
+        (token,) = children
+        if not self._context:
+            raise _Refused(
+                "this. is one's own context and stands only in context filters (publishers=, subscribers=); "
+                "an attribute of that name is written in backquotes",
+                token.start_pos,
+            )
+        return _named(Own(unquoted(token[len("this.") :])), token)
+
+    def call(self, children: list[Any]) -> Part:
+        token, *given = children
+        function: Any = token.lower()
+        arguments = [part for part in given if part is not None]
+        if function in ("topic", "xpath"):
+            return self._event_call(function, token, arguments)
+        if function not in ARITY:
+            raise _Refused(f"there is no function {str(token)[:40]}{did_you_mean(token, FUNCTIONS)}", token.start_pos)
+        if not self._context:
+            raise _Refused(f"{function} stands only in context filters (publishers=, subscribers=)", token.start_pos)
+        if len(arguments) != ARITY[function]:
+            raise _Refused(f"{function} takes {ARITY[function]} values, not {len(arguments)}", token.start_pos)
+        fills = [_value(part).fill for part in arguments]
+        return _combined(lambda v: Call(function, tuple([one(v) for one in fills])), arguments, token)
+
+    def _event_call(self, function: str, token: Token, arguments: list[Part]) -> Part:
+        if self._context:
+            raise _Refused(f"{function} looks at the event; a context filter speaks of contexts", token.start_pos)
+        literal = arguments[0].literal if len(arguments) == 1 else None
+        if literal is None or literal.type != "STRING":
+            raise _Refused(f"{function} takes one quoted string", token.start_pos)
+        slot = literal.slot
+        if function == "topic":
+            return _test(lambda v: topic_condition(_checked_text(v, slot, patterns.topic)), arguments)
+        return _test(lambda v: XPath(_checked_text(v, slot, check_xpath)), arguments)
+
+    def group(self, children: list[Any]) -> Part:
+        parenthesis, part = children
+        return part._replace(position=parenthesis.start_pos, literal=None)  # type: ignore[no-any-return]
+
+
+def topic_condition(pattern: str) -> Comparison | Topic:
+    """Without a wildcard a topic is simply the subject's value."""
+    wild = any(level in ("*", "#") for level in pattern.split("/"))
+    return Topic(pattern) if wild else Comparison(Attribute(SUBJECT), "=", Constant(pattern))
+
+
+def _condition(part: Part) -> Part:
+    if part.condition:
+        return part
+    if part.name is not None:
+        truth = Comparison(part.name, "=", TRUE)  # a bare name is a boolean
+        return part._replace(fill=lambda _: truth, value=False, condition=True, predicates=1)
+    raise _Refused("a condition is needed here, such as a comparison; this is a value", part.position)
+
+
+def _value(part: Part) -> Part:
+    if part.value:
+        return part
+    raise _Refused("a value is needed here; this is a condition", part.position)
+
+
+def _named(node: Attribute | Own, token: Token) -> Part:
+    if not node.name or (node.name.startswith("$") and not token.startswith("$")):
+        raise _Refused("a name is not empty, and only the system's start with $", token.start_pos)
+    return Part(lambda _: node, token.start_pos or 0, name=node)
+
+
+def _test(fill: Fill, parts: list[Part], negated: Token | None = None) -> Part:
+    test = _combined((lambda v: Not(fill(v))) if negated else fill, parts, predicates=1)
+    return test._replace(value=False, condition=True)
+
+
+def _joined(fill: Fill, parts: list[Part], first: Token | None = None) -> Part:
+    predicates = sum([part.predicates or 1 for part in parts])
+    if predicates > MAX_FILTER_PREDICATES:
+        raise _Refused(f"more than MAX_FILTER_PREDICATES ({MAX_FILTER_PREDICATES:,}) conditions", parts[0].position)
+    return _combined(fill, parts, first, predicates)._replace(value=False, condition=True)
+
+
+def _combined(fill: Fill, parts: list[Part], first: Token | None = None, predicates: int = 0) -> Part:
+    position = parts[0].position if first is None else first.start_pos or 0
+    depth = 1 + max([part.depth for part in parts])
+    if depth > MAX_FILTER_NESTING:
+        raise _Refused(TOO_DEEP, position)
+    return Part(fill, position, depth=depth, predicates=predicates)
+
+
+def _string(written: str) -> str:
+    return written[1:-1].replace("''", "'")
+
+
+def _number(literals: list[str], slot: int, sign: str) -> Constant:
+    written = literals[slot]
+    if written.isdigit():
+        number = int(sign + written) if len(written) < 25 else MAX_INTEGER + 1
+        if MIN_INTEGER <= number <= MAX_INTEGER:
+            return Constant(number)
+        raise LiteralRefused(slot, "the integer does not fit into 64 bits; with a decimal point it is a float")
+    value = float(sign + written)
+    if math.isfinite(value):
+        return Constant(value)
+    raise LiteralRefused(slot, "the number is too large for a float")
+
+
+def _checked_text(literals: list[str], slot: int, check: Callable[[str], Any]) -> str:
+    text = _string(literals[slot])
+    try:
+        check(text)
+    except PatternError as error:
+        raise LiteralRefused(slot, str(error)) from None
+    return text
+
+
+def _unexpected(error: UnexpectedToken) -> str:
+    token, expected = error.token, error.accepts or error.expected
+    needs_value = "NAME" in expected
+    if token.type == "$END":
+        return "the filter ends too early" + (
+            "; a value or a condition is missing"
+            if needs_value
+            else "; a closing parenthesis is missing"
+            if "_RPAR" in expected
+            else ""
+        )
+    if expected == {"STRING"}:
+        return "LIKE and RLIKE take a pattern in single quotes"
+    if token.type == "COMPARE" and not needs_value:
+        return "comparisons do not chain; write a < b AND b < c"
+    if token.type == "NAME" and not needs_value:
+        return f"{str(token)[:40]} is not expected here{did_you_mean(token, KEYWORDS) or '; AND or OR may be missing'}"
+    if token.type == "FUNCTION" and not needs_value:
+        return f"{str(token)[:40]} is not expected here{did_you_mean(token, KEYWORDS)}"
+    if needs_value:
+        return f"a value is missing before {str(token)[:40]}"
+    return f"{str(token)[:40]} is not expected here"

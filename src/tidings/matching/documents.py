@@ -1,0 +1,47 @@
+"""Payloads that can be looked into: text, and XML. What cannot be read as such is unknown, never an error."""
+
+from functools import lru_cache
+from typing import Any
+
+from lxml import etree
+
+from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_XML_BYTES
+
+
+def text_of(payload: bytes | None) -> str | None:
+    """The payload as text, or None where it is not UTF-8."""
+    try:
+        return None if payload is None else payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def found_by_xpath(path: str, payload: bytes) -> bool | None:
+    """Whether the path finds something; None where the payload is not XML that we read."""
+    document = _document(payload)
+    if document is None:
+        return None
+    try:
+        return bool(_compiled(path)(document))
+    except etree.XPathError:
+        return None
+
+
+@lru_cache(maxsize=1)  # an event meets many filters in a row
+def _document(payload: bytes) -> Any:
+    if len(payload) > MAX_XML_BYTES:
+        return None
+    # No DTD is loaded, no entity resolved, nothing fetched; and a document that brings a DTD is not read at all.
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    try:
+        root = etree.fromstring(payload, parser)
+    except (etree.XMLSyntaxError, ValueError):
+        return None
+    tree = root.getroottree()
+    return None if tree.docinfo.internalDTD is not None or tree.docinfo.externalDTD is not None else tree
+
+
+@lru_cache(MAX_CACHED_PATTERNS)
+def _compiled(path: str) -> Any:
+    # lxml's EXSLT regular expressions backtrack: they stay off.
+    return etree.XPath(f"boolean({path})", regexp=False, smart_strings=False)

@@ -1,0 +1,152 @@
+"""What one attribute may be: missing, and which booleans, numbers and strings.
+
+Closed under intersection. Strings are intervals that may also have to have, or not to have, a pattern; the
+complement is there for everything that a single comparison can say.
+"""
+
+from typing import NamedTuple
+
+from tidings.matching import automata, numbers, strings
+from tidings.matching.numbers import NumberSet
+from tidings.matching.strings import StringSet
+from tidings.model.expression import ComparisonOperator
+from tidings.model.patterns import Elements, Wild
+from tidings.model.values import Value
+
+
+class Regex(NamedTuple):
+    """A pattern that is known only by its text: two different ones may or may not have strings in common."""
+
+    pattern: str
+
+
+StringPattern = Elements | Regex
+_BOTH = frozenset({False, True})
+_NEITHER: frozenset[bool] = frozenset()
+
+
+class ValueSet(NamedTuple):
+    missing: bool = False
+    booleans: frozenset[bool] = _NEITHER
+    numbers: NumberSet = numbers.NONE
+    strings: StringSet = strings.NONE
+    required: frozenset[StringPattern] = frozenset()  # patterns that each string has
+    excluded: frozenset[StringPattern] = frozenset()  # patterns that no string has
+
+    def intersection(self, other: "ValueSet") -> "ValueSet":
+        return ValueSet(
+            self.missing and other.missing,
+            self.booleans & other.booleans,
+            numbers.intersection(self.numbers, other.numbers),
+            strings.intersection(self.strings, other.strings),
+            self.required | other.required,
+            self.excluded | other.excluded,
+        )
+
+    def complement(self) -> "ValueSet":
+        """Everything else. A set with a pattern must be nothing but that pattern, or nothing but its opposite."""
+        if not self.has_patterns:
+            others = strings.complement(self.strings)
+            return ValueSet(not self.missing, _BOTH - self.booleans, numbers.complement(self.numbers), others)
+        if self.strings != strings.EVERY or len(self.required) + len(self.excluded) != 1:
+            raise ValueError("this set's complement is not a set of the same form")
+        return ValueSet(
+            not self.missing,
+            _BOTH - self.booleans,
+            numbers.complement(self.numbers),
+            strings.EVERY,
+            self.excluded,
+            self.required,
+        )
+
+    def union(self, other: "ValueSet") -> "ValueSet":
+        """Of sets without patterns."""
+        if self.has_patterns or other.has_patterns:
+            raise ValueError("sets with patterns have no union of the same form")
+        return ValueSet(
+            self.missing or other.missing,
+            self.booleans | other.booleans,
+            numbers.union(self.numbers, other.numbers),
+            strings.union(self.strings, other.strings),
+        )
+
+    @property
+    def has_patterns(self) -> bool:
+        return bool(self.required or self.excluded)
+
+    @property
+    def is_empty(self) -> bool:
+        """Exact, but for patterns that are only known by their text: with them, not empty means maybe."""
+        return not (self.missing or self.booleans or self.numbers or self._strings_exist())
+
+    def _strings_exist(self) -> bool:
+        if not self.strings or not self.has_patterns:
+            return bool(self.strings)
+        if self.required & self.excluded:
+            return False
+        required = frozenset(one for one in self.required if not isinstance(one, Regex))
+        excluded = frozenset(one for one in self.excluded if not isinstance(one, Regex))
+        return any(automata.may_exist(interval, required, excluded) for interval in self.strings)
+
+
+EMPTY = ValueSet()
+MISSING = ValueSet(missing=True)
+NUMBERS = ValueSet(numbers=numbers.EVERY)
+STRINGS = ValueSet(strings=strings.EVERY)
+BOOLEANS = ValueSet(booleans=_BOTH)
+PRESENT = ValueSet(False, _BOTH, numbers.EVERY, strings.EVERY)
+EVERYTHING = ValueSet(True, _BOTH, numbers.EVERY, strings.EVERY)
+
+_BY_OPERATOR: dict[ComparisonOperator, str] = {
+    "=": "exactly",
+    "<": "below",
+    "<=": "at_most",
+    ">": "above",
+    ">=": "at_least",
+}
+_OPPOSITE: dict[ComparisonOperator, ComparisonOperator] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+}
+
+
+def comparing(operator: ComparisonOperator, constant: Value | None) -> ValueSet:
+    """The values whose comparison with the constant is true."""
+    if constant is None:
+        return EMPTY
+    if isinstance(constant, bool):
+        options = {"=": frozenset({constant}), "!=": frozenset({not constant})}
+        return ValueSet(booleans=options.get(operator, _NEITHER))
+    if operator == "!=":
+        same_kind = STRINGS if isinstance(constant, str) else NUMBERS
+        return same_kind.intersection(comparing("=", constant).complement())
+    if isinstance(constant, str):
+        return ValueSet(strings=getattr(strings, _BY_OPERATOR[operator])(constant))
+    return ValueSet(numbers=getattr(numbers, _BY_OPERATOR[operator])(constant))
+
+
+def opposite(operator: ComparisonOperator) -> ComparisonOperator:
+    """The comparison that is true exactly where this one is false."""
+    return _OPPOSITE[operator]
+
+
+def having(pattern: Elements) -> ValueSet:
+    """The strings that are what the pattern describes; plain text and prefixes are intervals."""
+    literal = "".join(element for element in pattern[:-1] if isinstance(element, str))
+    if len(literal) == len(pattern) - 1:
+        last = pattern[-1]
+        if last is Wild.RUN:
+            return ValueSet(strings=strings.starting_with(literal))
+        if isinstance(last, str):
+            return ValueSet(strings=strings.exactly(literal + last))
+    if not pattern:
+        return ValueSet(strings=strings.exactly(""))
+    return ValueSet(strings=strings.EVERY, required=frozenset({pattern}))
+
+
+def having_regex(pattern: str) -> ValueSet:
+    return ValueSet(strings=strings.EVERY, required=frozenset({Regex(pattern)}))

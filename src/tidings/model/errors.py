@@ -1,0 +1,46 @@
+"""What can be wrong with what a user gave us: one hierarchy, messages that say what to change."""
+
+
+class TidingsError(Exception):
+    """The root of every error that Tidings raises on purpose."""
+
+
+class InvalidValueError(TidingsError, ValueError):
+    """A value, a name, an event or a context that cannot be accepted."""
+
+
+class SchemaError(TidingsError, ValueError):
+    """Something does not conform to a schema; `name` is the offending attribute, where there is one."""
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class FilterError(TidingsError, ValueError):
+    """A filter that cannot be read. `position` is the 0-based offset into `text` where the trouble starts."""
+
+    def __init__(self, message: str, text: str = "", position: int = 0) -> None:
+        super().__init__(message, text, position)
+        self.message = message
+        self.text = text
+        self.position = position
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{caret(self.text, self.position)}" if self.text else self.message
+
+
+_WINDOW = 60  # characters shown on either side of the caret
+
+
+def caret(text: str, position: int) -> str:
+    """The line of `text` around `position`, with a caret below it; long lines are cut to what matters."""
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    end = len(text) if end < 0 else end
+    left, right = max(start, position - _WINDOW), min(end, position + _WINDOW)
+    before = "..." if left > start else ""
+    after = "..." if right < end else ""
+    # Anything that would not take one column (tabs, control characters) becomes a blank.
+    shown = "".join(c if c.isprintable() else " " for c in text[left:right])
+    return f"  {before}{shown}{after}\n  {' ' * (len(before) + position - left)}^"

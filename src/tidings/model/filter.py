@@ -1,0 +1,50 @@
+"""Filters as values: what a subscription, an advertisement or a publication asks for.
+
+`tidings.Filter` and `tidings.ContextFilter` add parsing, matching and covering on top.
+"""
+
+from functools import cached_property
+
+import msgspec
+
+from tidings.model.expression import TRUE, Attribute, Condition, Own, walk
+from tidings.model.text import written
+
+
+class _FilterValue(msgspec.Struct, frozen=True, eq=False, dict=True):
+    expression: Condition = TRUE
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _FilterValue) and self._side == other._side and self.expression == other.expression
+
+    def __hash__(self) -> int:
+        return hash(self.expression)
+
+    def __str__(self) -> str:
+        return written(self.expression)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    @property
+    def _side(self) -> type["_FilterValue"]:
+        return ContextFilter if isinstance(self, ContextFilter) else Filter
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The attributes (or the other party's context values) that the filter speaks of, without the system's."""
+        found = {node.name for node in walk(self.expression) if isinstance(node, Attribute)}
+        return frozenset(name for name in found if not name.startswith("$"))
+
+
+class Filter(_FilterValue, frozen=True, eq=False):
+    """A predicate over the content of events. The empty filter matches everything."""
+
+
+class ContextFilter(_FilterValue, frozen=True, eq=False):
+    """A predicate over the other party's context, in which `this.` is one's own."""
+
+    @cached_property
+    def own_names(self) -> frozenset[str]:
+        """The values of one's own context that the filter uses."""
+        return frozenset(node.name for node in walk(self.expression) if isinstance(node, Own))

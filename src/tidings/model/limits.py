@@ -1,0 +1,39 @@
+"""Every size limit of the system.
+
+A limit is named in the error that it causes, so that whoever meets it knows what to look for here.
+"""
+
+from typing import Final
+
+# Values, events and contexts
+MIN_INTEGER: Final = -(2**63)
+MAX_INTEGER: Final = 2**63 - 1
+MAX_NAME_CHARACTERS: Final = 255
+MAX_STRING_CHARACTERS: Final = 65_536
+MAX_ATTRIBUTES: Final = 1_024
+MAX_ATTRIBUTE_NESTING: Final = 8
+MAX_PAYLOAD_BYTES: Final = 4 * 1024 * 1024
+MAX_SUBJECT_CHARACTERS: Final = 1_024
+
+# Filters
+MAX_FILTER_CHARACTERS: Final = 65_536
+MAX_FILTER_NESTING: Final = 64
+MAX_FILTER_PREDICATES: Final = 1_024
+MAX_IN_VALUES: Final = 4_096
+MAX_PATTERN_CHARACTERS: Final = 1_024
+MAX_REGEX_MEMORY_BYTES: Final = 1024 * 1024
+MAX_XPATH_NESTING: Final = 16
+MAX_XPATH_STEPS: Final = 32
+MAX_XML_BYTES: Final = 256 * 1024
+
+# Work that is bounded: past these the answer is the safe one (semantics: covers no, overlaps yes)
+MAX_COVERING_STEPS: Final = 20_000
+MAX_PATTERN_STATES: Final = 2_000
+
+# What the process remembers
+MAX_CACHED_TEMPLATES: Final = 1_024
+MAX_CACHED_TEMPLATE_CHARACTERS: Final = 4_096
+MAX_CACHED_PATTERNS: Final = 4_096
+
+# Schemas
+MAX_SCHEMA_ATTRIBUTES: Final = 1_024

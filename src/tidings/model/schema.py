@@ -1,0 +1,249 @@
+"""Schemas and attribute filters: which attributes the events of a subject may have, one bit each.
+
+A schema is the super-conformant vector of its subject: every attribute that may appear, with its type, in a fixed
+order. The position of an attribute is its bit, for ever: a new version only appends, so that a vector or a filter
+made under an older version keeps its meaning under every newer one.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from tidings.model.errors import InvalidValueError, SchemaError
+from tidings.model.event import checked_subject
+from tidings.model.limits import MAX_SCHEMA_ATTRIBUTES
+from tidings.model.values import Value, checked_name
+
+ValueType = type[bool] | type[int] | type[float] | type[str]
+_TYPES: dict[str, ValueType] = {"bool": bool, "int": int, "float": float, "str": str}
+
+
+class Schema:
+    """The attributes of a subject. `Schema("Loop", {"li": int, "ts": int})` is version 1; `extend` makes the next."""
+
+    __slots__ = ("_positions", "_subject", "_types", "_versions")
+
+    def __init__(self, subject: str, attributes: Mapping[str, ValueType | str]) -> None:
+        if checked_subject(subject) is None:
+            raise InvalidValueError("subject: a schema needs the name of its subject")
+        self._subject = subject
+        self._types: dict[str, ValueType] = {}
+        self._positions: dict[str, int] = {}
+        self._versions: tuple[int, ...] = ()  # how many attributes each version had
+        self._append(attributes)
+
+    @property
+    def subject(self) -> str:
+        return self._subject
+
+    @property
+    def version(self) -> int:
+        return len(self._versions)
+
+    @property
+    def attributes(self) -> Mapping[str, ValueType]:
+        """Names and types, in the order of their bits."""
+        return dict(self._types)
+
+    def extend(self, attributes: Mapping[str, ValueType | str]) -> "Schema":
+        """The next version: the same attributes, and these at the end."""
+        if not attributes:
+            raise SchemaError(f"{self.subject}: a new version must add at least one attribute")
+        newer = Schema.__new__(Schema)
+        newer._subject = self._subject
+        newer._types, newer._positions, newer._versions = dict(self._types), dict(self._positions), self._versions
+        newer._append(attributes)
+        return newer
+
+    def at_version(self, version: int) -> "Schema":
+        """The schema as it was at an earlier version."""
+        if not 1 <= version <= self.version:
+            raise SchemaError(f"{self.subject}: there is no version {version}; versions 1 to {self.version} exist")
+        names = list(self._types)
+        older = Schema(self.subject, {name: self._types[name] for name in names[: self._versions[0]]})
+        for begin, end in zip(self._versions[: version - 1], self._versions[1:version], strict=True):
+            older = older.extend({name: self._types[name] for name in names[begin:end]})
+        return older
+
+    def check_successor(self, newer: "Schema") -> None:
+        """Refuses what is no later version of this schema: reordered, retyped, shortened, or of another subject."""
+        if newer.subject != self.subject:
+            raise SchemaError(f"{newer.subject}: is not the subject {self.subject}")
+        for name, kind in self._types.items():
+            if name not in newer._types:
+                raise SchemaError(f"{self.subject}: {name} is missing; a new version only appends", name)
+            if newer._types[name] is not kind:
+                was, now = kind.__name__, newer._types[name].__name__
+                raise SchemaError(f"{self.subject}: {name} was {was} and cannot become {now}", name)
+            if newer._positions[name] != self._positions[name]:
+                raise SchemaError(f"{self.subject}: {name} must keep position {self._positions[name]}", name)
+        if newer._versions[: self.version] != self._versions:
+            raise SchemaError(f"{self.subject}: version {self.version} is not among the versions of the newer schema")
+
+    def bits(self, names: Iterable[str]) -> int:
+        """The vector with the bits of these attributes set."""
+        vector = 0
+        for name in names:
+            vector |= 1 << self._position(name)
+        return vector
+
+    def names(self, bits: int) -> tuple[str, ...]:
+        """The attributes whose bits are set, in order."""
+        if bits < 0:
+            raise SchemaError(f"{self.subject}: a bit vector is not negative")
+        if bits >> len(self._types):
+            raise SchemaError(
+                f"{self.subject}: bit {bits.bit_length() - 1} is beyond its {len(self._types)} attributes"
+            )
+        return tuple(name for name, position in self._positions.items() if bits >> position & 1)
+
+    def bits_of(self, attributes: Mapping[str, Value]) -> int:
+        """The vector of an event's attributes; refuses names and types that the schema does not have."""
+        vector = 0
+        for name, value in attributes.items():
+            self.check(name, type(value))
+            vector |= 1 << self._positions[name]
+        return vector
+
+    def check(self, name: str, kind: type) -> None:
+        """Refuses an attribute that does not conform. An int is welcome where a float is declared."""
+        declared = self._types[name] if name in self._types else self._types[self._unknown(name)]
+        if kind is not declared and not (declared is float and kind is int):
+            raise SchemaError(f"{self.subject}: {name} is {declared.__name__}, not {kind.__name__}", name)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schema):
+            return NotImplemented
+        mine = (self.subject, self._versions, list(self._types.items()))
+        return mine == (other.subject, other._versions, list(other._types.items()))
+
+    def __hash__(self) -> int:
+        return hash((self.subject, self._versions, tuple(self._types)))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}: {kind.__name__}" for name, kind in self._types.items())
+        return f"<Schema {self.subject} version {self.version}: {fields}>"
+
+    def _append(self, attributes: Mapping[str, ValueType | str]) -> None:
+        for name, kind in attributes.items():
+            if checked_name(name) in self._types:
+                raise SchemaError(f"{self.subject}: {name} is there already, as {self._types[name].__name__}", name)
+            if len(self._types) >= MAX_SCHEMA_ATTRIBUTES:
+                raise SchemaError(f"{self.subject}: more than MAX_SCHEMA_ATTRIBUTES ({MAX_SCHEMA_ATTRIBUTES:,})", name)
+            self._positions[name] = len(self._types)
+            self._types[name] = _value_type(kind, f"{self.subject}: {name}")
+        self._versions = (*self._versions, len(self._types))
+
+    def _position(self, name: str) -> int:
+        return self._positions[name] if name in self._positions else self._positions[self._unknown(name)]
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join(self._types) or "none at all"
+        raise SchemaError(f"{self.subject}: has no attribute {name}; version {self.version} has {known}", name)
+
+
+def conforms(bits: int, to: int) -> bool:
+    """Structural conformance: everything that `to` has, `bits` has. `<a,b,c>` conforms to `<a,c>`, and all to `<>`."""
+    return bits & to == to
+
+
+class _BySchema:
+    """A constructor that takes the schema first or, asked of a filter, uses that filter's own schema."""
+
+    def __init__(self, make: Callable[..., "AttributeFilter"]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __get__(self, one: "AttributeFilter | None", owner: type) -> Callable[..., "AttributeFilter"]:
+        return self._make if one is None else partial(self._make, one.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeFilter:
+    """Passes events of the schema's subject by which attributes they have: all of `names`, none of `absent`.
+
+    `names` may map each name to the type that it must be declared with. `AttributeFilter(schema)` passes all.
+    """
+
+    schema: Schema
+    names: Collection[str] = frozenset()
+    absent: Collection[str] = frozenset()
+    present_bits: int = field(init=False, repr=False, compare=False)
+    absent_bits: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.names, str) or isinstance(self.absent, str):
+            raise SchemaError("names and absent are collections of names, not one string")
+        if isinstance(self.names, Mapping):
+            for name, kind in self.names.items():
+                self.schema.check(name, _value_type(kind, name))
+        present, absent = self.schema.bits(self.names), self.schema.bits(self.absent)
+        if present & absent:
+            clash = self.schema.names(present & absent)[0]
+            raise SchemaError(f"{self.schema.subject}: {clash} cannot be both present and absent", clash)
+        object.__setattr__(self, "names", frozenset(self.names))
+        object.__setattr__(self, "absent", frozenset(self.absent))
+        object.__setattr__(self, "present_bits", present)
+        object.__setattr__(self, "absent_bits", absent)
+
+    @_BySchema
+    @staticmethod
+    def from_bits(schema: Schema, present: int, absent: int = 0) -> "AttributeFilter":
+        """From bit vectors, as a small device would write them: `AttributeFilter.from_bits(schema, 0b11)`."""
+        return AttributeFilter(schema, schema.names(present), schema.names(absent))
+
+    @_BySchema
+    @staticmethod
+    def from_class(schema: Schema, described: type, absent: Collection[str] = ()) -> "AttributeFilter":
+        """From the fields of a dataclass, msgspec Struct or annotated class; types must agree with the schema's."""
+        return AttributeFilter(schema, fields_of(described), absent)
+
+    def passes_bits(self, bits: int) -> bool:
+        """The test itself, on the vector alone, before anything is decoded."""
+        return bits & self.present_bits == self.present_bits and bits & self.absent_bits == 0
+
+    def passes(self, attributes: Collection[str]) -> bool:
+        """The same by names, for events that carry no vector."""
+        return all(name in attributes for name in self.names) and not any(name in attributes for name in self.absent)
+
+    def covers(self, other: "AttributeFilter") -> bool:
+        """Everything that the other passes, this one passes."""
+        return (
+            self.schema.subject == other.schema.subject
+            and conforms(other.present_bits, self.present_bits)
+            and conforms(other.absent_bits, self.absent_bits)
+        )
+
+
+def fields_of(described: type) -> dict[str, ValueType]:
+    """Field names and primitive types of a class, read by reflection; `int | None` counts as `int`."""
+    if not inspect.isclass(described):
+        raise SchemaError(f"a class is needed, such as a dataclass, not {described!r}")
+    hints = typing.get_type_hints(described)
+    if is_dataclass(described):
+        names = [one.name for one in fields(described)]
+    elif issubclass(described, msgspec.Struct):
+        names = list(described.__struct_fields__)
+    else:
+        names = [name for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar]
+    if not names:
+        raise SchemaError(f"{described.__name__} has no fields; AttributeFilter(schema) passes everything")
+    return {name: _value_type(_without_none(hints[name]), f"{described.__name__}.{name}") for name in names}
+
+
+def _without_none(hint: Any) -> Any:
+    options = [one for one in typing.get_args(hint) if one is not type(None)]
+    return options[0] if len(options) == 1 and type(None) in typing.get_args(hint) else hint
+
+
+def _value_type(kind: Any, where: str) -> ValueType:
+    found = _TYPES.get(kind) if isinstance(kind, str) else kind
+    if found not in _TYPES.values():
+        shown = getattr(kind, "__name__", repr(kind))
+        raise SchemaError(f"{where}: a type is bool, int, float or str, not {shown}", where.rsplit(": ", 1)[-1])
+    return typing.cast("ValueType", found)

@@ -1,0 +1,173 @@
+"""Values, and the named values that events and contexts are made of.
+
+A value is a `bool`, an `int` of 64 bits, a finite `float` or a `str`. `Attributes.of` is the door: it checks and
+copies; inside the system an `Attributes` is trusted and never changes.
+"""
+
+import math
+import numbers
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn, Self
+
+from tidings.model.errors import InvalidValueError
+from tidings.model.limits import (
+    MAX_ATTRIBUTE_NESTING,
+    MAX_ATTRIBUTES,
+    MAX_INTEGER,
+    MAX_NAME_CHARACTERS,
+    MAX_STRING_CHARACTERS,
+    MIN_INTEGER,
+)
+
+Value = bool | int | float | str
+BARE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+
+def checked_value(value: Any, name: str = "value") -> Value:
+    """The value as one of the four plain types, or an `InvalidValueError` that says why not.
+
+    Subclasses (an `IntEnum`, NumPy's scalars) come out as the plain type that they stand for.
+    """
+    kind = type(value)
+    if kind is str:
+        return _checked_string(value, name)
+    if kind is bool:
+        return bool(value)
+    if kind is int:
+        if MIN_INTEGER <= value <= MAX_INTEGER:
+            return int(value)
+        raise InvalidValueError(
+            f"{name}: an integer of {value.bit_length()} bits does not fit into 64; send it as a string or a float"
+        )
+    if kind is float:
+        if math.isfinite(value):
+            return float(value)
+        raise InvalidValueError(f"{name}: {value!r} is not a finite number; leave the attribute out instead")
+    return _checked_kin(value, name)
+
+
+def checked_name(name: Any) -> str:
+    """The name of an attribute or a context value; names with `$` in front are the system's."""
+    if not isinstance(name, str):
+        raise InvalidValueError(f"a name must be a string, not {type(name).__name__}")
+    if not name:
+        raise InvalidValueError("a name must not be empty")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise InvalidValueError(f"the name {_shown(name)} is longer than MAX_NAME_CHARACTERS ({MAX_NAME_CHARACTERS})")
+    if name.startswith("$"):
+        raise InvalidValueError(f"the name {_shown(name)} starts with '$': such names are the system's")
+    _check_unicode(name, "name")
+    return str(name)
+
+
+class Attributes(dict[str, Value]):
+    """Names and values that never change: what an event says, or what a context is."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any] | None = None) -> Self:
+        """Checked and copied. `None` means missing; a nested mapping takes part under dotted names (`engine.temp`)."""
+        if type(values) is cls:
+            return values
+        checked: dict[str, Value] = {}
+        _gather(values or {}, "", 0, checked)
+        return cls(checked)
+
+    def __eq__(self, other: object) -> bool:
+        # 1, 1.0 and True are equal to Python, but not the same value here.
+        return dict.__eq__(self, other) is True and all(type(other[k]) is type(v) for k, v in self.items())  # type: ignore[index]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = hash(frozenset(self.items()))
+            return self._hash
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict.__repr__(self)})"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, Value]]]:
+        return type(self), (dict(self),)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} never change; make new ones with {type(self).__name__}.of(...)")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+
+class Context(Attributes):
+    """The situation of a client: position, battery, role."""
+
+    __slots__ = ()
+
+    def merged(self, changes: Mapping[str, Any]) -> "Context":
+        """This context with the given values changed by name; `None` takes one away."""
+        given = Context.of(changes)
+        gone = {name for name, value in changes.items() if value is None}
+        return Context({**{k: v for k, v in self.items() if k not in gone}, **given})
+
+
+def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> None:
+    if not isinstance(values, Mapping):
+        raise InvalidValueError(f"attributes must be a mapping of names to values, not {type(values).__name__}")
+    if depth > MAX_ATTRIBUTE_NESTING:
+        raise InvalidValueError(f"{prefix}: nested deeper than MAX_ATTRIBUTE_NESTING ({MAX_ATTRIBUTE_NESTING})")
+    for key, value in values.items():
+        if value is None:
+            continue
+        name = checked_name(f"{prefix}.{key}" if prefix and isinstance(key, str) else key)
+        if isinstance(value, Mapping):
+            _gather(value, name, depth + 1, into)
+            continue
+        if name in into:
+            raise InvalidValueError(f"{name}: given twice, once as a dotted name and once nested")
+        if len(into) >= MAX_ATTRIBUTES:
+            raise InvalidValueError(f"more than MAX_ATTRIBUTES ({MAX_ATTRIBUTES}) values")
+        into[name] = checked_value(value, name)
+
+
+def _checked_kin(value: Any, name: str) -> Value:
+    """Values of other classes that plainly stand for one of ours."""
+    if isinstance(value, str):
+        return _checked_string(str.__str__(value), name)
+    if isinstance(value, numbers.Integral):
+        return checked_value(int(value), name)
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
+        return checked_value(float(value), name)
+    if type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy":
+        return bool(value)
+    raise InvalidValueError(
+        f"{name}: a value is a bool, int, float or str, not {type(value).__name__}; "
+        "bytes and documents go into the payload"
+    )
+
+
+def _checked_string(value: str, name: str) -> str:
+    if len(value) > MAX_STRING_CHARACTERS:
+        raise InvalidValueError(
+            f"{name}: a string of {len(value):,} characters is over MAX_STRING_CHARACTERS ({MAX_STRING_CHARACTERS:,}); "
+            "put long texts into the payload"
+        )
+    _check_unicode(value, name)
+    return value
+
+
+def _check_unicode(value: str, name: str) -> None:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidValueError(f"{name}: half of a surrogate pair at character {error.start}") from None
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
