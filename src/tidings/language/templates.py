@@ -331,7 +331,7 @@ def _unexpected(error: UnexpectedToken) -> str:
         )
     if expected == {"STRING"}:
         return "LIKE and RLIKE take a pattern in single quotes"
-    if token.type == "COMPARE" and not needs_value:
+    if token.type == "COMPARE" and "_AND" in expected:
         return "comparisons do not chain; write a < b AND b < c"
     if token.type == "NAME" and not needs_value:
         return f"{str(token)[:40]} is not expected here{did_you_mean(token, KEYWORDS) or '; AND or OR may be missing'}"

@@ -116,7 +116,7 @@ def scan(text: str) -> list[Token]:
 
 def unquoted(name: str) -> str:
     """The name that a NAME token, or the part behind `this.`, stands for."""
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+    return name[1:-1].replace("``", "`") if name.startswith("`") else str(name)  # a Token no longer
 
 
 def _name_kind(text: str, end: int, word: str) -> str:

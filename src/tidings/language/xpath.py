@@ -56,11 +56,13 @@ def check_xpath(text: str) -> None:
         raise PatternError(f"the path is longer than MAX_PATTERN_CHARACTERS ({MAX_PATTERN_CHARACTERS:,})")
     _check_nesting(text)
     try:
-        tree = _grammar().parse(text)
+        tree: Tree[Token] | Token = _grammar().parse(text)
     except UnexpectedInput as error:
         ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         position = len(text) if ended else error.pos_in_stream or 0
         raise _XPathError(_complaint(text, position), position) from None
+    if isinstance(tree, Token):  # a bare number or string
+        return
     steps = [token for step in tree.find_data("step") for token in _tokens(step)[:1]]
     if len(steps) > MAX_XPATH_STEPS:
         raise _XPathError(f"more than MAX_XPATH_STEPS ({MAX_XPATH_STEPS}) steps", steps[MAX_XPATH_STEPS].start_pos or 0)

@@ -76,6 +76,15 @@ _MIRRORED: dict[ComparisonOperator, ComparisonOperator] = {
     ">": "<",
     ">=": "<=",
 }
+# The comparison that is true exactly where this one is false.
+_OPPOSITE: dict[ComparisonOperator, ComparisonOperator] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+}
 
 
 def when_true(condition: Condition) -> Formula:
@@ -134,12 +143,21 @@ def _comparison(left: ValueExpression, operator: ComparisonOperator, right: Valu
         return ALWAYS if compare(left.value, operator, right.value) is wanted else NEVER
     if isinstance(left, Constant):
         left, operator, right = right, _MIRRORED[operator], left
-    if not wanted:
-        operator = valuesets.opposite(operator)
     if isinstance(left, Attribute | Own) and isinstance(right, Constant):
-        return Within(left, valuesets.comparing(operator, right.value))
+        return Within(left, valuesets.comparing(operator if wanted else _OPPOSITE[operator], right.value))
+    return _judged_comparison(left, operator, right, wanted)
+
+
+def _judged_comparison(
+    left: ValueExpression, operator: ComparisonOperator, right: ValueExpression, wanted: bool
+) -> Formula:
+    """Brought to `=` or `<`, so that a comparison knows its opposite and its mirror image."""
+    if operator in ("!=", ">=", "<="):
+        operator, wanted = _OPPOSITE[operator], not wanted
+    if operator == ">" or (operator == "=" and repr(left) > repr(right)):
+        left, operator, right = right, _MIRRORED[operator], left
     judged = Comparison(left, operator, right)
-    return All((*_needs(judged), Judged(judged, True)))
+    return All((*_needs(judged), Judged(judged, wanted)))
 
 
 def _membership(one: ValueExpression, options: list[ValueExpression], wanted: bool) -> Formula:

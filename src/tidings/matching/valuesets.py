@@ -104,14 +104,6 @@ _BY_OPERATOR: dict[ComparisonOperator, str] = {
     ">": "above",
     ">=": "at_least",
 }
-_OPPOSITE: dict[ComparisonOperator, ComparisonOperator] = {
-    "=": "!=",
-    "!=": "=",
-    "<": ">=",
-    ">=": "<",
-    ">": "<=",
-    "<=": ">",
-}
 
 
 def comparing(operator: ComparisonOperator, constant: Value | None) -> ValueSet:
@@ -127,11 +119,6 @@ def comparing(operator: ComparisonOperator, constant: Value | None) -> ValueSet:
     if isinstance(constant, str):
         return ValueSet(strings=getattr(strings, _BY_OPERATOR[operator])(constant))
     return ValueSet(numbers=getattr(numbers, _BY_OPERATOR[operator])(constant))
-
-
-def opposite(operator: ComparisonOperator) -> ComparisonOperator:
-    """The comparison that is true exactly where this one is false."""
-    return _OPPOSITE[operator]
 
 
 def having(pattern: Elements) -> ValueSet:

@@ -22,7 +22,7 @@ class FilterError(TidingsError, ValueError):
 
     def __init__(self, message: str, text: str = "", position: int = 0) -> None:
         super().__init__(message, text, position)
-        self.message = message
+        self.message = printable(message)
         self.text = text
         self.position = position
 
@@ -41,6 +41,9 @@ def caret(text: str, position: int) -> str:
     left, right = max(start, position - _WINDOW), min(end, position + _WINDOW)
     before = "..." if left > start else ""
     after = "..." if right < end else ""
-    # Anything that would not take one column (tabs, control characters) becomes a blank.
-    shown = "".join(c if c.isprintable() else " " for c in text[left:right])
-    return f"  {before}{shown}{after}\n  {' ' * (len(before) + position - left)}^"
+    return f"  {before}{printable(text[left:right])}{after}\n  {' ' * (len(before) + position - left)}^"
+
+
+def printable(text: str) -> str:
+    """One line, one column a character: what would break that (newlines, tabs, control characters) becomes a blank."""
+    return "".join(c if c.isprintable() else " " for c in text)

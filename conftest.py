@@ -1,0 +1,11 @@
+"""Collects README.md and the pages below docs/: what they show is run. How is said in `tests/docs/blocks.py`."""
+
+from sybil import Sybil
+from tests.docs.blocks import parse_blocks
+from tests.docs.tables import parse_tables
+
+pytest_collect_file = Sybil(
+    parsers=[parse_blocks, parse_tables],
+    patterns=["README.md", "docs/*.md", "docs/*/*.md"],
+    excludes=["docs/_build/*", "docs/_build/*/*"],
+).pytest()

@@ -1,0 +1,104 @@
+"""Console blocks: `$ command` lines with the output that is to be expected below them.
+
+`python` and `tidings` are really run, in the project's folder, with the virtual environment first on the PATH; `...`
+in the expected output stands for anything. A command that fails must be followed by `$ echo $?` and its status.
+`make` is asked with --dry-run whether it knows the target. A few lines that set a machine up are accepted as they
+are. Whatever is not run must not show any output.
+"""
+
+import doctest
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from sybil import Example
+from sybil.evaluators.doctest import OutputChecker
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = frozenset({"python", "tidings"})
+ACCEPTED = (r"git clone \S+", r"cd tidings", r"source \.venv/bin/activate")
+_STATUS = "echo $?"
+_SHELL = re.compile(r"[|&;<>$`*?(){}]")
+_TIMEOUT_SECONDS = 120
+
+
+class Command(NamedTuple):
+    text: str
+    expected: str
+
+
+def run_console(example: Example) -> str | None:
+    """What is wrong with the block, or nothing."""
+    try:
+        commands = commands_of(example.parsed)
+    except ValueError as error:
+        return str(error)
+    status = 0
+    for command, following in zip(commands, [*commands[1:], None], strict=True):
+        if command.text == _STATUS:
+            got = f"{status}\n"
+        else:
+            status, got = _run(command)
+            asked = following is not None and following.text == _STATUS
+            if status and not asked:
+                return f"$ {command.text}\nended with status {status}, and no '$ {_STATUS}' follows:\n{got}"
+        if not OutputChecker().check_output(command.expected, got, doctest.ELLIPSIS):
+            return f"$ {command.text}\nexpected:\n{command.expected}\ngot:\n{got}"
+    return None
+
+
+def commands_of(source: str) -> list[Command]:
+    """The commands of a block, each with the lines below it; a backslash at the end of a line carries it on."""
+    commands: list[Command] = []
+    for line in source.replace("\\\n", " ").splitlines(keepends=True):
+        if line.startswith("$ "):
+            commands.append(Command(line[2:].strip(), ""))
+        elif commands:
+            commands[-1] = commands[-1]._replace(expected=commands[-1].expected + line)
+        else:
+            raise ValueError("a console block starts with a line '$ command'")
+    if not commands:
+        raise ValueError("a console block has at least one line '$ command'")
+    return [Command(text, expected.rstrip() + "\n" if expected.strip() else "") for text, expected in commands]
+
+
+def _run(command: Command) -> tuple[int, str]:
+    if any(re.fullmatch(pattern, command.text) for pattern in ACCEPTED):
+        return 0, ""
+    words = shlex.split(command.text)
+    if words[0] == "make":
+        status, output = _output(["make", "--dry-run", *words[1:]])
+        return status, output if status else ""
+    if words[0] not in RUN:
+        return 1, f"{words[0]} is none of the commands that may stand in the documentation"
+    if _SHELL.search(re.sub(r"'[^']*'", "", command.text)):
+        return (
+            1,
+            "only plain commands are run: no pipes, variables or other signs of the shell outside of single quotes",
+        )
+    return _output(words)
+
+
+def _output(words: list[str]) -> tuple[int, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    program = shutil.which(words[0], path=path)
+    if program is None:
+        return 127, f"{words[0]}: not found"
+    done = subprocess.run(
+        [program, *words[1:]],
+        cwd=ROOT,
+        env={**kept, "PATH": path, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stdout

@@ -1,0 +1,239 @@
+"""The native language: what it reads, how it writes it back, and what it says about mistakes."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import conditions, examples
+from tidings import ContextFilter, Filter, FilterError
+from tidings.language.sql import forget_templates
+from tidings.language.tokens import LiteralToken, scan, split
+from tidings.model import limits
+from tidings.model.expression import Attribute, Comparison, Condition, Constant
+from tidings.model.filter import ContextFilter as ContextFilterValue
+from tidings.model.filter import Filter as FilterValue
+
+
+@examples(2_000, 50_000)
+@given(conditions())
+def test_canonical_text_parses_back(expression: Condition) -> None:
+    text = str(FilterValue(expression))
+    assert Filter.parse(text) == FilterValue(expression), text
+    assert str(Filter.parse(text)) == text
+
+
+@examples(1_000, 20_000)
+@given(conditions(context=True))
+def test_canonical_text_of_context_filters_parses_back(expression: Condition) -> None:
+    text = str(ContextFilterValue(expression))
+    assert ContextFilter.parse(text) == ContextFilterValue(expression), text
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("", "TRUE"),
+        ("  \n ", "TRUE"),
+        ("true", "TRUE"),
+        ("class='report'and d1>10", "class = 'report' AND d1 > 10"),
+        ("a <> 1", "a != 1"),
+        ("a between 1 and 2 and b", "a BETWEEN 1 AND 2 AND b = TRUE"),
+        ("not a between 1 and 2", "a NOT BETWEEN 1 AND 2"),
+        ("a not in (1, 'x', true, null)", "a NOT IN (1, 'x', TRUE, NULL)"),
+        ("a not like 'x%' or a not rlike 'y'", "a NOT LIKE 'x%' OR a NOT RLIKE 'y'"),
+        ("a is not null", "a IS NOT NULL"),
+        ("not not a", "NOT NOT a = TRUE"),
+        ("a = 1 or b = 2 and c = 3", "a = 1 OR b = 2 AND c = 3"),
+        ("(a = 1 or b = 2) and c = 3", "(a = 1 OR b = 2) AND c = 3"),
+        ("a = 1 and (b = 2 and (c = 3))", "a = 1 AND b = 2 AND c = 3"),
+        ("a - (b - c) = (a - b) - c", "a - (b - c) = a - b - c"),
+        ("a*b+c/d%e > -f", "a * b + c / d % e > -f"),
+        ("this.x-20 < x", None),
+        ("a-20 > - 5 and a > +5 and a > -(5)", "a - 20 > -5 AND a > 5 AND a > -(5)"),
+        ("x > 1e3 and x > .5 and x > 5.", "x > 1000.0 AND x > 0.5 AND x > 5.0"),
+        ("x >= -9223372036854775808", "x >= -9223372036854775808"),
+        ("`and` = 1 and `two words` = 2 and `a``b` = 3", "`and` = 1 AND `two words` = 2 AND `a``b` = 3"),
+        ("`plain` = 1", "plain = 1"),
+        ("`this.x` = 1", "`this.x` = 1"),
+        ("s = 'it''s' and t = ''", "s = 'it''s' AND t = ''"),
+        ("$subject = '/a' and $publisher like 'cam%'", "$subject = '/a' AND $publisher LIKE 'cam%'"),
+        ("topic('/a/b')", "$subject = '/a/b'"),
+        ("TOPIC('/a/*') and xpath('/a')", "topic('/a/*') AND xpath('/a')"),
+        ("topic = 1 and distance > 2", "topic = 1 AND distance > 2"),
+        ("engine.temp > 90", "engine.temp > 90"),
+    ],
+)
+def test_what_is_read_and_how_it_is_written(text: str, canonical: str | None) -> None:
+    if canonical is None:
+        assert str(ContextFilter.parse(text)) == "this.x - 20 < x"
+    else:
+        assert str(Filter.parse(text)) == canonical
+
+
+def test_one_true_and_one_point_nought_are_three_filters() -> None:
+    assert len({Filter.parse("a = 1"), Filter.parse("a = TRUE"), Filter.parse("a = 1.0")}) == 3
+    assert Filter.parse("a = 1") == Filter.parse("A = 1".replace("A", "a"))
+    assert Filter.parse("a = 1") != ContextFilter.parse("a = 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "complaint"),
+    [
+        ("price betwen 1 and 2", 6, "did you mean BETWEEN?"),
+        ("a = 1 adn b = 2", 6, "did you mean AND?"),
+        ("a = 1 b = 2", 6, "AND or OR may be missing"),
+        ("a =", 3, "ends too early; a value or a condition is missing"),
+        ("(a = 1", 6, "a closing parenthesis is missing"),
+        ("a = 1)", 5, "is not expected here"),
+        ("a == 1", 2, "equality is a single ="),
+        ("a = 1 && b = 2", 6, "the word is AND"),
+        ("a = 1 || b = 2", 6, "the word is OR"),
+        ("! a", 0, "the word is NOT"),
+        ('a = "x"', 4, "strings stand in single quotes"),
+        ("größe = 3", 2, "backquotes"),
+        ("a = 'x", 4, "the string is not closed"),
+        ("`a = 1", 0, "the name in backquotes is not closed"),
+        ("`` = 1", 0, "a name is not empty"),
+        ("`$x` = 1", 0, "only the system's start with"),
+        ("a < b < c", 6, "comparisons do not chain"),
+        ("a like b", 7, "a pattern in single quotes"),
+        ("a like 'x\\y'", 7, "a backslash stands before"),
+        ("a rlike '(?=x)'", 8, "RE2"),
+        ("a rlike '('", 8, "RE2"),
+        ("a = 9223372036854775808", 4, "does not fit into 64 bits"),
+        ("a = 1e400", 4, "too large for a float"),
+        ("a = 5x", 4, "a number runs into what follows"),
+        ("a = 1 and 3", 10, "a condition is needed here"),
+        ("'x'", 0, "a condition is needed here"),
+        ("a + 1", 0, "a condition is needed here"),
+        ("(a = 1) = 2", 0, "a value is needed here"),
+        ("a in ()", 6, "a value is missing before"),
+        ("a in (1, 2", 10, "closing parenthesis"),
+        ("a is 3", 5, "3 is not expected here"),
+        ("this.x = 1", 0, "only in context filters"),
+        ("this = 1", 0, "this needs a name"),
+        ("distance(1, 2, 3, 4) < 5", 0, "only in context filters"),
+        ("topi('/a')", 0, "did you mean topic?"),
+        ("topic(a)", 0, "takes one quoted string"),
+        ("topic('/a/#/b')", 6, "# stands only at the end"),
+        ("xpath('//a//b')", 6, "once at the most"),
+        ("$subjct = 'x'", 0, "did you mean $subject?"),
+        ("$nothing = 'x'", 0, "there are $subject, $payload, $publisher"),
+        ("[class,eq,'x']", 0, "'padres'"),
+        ("a = 1; b = 2", 5, "a single condition"),
+    ],
+)
+def test_mistakes_are_told_with_place_and_hint(text: str, position: int, complaint: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        Filter.parse(text)
+    assert complaint in refused.value.message
+    assert (refused.value.position, refused.value.text) == (position, text)
+    assert str(refused.value).splitlines()[-1] == "  " + " " * position + "^"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("distance(x, y, this.x) < 5", "distance takes 4 values, not 3"),
+        ("distanc(x, y, this.x, this.y) < 5", "did you mean distance?"),
+        ("$subject = 'a'", "belongs to the event"),
+        ("topic('/a')", "looks at the event"),
+        ("this.`` = 1", "a name is not empty"),
+        ("distance(a = 1, 2, 3, 4) < 5", "is not expected here"),
+    ],
+)
+def test_mistakes_in_context_filters(text: str, complaint: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        ContextFilter.parse(text)
+    assert complaint in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("(" * 65 + "a" + ")" * 65, "MAX_FILTER_NESTING"),
+        ("not " * 70 + "a", "MAX_FILTER_NESTING"),
+        ("- " * 70 + "a > 1", "MAX_FILTER_NESTING"),
+        ("a" + " + a" * 70 + " > 1", "MAX_FILTER_NESTING"),
+        ("a = 1" + " or a = 1" * limits.MAX_FILTER_PREDICATES, "MAX_FILTER_PREDICATES"),
+        ("a in (1" + ",1" * limits.MAX_IN_VALUES + ")", "MAX_IN_VALUES"),
+        ("a like '" + "x" * 2_000 + "'", "MAX_PATTERN_CHARACTERS"),
+        ("x" * 300 + " = 1", "MAX_NAME_CHARACTERS"),
+        ("a = '" + "x" * 70_000 + "'", "MAX_FILTER_CHARACTERS"),
+    ],
+)
+def test_limits_are_named(text: str, limit: str) -> None:
+    with pytest.raises(FilterError, match=limit):
+        Filter.parse(text)
+    assert hasattr(limits, limit)
+
+
+def test_what_is_just_within_the_limits_is_read() -> None:
+    Filter.parse("(" * 63 + "a" + ")" * 63)
+    Filter.parse("a in (1" + ",1" * (limits.MAX_IN_VALUES - 1) + ")")
+    Filter.parse("a = 1" + " or a = 1" * (limits.MAX_FILTER_PREDICATES - 1))
+
+
+def test_a_regular_expression_that_would_need_much_memory_is_refused() -> None:
+    with pytest.raises(FilterError, match="RE2"):
+        Filter.parse("a rlike '((a{100}){100}){100}'")
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(FilterError, match="a filter is a text, not int"):
+        Filter.parse(3)  # type: ignore[arg-type]
+    with pytest.raises(FilterError, match="surrogate"):
+        Filter.parse("a = '\ud800'")
+    with pytest.raises(FilterError, match="no format 'sequel'"):
+        Filter.parse("a", format="sequel")
+    with pytest.raises(FilterError, match="did you mean padres"):
+        Filter.parse("a", format="padre")
+
+
+class TestTemplates:
+    """Texts that differ only in their literals are parsed once; nobody can tell but by the clock."""
+
+    @examples(1_000, 20_000)
+    @given(conditions(), st.randoms(use_true_random=False))
+    def test_a_filled_template_equals_a_fresh_parse(self, expression: Condition, random: Random) -> None:
+        text = str(FilterValue(expression))
+        literals = [token for token in scan(text) if isinstance(token, LiteralToken)]
+        assert split(text)[1] == [str(token) for token in literals], text
+        other = text
+        for token in reversed(literals):
+            if token.type == "NUMBER" and token.isdigit():
+                begin = token.start_pos or 0
+                other = f"{other[:begin]}{random.randrange(100)}{other[begin + len(token) :]}"
+        assert split(other)[0] == split(text)[0]
+        Filter.parse(text)
+        filled = Filter.parse(other)
+        forget_templates()
+        assert Filter.parse(other) == filled
+
+    def test_literals_of_another_kind_are_another_template(self) -> None:
+        assert Filter.parse("a = 1").expression == Comparison(Attribute("a"), "=", Constant(1))
+        assert Filter.parse("a = 1.0").expression == Comparison(Attribute("a"), "=", Constant(1.0))
+        assert Filter.parse("a = '1'").expression == Comparison(Attribute("a"), "=", Constant("1"))
+
+    def test_a_bad_literal_in_a_known_template_is_told_with_its_place(self) -> None:
+        Filter.parse("a = 1 and b rlike 'x'")
+        with pytest.raises(FilterError, match="64 bits") as refused:
+            Filter.parse("a = 99999999999999999999 and b rlike 'x'")
+        assert refused.value.position == 4
+        with pytest.raises(FilterError, match="RE2") as refused:
+            Filter.parse("a = 1 and b rlike '('")
+        assert refused.value.position == 18
+
+    def test_digits_and_quotes_inside_of_names_are_no_literals(self) -> None:
+        assert Filter.parse("a1 = 2 and `b'3` = 4 and c.5 = 6").names == {"a1", "b'3", "c.5"}
+        assert Filter.parse("a2 = 2 and `b'3` = 4 and c.5 = 6").names == {"a2", "b'3", "c.5"}
+
+    def test_the_memory_of_templates_is_bounded(self) -> None:
+        forget_templates()
+        for i in range(limits.MAX_CACHED_TEMPLATES + 50):
+            Filter.parse(f"a{i} = 1")
+        from tidings.language import sql
+
+        assert len(sql._content._known) == limits.MAX_CACHED_TEMPLATES

@@ -1,0 +1,102 @@
+"""Events, advertisements, subscriptions and notifications as values."""
+
+import pickle
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from tidings import (
+    Advertisement,
+    AttributeFilter,
+    ContextFilter,
+    Event,
+    Filter,
+    InvalidValueError,
+    Notification,
+    Schema,
+    Subscription,
+    uuid7,
+)
+from tidings.model.advertisement import offered_names
+from tidings.model.limits import MAX_PAYLOAD_BYTES
+
+ID = uuid7(1_700_000_000_000_000, bytes(range(10)))
+GIVEN: dict[str, Any] = {"id": ID, "publisher": "cam-1", "timestamp": 1_700_000_000_000_000}
+
+
+def test_uuid7_has_time_version_variant_and_entropy() -> None:
+    assert (ID.version, ID.variant) == (7, "specified in RFC 4122")
+    assert ID.int >> 80 == 1_700_000_000_000
+    assert uuid7(1, b"\xff" * 10) != uuid7(1, b"\xfe" * 10)
+    early, late = uuid7(5_000, b"\xff" * 10), uuid7(6_000, bytes(10))
+    assert early < late
+    with pytest.raises(ValueError, match="10 bytes"):
+        uuid7(0, b"short")
+    with pytest.raises(ValueError, match="outside"):
+        uuid7(-1, bytes(10))
+
+
+def test_the_vector_of_rfc_9562_appendix_a() -> None:
+    number = UUID("017F22E2-79B0-7CC3-98C4-DC0C0C07398F")
+    random = (0xCC3 << 62 | 0x18C4DC0C0C07398F).to_bytes(10, "big")
+    assert uuid7(0x017F22E279B0 * 1000, random) == number
+
+
+def test_an_event_is_checked_once_and_then_frozen() -> None:
+    event = Event.of({"msg": "accident"}, **GIVEN, context={"x": 1.0}, payload=b"jpeg")
+    assert event.attributes == {"msg": "accident"}
+    assert event.payload == b"jpeg"
+    assert hash(event) == hash(ID)
+    with pytest.raises(AttributeError):
+        event.publisher = "other"  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"id": UUID(int=5)}, "UUIDv7"),
+        ({"publisher": ""}, "a client's name"),
+        ({"timestamp": -1}, "timestamp"),
+        ({"timestamp": 1.5}, "timestamp"),
+        ({"sequence": 2**63}, "sequence"),
+        ({"subject": ""}, "subject"),
+        ({"subject": "s" * 2000}, "MAX_SUBJECT_CHARACTERS"),
+        ({"payload": "text"}, "encode text as UTF-8"),
+        ({"payload": bytes(MAX_PAYLOAD_BYTES + 1)}, "MAX_PAYLOAD_BYTES"),
+        ({"context": {"x": float("nan")}}, "x: nan"),
+        ({"subscribers": "x > 3"}, "ContextFilter"),
+    ],
+)
+def test_a_bad_event_is_refused_by_what_is_wrong(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidValueError, match=complaint):
+        Event.of({"a": 1}, **{**GIVEN, **change})
+
+
+def test_messages_compare_by_value_and_hash() -> None:
+    def made() -> Subscription:
+        schema = Schema("Loop", {"li": int})
+        content = Filter.parse("a > 3")
+        return Subscription(id="s1", subscriber="alice", content=content, structure=AttributeFilter(schema, {"li"}))
+
+    assert made() == made()
+    assert hash(made()) == hash(made())
+    event = Event.of({"a": 4}, **GIVEN)
+    note = Notification(event=event, subscription="s1", subscriber="alice", attributes=event.attributes)
+    assert note.event.attributes["a"] == 4
+
+
+def test_an_offer_of_context_is_a_list_or_a_filter() -> None:
+    listed = Advertisement(id="a1", publisher="cam", publisher_context=("x", "y"))
+    filtered = Advertisement(id="a2", publisher="cam", publisher_context=ContextFilter.parse("x > 3 and y < this.y"))
+    assert offered_names(listed.publisher_context) == offered_names(filtered.publisher_context) == {"x", "y"}
+
+
+def test_filters_encode_and_decode_without_loss() -> None:
+    from tidings.model.expression import Condition
+
+    expression = Filter.parse("a in (1, 1.0, TRUE, 'x') and not (b like 'x%' or c + 1 > d)").expression
+    encoded = msgspec.msgpack.encode(expression)
+    assert msgspec.msgpack.decode(encoded, type=Condition) == expression
