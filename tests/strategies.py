@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tidings.model.expression import (
+    ARITY,
     FALSE,
     NULL,
     TRUE,
@@ -16,6 +17,7 @@ from tidings.model.expression import (
     Comparison,
     Condition,
     Constant,
+    FunctionName,
     In,
     IsNull,
     Like,
@@ -93,8 +95,8 @@ def value_expressions(draw: st.DrawFn, context: bool = False, depth: int = 2) ->
         return Arithmetic(draw(inner), draw(st.sampled_from(["+", "-", "*", "/", "%"])), draw(inner))
     if kind == 1:
         return Negative(draw(inner))
-    function = draw(st.sampled_from(["distance", "geo_distance"]))
-    return Call(function, tuple(draw(inner) for _ in range(4)))
+    function: FunctionName = draw(st.sampled_from(list(ARITY)))
+    return Call(function, tuple(draw(inner) for _ in range(ARITY[function])))
 
 
 @st.composite
@@ -102,7 +104,7 @@ def predicates(draw: st.DrawFn, context: bool = False) -> Condition:
     value = value_expressions(context)
     match draw(st.integers(0, 8 if context else 10)):
         case 0 | 1 | 2:
-            return Comparison(draw(value), draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="])), draw(value))  # type: ignore[arg-type]
+            return Comparison(draw(value), draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="])), draw(value))
         case 3:
             return Between(draw(value), draw(value), draw(value))
         case 4:

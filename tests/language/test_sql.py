@@ -116,6 +116,8 @@ def test_one_true_and_one_point_nought_are_three_filters() -> None:
         ("this = 1", 0, "this needs a name"),
         ("distance(1, 2, 3, 4) < 5", 0, "only in context filters"),
         ("topi('/a')", 0, "did you mean topic?"),
+        ("a = 1 and $subject", 10, "$subject is a string and needs a comparison"),
+        ("a = +'x'", 4, "+ stands before numbers"),
         ("topic(a)", 0, "takes one quoted string"),
         ("topic('/a/#/b')", 6, "# stands only at the end"),
         ("xpath('//a//b')", 6, "once at the most"),
@@ -176,9 +178,28 @@ def test_what_is_just_within_the_limits_is_read() -> None:
     Filter.parse("a = 1" + " or a = 1" * (limits.MAX_FILTER_PREDICATES - 1))
 
 
+def test_a_name_is_as_long_as_itself_not_as_its_quoting() -> None:
+    longest = "x" * 253 + " y"
+    assert len(longest) == limits.MAX_NAME_CHARACTERS
+    assert Filter.parse(f"`{longest}` = 1").names == {longest}
+    assert ContextFilter.parse(f"this.{'x' * 255} = 1").own_names == {"x" * 255}
+    with pytest.raises(FilterError, match="MAX_NAME_CHARACTERS"):
+        Filter.parse(f"`{longest}z` = 1")
+
+
+def test_what_could_not_be_written_back_is_refused() -> None:
+    options = ",".join(["1"] * 4_000)
+    text = " AND ".join([f"a IN({options})"] * 7)  # canonically with a blank after each comma
+    assert len(text) < limits.MAX_FILTER_CHARACTERS
+    with pytest.raises(FilterError, match="canonical text is longer than MAX_FILTER_CHARACTERS"):
+        Filter.parse(text)
+
+
 def test_a_regular_expression_that_would_need_much_memory_is_refused() -> None:
     with pytest.raises(FilterError, match="RE2"):
         Filter.parse("a rlike '((a{100}){100}){100}'")
+    with pytest.raises(FilterError, match="MAX_REGEX_MEMORY_BYTES"):
+        Filter.parse(r"a rlike '(\pL{500})(\pL{500})'")
 
 
 def test_what_is_no_text_is_refused() -> None:

@@ -1,15 +1,18 @@
 """The specification's own examples: three-valued logic, exact numbers, arithmetic, contexts both ways, structure."""
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.strategies import conditions, contents, examples
 from tidings import AttributeFilter, Context, ContextFilter, Event, Filter, Schema, Subscription, uuid7
 from tidings.language import parse_content, parse_context
-from tidings.matching.reference import Scope, due, geo_distance, truth
+from tidings.matching.reference import Scope, due, geo_distance, like, truth
 from tidings.model.expression import And, Condition, IsNull, Not, Or
+from tidings.model.patterns import Elements, Wild
 from tidings.model.values import Value
 
 BIG = 2**53
@@ -135,7 +138,18 @@ def test_strict_matching_wants_exactly_the_filters_attributes() -> None:
     assert not Filter.parse("").strictly_matches({"a": 1})
 
 
+def as_regex(elements: Elements) -> str:
+    wild = {Wild.ANY: ".", Wild.RUN: ".*", Wild.LEVEL: "[^/]*"}
+    return "".join(wild[one] if isinstance(one, Wild) else re.escape(one) for one in elements)
+
+
 @examples(1_000, 20_000)
+@given(st.lists(st.sampled_from(["a", "b", "/", *Wild]), max_size=7).map(tuple), st.text("ab/", max_size=9))
+def test_patterns_mean_what_a_regular_expression_would(elements: Elements, text: str) -> None:
+    assert like(text, elements) == bool(re.fullmatch(as_regex(elements), text, re.DOTALL))
+
+
+@examples(500, 20_000)
 @given(conditions(), conditions(), contents)
 def test_de_morgan_and_the_laws_of_null(one: Condition, other: Condition, attributes: dict[str, Value]) -> None:
     scope = Scope(attributes)

@@ -140,6 +140,11 @@ def test_an_int_is_welcome_where_a_float_is_declared() -> None:
     assert Schema("S", {"x": float}).bits_of({"x": 3}) == 1
 
 
+def test_vectors_come_through_the_same_door_as_events() -> None:
+    engine = Schema("Engine", {"engine.temp": int, "oil": float})
+    assert engine.bits_of({"engine": {"temp": 90}, "oil": None}) == 0b01
+
+
 class TestVersions:
     def test_positions_are_for_ever(self) -> None:
         newer = LOOP.extend({"cf": "float"}).extend({"lane": "str"})

@@ -49,7 +49,7 @@ def test_values_come_in_as_plain_types(given: Any, kept: Any) -> None:
     [
         (float("nan"), "not a finite number"),
         (float("inf"), "not a finite number"),
-        (2**63, "an integer of 64 bits does not fit"),
+        (2**63, "an integer of 64 bits and a sign does not fit"),
         pytest.param(10**5000, "does not fit", id="too long even to print"),
         pytest.param("\ud800", "half of a surrogate pair at character 0", id="surrogate"),
         ("x" * (MAX_STRING_CHARACTERS + 1), "MAX_STRING_CHARACTERS"),
@@ -110,13 +110,8 @@ def test_attributes_never_change() -> None:
         attributes["a"] = 2
     with pytest.raises(TypeError, match="never change"):
         del attributes["a"]
-    for name, arguments in {
-        "update": [{"a": 2}],
-        "pop": ["a"],
-        "setdefault": ["b", 2],
-        "clear": [],
-        "popitem": [],
-    }.items():
+    changes: list[tuple[str, list[Any]]] = [("update", [{"a": 2}]), ("pop", ["a"]), ("setdefault", ["b", 2])]
+    for name, arguments in [*changes, ("clear", []), ("popitem", [])]:
         with pytest.raises(TypeError, match="never change"):
             getattr(attributes, name)(*arguments)
     assert attributes == Attributes({"a": 1})
@@ -140,3 +135,12 @@ def test_a_context_merges_by_name() -> None:
     context = Context.of({"x": 1.0, "y": 2.0, "role": "medic"})
     assert context.merged({"x": 5.0, "role": None}) == Context.of({"x": 5.0, "y": 2.0})
     assert context["x"] == 1.0
+
+
+def test_taking_away_reaches_what_is_nested() -> None:
+    context = Context.of({"engine": {"temp": 90, "oil": 0.5}, "engines": 2})
+    assert context.merged({"engine": {"temp": None}}) == Context.of({"engine.oil": 0.5, "engines": 2})
+    assert context.merged({"engine": None}) == Context.of({"engines": 2})
+    assert context.merged({"engine.temp": None, "engine": {"oil": 0.4}}) == Context.of(
+        {"engine.oil": 0.4, "engines": 2}
+    )

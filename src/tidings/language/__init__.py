@@ -8,6 +8,7 @@ from tidings.language.hints import did_you_mean
 from tidings.model.errors import FilterError
 from tidings.model.expression import Condition
 from tidings.model.limits import MAX_FILTER_CHARACTERS
+from tidings.model.text import written
 
 FORMATS: dict[str, Callable[[str], Condition]] = {
     "sql": sql.parse,
@@ -25,12 +26,12 @@ def parse_content(text: str, format: str = "sql") -> Condition:  # noqa: A002 - 
     if parse is None:
         hint = did_you_mean(str(format), FORMATS) or f"; there are {', '.join(FORMATS)}"
         raise FilterError(f"there is no format {format!r}{hint}")
-    return parse(_checked(text))
+    return _checked_length(text, parse(_checked(text)))
 
 
 def parse_context(text: str) -> Condition:
     """The condition that a context filter states, with `this.` for one's own context, or a `FilterError`."""
-    return sql.parse_context(_checked(text))
+    return _checked_length(text, sql.parse_context(_checked(text)))
 
 
 def _checked(text: Any) -> str:
@@ -48,3 +49,11 @@ def _checked(text: Any) -> str:
                 "half of a surrogate pair", text.encode("utf-8", "replace").decode(), error.start
             ) from None
     return text
+
+
+def _checked_length(text: str, condition: Condition) -> Condition:
+    """The canonical text must fit the limit too, and it is never eight times as long as what was written."""
+    if len(text) > MAX_FILTER_CHARACTERS // 8 and len(written(condition)) > MAX_FILTER_CHARACTERS:
+        limit = f"MAX_FILTER_CHARACTERS ({MAX_FILTER_CHARACTERS:,})"
+        raise FilterError(f"the filter's canonical text is longer than {limit}", text, len(text))
+    return condition

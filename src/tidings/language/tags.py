@@ -1,6 +1,7 @@
 """Tags: `Sports=NBA,Team=*`. Each tag equals an attribute; `*` means that the attribute is there."""
 
 from tidings.language.words import Words
+from tidings.model.errors import FilterError
 from tidings.model.expression import Attribute, Comparison, Condition, Constant, In, IsNull, Not, all_of
 
 
@@ -25,7 +26,8 @@ def _tag(words: Words, attribute: Attribute) -> Condition:
     if word == "*":
         return Not(IsNull(attribute))
     if "*" in word:
-        raise words.error("* stands alone and means 'present'; a star that is meant literally stands in quotes")
+        complaint = "* stands alone and means 'present'; a star that is meant literally stands in quotes"
+        raise FilterError(complaint, words.text, start)
     # A tag is text, an attribute may be typed: Floor=3 and Open=true mean both.
     plain = {"true": True, "false": False}.get(word.lower(), words.plain_value(word, start))
     if isinstance(plain, str):

@@ -180,6 +180,8 @@ class _Builder(Transformer[Token, Part]):
 
     def positive(self, children: list[Any]) -> Part:
         sign, part = children
+        if part.literal is not None and part.literal.type == "STRING":
+            raise _Refused("+ stands before numbers", sign.start_pos)
         return _value(part)._replace(position=sign.start_pos, condition=False, literal=None, name=None)
 
     def literal(self, children: list[LiteralToken]) -> Part:
@@ -254,6 +256,8 @@ def topic_condition(pattern: str) -> Comparison | Topic:
 def _condition(part: Part) -> Part:
     if part.condition:
         return part
+    if part.name is not None and part.name.name.startswith("$"):
+        raise _Refused(f"{part.name.name} is a string and needs a comparison", part.position)
     if part.name is not None:
         truth = Comparison(part.name, "=", TRUE)  # a bare name is a boolean
         return part._replace(fill=lambda _: truth, value=False, condition=True, predicates=1)

@@ -102,7 +102,7 @@ def scan(text: str) -> list[Token]:
                 kind = "_LPAR"
         elif kind == "_RPAR":
             depth -= 1
-        if kind in ("NAME", "OWN", "FUNCTION") and len(word) > MAX_NAME_CHARACTERS:
+        if len(word) > MAX_NAME_CHARACTERS and kind in ("NAME", "OWN") and len(_named(word)) > MAX_NAME_CHARACTERS:
             raise FilterError(f"the name is longer than MAX_NAME_CHARACTERS ({MAX_NAME_CHARACTERS})", text, position)
         if kind in ("STRING", "NUMBER"):
             token = LiteralToken(kind, word, start_pos=position)
@@ -117,6 +117,10 @@ def scan(text: str) -> list[Token]:
 def unquoted(name: str) -> str:
     """The name that a NAME token, or the part behind `this.`, stands for."""
     return name[1:-1].replace("``", "`") if name.startswith("`") else str(name)  # a Token no longer
+
+
+def _named(word: str) -> str:
+    return unquoted(word[len("this.") :] if word[:5].lower() == "this." else word)
 
 
 def _name_kind(text: str, end: int, word: str) -> str:

@@ -14,7 +14,13 @@ from lark import Lark, Token, Tree, UnexpectedInput, UnexpectedToken
 from tidings.language.hints import did_you_mean
 from tidings.model.errors import FilterError
 from tidings.model.expression import XPath
-from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_PATTERN_CHARACTERS, MAX_XPATH_NESTING, MAX_XPATH_STEPS
+from tidings.model.limits import (
+    MAX_CACHED_PATTERNS,
+    MAX_PATTERN_CHARACTERS,
+    MAX_XPATH_CALLS,
+    MAX_XPATH_NESTING,
+    MAX_XPATH_STEPS,
+)
 from tidings.model.patterns import PatternError
 
 # name -> (fewest, most) arguments
@@ -26,7 +32,6 @@ _FUNCTIONS = {
     **dict.fromkeys(("not", "boolean", "count", "sum", "floor", "ceiling", "round"), (1, 1)),
     **dict.fromkeys(("contains", "starts-with", "substring-before", "substring-after"), (2, 2)),
     "substring": (2, 3),
-    "translate": (3, 3),
     "concat": (2, 8),
 }
 _NODES_ONLY = ("count", "sum", "local-name", "name", "namespace-uri")
@@ -66,6 +71,9 @@ def check_xpath(text: str) -> None:
     steps = [token for step in tree.find_data("step") for token in _tokens(step)[:1]]
     if len(steps) > MAX_XPATH_STEPS:
         raise _XPathError(f"more than MAX_XPATH_STEPS ({MAX_XPATH_STEPS}) steps", steps[MAX_XPATH_STEPS].start_pos or 0)
+    calls = [call.children[0] for call in tree.find_data("call")]
+    if len(calls) > MAX_XPATH_CALLS:
+        raise _XPathError(f"more than MAX_XPATH_CALLS ({MAX_XPATH_CALLS}) functions", 0)
     _check(tree, inside_predicate=False)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from lxml import etree
 
-from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_XML_BYTES
+from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_XML_BYTES, MAX_XML_NESTING
 
 
 def text_of(payload: bytes | None) -> str | None:
@@ -38,7 +38,12 @@ def _document(payload: bytes) -> Any:
     except (etree.XMLSyntaxError, ValueError):
         return None
     tree = root.getroottree()
-    return None if tree.docinfo.internalDTD is not None or tree.docinfo.externalDTD is not None else tree
+    has_dtd = tree.docinfo.internalDTD is not None or tree.docinfo.externalDTD is not None
+    return None if has_dtd or _TOO_DEEP(tree) else tree
+
+
+# A path may ask for the text of every element; how often each character is then read is the depth at which it stands.
+_TOO_DEEP = etree.XPath(f"boolean({'/*' * (MAX_XML_NESTING + 1)})")
 
 
 @lru_cache(MAX_CACHED_PATTERNS)

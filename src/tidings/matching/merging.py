@@ -11,11 +11,12 @@ from functools import reduce
 
 import msgspec
 
-from tidings.matching.formula import Variable, values_where, when_true
+from tidings.matching.formula import Variable, negation, values_where, when_true
 from tidings.matching.numbers import GREATEST, LEAST
+from tidings.matching.satisfiability import satisfiable
 from tidings.matching.valuesets import ValueSet
 from tidings.matching.wording import condition_for
-from tidings.model.expression import TRUE, And, Attribute, Condition, Own, Topic, XPath, all_of, any_of, walk
+from tidings.model.expression import TRUE, And, Attribute, Condition, Not, Or, Own, Topic, XPath, all_of, any_of, walk
 from tidings.model.filter import Filter
 
 Side = ValueSet | frozenset[Condition]  # a box's extent in one attribute: as values, or in the words of its filter
@@ -39,8 +40,8 @@ def merge(filters: Iterable[Filter], added: float = 0.0) -> list[Filter]:
         raise ValueError("added is a share of volume: at least 0 and below 1")
     boxes = _merge_perfectly([_box(one) for one in filters])
     if added:
-        boxes = _merge_perfectly(_merge_nearly(boxes, added))
-    return [box.source or _said(box) for box in boxes]
+        boxes = _merge_nearly(boxes, added)
+    return _uncovered([box.source or _said(box) for box in boxes])
 
 
 def _box(one: Filter) -> _Box:
@@ -87,7 +88,7 @@ def _merge_perfectly(boxes: list[_Box]) -> list[_Box]:
                 merged = True
         if len(boxes) > len(distinct := {_without(box, None): box for box in boxes}):
             boxes = list(distinct.values())
-    return [box for box in boxes if not any(_holds(other, box) for other in boxes if other is not box)]
+    return boxes
 
 
 def _without(box: _Box, variable: Variable | None) -> object:
@@ -113,21 +114,21 @@ def _union(variable: Variable, sides: Sequence[Side]) -> Side:
     return frozenset({any_of(dict.fromkeys(_condition(variable, side) for side in sides))})
 
 
-def _holds(outer: _Box, inner: _Box) -> bool:
-    """Whether the inner box lies wholly in the outer one."""
-    if not outer.rest <= inner.rest:
-        return False
-    for variable, side in outer.sides.items():
-        within = inner.sides.get(variable)
-        if within is None or (within != side and not _subset(within, side)):
-            return False
-    return True
+def _uncovered(filters: list[Filter]) -> list[Filter]:
+    """Without those that another one covers; of equal ones the first stays."""
+    kept: list[Filter] = []
+    for one in filters:
+        if not any(_covers(other, one) for other in kept):
+            kept = [other for other in kept if not _covers(one, other)]
+            kept.append(one)
+    return kept
 
 
-def _subset(inner: Side, outer: Side) -> bool:
-    if not (isinstance(inner, ValueSet) and isinstance(outer, ValueSet)):
+def _covers(outer: Filter, inner: Filter) -> bool:
+    # Cheap to refuse: a conjunction that asks about more attributes than the other does not cover it.
+    if not (outer.names <= inner.names or any(isinstance(node, Or | Not) for node in walk(outer.expression))):
         return False
-    return inner.intersection(outer.complement()).is_empty
+    return not satisfiable(when_true(inner.expression), negation(when_true(outer.expression)))
 
 
 # Imperfect merging

@@ -8,6 +8,7 @@ unknown, and a filter matches only where it is true.
 import math
 import operator as op
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
 from tidings.matching.documents import found_by_xpath, text_of
@@ -208,18 +209,28 @@ def geo_distance(lat1: Value | None, lon1: Value | None, lat2: Value | None, lon
 
 
 def like(text: str, elements: Elements) -> bool:
-    """Whether the whole text is what the elements describe: try every way, remembering which ends were tried."""
-    ends = {0}  # how much of the text the elements so far may have used up
+    """Whether the whole text is what the elements describe.
+
+    Every way is tried at once: bit i of `ends` says that the elements so far may have used up i characters.
+    """
+    ends, whole = 1, (2 << len(text)) - 1
     for element in elements:
         if element is Wild.ANY:
-            ends = {end + 1 for end in ends if end < len(text)}
+            ends = ends << 1 & whole
         elif element is Wild.RUN:
-            ends = set(range(min(ends), len(text) + 1)) if ends else ends
+            ends = whole & -(ends & -ends) if ends else 0  # from the first end on, everywhere
         elif element is Wild.LEVEL:
-            ends = {later for end in ends for later in range(end, len(text[end:].split("/")[0]) + end + 1)}
+            while (further := ends | (ends & ~_places(text, "/")) << 1 & whole) != ends:
+                ends = further
         else:
-            ends = {end + 1 for end in ends if text[end : end + 1] == element}
-    return len(text) in ends
+            ends = (ends & _places(text, element)) << 1
+    return bool(ends >> len(text) & 1)
+
+
+@lru_cache(64)
+def _places(text: str, character: str) -> int:
+    """Bit i is set where the text has this character at i."""
+    return int("".join("1" if one == character else "0" for one in reversed(text)) or "0", 2)
 
 
 def is_number(one: object) -> TypeGuard[int | float]:

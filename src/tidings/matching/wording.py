@@ -40,10 +40,10 @@ def condition_for(variable: Variable, values: ValueSet) -> Condition:
 
 
 def _numbers(variable: Variable, intervals: numbers.NumberSet) -> list[Condition]:
-    points = [Constant(low) for low, high in intervals if low == high]
+    points = [Constant(_plain(low)) for low, high in intervals if low == high]
     gaps = numbers.complement(intervals)
     if len(intervals) > 1 and gaps and all(low == high for low, high in gaps):
-        return [_none_of(variable, [Constant(low) for low, _ in gaps])]
+        return [_none_of(variable, [Constant(_plain(low)) for low, _ in gaps])]
     words: list[Condition] = [_one_of(variable, points)] if points else []
     return words + [_range(variable, low, high) for low, high in intervals if low < high]
 
@@ -66,9 +66,12 @@ def _end(variable: Variable, closed: Number, opened: Number | None, at: str, bey
         return None
     shorter = len(repr(opened)) < len(repr(closed))
     operator, bound = (beyond, opened) if shorter else (at, closed)
-    if isinstance(bound, float) and bound.is_integer() and abs(bound) < 2**53:
-        bound = int(bound)
-    return Comparison(variable, operator, Constant(bound))  # type: ignore[arg-type]
+    return Comparison(variable, operator, Constant(_plain(bound)))  # type: ignore[arg-type]
+
+
+def _plain(number: Number) -> Number:
+    """3.0 is said as 3; it compares the same."""
+    return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 2**53 else number
 
 
 def _strings(variable: Variable, intervals: strings.StringSet) -> list[Condition]:

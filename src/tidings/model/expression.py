@@ -20,8 +20,11 @@ SYSTEM_NAMES = (SUBJECT, PAYLOAD, PUBLISHER)
 ARITY: dict[FunctionName, int] = {"distance": 4, "geo_distance": 4}
 
 
-class _Node(msgspec.Struct, frozen=True, tag=True):
-    """What all nodes share: frozen, hashable, tagged with their class when encoded."""
+class _Node(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """What all nodes share: frozen, hashable, tagged with their class when encoded.
+
+    A tree of frozen nodes has no cycles, so the garbage collector need not look at the millions of them.
+    """
 
 
 class Constant(_Node, frozen=True, eq=False):

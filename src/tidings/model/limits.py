@@ -24,10 +24,12 @@ MAX_PATTERN_CHARACTERS: Final = 1_024
 MAX_REGEX_MEMORY_BYTES: Final = 1024 * 1024
 MAX_XPATH_NESTING: Final = 16
 MAX_XPATH_STEPS: Final = 32
+MAX_XPATH_CALLS: Final = 8
+MAX_XML_NESTING: Final = 32
 MAX_XML_BYTES: Final = 256 * 1024
 
 # Work that is bounded: past these the answer is the safe one (semantics: covers no, overlaps yes)
-MAX_COVERING_STEPS: Final = 20_000
+MAX_COVERING_STEPS: Final = 10_000
 MAX_PATTERN_STATES: Final = 2_000
 
 # What the process remembers

@@ -73,8 +73,9 @@ def regex(pattern: str) -> Any:
     try:
         return re2.compile(pattern, _REGEX_OPTIONS)
     except re2.error as error:
-        reason = error.args[0] if error.args else "not RE2 syntax"
-        raise PatternError(f"not a pattern that RE2 can read: {_plain(reason)}") from None
+        reason = _plain(error.args[0] if error.args else "not its syntax")
+        limit = f" (MAX_REGEX_MEMORY_BYTES is {MAX_REGEX_MEMORY_BYTES:,})" if "too large" in reason else ""
+        raise PatternError(f"not a pattern that RE2 can read: {reason}{limit}") from None
 
 
 def _levels(levels: list[str]) -> Elements:

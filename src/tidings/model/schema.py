@@ -17,7 +17,7 @@ import msgspec
 from tidings.model.errors import InvalidValueError, SchemaError
 from tidings.model.event import checked_subject
 from tidings.model.limits import MAX_SCHEMA_ATTRIBUTES
-from tidings.model.values import Value, checked_name
+from tidings.model.values import Attributes, checked_name
 
 ValueType = type[bool] | type[int] | type[float] | type[str]
 _TYPES: dict[str, ValueType] = {"bool": bool, "int": int, "float": float, "str": str}
@@ -102,10 +102,10 @@ class Schema:
             )
         return tuple(name for name, position in self._positions.items() if bits >> position & 1)
 
-    def bits_of(self, attributes: Mapping[str, Value]) -> int:
+    def bits_of(self, attributes: Mapping[str, Any]) -> int:
         """The vector of an event's attributes; refuses names and types that the schema does not have."""
         vector = 0
-        for name, value in attributes.items():
+        for name, value in Attributes.of(attributes).items():
             self.check(name, type(value))
             vector |= 1 << self._positions[name]
         return vector

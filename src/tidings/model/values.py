@@ -38,7 +38,8 @@ def checked_value(value: Any, name: str = "value") -> Value:
         if MIN_INTEGER <= value <= MAX_INTEGER:
             return int(value)
         raise InvalidValueError(
-            f"{name}: an integer of {value.bit_length()} bits does not fit into 64; send it as a string or a float"
+            f"{name}: an integer of {value.bit_length()} bits and a sign does not fit into 64 bits; "
+            "send it as a string or a float"
         )
     if kind is float:
         if math.isfinite(value):
@@ -109,10 +110,24 @@ class Context(Attributes):
     __slots__ = ()
 
     def merged(self, changes: Mapping[str, Any]) -> "Context":
-        """This context with the given values changed by name; `None` takes one away."""
-        given = Context.of(changes)
-        gone = {name for name, value in changes.items() if value is None}
-        return Context({**{k: v for k, v in self.items() if k not in gone}, **given})
+        """This context with the given values changed by name; `None` takes one away, with all that is nested in it."""
+        given, gone = Context.of(changes), _taken_away(changes, "")
+        kept = {name: value for name, value in self.items() if not any(_is_below(name, one) for one in gone)}
+        return Context({**kept, **given})
+
+
+def _taken_away(changes: Mapping[str, Any], prefix: str) -> list[str]:
+    names: list[str] = []
+    for name, value in changes.items():
+        if value is None:
+            names.append(prefix + name)
+        elif isinstance(value, Mapping):
+            names.extend(_taken_away(value, f"{prefix}{name}."))
+    return names
+
+
+def _is_below(name: str, parent: str) -> bool:
+    return name == parent or name.startswith(parent + ".")
 
 
 def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> None:
@@ -130,7 +145,7 @@ def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> Non
         if name in into:
             raise InvalidValueError(f"{name}: given twice, once as a dotted name and once nested")
         if len(into) >= MAX_ATTRIBUTES:
-            raise InvalidValueError(f"more than MAX_ATTRIBUTES ({MAX_ATTRIBUTES}) values")
+            raise InvalidValueError(f"more than MAX_ATTRIBUTES ({MAX_ATTRIBUTES:,}) values")
         into[name] = checked_value(value, name)
 
 

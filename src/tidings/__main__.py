@@ -1,0 +1,5 @@
+"""`python -m tidings` is the command `tidings`."""
+
+from tidings.cli import main
+
+main()

@@ -1,0 +1,41 @@
+"""What is measured, and how it is told: a table for people, JSON for machines."""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from tidings.cli.terminal import out, print_json
+
+
+class Measurement(NamedTuple):
+    what: str
+    value: float
+    unit: str
+    goal: str = ""
+    beside: str = ""  # the same with what one would use instead, and the ratio
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds, without the garbage of what came before."""
+    gc.collect()
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def median(seconds: Iterable[float]) -> float:
+    return statistics.median(seconds)
+
+
+def report(measurements: list[Measurement], as_json: bool) -> None:
+    if as_json:
+        print_json([measurement._asdict() for measurement in measurements])
+        return
+    from rich.table import Table
+
+    table = Table("what", "measured", "goal", "beside it", box=None, pad_edge=False)
+    for one in measurements:
+        table.add_row(one.what, f"{one.value:,.3g} {one.unit}", one.goal, one.beside)
+    out.print(table)

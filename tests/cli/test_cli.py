@@ -1,0 +1,126 @@
+"""The command, run as a user runs it: verbs, help, JSON, exit codes, and errors of one line."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tidings._version import __version__
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tidings", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def as_json(*arguments: str) -> Any:
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["demo", "filter", "bench", "bench language", "bench covering", "bench start", "bench all"],
+)
+def test_every_verb_has_help_with_an_example(verb: str) -> None:
+    done = run(*verb.split(), "--help")
+    assert done.returncode == 0
+    assert "Example: tidings " + verb.split()[0] in " ".join(done.stdout.split())
+
+
+def test_help_names_the_verbs_and_version_is_told() -> None:
+    assert {"demo", "filter", "bench"} <= set(run("--help").stdout.split())
+    assert run("--version").stdout == f"tidings {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["nothing"], 2, "No such command"),
+        (["filter"], 2, "Missing argument"),
+        (["filter", "a = 1", "--colour"], 2, "No such option"),
+        (["bench", "language", "--count", "0"], 2, "Invalid value for '--count'"),
+        (["filter", "a = 1", "--event", "{"], 1, "--event is not JSON"),
+        (["filter", "a = 1", "--event", "[1]"], 1, "--event must be a JSON object"),
+        (["filter", "a = 1", "--event", '{"a": [1]}'], 1, "not list"),
+        (["filter", "a = 1", "--event", "[" * 100_000], 1, "--event is not JSON"),
+        (["filter", "a = 1", "--format", "sequel"], 1, "there is no format 'sequel'"),
+    ],
+)
+def test_errors_are_one_line_with_the_right_code(arguments: list[str], code: int, complaint: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr.startswith("tidings: ")
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_bad_filter_is_shown_with_its_caret() -> None:
+    done = run("filter", "price betwen 1 and 2")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "tidings: betwen is not expected here; did you mean BETWEEN?",
+        "  price betwen 1 and 2",
+        "        ^",
+    ]
+
+
+def test_a_filter_from_all_sides() -> None:
+    found = as_json("filter", "class = 'a' and n > 3", "--event", '{"class": "a", "n": 4}', "--against", "n > 5")
+    assert found == {
+        "filter": "class = 'a' AND n > 3",
+        "attributes": ["class", "n"],
+        "truth": "true",
+        "matches": True,
+        "relation": "overlaps",
+    }
+    assert as_json("filter", "n > 3", "--event", "{}")["truth"] == "unknown"
+    assert as_json("filter", "/a/#", "--format", "topic", "--subject", "/a/b")["matches"] is True
+    assert as_json("filter", "go+l", "--format", "regex", "--payload", "a goool")["matches"] is True
+    plain = run("filter", "n > 3", "--event", '{"n": 4}')
+    assert plain.stdout.splitlines() == ["filter      n > 3", "attributes  n", "truth       true", "matches     yes"]
+
+
+def test_the_demo_without_spark() -> None:
+    told = as_json("demo", "--no-spark")
+    assert told["merged"] == [100, 1]
+    assert told["loops"]["second loop"] == ["velocity monitor"]
+    assert 0 < told["notifications"] < 25
+    assert "spark" not in told
+    shown = run("demo", "--no-spark")
+    assert shown.returncode == 0
+    assert "Six notations become one filter" in shown.stdout
+    assert shown.stderr == ""
+
+
+@pytest.mark.spark
+def test_the_demo_with_spark() -> None:
+    done = run("demo", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["tidings"] == told["spark"] > 1_000
+    assert done.stderr == "starting Spark ...\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "measured"),
+    [
+        (["language", "--count", "200"], 2),
+        (["covering", "--count", "4"], 3),
+        (["start", "--rounds", "1"], 3),
+    ],
+)
+def test_benchmarks_measure(arguments: list[str], measured: int) -> None:
+    found = as_json("bench", *arguments)
+    assert len(found) == measured
+    assert all(one["value"] > 0 and one["unit"] in ("s", "ms", "us") for one in found)
+    assert run("bench", *arguments).stdout.startswith("what")

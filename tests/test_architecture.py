@@ -1,0 +1,86 @@
+"""Imports point one way, and what is not pure stands only where it may: checked on the syntax tree of every file."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "tidings"
+ALL = {"model", "language", "matching", "filters", "spark", "cli"}
+# A room may import itself and these; `filters` is the public face at the top of the package.
+MAY_IMPORT: dict[str, set[str]] = {
+    "model": set(),
+    "language": {"model"},
+    "matching": {"model"},
+    "filters": {"model", "language", "matching"},
+    "spark": {"model", "language", "matching", "filters"},
+    "cli": ALL,
+    "__init__": ALL,
+    "_version": set(),
+    "__main__": {"cli"},
+}
+ONLY_IN = {
+    "pyspark": {"spark"},
+    "asyncio": {"cli"},
+    "time": {"cli"},
+    "random": {"cli"},
+    "secrets": {"cli"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            module = node.module or ""
+            yield from ([f"tidings.{alias.name}" for alias in node.names] if module == "tidings" else [module])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    room = room_of(path)
+    for name in imports_of(path):
+        top, *rest = name.split(".")
+        if top == "tidings" and rest and rest[0] not in ("_version", "__version__"):
+            assert rest[0] == room or rest[0] in MAY_IMPORT[room], f"{room} must not import {name}"
+        elif top in ONLY_IN:
+            assert room in ONLY_IN[top], f"{top} is not for {room}"
+
+
+def test_every_room_is_known() -> None:
+    assert {room_of(path) for path in FILES} <= MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize("command", ["import tidings; tidings.Filter", "from tidings.cli import main"])
+def test_starting_does_not_load_heavy_libraries(command: str) -> None:
+    probe = f"{command}; import sys; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
+    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pyspark", "numba", "numpy", "pandas", "pyarrow", "matplotlib", "hypothesis"} & set(loaded)
+
+
+def test_import_alone_loads_nothing_but_itself() -> None:
+    probe = "import tidings, sys; print(*[m for m in sys.modules if m.startswith(('tidings', 'lark', 'lxml', 're2'))])"
+    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["tidings._version", "tidings"] or set(loaded) == {"tidings", "tidings._version"}
+
+
+def test_everything_public_can_be_had() -> None:
+    import tidings
+
+    for name in tidings.__all__:
+        assert getattr(tidings, name) is not None
+    assert set(tidings.__all__) == {"__version__", *tidings._HOMES}
+    with pytest.raises(AttributeError, match="has no attribute 'Fliter'"):
+        _ = tidings.Fliter
