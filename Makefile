@@ -37,7 +37,7 @@ java:
 	@java -version >/dev/null 2>&1 || \
 	  { echo "Java 17 or newer is needed for Spark: 'apt-get install openjdk-17-jre-headless', 'brew install openjdk@17', or any JDK on the PATH" >&2; exit 1; }
 
-run: $(VENV)/run java
+run: java $(VENV)/run
 	@$(BIN)/tidings demo
 
 check: $(VENV)/dev
@@ -53,7 +53,7 @@ test: java check
 	@$(BIN)/pytest
 
 test-all: java check
-	@$(BIN)/pytest -m "slow or not slow"
+	@TIDINGS_LONG=1 $(BIN)/pytest -m "slow or not slow"
 
 bench: $(VENV)/dev
 	@$(BIN)/tidings bench all

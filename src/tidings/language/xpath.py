@@ -1,8 +1,7 @@
 """XPath over XML payloads: `/order/item[@price>10]` finds something, or it does not.
 
-Only the part of XPath 1.0 is taken whose cost grows with the size of the document and no faster, so that no
-subscriber can make matching slow for the others. What is left out has another way to be said, and the error names
-it.
+Only the part of XPath 1.0 is taken that a bounded number of passes over the document can answer, so that no subscriber
+can make matching slow for the others. What is left out has another way to be said, and the error names it.
 """
 
 from functools import cache, lru_cache
