@@ -98,7 +98,7 @@ def cars_and_cameras() -> Scene:
         places = "  ".join(f"{math.hypot(float(c['x']), float(c['y'])):4.0f} km" for c in contexts)
         lines.append(f"hour {hour}: cars at {places}   told: {', '.join(told) or 'nobody'}")
     lines.append(
-        "Nobody subscribed again: only contexts changed. car-4 is a passenger, and the camera asks for drivers."
+        "Nobody subscribed again: only contexts changed. In car-1 sits a passenger; the camera asks for drivers."
     )
     return Scene("Contexts move, subscriptions stay", lines, {"accidents": 5, "notifications": heard})
 
