@@ -34,8 +34,8 @@ $(VENV)/dev: $(VENV)/run requirements/dev.txt
 	@touch $@
 
 java:
-	@java -version >/dev/null 2>&1 || \
-	  { echo "Java 17 or newer is needed for Spark: 'apt-get install openjdk-17-jre-headless', 'brew install openjdk@17', or any JDK on the PATH" >&2; exit 1; }
+	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || \
+	  { echo "Java 17 or newer is needed for Spark: 'apt-get install openjdk-17-jre-headless', 'brew install openjdk@17', or any JDK on the PATH or in JAVA_HOME" >&2; exit 1; }
 
 run: java $(VENV)/run
 	@$(BIN)/tidings demo

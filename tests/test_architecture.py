@@ -63,10 +63,20 @@ def test_every_room_is_known() -> None:
     assert {room_of(path) for path in FILES} <= MAY_IMPORT.keys()
 
 
-@pytest.mark.parametrize("command", ["import tidings; tidings.Filter", "from tidings.cli import main"])
+HELP = """
+import contextlib, sys
+from tidings.cli import main
+sys.argv = ["tidings", "--help"]
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr):
+    main()
+"""
+
+
+@pytest.mark.parametrize("command", ["import tidings; tidings.Filter", HELP])
 def test_starting_does_not_load_heavy_libraries(command: str) -> None:
-    probe = f"{command}; import sys; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
+    probe = f"{command}\nimport sys; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout.split()
+    assert "tidings" in loaded
     assert not {"pyspark", "numba", "numpy", "pandas", "pyarrow", "matplotlib", "hypothesis"} & set(loaded)
 
 

@@ -1,15 +1,18 @@
 """The public face of filters: parse, match and compare them, in a few words."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tidings import language
 from tidings.matching import covering, reference
 from tidings.matching.covering import Relation
 from tidings.matching.reference import Scope
 from tidings.model import filter as values
+from tidings.model.errors import FilterError
 from tidings.model.event import checked_payload, checked_subject
 from tidings.model.values import Attributes, Context
+
+_Kind = TypeVar("_Kind")
 
 
 class Filter(values.Filter, frozen=True, eq=False):
@@ -40,15 +43,15 @@ class Filter(values.Filter, frozen=True, eq=False):
 
     def covers(self, other: values.Filter) -> bool:
         """Everything that the other matches, this one matches. A no may mean 'cannot tell'."""
-        return covering.covers(self, other)
+        return covering.covers(self, _of_kind(other, values.Filter))
 
     def overlaps(self, other: values.Filter) -> bool:
         """Something matches both. A yes may mean 'cannot tell'."""
-        return covering.overlaps(self, other)
+        return covering.overlaps(self, _of_kind(other, values.Filter))
 
     def relation(self, other: values.Filter) -> Relation:
         """Equal, covers, covered, overlaps or disjoint."""
-        return covering.relation(self, other)
+        return covering.relation(self, _of_kind(other, values.Filter))
 
 
 class ContextFilter(values.ContextFilter, frozen=True, eq=False):
@@ -65,16 +68,23 @@ class ContextFilter(values.ContextFilter, frozen=True, eq=False):
 
     def covers(self, other: values.ContextFilter) -> bool:
         """In every pair of contexts where the other matches, this one matches. A no may mean 'cannot tell'."""
-        return covering.covers(self, other)
+        return covering.covers(self, _of_kind(other, values.ContextFilter))
 
     def overlaps(self, other: values.ContextFilter) -> bool:
         """Some pair of contexts matches both. A yes may mean 'cannot tell'."""
-        return covering.overlaps(self, other)
+        return covering.overlaps(self, _of_kind(other, values.ContextFilter))
 
 
 def merge(filters: Iterable[values.Filter], added: float = 0.0) -> list[Filter]:
     """As few filters as can be found for what the given ones match; see `tidings.matching.merging`."""
-    return [Filter(one.expression) for one in covering.merge(filters, added)]
+    given = [_of_kind(one, values.Filter) for one in filters]
+    return [Filter(one.expression) for one in covering.merge(given, added)]
+
+
+def _of_kind(given: object, kind: type[_Kind]) -> _Kind:
+    if not isinstance(given, kind):
+        raise FilterError(f"a {kind.__name__} is needed, not {type(given).__name__}; {kind.__name__}.parse reads text")
+    return given
 
 
 def _scope(attributes: Mapping[str, Any], subject: str | None, payload: bytes | None) -> Scope:

@@ -1,6 +1,7 @@
 """The command, run as a user runs it: verbs, help, JSON, exit codes, and errors of one line."""
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -52,6 +53,7 @@ def test_help_names_the_verbs_and_version_is_told() -> None:
         (["filter", "a = 1", "--event", "[1]"], 1, "--event must be a JSON object"),
         (["filter", "a = 1", "--event", '{"a": [1]}'], 1, "not list"),
         (["filter", "a = 1", "--event", "[" * 100_000], 1, "--event is not JSON"),
+        (["filter", "a = 1", "--event", '{"a": ' + "9" * 5_000 + "}"], 1, "--event is not JSON"),
         (["filter", "a = 1", "--format", "sequel"], 1, "there is no format 'sequel'"),
     ],
 )
@@ -88,6 +90,13 @@ def test_a_filter_from_all_sides() -> None:
     assert as_json("filter", "go+l", "--format", "regex", "--payload", "a goool")["matches"] is True
     plain = run("filter", "n > 3", "--event", '{"n": 4}')
     assert plain.stdout.splitlines() == ["filter      n > 3", "attributes  n", "truth       true", "matches     yes"]
+
+
+def test_a_poor_terminal_still_gets_its_line() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-m", "tidings", "filter", "x = 'é€'"], capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"filter      x = '\\xe9\\u20ac'")
 
 
 def test_the_demo_without_spark() -> None:

@@ -1,5 +1,7 @@
 """The native language: what it reads, how it writes it back, and what it says about mistakes."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -120,7 +122,10 @@ def test_one_true_and_one_point_nought_are_three_filters() -> None:
         ("a = +'x'", 4, "+ stands before numbers"),
         ("topic(a)", 0, "takes one quoted string"),
         ("topic('/a/#/b')", 6, "# stands only at the end"),
-        ("xpath('//a//b')", 6, "once at the most"),
+        ("xpath('//a//b')", 6, "only at the start of a path"),
+        ("a = 1 -- c", 6, "there are no comments"),
+        ("+a = 1", 0, "+ stands before numbers"),
+        ("a = 'x'" + " or a like 'x%'" * 65, 0, "MAX_FILTER_PATTERNS"),
         ("$subjct = 'x'", 0, "did you mean $subject?"),
         ("$nothing = 'x'", 0, "there are $subject, $payload, $publisher"),
         ("[class,eq,'x']", 0, "'padres'"),
@@ -250,6 +255,16 @@ class TestTemplates:
     def test_digits_and_quotes_inside_of_names_are_no_literals(self) -> None:
         assert Filter.parse("a1 = 2 and `b'3` = 4 and c.5 = 6").names == {"a1", "b'3", "c.5"}
         assert Filter.parse("a2 = 2 and `b'3` = 4 and c.5 = 6").names == {"a2", "b'3", "c.5"}
+
+    def test_threads_may_learn_at_once(self) -> None:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                texts = [f"t{i} = {i}" for i in range(4_000)]
+                assert list(pool.map(lambda text: str(Filter.parse(text)), texts)) == texts
+        finally:
+            sys.setswitchinterval(before)
 
     def test_the_memory_of_templates_is_bounded(self) -> None:
         forget_templates()

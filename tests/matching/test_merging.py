@@ -93,6 +93,26 @@ def box(low_a: float, high_a: float, low_b: float, high_b: float) -> Filter:
     return Filter.parse(f"a between {low_a} and {high_a} and b between {low_b} and {high_b}")
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"x = {i}" for i in range(3_000)],
+        [f"x between {2 * i} and {2 * i + 0.5}" for i in range(1_100)],
+        [f"s like '%a{i}%'" for i in range(150)],
+        [f"s = '{'a' * 2_000}' and n > 1", f"s > '{'a' * 2_000}' and s < '{'a' * 1_999 + 'b'}' and n > 1"],
+        [f"s = '{letter * 8_000}'" for letter in "abcdefghij"],
+    ],
+    ids=["points", "ranges", "patterns", "long prefix", "long strings"],
+)
+def test_what_is_merged_can_be_written_and_read(texts: list[str]) -> None:
+    given = [Filter.parse(text) for text in texts]
+    merged = merge(given)
+    assert len(merged) <= len(given)
+    for one in merged:
+        assert Filter.parse(str(one)) == one
+    assert all(any(one.covers(other) for one in merged) for other in given[:20])
+
+
 class TestImperfectMerging:
     def test_boxes_that_nearly_touch_become_one(self) -> None:
         near = [box(0.0, 10.0, 0.0, 10.0), box(10.5, 20.0, 0.0, 10.0)]
@@ -123,6 +143,11 @@ class TestImperfectMerging:
             assert len(inside) - len(wanted) <= (bound + 0.08) * len(inside)  # 0.08: the sample's own error
         for other in boxes:
             assert any(one.covers(other) for one in merged)
+
+    def test_the_widest_numbers_do_not_overflow(self) -> None:
+        wide = "x between -1.7e308 and 1.7e308 and y between 0 and 1"
+        other = "x between -1.6e308 and 1.7e308 and y between 1000 and 1001"
+        assert len(merge([Filter.parse(wide), Filter.parse(other)], added=0.01)) == 2
 
     def test_a_share_is_a_share(self) -> None:
         with pytest.raises(ValueError, match="at least 0 and below 1"):

@@ -13,6 +13,7 @@ from tidings import (
     ContextFilter,
     Event,
     Filter,
+    FilterError,
     InvalidValueError,
     Notification,
     Schema,
@@ -73,6 +74,47 @@ def test_an_event_is_checked_once_and_then_frozen() -> None:
 def test_a_bad_event_is_refused_by_what_is_wrong(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidValueError, match=complaint):
         Event.of({"a": 1}, **{**GIVEN, **change})
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Subscription.of("a = 1", id="s", subscriber="ann"), "Filter.parse reads one"),  # type: ignore[arg-type]
+        (lambda: Subscription.of(Filter(), id="", subscriber="ann"), "an id is a string"),
+        (lambda: Subscription.of(Filter(), id="s", subscriber="\ud800"), "surrogate"),
+        (lambda: Subscription.of(Filter(), id="s", subscriber="ann", subject="\ud800"), "surrogate"),
+        (lambda: Subscription.of(Filter(), id="s", subscriber="ann", notify="never"), "notify"),  # type: ignore[arg-type]
+        (lambda: Subscription.of(Filter(), id="s", subscriber="ann", publishers="x"), "publishers"),  # type: ignore[arg-type]
+        (lambda: Subscription.of(Filter(), id="s", subscriber="ann", structure={"a"}), "structure"),  # type: ignore[arg-type]
+        (lambda: Advertisement.of(Filter(), id="a", publisher="p", publisher_context="x"), "a list of names"),
+        (lambda: Advertisement.of(Filter(), id="a", publisher="p", subscriber_context=["$x"]), "the system's"),
+        (lambda: Event.of({}, **GIVEN, policy=12), "policy: must be a text"),  # type: ignore[arg-type]
+        (lambda: Event.of({}, **GIVEN, policy="p" * 70_000), "MAX_POLICY_CHARACTERS"),
+        (lambda: Event.of({}, **GIVEN, token="x"), "token: must be bytes"),  # type: ignore[arg-type]
+        (lambda: Event.of({}, **GIVEN, signature=bytes(2_000)), "MAX_SIGNATURE_BYTES"),
+    ],
+)
+def test_every_message_has_a_door(make: Any, complaint: str) -> None:
+    with pytest.raises(InvalidValueError, match=complaint):
+        make()
+
+
+def test_doors_make_what_is_asked_for() -> None:
+    offer = Advertisement.of(Filter.parse("a > 1"), id="a1", publisher="cam", publisher_context=["x", "y"])
+    assert offer.publisher_context == ("x", "y")
+    assert hash(offer) == hash(
+        Advertisement.of(Filter.parse("a > 1"), id="a1", publisher="cam", publisher_context=("x", "y"))
+    )
+    wanted = Subscription.of(Filter.parse("a > 1"), id="s1", subscriber="car", subject="S", durable="mine")
+    assert wanted == Subscription(id="s1", subscriber="car", content=Filter.parse("a > 1"), subject="S", durable="mine")
+
+
+def test_a_filter_is_made_by_parsing() -> None:
+    for attempt in (lambda: Filter("a = 1"), lambda: ContextFilter("x > 1")):  # type: ignore[arg-type]
+        with pytest.raises(FilterError, match=r"parse\(\.\.\.\)"):
+            attempt()
+    with pytest.raises(FilterError, match="a Filter is needed, not str"):
+        Filter.parse("a = 1").covers("a = 2")  # type: ignore[arg-type]
 
 
 def test_messages_compare_by_value_and_hash() -> None:

@@ -66,7 +66,7 @@ class TestTrafficLoops:
 
 def test_figure_1_of_the_paper() -> None:
     schema = Schema("S", {"a": int, "b": int, "c": int})
-    bits = {"".join(names): schema.bits(names) for names in ("", "a", "b", "c", "ab", "ac", "bc", "abc")}
+    bits = {names: schema.bits(set(names)) for names in ("", "a", "b", "c", "ab", "ac", "bc", "abc")}
     assert all(conforms(bits["abc"], to=one) for one in bits.values())
     assert {name for name, one in bits.items() if conforms(bits["ac"], to=one)} == {"ac", "a", "c", ""}
     only_b = AttributeFilter(schema, {"b"})
@@ -111,7 +111,7 @@ def test_optional_fields_count_as_their_type() -> None:
         (lambda: AttributeFilter(LOOP, {"speed"}), "has no attribute speed", "speed"),
         (lambda: AttributeFilter(LOOP, {"li"}, {"li"}), "both present and absent", "li"),
         (lambda: AttributeFilter(LOOP, {"li": str}), "li is int, not str", "li"),
-        (lambda: AttributeFilter(LOOP, "li"), "not one string", None),
+        (lambda: AttributeFilter(LOOP, "li"), "a collection of names is needed", None),
         (lambda: AttributeFilter.from_bits(LOOP, 0b10000), "bit 4 is beyond its 4 attributes", None),
         (lambda: AttributeFilter.from_bits(LOOP, -1), "not negative", None),
         (lambda: AttributeFilter.from_class(LOOP, Wrong), "li is int, not str", "li"),
@@ -134,6 +134,47 @@ def test_what_does_not_conform_is_refused_by_name(attempt: Any, complaint: str, 
     with pytest.raises(SchemaError, match=complaint) as refused:
         attempt()
     assert refused.value.name == offender
+
+
+@dataclass
+class Engine:
+    temp: float
+
+
+@dataclass
+class Car:
+    engine: Engine
+    plate: str
+
+
+def test_structured_content_has_dotted_names() -> None:
+    car = Schema("Car", {"engine": {"temp": float}, "plate": str})  # type: ignore[dict-item]
+    assert list(car.attributes) == ["engine.temp", "plate"]
+    assert AttributeFilter.from_class(car, Car) == AttributeFilter(car, {"engine.temp", "plate"})
+    assert AttributeFilter(car, {"plate"}).passes({"plate": None}) is False
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda: Schema("L", None),  # type: ignore[arg-type]
+        lambda: Schema("L", [("a", int)]),  # type: ignore[arg-type]
+        lambda: LOOP.bits(5),  # type: ignore[arg-type]
+        lambda: AttributeFilter(LOOP, None),  # type: ignore[arg-type]
+        lambda: AttributeFilter("Loop"),  # type: ignore[arg-type]
+        lambda: AttributeFilter.from_bits(LOOP, "x"),
+        lambda: AttributeFilter.from_bits(3),
+        lambda: AttributeFilter.from_class(ForVelocityMonitor),
+        lambda: AttributeFilter(Schema("S", {"cf": float}), {"cf": int}),
+    ],
+)
+def test_nonsense_is_a_schema_error(attempt: Any) -> None:
+    with pytest.raises(SchemaError):
+        attempt()
+
+
+def test_names_may_come_from_a_generator() -> None:
+    assert AttributeFilter(LOOP, (name for name in ("li", "ts"))) == AttributeFilter(LOOP, {"li", "ts"})  # type: ignore[arg-type]
 
 
 def test_an_int_is_welcome_where_a_float_is_declared() -> None:

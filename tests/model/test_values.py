@@ -117,6 +117,23 @@ def test_attributes_never_change() -> None:
     assert attributes == Attributes({"a": 1})
 
 
+def test_there_is_no_way_around_the_door() -> None:
+    with pytest.raises(InvalidValueError, match="not a finite number"):
+        Attributes({"x": float("nan")})
+    attributes = Attributes({"a": 1})
+    with pytest.raises(TypeError, match="never change"):
+        attributes.__init__({"b": 2})  # type: ignore[misc]
+    empty: list[Any] = [[], "", 0]
+    for nothing in empty:
+        with pytest.raises(InvalidValueError, match="must be a mapping"):
+            Attributes.of(nothing)
+    with pytest.raises(InvalidValueError, match="must not be empty"):
+        Attributes.of({"a": {"": 1}})
+    half = Context.of({f"a{i}": i for i in range(600)})
+    with pytest.raises(InvalidValueError, match="MAX_ATTRIBUTES"):
+        half.merged({f"b{i}": i for i in range(600)})
+
+
 def test_one_and_true_and_one_point_nought_differ() -> None:
     one, true, real = Attributes.of({"a": 1}), Attributes.of({"a": True}), Attributes.of({"a": 1.0})
     assert one != true != real != one

@@ -1,5 +1,6 @@
 """The command `tidings`. Exit 0 is success, 1 a refusal, 2 a call that was not understood; errors are one line each."""
 
+import io
 import sys
 from typing import NoReturn
 
@@ -11,6 +12,9 @@ def main() -> NoReturn:
     from tidings.cli.app import app
     from tidings.model.errors import TidingsError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter still gets the line
     try:
         code = app(standalone_mode=False) or 0
     except TyperException as error:

@@ -61,7 +61,9 @@ def filter_command(
     event: Annotated[str | None, typer.Option(help="Attributes as JSON: does the filter match them?")] = None,
     subject: Annotated[str | None, typer.Option(help="The event's subject.")] = None,
     payload: Annotated[str | None, typer.Option(help="The event's payload, as text.")] = None,
-    against: Annotated[str | None, typer.Option(help="Another filter: does one cover the other?")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Another filter of this format: does one cover the other?")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read a filter, write it canonically, try it on an event, compare it with another.

@@ -29,7 +29,7 @@ def show(
         outcome = truth(parsed.expression, _scope(event, subject, payload))
         found |= {"truth": _TRUTHS[outcome], "matches": outcome is True}
     if against is not None:
-        found["relation"] = parsed.relation(Filter.parse(against)).value
+        found["relation"] = parsed.relation(Filter.parse(against, format)).value
     if as_json:
         print_json(found)
         return
@@ -41,7 +41,7 @@ def show(
 def _scope(event: str | None, subject: str | None, payload: str | None) -> Scope:
     try:
         attributes = json.loads(event) if event is not None else {}
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"--event is not JSON: {error}") from None
     if not isinstance(attributes, dict):
         raise InvalidValueError('--event must be a JSON object, such as {"class": "report"}')

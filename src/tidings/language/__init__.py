@@ -22,7 +22,7 @@ FORMATS: dict[str, Callable[[str], Condition]] = {
 
 def parse_content(text: str, format: str = "sql") -> Condition:  # noqa: A002 - the public name
     """The condition that a text of one of the six formats states, or a `FilterError`."""
-    parse = FORMATS.get(format)
+    parse = FORMATS.get(format) if isinstance(format, str) else None
     if parse is None:
         hint = did_you_mean(str(format), FORMATS) or f"; there are {', '.join(FORMATS)}"
         raise FilterError(f"there is no format {format!r}{hint}")

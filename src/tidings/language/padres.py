@@ -16,6 +16,7 @@ from tidings.model.expression import (
     all_of,
 )
 from tidings.model.limits import MAX_PATTERN_CHARACTERS
+from tidings.model.patterns import literally
 
 _COMPARISONS: dict[str, ComparisonOperator] = {
     "eq": "=",
@@ -74,8 +75,8 @@ def _predicate(words: Words) -> Condition:
         return Comparison(attribute, _COMPARISONS[operator], value)
     if not isinstance(value.value, str):
         raise FilterError(f"{operator} takes a string", words.text, start)
-    escaped = value.value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    pattern = _TEXTUAL[operator](escaped)
+    words.count_pattern()
+    pattern = _TEXTUAL[operator](literally(value.value))
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise FilterError(f"longer than MAX_PATTERN_CHARACTERS ({MAX_PATTERN_CHARACTERS:,})", words.text, start)
     return Like(attribute, pattern)

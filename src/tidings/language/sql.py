@@ -1,5 +1,7 @@
 """The native language: `class = 'report' and d1 > 10`, and context filters with `this.`"""
 
+from threading import Lock
+
 from tidings.language.templates import Fill, LiteralRefused, template
 from tidings.language.tokens import LiteralToken, Shape, scan, split
 from tidings.model.errors import FilterError
@@ -13,6 +15,7 @@ class _Language:
     def __init__(self, *, context: bool) -> None:
         self._context = context
         self._known: dict[Shape, Fill] = {}
+        self._learning = Lock()  # looking up needs none
 
     def parse(self, text: str) -> Condition:
         shape, literals = split(text)
@@ -28,13 +31,15 @@ class _Language:
     def _learn(self, text: str, shape: Shape) -> Fill:
         fill = template(text, context=self._context)
         if len(text) <= MAX_CACHED_TEMPLATE_CHARACTERS:
-            if len(self._known) >= MAX_CACHED_TEMPLATES:
-                self._known.pop(next(iter(self._known)), None)
-            self._known[shape] = fill
+            with self._learning:
+                if len(self._known) >= MAX_CACHED_TEMPLATES:
+                    del self._known[next(iter(self._known))]
+                self._known[shape] = fill
         return fill
 
     def forget(self) -> None:
-        self._known.clear()
+        with self._learning:
+            self._known.clear()
 
 
 _content, _context = _Language(context=False), _Language(context=True)

@@ -28,8 +28,11 @@ def _tag(words: Words, attribute: Attribute) -> Condition:
     if "*" in word:
         complaint = "* stands alone and means 'present'; a star that is meant literally stands in quotes"
         raise FilterError(complaint, words.text, start)
-    # A tag is text, an attribute may be typed: Floor=3 and Open=true mean both.
-    plain = {"true": True, "false": False}.get(word.lower(), words.plain_value(word, start))
+    # A tag is text, an attribute may be typed: Floor=3 and Open=true mean both. Too large a number is text alone.
+    try:
+        plain = {"true": True, "false": False}.get(word.lower(), words.plain_value(word, start))
+    except FilterError:
+        plain = word
     if isinstance(plain, str):
         return Comparison(attribute, "=", Constant(plain))
     return In(attribute, (Constant(word), Constant(plain)))

@@ -44,6 +44,7 @@ from tidings.model.expression import (
 )
 from tidings.model.limits import (
     MAX_FILTER_NESTING,
+    MAX_FILTER_PATTERNS,
     MAX_FILTER_PREDICATES,
     MAX_IN_VALUES,
     MAX_INTEGER,
@@ -76,6 +77,7 @@ class Part(NamedTuple):
     condition: bool = False  # may stand where a condition is needed
     depth: int = 1
     predicates: int = 0
+    patterns: int = 0
     literal: LiteralToken | None = None  # it is a literal and nothing else
     name: Attribute | Own | None = None  # it is a name and nothing else
 
@@ -154,8 +156,8 @@ class _Builder(Transformer[Token, Part]):
         value, negated, word, literal = children
         fill, slot = _value(value).fill, literal.slot
         if word.type == "LIKE":
-            return _test(lambda v: Like(fill(v), _checked_text(v, slot, patterns.like)), [value], negated)
-        return _test(lambda v: Rlike(fill(v), _checked_text(v, slot, patterns.regex)), [value], negated)
+            return _test(lambda v: Like(fill(v), _checked_text(v, slot, patterns.like)), [value], negated, 1)
+        return _test(lambda v: Rlike(fill(v), _checked_text(v, slot, patterns.regex)), [value], negated, 1)
 
     def is_null(self, children: list[Any]) -> Part:
         value, negated, _ = children
@@ -180,9 +182,9 @@ class _Builder(Transformer[Token, Part]):
 
     def positive(self, children: list[Any]) -> Part:
         sign, part = children
-        if part.literal is not None and part.literal.type == "STRING":
+        if part.literal is None or part.literal.type != "NUMBER":
             raise _Refused("+ stands before numbers", sign.start_pos)
-        return _value(part)._replace(position=sign.start_pos, condition=False, literal=None, name=None)
+        return part._replace(position=sign.start_pos, literal=None)  # type: ignore[no-any-return]
 
     def literal(self, children: list[LiteralToken]) -> Part:
         (token,) = children
@@ -239,8 +241,8 @@ class _Builder(Transformer[Token, Part]):
             raise _Refused(f"{function} takes one quoted string", token.start_pos)
         slot = literal.slot
         if function == "topic":
-            return _test(lambda v: topic_condition(_checked_text(v, slot, patterns.topic)), arguments)
-        return _test(lambda v: XPath(_checked_text(v, slot, check_xpath)), arguments)
+            return _test(lambda v: topic_condition(_checked_text(v, slot, patterns.topic)), arguments, patterns=1)
+        return _test(lambda v: XPath(_checked_text(v, slot, check_xpath)), arguments, patterns=1)
 
     def group(self, children: list[Any]) -> Part:
         parenthesis, part = children
@@ -276,16 +278,19 @@ def _named(node: Attribute | Own, token: Token) -> Part:
     return Part(lambda _: node, token.start_pos or 0, name=node)
 
 
-def _test(fill: Fill, parts: list[Part], negated: Token | None = None) -> Part:
+def _test(fill: Fill, parts: list[Part], negated: Token | None = None, patterns: int = 0) -> Part:
     test = _combined((lambda v: Not(fill(v))) if negated else fill, parts, predicates=1)
-    return test._replace(value=False, condition=True)
+    return test._replace(value=False, condition=True, patterns=patterns)
 
 
 def _joined(fill: Fill, parts: list[Part], first: Token | None = None) -> Part:
     predicates = sum([part.predicates or 1 for part in parts])
     if predicates > MAX_FILTER_PREDICATES:
         raise _Refused(f"more than MAX_FILTER_PREDICATES ({MAX_FILTER_PREDICATES:,}) conditions", parts[0].position)
-    return _combined(fill, parts, first, predicates)._replace(value=False, condition=True)
+    found = sum([part.patterns for part in parts])
+    if found > MAX_FILTER_PATTERNS:
+        raise _Refused(f"more than MAX_FILTER_PATTERNS ({MAX_FILTER_PATTERNS}) patterns and paths", parts[0].position)
+    return _combined(fill, parts, first, predicates)._replace(value=False, condition=True, patterns=found)
 
 
 def _combined(fill: Fill, parts: list[Part], first: Token | None = None, predicates: int = 0) -> Part:
@@ -309,7 +314,7 @@ def _number(literals: list[str], slot: int, sign: str) -> Constant:
         raise LiteralRefused(slot, "the integer does not fit into 64 bits; with a decimal point it is a float")
     value = float(sign + written)
     if math.isfinite(value):
-        return Constant(value)
+        return Constant(value + 0.0)  # -0.0 is 0.0: equal numbers have one text
     raise LiteralRefused(slot, "the number is too large for a float")
 
 

@@ -82,6 +82,8 @@ def scan(text: str) -> list[Token]:
     position = slots = depth = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
+        if text.startswith("--", position):
+            raise FilterError("there are no comments; two minus signs have a blank between them", text, position)
         if found is None:
             raise FilterError(_complaint(text, position), text, position)
         kind, word = str(found.lastgroup), found.group()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from tidings.model.errors import FilterError, InvalidValueError
 from tidings.model.expression import Constant
-from tidings.model.limits import MAX_FILTER_PREDICATES
+from tidings.model.limits import MAX_FILTER_PATTERNS, MAX_FILTER_PREDICATES
 from tidings.model.values import Value, checked_name, checked_value
 
 _WORD = re.compile(r"""\s*(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|([^\s,=\[\]'"`][^,=\[\]'"`]*))\s*""")
@@ -16,7 +16,7 @@ class Words:
     """Reads a text from left to right; what does not fit is a `FilterError` where it stands."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.position, self._predicates = text, 0, 0
+        self.text, self.position, self._predicates, self._patterns = text, 0, 0, 0
 
     def more(self) -> bool:
         self._skip_blanks()
@@ -76,12 +76,15 @@ class Words:
         return Constant(word) if quoted else Constant(self.plain_value(word, start))
 
     def plain_value(self, word: str, position: int) -> Value:
+        """A number if the word looks like one, else the word."""
         if not _NUMBER.fullmatch(word):
             return word
+        digits = word.lstrip("+-")
+        if digits.isdigit() and len(digits) > 19:
+            complaint = "the integer does not fit into 64 bits; with a decimal point it is a float"
+            raise FilterError(complaint, self.text, position)
         try:
-            return checked_value(
-                int(word) if word.lstrip("+-").isdigit() and len(word) < 25 else float(word), word[:40]
-            )
+            return checked_value(int(word) if digits.isdigit() else float(word), word[:40])
         except InvalidValueError as error:
             raise FilterError(str(error), self.text, position) from None
 
@@ -89,6 +92,11 @@ class Words:
         self._predicates += 1
         if self._predicates > MAX_FILTER_PREDICATES:
             raise self.error(f"more than MAX_FILTER_PREDICATES ({MAX_FILTER_PREDICATES:,}) conditions")
+
+    def count_pattern(self) -> None:
+        self._patterns += 1
+        if self._patterns > MAX_FILTER_PATTERNS:
+            raise self.error(f"more than MAX_FILTER_PATTERNS ({MAX_FILTER_PATTERNS}) patterns")
 
     def error(self, message: str) -> FilterError:
         return FilterError(message, self.text, min(self.position, len(self.text)))

@@ -83,8 +83,11 @@ def _grammar() -> Lark:
 
 
 def _check_nesting(text: str) -> None:
-    depth = 0
+    depth, quote = 0, ""
     for position, character in enumerate(text):
+        if quote or character in "'\"":
+            quote = "" if character == quote else quote or character
+            continue
         depth += (character in "([") - (character in ")]")
         if depth > MAX_XPATH_NESTING:
             raise _XPathError(f"nested deeper than MAX_XPATH_NESTING ({MAX_XPATH_NESTING})", position)
@@ -104,28 +107,28 @@ def _check(node: Any, *, inside_predicate: bool) -> None:
 
 
 def _check_path(path: Tree[Token], inside_predicate: bool) -> None:
-    deep = 0
     for place, child in enumerate(path.children):
         if isinstance(child, Token) and child.type in ("SLASH", "ROOT"):
-            deep += child == "//"
             if inside_predicate and place == 0:
-                raise _XPathError(
-                    "inside of [ ] a path starts at the element itself, without a slash", child.start_pos or 0
-                )
+                message = "inside of [ ] a path starts at the element itself, without a slash"
+                raise _XPathError(message, child.start_pos or 0)
+            if child == "//" and place > 0:
+                raise _XPathError(_ONLY_AT_THE_START, child.start_pos or 0)
         elif isinstance(child, Tree):
             first = child.children[0]
             if isinstance(first, Token) and first.type == "AXIS":
-                axis = first.rstrip(": \t\r\n")
-                if axis not in _AXES:
-                    raise _XPathError(
-                        f"the axis {axis} is not taken; there are {', '.join(_AXES)}", first.start_pos or 0
-                    )
-                deep += axis.startswith("descendant")
-        if deep > (0 if inside_predicate else 1):
-            where = "inside of [ ] a path has no //" if inside_predicate else "a path has // once at the most"
-            raise _XPathError(
-                f"{where}, so that its cost stays in proportion to the document", _tokens(path)[0].start_pos or 0
-            )
+                _check_axis(first, at_the_start=place <= 1 and not inside_predicate)
+
+
+_ONLY_AT_THE_START = "// and descendant stand only at the start of a path, so that no element is visited twice"
+
+
+def _check_axis(token: Token, *, at_the_start: bool) -> None:
+    axis = token.rstrip(": \t\r\n")
+    if axis not in _AXES:
+        raise _XPathError(f"the axis {axis} is not taken; there are {', '.join(_AXES)}", token.start_pos or 0)
+    if axis.startswith("descendant") and not at_the_start:
+        raise _XPathError(_ONLY_AT_THE_START, token.start_pos or 0)
 
 
 def _check_call(call: Tree[Token]) -> None:

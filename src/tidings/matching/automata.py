@@ -2,30 +2,41 @@
 
 Each pattern runs as a set of positions, kept as the bits of an integer, and all of them run side by side over every
 string at once: a breadth-first search over the characters that make a difference. The answer is exact; past
-MAX_PATTERN_STATES it is a cautious yes.
+MAX_PATTERN_STEPS it is a cautious yes.
 """
 
 from functools import lru_cache
 from typing import NamedTuple
 
 from tidings.matching.strings import Interval, next_character
-from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_PATTERN_STATES
+from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_PATTERN_STEPS
 from tidings.model.patterns import Elements, Wild
 
 
 @lru_cache(MAX_CACHED_PATTERNS)
 def may_exist(interval: Interval, required: frozenset[Elements], excluded: frozenset[Elements]) -> bool:
-    if required & excluded:
+    if required & excluded or any(_implies(one, other) for one in required for other in excluded):
         return False
+    return _search(interval, required, excluded)
+
+
+@lru_cache(MAX_CACHED_PATTERNS)
+def _implies(one: Elements, other: Elements) -> bool:
+    """Whether every string that has the one pattern has the other; seen early, it spares a longer search."""
+    return not _search(("", None), frozenset({one}), frozenset({other}))
+
+
+def _search(interval: Interval, required: frozenset[Elements], excluded: frozenset[Elements]) -> bool:
     low, high = interval
     wanted, unwanted = [_compile(one) for one in required], [_compile(one) for one in excluded]
     alphabet = _alphabet(low, high, required | excluded)
     start = _State(0, 0, tuple(one.start for one in wanted), tuple(one.start for one in unwanted))
-    pending, seen = [start], {start}
+    pending, seen, steps = [start], {start}, 0
     for state in pending:  # grows while it is walked
         if _accepts(state, low, high, wanted, unwanted):
             return True
-        if len(seen) > MAX_PATTERN_STATES:
+        steps += len(alphabet)
+        if steps > MAX_PATTERN_STEPS:
             return True
         for character in alphabet:
             following = _step(state, character, low, high, wanted, unwanted)

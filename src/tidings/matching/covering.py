@@ -11,7 +11,7 @@ from enum import Enum
 
 from tidings.matching.formula import negation, when_true
 from tidings.matching.merging import merge as merge
-from tidings.matching.satisfiability import satisfiable
+from tidings.matching.satisfiability import Budget, satisfiable
 from tidings.model.expression import TRUE, And, Condition, Or
 from tidings.model.filter import ContextFilter, Filter
 
@@ -29,18 +29,18 @@ AnyFilter = Filter | ContextFilter
 
 def covers(f: AnyFilter, g: AnyFilter) -> bool:
     """Everything that `g` matches, `f` matches."""
-    return _covers(f.expression, g.expression)
+    return _covers(f.expression, g.expression, Budget())
 
 
-def _covers(f: Condition, g: Condition) -> bool:
+def _covers(f: Condition, g: Condition, budget: Budget) -> bool:
     if isinstance(g, Or):
-        return all(_covers(f, part) for part in g.parts)
+        return all(_covers(f, part, budget) for part in g.parts)
     # What can be seen without a search: one of the alternatives is asked for as it stands.
     wide = f.parts if isinstance(f, Or) else (f,)
     narrow = g.parts if isinstance(g, And) else (g,)
     if TRUE in wide or g in wide or any(part in narrow for part in wide):
         return True
-    return not satisfiable(when_true(g), negation(when_true(f)))
+    return budget.left > 0 and not satisfiable(when_true(g), negation(when_true(f)), budget=budget)
 
 
 def overlaps(f: AnyFilter, g: AnyFilter) -> bool:

@@ -5,13 +5,13 @@ from typing import Any
 
 from lxml import etree
 
-from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_XML_BYTES, MAX_XML_NESTING
+from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_TEXT_BYTES, MAX_XML_BYTES, MAX_XML_NESTING
 
 
 def text_of(payload: bytes | None) -> str | None:
-    """The payload as text, or None where it is not UTF-8."""
+    """The payload as text, or None where it is not UTF-8, or longer than patterns are held against."""
     try:
-        return None if payload is None else payload.decode()
+        return None if payload is None or len(payload) > MAX_TEXT_BYTES else payload.decode()
     except UnicodeDecodeError:
         return None
 

@@ -164,13 +164,13 @@ def _membership(one: ValueExpression, options: list[ValueExpression], wanted: bo
     constants = [option.value for option in options if isinstance(option, Constant)]
     if not isinstance(one, Attribute | Own) or len(constants) < len(options):
         return _when(Or(tuple(Comparison(one, "=", option) for option in options)), wanted)
-    values = EMPTY if wanted else PRESENT
-    for constant in constants:
-        if wanted:
-            values = values.union(valuesets.comparing("=", constant))
-        else:
-            values = values.intersection(valuesets.comparing("!=", constant))
-    return Within(one, values)
+    equal = valuesets.one_of(constants)
+    if wanted:
+        return Within(one, equal)
+    # False needs every comparison to be false, so there must be one kind that compares with them all.
+    kinds = {valuesets.kind_of(constant) for constant in constants}
+    comparable = kinds.pop() if len(kinds) == 1 else EMPTY
+    return Within(one, comparable.intersection(equal.complement()))
 
 
 def _null_test(one: ValueExpression, wanted: bool) -> Formula:
@@ -196,7 +196,7 @@ def values_where(formula: Formula) -> ValueSet | None:
                 return None
             if isinstance(formula, All):
                 return reduce(ValueSet.intersection, known, EVERYTHING)
-            return reduce(ValueSet.union, known, EMPTY)
+            return valuesets.union_of(known)
 
 
 def _pattern_test(condition: Condition, one: ValueExpression, strings: ValueSet, wanted: bool) -> Formula:

@@ -7,17 +7,17 @@ around both, if what that adds is little.
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import reduce
 
 import msgspec
 
 from tidings.matching.formula import Variable, negation, values_where, when_true
 from tidings.matching.numbers import GREATEST, LEAST
-from tidings.matching.satisfiability import satisfiable
-from tidings.matching.valuesets import ValueSet
-from tidings.matching.wording import condition_for
-from tidings.model.expression import TRUE, And, Attribute, Condition, Not, Or, Own, Topic, XPath, all_of, any_of, walk
+from tidings.matching.satisfiability import Budget, satisfiable
+from tidings.matching.valuesets import ValueSet, union_of
+from tidings.matching.wording import condition_for, is_within_limits
+from tidings.model.expression import TRUE, And, Attribute, Condition, Or, Own, Topic, XPath, all_of, any_of, walk
 from tidings.model.filter import Filter
+from tidings.model.limits import MAX_MERGED_INTERVALS, MAX_MERGING_STEPS
 
 Side = ValueSet | frozenset[Condition]  # a box's extent in one attribute: as values, or in the words of its filter
 
@@ -25,7 +25,7 @@ Side = ValueSet | frozenset[Condition]  # a box's extent in one attribute: as va
 class _Box(msgspec.Struct, frozen=True):
     sides: dict[Variable, Side]
     rest: frozenset[Condition]
-    source: Filter | None  # the filter itself, as long as it is unchanged
+    sources: tuple[Filter, ...]  # the filters that it stands for; a single one is said in its own words
     filled: float = 1.0  # the least share of the box that was asked for; the remainder was added by merging
 
 
@@ -41,7 +41,7 @@ def merge(filters: Iterable[Filter], added: float = 0.0) -> list[Filter]:
     boxes = _merge_perfectly([_box(one) for one in filters])
     if added:
         boxes = _merge_nearly(boxes, added)
-    return _uncovered([box.source or _said(box) for box in boxes])
+    return [one for box in _uncovered(boxes) for one in _said(box)]
 
 
 def _box(one: Filter) -> _Box:
@@ -56,7 +56,7 @@ def _box(one: Filter) -> _Box:
         elif part != TRUE:
             rest.add(part)
     sides = {variable: _side(conditions) for variable, conditions in by_variable.items()}
-    return _Box(sides, frozenset(rest), one)
+    return _Box(sides, frozenset(rest), (one,))
 
 
 def _side(conditions: list[Condition]) -> Side:
@@ -64,9 +64,13 @@ def _side(conditions: list[Condition]) -> Side:
     return frozenset(conditions) if values is None or values.has_patterns else values
 
 
-def _said(box: _Box) -> Filter:
+def _said(box: _Box) -> list[Filter]:
+    """The box as a filter; or the filters that it stands for, where one would be longer than a filter may be."""
+    if len(box.sources) == 1:
+        return list(box.sources)
     parts = [_condition(variable, side) for variable, side in box.sides.items()]
-    return Filter(all_of([*parts, *sorted(box.rest, key=repr)]))
+    said = Filter(all_of([*parts, *sorted(box.rest, key=repr)]))
+    return [said] if is_within_limits(said.expression) else list(box.sources)
 
 
 def _condition(variable: Variable, side: Side) -> Condition:
@@ -84,10 +88,10 @@ def _merge_perfectly(boxes: list[_Box]) -> list[_Box]:
             for box in boxes:
                 groups.setdefault(_without(box, variable), []).append(box)
             if len(groups) < len(boxes):
-                boxes = [_united(group, variable) if len(group) > 1 else group[0] for group in groups.values()]
-                merged = True
-        if len(boxes) > len(distinct := {_without(box, None): box for box in boxes}):
-            boxes = list(distinct.values())
+                fewer = [box for group in groups.values() for box in _united(group, variable)]
+                merged = merged or len(fewer) < len(boxes)
+                boxes = fewer
+        boxes = list({_without(box, None): box for box in reversed(boxes)}.values())[::-1]
     return boxes
 
 
@@ -95,40 +99,79 @@ def _without(box: _Box, variable: Variable | None) -> object:
     return frozenset((one, side) for one, side in box.sides.items() if one != variable), box.rest
 
 
-def _united(group: list[_Box], variable: Variable) -> _Box:
-    """One box for several that differ in this variable only; without the variable where one of them did not ask."""
-    first = group[0]
-    filled = min(box.filled for box in group)
-    given = [box.sides[variable] for box in group if variable in box.sides]
+def _united(group: list[_Box], variable: Variable) -> list[_Box]:
+    """One box for several that differ in this variable only; a few, where the union would have very many pieces."""
+    free = [box for box in group if variable not in box.sides]
+    if free:
+        return free[:1]  # whoever does not ask holds all the others
+    united, members, pieces = [], [group[0]], _pieces(group[0].sides[variable])
+    for box in group[1:]:
+        pieces += _pieces(box.sides[variable])
+        if pieces > MAX_MERGED_INTERVALS:
+            united.append(_as_one(members, variable))
+            members, pieces = [], _pieces(box.sides[variable])
+        members.append(box)
+    return [*united, _as_one(members, variable)]
+
+
+def _as_one(members: list[_Box], variable: Variable) -> _Box:
+    first = members[0]
+    if len(members) == 1:
+        return first
     others = {one: side for one, side in first.sides.items() if one != variable}
-    if len(given) < len(group):
-        free = next(box for box in group if variable not in box.sides)
-        return _Box(others, first.rest, free.source, filled)
-    return _Box({variable: _union(variable, given), **others}, first.rest, None, filled)
+    sources = tuple(source for box in members for source in box.sources)
+    return _Box({variable: _union(variable, [box.sides[variable] for box in members]), **others}, first.rest, sources)
+
+
+def _pieces(side: Side) -> int:
+    return len(side.numbers) + len(side.strings) if isinstance(side, ValueSet) else len(side)
 
 
 def _union(variable: Variable, sides: Sequence[Side]) -> Side:
     sets = [side for side in sides if isinstance(side, ValueSet)]
     if len(sets) == len(sides):
-        return reduce(ValueSet.union, sets)
+        return union_of(sets)
     return frozenset({any_of(dict.fromkeys(_condition(variable, side) for side in sides))})
 
 
-def _uncovered(filters: list[Filter]) -> list[Filter]:
-    """Without those that another one covers; of equal ones the first stays."""
-    kept: list[Filter] = []
-    for one in filters:
-        if not any(_covers(other, one) for other in kept):
-            kept = [other for other in kept if not _covers(one, other)]
+def _uncovered(boxes: list[_Box]) -> list[_Box]:
+    """Without those that another one covers; of equal ones the first stays. As far as the budget goes: a covered filter
+    that stays does no harm."""
+    budget = Budget(MAX_MERGING_STEPS)
+    kept: list[_Box] = []
+    for one in boxes:
+        if not any(_covers(other, one, budget) for other in kept):
+            kept = [other for other in kept if not _covers(one, other, budget)]
             kept.append(one)
     return kept
 
 
-def _covers(outer: Filter, inner: Filter) -> bool:
-    # Cheap to refuse: a conjunction that asks about more attributes than the other does not cover it.
-    if not (outer.names <= inner.names or any(isinstance(node, Or | Not) for node in walk(outer.expression))):
+def _covers(outer: _Box, inner: _Box, budget: Budget) -> bool:
+    if not budget.spend(1 + len(outer.sides)):
         return False
-    return not satisfiable(when_true(inner.expression), negation(when_true(outer.expression)))
+    if not outer.rest <= inner.rest:
+        return bool(outer.rest) and _covers_by_search(outer, inner, budget)
+    for variable, side in outer.sides.items():
+        within = inner.sides.get(variable)
+        if within is None:
+            return False
+        if within != side and not _subset(within, side):
+            return False
+    return True
+
+
+def _covers_by_search(outer: _Box, inner: _Box, budget: Budget) -> bool:
+    """For what is no box: an OR may cover what does not look like it."""
+    if not any(isinstance(condition, Or) for condition in outer.rest):
+        return False
+    conditions = [all_of([*(_condition(*side) for side in box.sides.items()), *box.rest]) for box in (outer, inner)]
+    return not satisfiable(when_true(conditions[1]), negation(when_true(conditions[0])), budget=budget)
+
+
+def _subset(inner: Side, outer: Side) -> bool:
+    if not (isinstance(inner, ValueSet) and isinstance(outer, ValueSet)):
+        return False
+    return inner.intersection(outer.complement()).is_empty
 
 
 # Imperfect merging
@@ -172,8 +215,9 @@ def _around(one: _Box, other: _Box, bounds: dict[Variable, tuple[float, float]])
             first *= _length(mine, low, high) / whole
             second *= _length(theirs, low, high) / whole
             both *= _length(mine.intersection(theirs), low, high) / whole
-    filled = max(0.0, min(1.0, first * one.filled + second * other.filled - both))
-    return _Box(sides, one.rest, None, filled)
+    filled = first * one.filled + second * other.filled - both
+    filled = max(0.0, min(1.0, filled)) if math.isfinite(filled) else 0.0
+    return _Box(sides, one.rest, (*one.sources, *other.sources), filled)
 
 
 def _is_numeric(side: Side) -> bool:
@@ -181,11 +225,12 @@ def _is_numeric(side: Side) -> bool:
 
 
 def _bounds(group: list[_Box], variable: Variable) -> tuple[float, float]:
+    """In halves, as all lengths here are: the distance between two floats may be more than a float can be."""
     ends = [end for box in group for interval in box.sides[variable].numbers for end in interval]  # type: ignore[union-attr]
-    finite = [float(end) for end in ends if end not in (LEAST, GREATEST)] or [0.0]
+    finite = [float(end) / 2 for end in ends if end not in (LEAST, GREATEST)] or [0.0]
     margin = (max(finite) - min(finite)) or 1.0
     return min(finite) - margin * (LEAST in ends), max(finite) + margin * (GREATEST in ends)
 
 
 def _length(values: ValueSet, low: float, high: float) -> float:
-    return math.fsum(max(0.0, min(float(end), high) - max(float(start), low)) for start, end in values.numbers)
+    return math.fsum(max(0.0, min(float(end) / 2, high) - max(float(start) / 2, low)) for start, end in values.numbers)

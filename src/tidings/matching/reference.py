@@ -8,7 +8,6 @@ unknown, and a filter matches only where it is true.
 import math
 import operator as op
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
 from tidings.matching.documents import found_by_xpath, text_of
@@ -209,28 +208,57 @@ def geo_distance(lat1: Value | None, lon1: Value | None, lat2: Value | None, lon
 
 
 def like(text: str, elements: Elements) -> bool:
-    """Whether the whole text is what the elements describe.
+    """Whether the whole text is what the elements describe."""
+    if Wild.LEVEL in elements:
+        return _like_levels(text, elements)
+    first, *others = _pieces(elements)
+    if not others:
+        return len(text) == len(first) and _fits(text, first, 0)
+    *inner, last = others
+    at, end = len(first), len(text) - len(last)
+    if at > end or not _fits(text, first, 0) or not _fits(text, last, end):
+        return False
+    for piece in inner:  # each as early as it can be: what comes later then has the most room
+        at = _found(text, piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
 
-    Every way is tried at once: bit i of `ends` says that the elements so far may have used up i characters.
-    """
-    ends, whole = 1, (2 << len(text)) - 1
+
+def _pieces(elements: Elements) -> list[Elements]:
+    """What stands between runs."""
+    ends = [place for place, element in enumerate(elements) if element is Wild.RUN]
+    return [elements[begin + 1 : end] for begin, end in zip([-1, *ends], [*ends, len(elements)], strict=True)]
+
+
+def _fits(text: str, piece: Elements, at: int) -> bool:
+    return all(element is Wild.ANY or element == text[at + i] for i, element in enumerate(piece))
+
+
+def _found(text: str, piece: Elements, start: int, end: int) -> int:
+    if Wild.ANY not in piece:
+        return text.find("".join(str(element) for element in piece), start, end)
+    found = patterns.piece(piece).search(text, start, end)
+    return -1 if found is None else int(found.start())
+
+
+def _like_levels(text: str, elements: Elements) -> bool:
+    """The same for topics: every way is tried, remembering how much of the text may be used up."""
+    ends = {0}
     for element in elements:
-        if element is Wild.ANY:
-            ends = ends << 1 & whole
-        elif element is Wild.RUN:
-            ends = whole & -(ends & -ends) if ends else 0  # from the first end on, everywhere
+        if element is Wild.RUN:
+            ends = set(range(min(ends), len(text) + 1)) if ends else ends
         elif element is Wild.LEVEL:
-            while (further := ends | (ends & ~_places(text, "/")) << 1 & whole) != ends:
-                ends = further
+            ends = {later for end in ends for later in range(end, _end_of_level(text, end) + 1)}
         else:
-            ends = (ends & _places(text, element)) << 1
-    return bool(ends >> len(text) & 1)
+            ends = {end + 1 for end in ends if end < len(text) and element in (Wild.ANY, text[end])}
+    return len(text) in ends
 
 
-@lru_cache(64)
-def _places(text: str, character: str) -> int:
-    """Bit i is set where the text has this character at i."""
-    return int("".join("1" if one == character else "0" for one in reversed(text)) or "0", 2)
+def _end_of_level(text: str, start: int) -> int:
+    slash = text.find("/", start)
+    return len(text) if slash < 0 else slash
 
 
 def is_number(one: object) -> TypeGuard[int | float]:

@@ -10,16 +10,42 @@ from tidings.model.expression import Attribute
 from tidings.model.limits import MAX_COVERING_STEPS
 
 
-def satisfiable(*formulas: Formula) -> bool:
-    branches = [_Branch({}, frozenset(), list(formulas), [])]
-    steps = 0
+class Budget:
+    """How much work a question may still take; questions that belong together share one."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int = MAX_COVERING_STEPS) -> None:
+        self.left = steps
+
+    def spend(self, steps: int) -> bool:
+        """Takes steps from what is left; False where nothing was."""
+        self.left -= steps
+        return self.left >= 0
+
+
+def satisfiable(*formulas: Formula, budget: Budget | None = None) -> bool:
+    start = _Branch({}, frozenset(), list(formulas), [])
+    return _possible(start, budget or Budget(), 0)
+
+
+_MAX_DEPTH = 32  # of splitting into parts; deeper down, parts are searched together
+
+
+def _possible(start: "_Branch", budget: Budget, depth: int) -> bool:
+    branches = [start]
     while branches:
         branch = branches.pop()
-        consistent, taken = branch.settle()
-        steps += taken
-        if steps > MAX_COVERING_STEPS:
+        consistent, steps = branch.settle()
+        if not budget.spend(steps):
             return True
         if not consistent:
+            continue
+        parts = branch.parts() if depth < _MAX_DEPTH else [branch]
+        if len(parts) > 1:
+            # Choices that share no value do not touch each other: each part must be possible by itself.
+            if all(_possible(part, budget, depth + 1) for part in parts):
+                return True
             continue
         if not branch.choices:
             return True
@@ -42,12 +68,13 @@ class _Branch:
         steps = 0
         while True:
             while self.pending:
-                steps += 1
-                if not self._take(self.pending.pop()):
+                formula = self.pending.pop()
+                steps += 1 + (_size(formula.values) if isinstance(formula, Within) else 0)
+                if not self._take(formula):
                     return False, steps
             open_choices, self.choices = self.choices, []
             for choice in open_choices:
-                steps += len(choice.parts)
+                steps += sum(1 + (_size(part.values) if isinstance(part, Within) else 0) for part in choice.parts)
                 possible = self._possible(choice)
                 if possible is None:
                     continue
@@ -65,6 +92,20 @@ class _Branch:
         narrowest = min(self.choices, key=lambda choice: len(choice.parts))
         others = [choice for choice in self.choices if choice is not narrowest]
         return [_Branch(dict(self.domains), self.judged, [part], list(others)) for part in reversed(narrowest.parts)]
+
+    def parts(self) -> list["_Branch"]:
+        """The branch, cut into groups of choices that speak of different things."""
+        groups: list[tuple[set[object], list[Any]]] = []
+        for choice in self.choices:
+            topics, members = _topics(choice), [choice]
+            apart = []
+            for known, others in groups:
+                if known & topics:
+                    topics, members = topics | known, others + members
+                else:
+                    apart.append((known, others))
+            groups = [*apart, (topics, members)]
+        return [_Branch(dict(self.domains), self.judged, [], members) for _, members in groups]
 
     def _take(self, formula: Formula) -> bool:
         match formula:
@@ -113,6 +154,22 @@ class _Branch:
     def _domain(self, variable: Variable) -> ValueSet:
         known = self.domains.get(variable)
         return _universe(variable) if known is None else known
+
+
+def _topics(formula: Formula) -> set[object]:
+    """The variables and the judged conditions that a formula speaks of."""
+    match formula:
+        case Within(variable, _):
+            return {variable}
+        case Judged(condition):
+            return {condition}
+        case All(parts) | Any(parts):
+            return set().union(*(_topics(part) for part in parts))
+
+
+def _size(values: ValueSet) -> int:
+    """What it costs to work with a set, beside that of a small one."""
+    return (len(values.numbers) + len(values.strings)) // 16
 
 
 _TEXT = ValueSet(missing=True, strings=STRINGS.strings)

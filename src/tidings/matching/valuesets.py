@@ -4,6 +4,7 @@ Closed under intersection. Strings are intervals that may also have to have, or 
 complement is there for everything that a single comparison can say.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidings.matching import automata, numbers, strings
@@ -59,17 +60,6 @@ class ValueSet(NamedTuple):
             self.required,
         )
 
-    def union(self, other: "ValueSet") -> "ValueSet":
-        """Of sets without patterns."""
-        if self.has_patterns or other.has_patterns:
-            raise ValueError("sets with patterns have no union of the same form")
-        return ValueSet(
-            self.missing or other.missing,
-            self.booleans | other.booleans,
-            numbers.union(self.numbers, other.numbers),
-            strings.union(self.strings, other.strings),
-        )
-
     @property
     def has_patterns(self) -> bool:
         return bool(self.required or self.excluded)
@@ -114,11 +104,38 @@ def comparing(operator: ComparisonOperator, constant: Value | None) -> ValueSet:
         options = {"=": frozenset({constant}), "!=": frozenset({not constant})}
         return ValueSet(booleans=options.get(operator, _NEITHER))
     if operator == "!=":
-        same_kind = STRINGS if isinstance(constant, str) else NUMBERS
-        return same_kind.intersection(comparing("=", constant).complement())
+        return kind_of(constant).intersection(comparing("=", constant).complement())
     if isinstance(constant, str):
         return ValueSet(strings=getattr(strings, _BY_OPERATOR[operator])(constant))
     return ValueSet(numbers=getattr(numbers, _BY_OPERATOR[operator])(constant))
+
+
+def union_of(sets: Iterable[ValueSet]) -> ValueSet:
+    """Of sets without patterns; put together in one go, since there may be thousands."""
+    given = list(sets)
+    if any(one.has_patterns for one in given):
+        raise ValueError("sets with patterns have no union of the same form")
+    return ValueSet(
+        any(one.missing for one in given),
+        frozenset().union(*(one.booleans for one in given)),
+        numbers.union(tuple(interval for one in given for interval in one.numbers), ()),
+        strings.union(tuple(interval for one in given for interval in one.strings), ()),
+    )
+
+
+def kind_of(constant: Value | None) -> ValueSet:
+    """All values that compare with the constant."""
+    if constant is None:
+        return EMPTY
+    return BOOLEANS if isinstance(constant, bool) else STRINGS if isinstance(constant, str) else NUMBERS
+
+
+def one_of(constants: list[Value | None]) -> ValueSet:
+    """The values that equal one of the constants; put together in one go, since there may be thousands."""
+    points = tuple((c, c) for c in constants if isinstance(c, int | float) and not isinstance(c, bool))
+    texts = tuple((c, c + "\0") for c in constants if isinstance(c, str))
+    truths = frozenset(c for c in constants if isinstance(c, bool))
+    return ValueSet(False, truths, numbers.union(points, ()), strings.union(texts, ()))
 
 
 def having(pattern: Elements) -> ValueSet:

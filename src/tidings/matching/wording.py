@@ -16,9 +16,22 @@ from tidings.model.expression import (
     Like,
     Not,
     Own,
+    Rlike,
+    Topic,
+    XPath,
     all_of,
     any_of,
+    walk,
 )
+from tidings.model.limits import (
+    MAX_FILTER_CHARACTERS,
+    MAX_FILTER_PATTERNS,
+    MAX_FILTER_PREDICATES,
+    MAX_IN_VALUES,
+    MAX_PATTERN_CHARACTERS,
+)
+from tidings.model.patterns import literally
+from tidings.model.text import written
 
 Variable = Attribute | Own
 
@@ -84,9 +97,9 @@ def _strings(variable: Variable, intervals: strings.StringSet) -> list[Condition
 
 
 def _stretch(variable: Variable, low: str, high: str | None) -> Condition:
-    if low and high == strings.after_prefix(low):
-        escaped = low.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        return Like(variable, escaped + "%")
+    prefix = literally(low) + "%"
+    if low and high == strings.after_prefix(low) and len(prefix) <= MAX_PATTERN_CHARACTERS:
+        return Like(variable, prefix)
     words: list[Condition] = []
     if low.endswith("\0"):
         words.append(Comparison(variable, ">", Constant(low[:-1])))
@@ -96,6 +109,19 @@ def _stretch(variable: Variable, low: str, high: str | None) -> Condition:
         inclusive = high.endswith("\0")
         words.append(Comparison(variable, "<=" if inclusive else "<", Constant(high[:-1] if inclusive else high)))
     return all_of(words)
+
+
+def is_within_limits(condition: Condition) -> bool:
+    """Whether a filter of this condition can be written and read."""
+    nodes = list(walk(condition))
+    predicates = [node for node in nodes if isinstance(node, Comparison | Between | In | Like | Rlike | IsNull)]
+    patterns = [node for node in nodes if isinstance(node, Like | Rlike | Topic | XPath)]
+    return (
+        len(predicates) + len(patterns) <= MAX_FILTER_PREDICATES
+        and len(patterns) <= MAX_FILTER_PATTERNS
+        and all(len(node.options) <= MAX_IN_VALUES for node in nodes if isinstance(node, In))
+        and len(written(condition)) <= MAX_FILTER_CHARACTERS
+    )
 
 
 def _one_of(variable: Variable, constants: list[Constant]) -> Condition:

@@ -8,8 +8,16 @@ import msgspec
 
 from tidings.model.errors import InvalidValueError
 from tidings.model.filter import ContextFilter
-from tidings.model.limits import MAX_INTEGER, MAX_NAME_CHARACTERS, MAX_PAYLOAD_BYTES, MAX_SUBJECT_CHARACTERS
-from tidings.model.values import Attributes, Context
+from tidings.model.limits import (
+    MAX_INTEGER,
+    MAX_NAME_CHARACTERS,
+    MAX_PAYLOAD_BYTES,
+    MAX_POLICY_CHARACTERS,
+    MAX_SIGNATURE_BYTES,
+    MAX_SUBJECT_CHARACTERS,
+    MAX_TOKEN_BYTES,
+)
+from tidings.model.values import Attributes, Context, check_unicode
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +74,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
             payload=checked_payload(payload),
             context=Context.of(context),
             subscribers=subscribers,
-            policy=policy,
-            token=token,
-            signature=signature,
+            policy=checked_policy(policy),
+            token=checked_bytes(token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
+            signature=checked_bytes(signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
         )
 
 
@@ -78,6 +86,7 @@ def checked_client(name: Any) -> str:
         raise InvalidValueError(
             f"a client's name is a string of 1 to MAX_NAME_CHARACTERS ({MAX_NAME_CHARACTERS}) characters"
         )
+    check_unicode(name, "a client's name")
     return name
 
 
@@ -88,14 +97,32 @@ def checked_subject(subject: Any) -> str | None:
         raise InvalidValueError("subject: must be a string that is not empty, or None")
     if len(subject) > MAX_SUBJECT_CHARACTERS:
         raise InvalidValueError(f"subject: longer than MAX_SUBJECT_CHARACTERS ({MAX_SUBJECT_CHARACTERS:,})")
+    check_unicode(subject, "subject")
     return subject
 
 
-def checked_payload(payload: Any) -> bytes | None:
-    if payload is None:
+def checked_policy(policy: Any) -> str | None:
+    if policy is None:
         return None
-    if not isinstance(payload, bytes | bytearray | memoryview):
-        raise InvalidValueError(f"payload: must be bytes, not {type(payload).__name__}; encode text as UTF-8")
-    if memoryview(payload).nbytes > MAX_PAYLOAD_BYTES:
-        raise InvalidValueError(f"payload: larger than MAX_PAYLOAD_BYTES ({MAX_PAYLOAD_BYTES:,})")
-    return bytes(payload)
+    if not isinstance(policy, str):
+        raise InvalidValueError(f"policy: must be a text, not {type(policy).__name__}")
+    if len(policy) > MAX_POLICY_CHARACTERS:
+        raise InvalidValueError(f"policy: longer than MAX_POLICY_CHARACTERS ({MAX_POLICY_CHARACTERS:,})")
+    check_unicode(policy, "policy")
+    return policy
+
+
+def checked_bytes(value: Any, name: str, limit: str, most: int) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidValueError(f"{name}: must be bytes, not {type(value).__name__}")
+    if memoryview(value).nbytes > most:
+        raise InvalidValueError(f"{name}: larger than {limit} ({most:,})")
+    return bytes(value)
+
+
+def checked_payload(payload: Any) -> bytes | None:
+    if isinstance(payload, str):
+        raise InvalidValueError("payload: must be bytes; encode text as UTF-8")
+    return checked_bytes(payload, "payload", "MAX_PAYLOAD_BYTES", MAX_PAYLOAD_BYTES)

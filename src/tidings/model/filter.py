@@ -7,12 +7,17 @@ from functools import cached_property
 
 import msgspec
 
+from tidings.model.errors import FilterError
 from tidings.model.expression import TRUE, Attribute, Condition, Own, walk
 from tidings.model.text import written
 
 
 class _FilterValue(msgspec.Struct, frozen=True, eq=False, dict=True):
     expression: Condition = TRUE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expression, msgspec.Struct):
+            raise FilterError(f"a filter is made from text by {type(self).__name__}.parse(...)")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _FilterValue) and self._side == other._side and self.expression == other.expression

@@ -2,16 +2,20 @@
 
 from uuid import UUID
 
+from tidings.model.errors import InvalidValueError
+
 ENTROPY_BYTES = 10
 
 
 def uuid7(microseconds: int, entropy: bytes) -> UUID:
     """The version 7 UUID (RFC 9562) of that moment, counted from the Unix epoch, with 74 of the given random bits."""
-    if len(entropy) != ENTROPY_BYTES:
-        raise ValueError(f"uuid7 takes {ENTROPY_BYTES} bytes of entropy, not {len(entropy)}")
+    if not isinstance(entropy, bytes) or len(entropy) != ENTROPY_BYTES:
+        raise InvalidValueError(f"uuid7 takes {ENTROPY_BYTES} bytes of entropy")
+    if type(microseconds) is not int:
+        raise InvalidValueError(f"uuid7 takes whole microseconds, not {type(microseconds).__name__}")
     milliseconds = microseconds // 1000
     if not 0 <= milliseconds < 1 << 48:
-        raise ValueError(f"{microseconds} microseconds is outside of what a UUIDv7 can say")
+        raise InvalidValueError(f"{microseconds} microseconds is outside of what a UUIDv7 can say")
     random = int.from_bytes(entropy, "big")
     number = milliseconds << 80 | 0x7 << 76 | (random >> 62 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
     return UUID(int=number)

@@ -51,6 +51,19 @@ def like(pattern: str) -> Elements:
 
 
 @lru_cache(MAX_CACHED_PATTERNS)
+def piece(elements: Elements) -> Any:
+    """Characters and `ANY` as an RE2 pattern, to find them somewhere in a text."""
+    return re2.compile(
+        "(?s)" + "".join("." if one is Wild.ANY else re2.escape(str(one)) for one in elements), _REGEX_OPTIONS
+    )
+
+
+def literally(text: str) -> str:
+    """The text as a part of a LIKE pattern that stands for itself."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+@lru_cache(MAX_CACHED_PATTERNS)
 def topic(pattern: str) -> tuple[Elements, ...]:
     """The alternatives that a topic pattern stands for: `/a/#` is `/a` or anything below it."""
     _check_length(pattern)

@@ -88,12 +88,14 @@ class Schema:
     def bits(self, names: Iterable[str]) -> int:
         """The vector with the bits of these attributes set."""
         vector = 0
-        for name in names:
+        for name in _names(names):
             vector |= 1 << self._position(name)
         return vector
 
-    def names(self, bits: int) -> tuple[str, ...]:
+    def names(self, bits: int | None) -> tuple[str, ...]:
         """The attributes whose bits are set, in order."""
+        if type(bits) is not int:
+            raise SchemaError(f"{self.subject}: a bit vector is an int, not {type(bits).__name__}")
         if bits < 0:
             raise SchemaError(f"{self.subject}: a bit vector is not negative")
         if bits >> len(self._types):
@@ -116,6 +118,11 @@ class Schema:
         if kind is not declared and not (declared is float and kind is int):
             raise SchemaError(f"{self.subject}: {name} is {declared.__name__}, not {kind.__name__}", name)
 
+    def check_declared(self, name: str, kind: ValueType) -> None:
+        """Refuses a declaration that differs from the schema's; here a float is a float."""
+        if self._types.get(name, kind) is not kind:
+            raise SchemaError(f"{self.subject}: {name} is {self._types[name].__name__}, not {kind.__name__}", name)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):
             return NotImplemented
@@ -130,13 +137,13 @@ class Schema:
         return f"<Schema {self.subject} version {self.version}: {fields}>"
 
     def _append(self, attributes: Mapping[str, ValueType | str]) -> None:
-        for name, kind in attributes.items():
-            if checked_name(name) in self._types:
+        for name, kind in _flat_types(attributes, self._subject).items():
+            if name in self._types:
                 raise SchemaError(f"{self.subject}: {name} is there already, as {self._types[name].__name__}", name)
             if len(self._types) >= MAX_SCHEMA_ATTRIBUTES:
                 raise SchemaError(f"{self.subject}: more than MAX_SCHEMA_ATTRIBUTES ({MAX_SCHEMA_ATTRIBUTES:,})", name)
             self._positions[name] = len(self._types)
-            self._types[name] = _value_type(kind, f"{self.subject}: {name}")
+            self._types[name] = kind
         self._versions = (*self._versions, len(self._types))
 
     def _position(self, name: str) -> int:
@@ -177,38 +184,42 @@ class AttributeFilter:
     absent_bits: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.names, str) or isinstance(self.absent, str):
-            raise SchemaError("names and absent are collections of names, not one string")
+        if not isinstance(self.schema, Schema):
+            raise SchemaError(f"the schema comes first, as in AttributeFilter(schema, names), not {self.schema!r}")
         if isinstance(self.names, Mapping):
-            for name, kind in self.names.items():
-                self.schema.check(name, _value_type(kind, name))
+            for name, kind in _flat_types(self.names, self.schema.subject).items():
+                self.schema.check_declared(name, kind)
+            object.__setattr__(self, "names", _flat_types(self.names, self.schema.subject).keys())
+        object.__setattr__(self, "names", _names(self.names))
+        object.__setattr__(self, "absent", _names(self.absent))
         present, absent = self.schema.bits(self.names), self.schema.bits(self.absent)
         if present & absent:
             clash = self.schema.names(present & absent)[0]
             raise SchemaError(f"{self.schema.subject}: {clash} cannot be both present and absent", clash)
-        object.__setattr__(self, "names", frozenset(self.names))
-        object.__setattr__(self, "absent", frozenset(self.absent))
         object.__setattr__(self, "present_bits", present)
         object.__setattr__(self, "absent_bits", absent)
 
     @_BySchema
     @staticmethod
-    def from_bits(schema: Schema, present: int, absent: int = 0) -> "AttributeFilter":
+    def from_bits(schema: Schema, present: int | None = None, absent: int = 0) -> "AttributeFilter":
         """From bit vectors, as a small device would write them: `AttributeFilter.from_bits(schema, 0b11)`."""
-        return AttributeFilter(schema, schema.names(present), schema.names(absent))
+        checked = _checked_schema(schema, "from_bits(schema, 0b11)")
+        return AttributeFilter(checked, checked.names(present), checked.names(absent))
 
     @_BySchema
     @staticmethod
-    def from_class(schema: Schema, described: type, absent: Collection[str] = ()) -> "AttributeFilter":
+    def from_class(schema: Schema, described: type | None = None, absent: Collection[str] = ()) -> "AttributeFilter":
         """From the fields of a dataclass, msgspec Struct or annotated class; types must agree with the schema's."""
-        return AttributeFilter(schema, fields_of(described), absent)
+        return AttributeFilter(_checked_schema(schema, "from_class(schema, Class)"), fields_of(described), absent)
 
     def passes_bits(self, bits: int) -> bool:
         """The test itself, on the vector alone, before anything is decoded."""
         return bits & self.present_bits == self.present_bits and bits & self.absent_bits == 0
 
-    def passes(self, attributes: Collection[str]) -> bool:
+    def passes(self, attributes: Collection[str] | Mapping[str, Any]) -> bool:
         """The same by names, for events that carry no vector."""
+        if isinstance(attributes, Mapping):
+            attributes = Attributes.of(attributes)
         return all(name in attributes for name in self.names) and not any(name in attributes for name in self.absent)
 
     def covers(self, other: "AttributeFilter") -> bool:
@@ -220,11 +231,14 @@ class AttributeFilter:
         )
 
 
-def fields_of(described: type) -> dict[str, ValueType]:
+def fields_of(described: type | None) -> dict[str, ValueType]:
     """Field names and primitive types of a class, read by reflection; `int | None` counts as `int`."""
     if not inspect.isclass(described):
         raise SchemaError(f"a class is needed, such as a dataclass, not {described!r}")
-    hints = typing.get_type_hints(described)
+    try:
+        hints = typing.get_type_hints(described)
+    except (NameError, TypeError) as error:
+        raise SchemaError(f"{described.__name__}: the types of its fields cannot be read: {error}") from None
     if is_dataclass(described):
         names = [one.name for one in fields(described)]
     elif issubclass(described, msgspec.Struct):
@@ -233,7 +247,39 @@ def fields_of(described: type) -> dict[str, ValueType]:
         names = [name for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar]
     if not names:
         raise SchemaError(f"{described.__name__} has no fields; AttributeFilter(schema) passes everything")
-    return {name: _value_type(_without_none(hints[name]), f"{described.__name__}.{name}") for name in names}
+    return _flat_types({name: _nested(_without_none(hints[name])) for name in names}, described.__name__)
+
+
+def _nested(hint: Any) -> Any:
+    """A field that is a class with fields itself takes part under dotted names."""
+    structured = is_dataclass(hint) or (inspect.isclass(hint) and issubclass(hint, msgspec.Struct))
+    return fields_of(hint) if structured else hint
+
+
+def _flat_types(types: Any, where: str, prefix: str = "") -> dict[str, ValueType]:
+    """Checked names and types; a nested mapping becomes dotted names, as in events."""
+    if not isinstance(types, Mapping):
+        raise SchemaError(f"{where}: attributes are a mapping of names to types, not {type(types).__name__}")
+    flat: dict[str, ValueType] = {}
+    for key, kind in types.items():
+        name = checked_name(prefix + checked_name(key))
+        if isinstance(kind, Mapping):
+            flat.update(_flat_types(kind, where, f"{name}."))
+        else:
+            flat[name] = _value_type(kind, f"{where}: {name}")
+    return flat
+
+
+def _names(names: Any) -> frozenset[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise SchemaError(f"a collection of names is needed, not {names!r}")
+    return frozenset(checked_name(name) for name in names)
+
+
+def _checked_schema(schema: Any, example: str) -> Schema:
+    if not isinstance(schema, Schema):
+        raise SchemaError(f"the schema comes first: AttributeFilter.{example}")
+    return schema
 
 
 def _without_none(hint: Any) -> Any:

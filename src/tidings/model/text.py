@@ -109,5 +109,5 @@ def _constant(value: bool | int | float | str | None) -> tuple[str, int]:
         return ("TRUE" if value else "FALSE"), _PRIMARY
     if isinstance(value, str):
         return written_string(value), _PRIMARY
-    text = repr(value)
+    text = repr(value + 0.0 if isinstance(value, float) else value)  # -0.0 is 0.0
     return text, (_UNARY if text.startswith("-") else _PRIMARY)

@@ -48,6 +48,15 @@ def checked_value(value: Any, name: str = "value") -> Value:
     return _checked_kin(value, name)
 
 
+def check_unicode(value: str, name: str) -> None:
+    """Refuses halves of surrogate pairs, which no encoding can carry."""
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidValueError(f"{name}: half of a surrogate pair at character {error.start}") from None
+
+
 def checked_name(name: Any) -> str:
     """The name of an attribute or a context value; names with `$` in front are the system's."""
     if not isinstance(name, str):
@@ -58,7 +67,7 @@ def checked_name(name: Any) -> str:
         raise InvalidValueError(f"the name {_shown(name)} is longer than MAX_NAME_CHARACTERS ({MAX_NAME_CHARACTERS})")
     if name.startswith("$"):
         raise InvalidValueError(f"the name {_shown(name)} starts with '$': such names are the system's")
-    _check_unicode(name, "name")
+    check_unicode(name, "name")
     return str(name)
 
 
@@ -68,14 +77,18 @@ class Attributes(dict[str, Value]):
     __slots__ = ("_hash",)
     _hash: int
 
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        """Checked and copied. `None` means missing; a nested mapping takes part under dotted names (`engine.temp`)."""
+        if self:
+            self._refuse()
+        checked: dict[str, Value] = {}
+        _gather({} if values is None else values, "", 0, checked)
+        super().__init__(checked)
+
     @classmethod
     def of(cls, values: Mapping[str, Any] | None = None) -> Self:
-        """Checked and copied. `None` means missing; a nested mapping takes part under dotted names (`engine.temp`)."""
-        if type(values) is cls:
-            return values
-        checked: dict[str, Value] = {}
-        _gather(values or {}, "", 0, checked)
-        return cls(checked)
+        """The same, but what has been checked once is taken as it is."""
+        return values if type(values) is cls else cls(values)
 
     def __eq__(self, other: object) -> bool:
         # 1, 1.0 and True are equal to Python, but not the same value here.
@@ -109,9 +122,10 @@ class Context(Attributes):
 
     __slots__ = ()
 
-    def merged(self, changes: Mapping[str, Any]) -> "Context":
+    def merged(self, changes: Mapping[str, Any] | None) -> "Context":
         """This context with the given values changed by name; `None` takes one away, with all that is nested in it."""
-        given, gone = Context.of(changes), _taken_away(changes, "")
+        given = Context.of(changes)
+        gone = _taken_away({} if changes is None else changes, "")
         kept = {name: value for name, value in self.items() if not any(_is_below(name, one) for one in gone)}
         return Context({**kept, **given})
 
@@ -136,9 +150,11 @@ def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> Non
     if depth > MAX_ATTRIBUTE_NESTING:
         raise InvalidValueError(f"{prefix}: nested deeper than MAX_ATTRIBUTE_NESTING ({MAX_ATTRIBUTE_NESTING})")
     for key, value in values.items():
+        name = checked_name(key)
         if value is None:
             continue
-        name = checked_name(f"{prefix}.{key}" if prefix and isinstance(key, str) else key)
+        if prefix:
+            name = checked_name(f"{prefix}.{name}")
         if isinstance(value, Mapping):
             _gather(value, name, depth + 1, into)
             continue
@@ -171,16 +187,8 @@ def _checked_string(value: str, name: str) -> str:
             f"{name}: a string of {len(value):,} characters is over MAX_STRING_CHARACTERS ({MAX_STRING_CHARACTERS:,}); "
             "put long texts into the payload"
         )
-    _check_unicode(value, name)
+    check_unicode(value, name)
     return value
-
-
-def _check_unicode(value: str, name: str) -> None:
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidValueError(f"{name}: half of a surrogate pair at character {error.start}") from None
 
 
 def _shown(value: object) -> str:
