@@ -1,0 +1,151 @@
+"""A filter as conjuncts: alternatives that each ask something simple of each attribute.
+
+The index holds conjuncts, not filters. A conjunct is *exact* if whatever passes its constraints makes the filter true; otherwise
+(regular expressions between attributes, arithmetic, too many alternatives) it is only necessary, and the reference decides.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import product
+from typing import NamedTuple
+
+from tidings.matching import strings
+from tidings.matching.formula import All, Any, Formula, Judged, Within, when_true
+from tidings.matching.numbers import Number
+from tidings.matching.strings import StringSet
+from tidings.matching.valuesets import EVERYTHING, PRESENT, StringPattern, ValueSet
+from tidings.model.expression import Attribute, Condition
+from tidings.model.limits import MAX_CONJUNCTS
+
+
+class Kind(IntEnum):
+    """What a constraint asks for; the first four are also what a value is."""
+
+    MISSING = 0
+    NUMBER = 1
+    STRING = 2
+    BOOLEAN = 3
+    PRESENT = 4
+    TEST = 5
+
+
+class StringTest(NamedTuple):
+    """What is asked of a string that is not simply to be equal: it is answered once for each distinct value."""
+
+    intervals: StringSet
+    required: frozenset[StringPattern]
+    excluded: frozenset[StringPattern]
+
+
+class Constraint(NamedTuple):
+    """NUMBER and BOOLEAN lie between `low` and `high`; a STRING equals `text`, or is any string; a TEST is passed."""
+
+    kind: Kind
+    low: Number = 0
+    high: Number = 0
+    text: str | None = None
+    test: StringTest | None = None
+
+
+class Conjunct(NamedTuple):
+    constraints: dict[str, Constraint]
+    exact: bool
+
+
+def conjuncts_of(condition: Condition) -> list[Conjunct]:
+    """The alternatives of a filter: at most MAX_CONJUNCTS, none if nothing can match it."""
+    found: list[Conjunct] = []
+    boxes = _boxes(when_true(condition))
+    room = max(1, MAX_CONJUNCTS // max(1, len(boxes)))
+    for box in boxes:
+        found.extend(_simple(box, room))
+    return found
+
+
+class _Box(NamedTuple):
+    sides: dict[str, ValueSet]
+    exact: bool
+
+
+_WHOLE = _Box({}, True)
+
+
+def _boxes(formula: Formula) -> list[_Box]:
+    match formula:
+        case Within(Attribute(name), values):
+            return [] if values.is_empty else [_Box({name: values}, True)]
+        case Judged() | Within():
+            return [_Box({}, False)]
+        case Any(parts):
+            alternatives = [box for part in parts for box in _boxes(part)]
+            return alternatives if len(alternatives) <= MAX_CONJUNCTS else [_Box({}, False)]
+        case All(parts):
+            boxes = [_WHOLE]
+            for part in sorted((_boxes(part) for part in parts), key=len):
+                if len(boxes) * len(part) > MAX_CONJUNCTS:
+                    boxes = [box._replace(exact=False) for box in boxes]
+                else:
+                    boxes = [both for one, other in product(boxes, part) if (both := _both(one, other)) is not None]
+            return boxes
+
+
+def _both(one: _Box, other: _Box) -> _Box | None:
+    sides = dict(one.sides)
+    for name, values in other.sides.items():
+        known = sides.get(name)
+        sides[name] = values if known is None else known.intersection(values)
+        if known is not None and sides[name].is_empty:
+            return None
+    return _Box(sides, one.exact and other.exact)
+
+
+def _simple(box: _Box, room: int) -> Iterator[Conjunct]:
+    """The box, cut into constraints that are simple; where that would be too many, a wider one that is not exact."""
+    exact = box.exact
+    choices: list[list[tuple[str, Constraint | None]]] = []
+    for name, values in sorted(box.sides.items(), key=lambda side: len(side[1].numbers) + len(side[1].strings)):
+        options = list(_options(values))
+        if len(options) > room:
+            options, exact = [_wider(values)], False
+        room //= max(1, len(options))
+        choices.append([(name, option) for option in options])
+    for chosen in product(*choices):
+        yield Conjunct({name: one for name, one in chosen if one is not None}, exact)
+
+
+def _options(values: ValueSet) -> Iterator[Constraint | None]:
+    if values == EVERYTHING:
+        yield None
+        return
+    if values == PRESENT:
+        yield Constraint(Kind.PRESENT)
+        return
+    if values.missing:
+        yield Constraint(Kind.MISSING)
+    if values.booleans:
+        yield Constraint(Kind.BOOLEAN, min(values.booleans), max(values.booleans))
+    for low, high in values.numbers:
+        yield Constraint(Kind.NUMBER, low, high)
+    if values.has_patterns:
+        yield Constraint(Kind.TEST, test=StringTest(values.strings, values.required, values.excluded))
+        return
+    for start, end in values.strings:
+        if end == start + "\0":
+            yield Constraint(Kind.STRING, text=start)
+        elif (start, end) == strings.EVERY[0]:
+            yield Constraint(Kind.STRING)
+        else:
+            yield Constraint(Kind.TEST, test=StringTest(((start, end),), frozenset(), frozenset()))
+
+
+def _wider(values: ValueSet) -> Constraint | None:
+    if values.missing:
+        return None
+    kinds = [bool(values.booleans), bool(values.numbers), bool(values.strings)]
+    if kinds == [False, True, False]:
+        return Constraint(Kind.NUMBER, values.numbers[0][0], values.numbers[-1][1])
+    if kinds == [False, False, True]:
+        return Constraint(Kind.STRING)
+    return Constraint(Kind.PRESENT)
+
+

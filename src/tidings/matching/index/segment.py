@@ -1,0 +1,243 @@
+"""A segment: conjuncts that were put in order together, and never change but for dying.
+
+An index is a few segments of growing size and a small unordered buffer. Building is one pass of sorting and one of filling tables;
+whoever matches holds a segment as it is, whatever is added meanwhile.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching.index import kernels
+from tidings.matching.index.kernels import (
+    BLOCK,
+    BOOLEAN,
+    BUCKETS,
+    NUMBER,
+    ROW_FIRST,
+    STRING,
+    STRING_BUCKETS,
+    TEST,
+    WORD,
+    Arrays,
+)
+
+Array = npt.NDArray[Any]
+
+
+class Conjuncts(NamedTuple):
+    """Conjuncts as columns: what a segment is built from, and what it gives back when it is merged."""
+
+    position: Array
+    flags: Array
+    pred_first: Array
+    pred: Array  # records of PREDICATE
+
+    @property
+    def attribute(self) -> Array:
+        return self.pred["what"] >> 3
+
+    @property
+    def kind(self) -> Array:
+        return self.pred["what"] & 7
+
+
+def build(conjuncts: Conjuncts, attributes: int) -> Arrays:
+    """Sorts conjuncts into clusters and blocks, and fills the blocks' tables."""
+    owner = np.repeat(np.arange(len(conjuncts.position), dtype=np.int32), np.diff(conjuncts.pred_first))
+    cluster, keys, access = _clusters(conjuncts, owner)
+    meta = _rows(conjuncts, attributes)
+    order = _order(conjuncts, owner, cluster, meta)
+    sorted_conjuncts = _reordered(conjuncts, order, access)
+    cluster = cluster[order]
+    blocks = _blocks(cluster, len(keys))
+    entries = _entries(sorted_conjuncts, blocks, meta["rows"], attributes)
+    size = 1 << max(4, int(2 * len(keys) + 1).bit_length())
+    arrays = Arrays(
+        **meta,
+        access=_access(conjuncts, keys, attributes),
+        keys=np.full(size, -1, np.int32),
+        key_attribute=conjuncts.attribute[keys],
+        key_kind=conjuncts.kind[keys].astype(np.uint8),
+        key_f=conjuncts.pred["low"][keys] + 0.0,
+        key_r=conjuncts.pred["low_rest"][keys],
+        **blocks,
+        **entries,
+        alive=_alive(blocks),
+        **sorted_conjuncts._asdict(),
+    )
+    kernels.hash_clusters(arrays)
+    kernels.fill_tables(arrays)
+    return arrays
+
+
+def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
+    """For each conjunct the cluster of its rarest equality (the last for none); for each cluster one such predicate; and
+    for each conjunct its access predicate, -1 for none."""
+    pred, kind = conjuncts.pred, conjuncts.kind
+    point = (pred["low"] == pred["high"]) & (pred["low_rest"] == pred["high_rest"])
+    point &= (kind == NUMBER) | (kind == BOOLEAN) | ((kind == STRING) & (pred["low"] >= 0))
+    places = np.flatnonzero(point)
+    access = np.full(len(conjuncts.position), -1, np.int64)
+    if not len(places):
+        return np.zeros(len(conjuncts.position), np.int32), np.empty(0, np.int64), access
+    values = np.empty(len(places), [("a", np.int32), ("k", np.uint8), ("f", np.float64), ("r", np.int16)])
+    values["a"], values["k"] = conjuncts.attribute[places], kind[places]
+    values["f"], values["r"] = pred["low"][places] + 0.0, pred["low_rest"][places]
+    order = np.lexsort((values["r"], values["f"], values["k"], values["a"]))
+    ordered = values[order]
+    new = np.empty(len(order), bool)
+    new[0], new[1:] = True, ordered[1:] != ordered[:-1]
+    group = np.empty(len(order), np.int64)
+    group[order] = np.cumsum(new) - 1
+    counts = np.bincount(group)
+    # The rarest one of each conjunct: sort by (conjunct, count), take the first.
+    by_owner = np.lexsort((counts[group], owner[places]))
+    first = np.empty(len(by_owner), bool)
+    owners = owner[places][by_owner]
+    first[0], first[1:] = True, owners[1:] != owners[:-1]
+    chosen = by_owner[first]
+    used, cluster_of_chosen = np.unique(group[chosen], return_inverse=True)
+    cluster = np.full(len(conjuncts.position), len(used), np.int32)
+    cluster[owner[places[chosen]]] = cluster_of_chosen
+    representative = np.empty(len(used), np.int64)
+    representative[cluster_of_chosen] = places[chosen]
+    access[owner[places[chosen]]] = places[chosen]
+    return cluster, representative, access
+
+
+def _access(conjuncts: Conjuncts, keys: Array, attributes: int) -> Array:
+    access = np.zeros(attributes, np.uint8)
+    access[conjuncts.attribute[keys]] = 1
+    return access
+
+
+def _rows(conjuncts: Conjuncts, attributes: int) -> dict[str, Array]:
+    """Which rows the tables of each attribute need, and the edges between its buckets of numbers."""
+
+    def asked(*kinds: int) -> Array:
+        found = np.zeros(attributes, bool)
+        found[conjuncts.attribute[np.isin(conjuncts.kind, kinds)]] = True
+        return found
+
+    numeric, textual, boolean = asked(NUMBER), asked(STRING, TEST), asked(BOOLEAN)
+    rows = np.full(attributes, ROW_FIRST, np.int32)
+    starts = {}
+    for name, has, size in (
+        ("number_row", numeric, BUCKETS),
+        ("string_row", textual, STRING_BUCKETS + 1),
+        ("boolean_row", boolean, 2),
+    ):
+        starts[name] = np.where(has, rows, 0).astype(np.int32)
+        rows += np.where(has, size, 0).astype(np.int32)
+    edge = np.zeros(attributes, np.int32)
+    edge[numeric] = np.arange(1, numeric.sum() + 1)
+    return {"rows": rows, **starts, "edge": edge, "edges": _edges(conjuncts, edge, int(numeric.sum()))}
+
+
+def _edges(conjuncts: Conjuncts, edge: Array, count: int) -> Array:
+    """Quantiles of the bounds that predicates name: where filters are dense, buckets are narrow."""
+    edges = np.full((count + 1, BUCKETS - 1), np.inf)
+    numeric = conjuncts.kind == NUMBER
+    which = edge[conjuncts.attribute[numeric]]
+    bounds = np.concatenate([conjuncts.pred["low"][numeric], conjuncts.pred["high"][numeric]])
+    which = np.concatenate([which, which])
+    order = np.lexsort((bounds, which))
+    which, bounds = which[order], bounds[order]
+    ends = np.searchsorted(which, np.arange(count + 2))
+    for i in range(1, count + 1):
+        mine = np.unique(bounds[ends[i] : ends[i + 1]][:: max(1, (ends[i + 1] - ends[i]) // 4096)])
+        picks = np.unique(np.linspace(0, len(mine) - 1, BUCKETS + 1).astype(int)[1:-1])
+        edges[i, : len(picks)] = mine[picks]
+    return edges
+
+
+def _order(conjuncts: Conjuncts, owner: Array, cluster: Array, meta: dict[str, Array]) -> Array:
+    """By cluster, then by what is asked: conjuncts of a block should share attributes, and lie close in the narrowest."""
+    count = len(conjuncts.position)
+    pred = conjuncts.pred
+    numeric = np.flatnonzero((conjuncts.kind == NUMBER) & (pred["low"] != pred["high"]))
+    attribute = conjuncts.attribute[numeric]
+    low = _buckets(meta, attribute, pred["low"][numeric])
+    width = _buckets(meta, attribute, pred["high"][numeric]) - low
+    narrowest = np.lexsort((width, owner[numeric]))
+    owners = owner[numeric][narrowest]
+    first = np.ones(len(narrowest), bool)
+    first[1:] = owners[1:] != owners[:-1]
+    chosen = narrowest[first]
+    lead, at = np.full(count, -1, np.int32), np.zeros(count, np.int32)
+    lead[owner[numeric[chosen]]] = attribute[chosen]
+    at[owner[numeric[chosen]]] = low[chosen]
+    return np.lexsort((at, lead, cluster))
+
+
+def _buckets(meta: dict[str, Array], attribute: Array, values: Array) -> Array:
+    found = np.empty(len(values), np.int32)
+    order = np.argsort(attribute, kind="stable")
+    ends = np.flatnonzero(np.diff(attribute[order], append=-1)) + 1
+    begin = 0
+    for end in ends:
+        mine = order[begin:end]
+        edges = meta["edges"][meta["edge"][attribute[mine[0]]]]
+        found[mine] = np.searchsorted(edges, values[mine], side="right")
+        begin = end
+    return found
+
+
+def _reordered(conjuncts: Conjuncts, order: Array, access: Array) -> Conjuncts:
+    """In the new order, and without the predicates that their cluster says already."""
+    kept = np.ones(len(conjuncts.pred), bool)
+    kept[access[access >= 0]] = False
+    lengths = (np.diff(conjuncts.pred_first) - (access >= 0))[order]
+    first = np.zeros(len(order) + 1, np.int32)
+    np.cumsum(lengths, out=first[1:])
+    before = np.concatenate([[0], np.cumsum(kept)])[conjuncts.pred_first[:-1]]  # where each conjunct starts among those kept
+    places = np.repeat(before[order] - first[:-1], lengths) + np.arange(first[-1])
+    return Conjuncts(conjuncts.position[order], conjuncts.flags[order], first, conjuncts.pred[kept][places])
+
+
+def _blocks(cluster: Array, clusters: int) -> dict[str, Array]:
+    sizes = np.bincount(cluster, minlength=clusters + 1)
+    per_cluster = (sizes + BLOCK - 1) // BLOCK
+    cluster_block = np.zeros(clusters + 2, np.int32)
+    np.cumsum(per_cluster, out=cluster_block[1:])
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    owner = np.repeat(np.arange(clusters + 1), per_cluster)
+    within = np.arange(len(owner)) - cluster_block[:-1][owner]
+    block_conjunct = np.append(starts[owner] + within * BLOCK, len(cluster)).astype(np.int32)
+    block_word = np.zeros(len(owner) + 1, np.int32)
+    np.cumsum((np.diff(block_conjunct) + WORD - 1) // WORD, out=block_word[1:])
+    return {"cluster_block": cluster_block, "block_conjunct": block_conjunct, "block_word": block_word}
+
+
+def _entries(conjuncts: Conjuncts, blocks: dict[str, Array], rows: Array, attributes: int) -> dict[str, Array]:
+    """Which attributes the predicates of each block speak of; those asked by the most come first."""
+    block_conjunct, block_word = blocks["block_conjunct"], blocks["block_word"]
+    block = np.repeat(np.arange(len(block_word) - 1), conjuncts.pred_first[block_conjunct[1:]] - conjuncts.pred_first[block_conjunct[:-1]])
+    pairs, counts = np.unique(block * np.int64(attributes) + conjuncts.attribute, return_counts=True)
+    block, attribute = pairs // attributes, (pairs % attributes).astype(np.int32)
+    order = np.lexsort((-counts, block))
+    block, attribute = block[order], attribute[order]
+    block_entry = np.searchsorted(block, np.arange(len(block_word))).astype(np.int32)
+    sizes = rows[attribute].astype(np.int64) * np.diff(block_word)[block]
+    table = np.concatenate([[0], np.cumsum(sizes)])
+    return {
+        "block_entry": block_entry,
+        "entry_attribute": attribute,
+        "entry_table": table[:-1],
+        "bits": np.empty(int(table[-1]), np.uint64),
+    }
+
+
+def _alive(blocks: dict[str, Array]) -> Array:
+    """All of them; the lanes behind a block's last conjunct are not there."""
+    words = blocks["block_word"]
+    alive = np.full(int(words[-1]), ~np.uint64(0))
+    sizes = np.diff(blocks["block_conjunct"])
+    spare = (WORD - sizes % WORD) % WORD
+    partial = spare > 0
+    alive[words[1:][partial] - 1] >>= spare[partial].astype(np.uint64)
+    return alive
+
+
