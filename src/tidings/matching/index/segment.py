@@ -241,3 +241,60 @@ def _alive(blocks: dict[str, Array]) -> Array:
     return alive
 
 
+
+
+def taken_apart(segment: Arrays) -> Conjuncts:
+    """The living conjuncts of a segment, with their access predicates, as they came in."""
+    words = np.diff(segment.block_word)
+    lanes = np.unpackbits(segment.alive.view(np.uint8), bitorder="little").astype(bool)
+    block = np.repeat(np.arange(len(words)), np.diff(segment.block_conjunct))
+    lane = np.arange(len(block)) - segment.block_conjunct[:-1][block]
+    alive = lanes[segment.block_word[:-1][block].astype(np.int64) * WORD + lane]
+    cluster = np.searchsorted(segment.cluster_block, block, side="right") - 1
+    keyed = cluster < len(segment.key_attribute)
+    lengths = np.diff(segment.pred_first) + keyed
+    first = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=first[1:])
+    pred = np.empty(int(first[-1]), segment.pred.dtype)
+    is_key = np.zeros(len(pred), bool)
+    is_key[first[:-1][keyed]] = True
+    pred[~is_key] = segment.pred
+    key = cluster[keyed]
+    pred["low"][is_key] = pred["high"][is_key] = segment.key_f[key]
+    pred["low_rest"][is_key] = pred["high_rest"][is_key] = segment.key_r[key]
+    pred["what"][is_key] = segment.key_attribute[key] * 8 + segment.key_kind[key]
+    kept = np.repeat(alive, lengths)
+    lengths = lengths[alive]
+    starts = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=starts[1:])
+    return Conjuncts(segment.position[alive], segment.flags[alive], starts, pred[kept])
+
+
+def joined(parts: list[Conjuncts]) -> Conjuncts:
+    lengths = np.concatenate([np.diff(part.pred_first) for part in parts])
+    first = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=first[1:])
+    return Conjuncts(
+        np.concatenate([part.position for part in parts]),
+        np.concatenate([part.flags for part in parts]),
+        first,
+        np.concatenate([part.pred for part in parts]),
+    )
+
+
+def unordered(capacity: int, predicates: int, attributes: int) -> Arrays:
+    """A segment without tables that can be filled one by one: every living conjunct is a candidate."""
+    nothing = np.zeros(attributes, np.int32)
+    blocks = capacity // BLOCK
+    return Arrays(
+        rows=nothing, number_row=nothing, string_row=nothing, boolean_row=nothing, edge=nothing,
+        edges=np.full((1, BUCKETS - 1), np.inf), access=np.zeros(attributes, np.uint8), keys=np.full(16, -1, np.int32),
+        key_attribute=np.empty(0, np.int32), key_kind=np.empty(0, np.uint8), key_f=np.empty(0), key_r=np.empty(0, np.int16),
+        cluster_block=np.array([0, blocks], np.int32),
+        block_conjunct=np.arange(0, capacity + 1, BLOCK, dtype=np.int32),
+        block_word=np.arange(0, capacity // WORD + 1, BLOCK // WORD, dtype=np.int32),
+        block_entry=np.zeros(blocks + 1, np.int32), entry_attribute=np.empty(0, np.int32), entry_table=np.empty(0, np.int64),
+        bits=np.empty(0, np.uint64), alive=np.zeros(capacity // WORD, np.uint64),
+        position=np.zeros(capacity, np.int32), flags=np.zeros(capacity, np.uint8),
+        pred_first=np.zeros(capacity + 1, np.int32), pred=np.zeros(predicates, kernels.PREDICATE),
+    )  # fmt: skip

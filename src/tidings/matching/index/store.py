@@ -1,0 +1,150 @@
+"""Where conjuncts live: a small unordered buffer, and segments of growing size behind it.
+
+Adding writes into the buffer; a full buffer becomes a segment, and segments of like size are merged, so that a conjunct is sorted
+a few times in its life, however many there are. Removing clears a bit; a segment a quarter of which is dead is built anew.
+"""
+
+import numpy as np
+
+from tidings.matching.index import segment
+from tidings.matching.index.kernels import BLOCK, WORD, Arrays
+from tidings.matching.index.segment import Array, Conjuncts
+
+BUFFER = 2 * BLOCK
+GROWTH = 4  # a segment is merged into the one before it until that one is so many times larger
+DEAD_SHARE = 0.25
+
+Predicates = list[tuple[float, float, int, int, int]]
+
+
+class _Shelf:
+    """A segment, with what is needed to take conjuncts out of it."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self.arrays = arrays
+        self.size = len(arrays.position)
+        self.dead = 0
+        self._order: Array | None = None  # conjuncts by position, made when the first one is removed
+
+    def remove(self, position: int) -> int:
+        if self._order is None:
+            self._order = np.argsort(self.arrays.position, kind="stable")
+        ordered = self.arrays.position
+        low = np.searchsorted(ordered, position, side="left", sorter=self._order)
+        high = np.searchsorted(ordered, position, side="right", sorter=self._order)
+        removed = 0
+        for conjunct in self._order[low:high]:
+            removed += _clear(self.arrays, int(conjunct))
+        self.dead += removed
+        return removed
+
+
+class Store:
+    def __init__(self) -> None:
+        self.shelves: list[_Shelf] = []
+        self._attributes = 0
+        self._new_buffer(BUFFER * 4, 64)
+
+    @property
+    def segments(self) -> list[Arrays]:
+        """Everything there is to match against, the buffer last."""
+        return [*(shelf.arrays for shelf in self.shelves), self._buffer]
+
+    @property
+    def conjuncts(self) -> int:
+        return sum(shelf.size - shelf.dead for shelf in self.shelves) + len(self._buffered)
+
+    @property
+    def dead(self) -> int:
+        return sum(shelf.dead for shelf in self.shelves)
+
+    def add(self, position: int, flags: int, predicates: Predicates, attributes: int) -> None:
+        if self._count == BUFFER:
+            self._flush()
+        if attributes > len(self._buffer.rows) or self._used + len(predicates) > len(self._buffer.pred):
+            self._grow_buffer(attributes, len(predicates))
+        buffer, at = self._buffer, self._count
+        if predicates:
+            buffer.pred[self._used : self._used + len(predicates)] = predicates
+        self._used += len(predicates)
+        buffer.position[at], buffer.flags[at], buffer.pred_first[at + 1] = position, flags, self._used
+        self._count += 1
+        self._buffered.setdefault(position, []).append(at)
+        buffer.alive[at // WORD] |= np.uint64(1 << at % WORD)  # last: from here on it counts
+
+    def add_many(self, conjuncts: Conjuncts, attributes: int) -> None:
+        """Many at once, straight into a segment."""
+        self._attributes = max(self._attributes, attributes)
+        if len(conjuncts.position):
+            self.shelves.append(_Shelf(segment.build(conjuncts, attributes)))
+            self._settle()
+
+    def remove(self, position: int) -> None:
+        places = self._buffered.pop(position, None)
+        for at in places or ():
+            self._buffer.alive[at // WORD] &= ~np.uint64(1 << at % WORD)
+        for i, shelf in enumerate(self.shelves):
+            if shelf.remove(position) and shelf.dead > DEAD_SHARE * shelf.size:
+                self._rebuild(i)
+
+    def _rebuild(self, i: int) -> None:
+        living = segment.taken_apart(self.shelves[i].arrays)
+        if len(living.position):
+            self.shelves[i] = _Shelf(segment.build(living, self._attributes))
+        else:
+            del self.shelves[i]
+
+    def _flush(self) -> None:
+        """Makes the buffer a segment."""
+        living = segment.taken_apart(_cut(self._buffer, self._count))
+        self._new_buffer(len(self._buffer.pred), len(self._buffer.rows))
+        self.add_many(living, self._attributes)
+
+    def _settle(self) -> None:
+        while len(self.shelves) > 1 and self.shelves[-2].size < GROWTH * self.shelves[-1].size:
+            both = [segment.taken_apart(self.shelves.pop().arrays) for _ in range(2)]
+            self.shelves.append(_Shelf(segment.build(segment.joined(both), self._attributes)))
+
+    def _new_buffer(self, predicates: int, attributes: int) -> None:
+        self._attributes = max(self._attributes, attributes)
+        self._buffer = segment.unordered(BUFFER, predicates, attributes)
+        self._count = self._used = 0
+        self._buffered: dict[int, list[int]] = {}
+
+    def _grow_buffer(self, attributes: int, more: int) -> None:
+        old = self._buffer
+        predicates = len(old.pred)
+        while self._used + more > predicates:
+            predicates *= 2
+        room = max(len(old.rows), 2 * attributes if attributes > len(old.rows) else 0)
+        self._attributes = max(self._attributes, room)
+        grown = segment.unordered(BUFFER, predicates, room)
+        for name in ("alive", "position", "flags", "pred_first"):
+            getattr(grown, name)[:] = getattr(old, name)
+        grown.pred[: self._used] = old.pred[: self._used]
+        self._buffer = grown
+
+
+def _cut(buffer: Arrays, count: int) -> Arrays:
+    """The buffer without its unused end."""
+    blocks = -(-count // BLOCK)
+    ends = np.minimum(buffer.block_conjunct[: blocks + 1], count)
+    return buffer._replace(
+        cluster_block=np.array([0, blocks], np.int32),
+        block_conjunct=ends,
+        block_word=buffer.block_word[: blocks + 1],
+        alive=buffer.alive[: blocks * (BLOCK // WORD)],
+        position=buffer.position[:count],
+        flags=buffer.flags[:count],
+        pred_first=buffer.pred_first[: count + 1],
+        pred=buffer.pred[: int(buffer.pred_first[count])],
+    )
+
+
+def _clear(arrays: Arrays, conjunct: int) -> bool:
+    block = int(np.searchsorted(arrays.block_conjunct, conjunct, side="right")) - 1
+    lane = conjunct - int(arrays.block_conjunct[block])
+    word, bit = int(arrays.block_word[block]) + lane // WORD, np.uint64(1 << lane % WORD)
+    was_alive = bool(arrays.alive[word] & bit)
+    arrays.alive[word] &= ~bit
+    return was_alive

@@ -1,0 +1,100 @@
+"""String tests: prefixes, suffixes, words inside, and anything else that is asked of strings beside equality.
+
+Which tests a string passes is found out once for each distinct string and remembered. Prefixes, suffixes and words are looked up by
+their length, so that the cost of a new string depends on how long it is, not on how many tests there are.
+"""
+
+from collections import OrderedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching.index.conjuncts import StringTest
+from tidings.matching.reference import like
+from tidings.matching.strings import EVERY, after_prefix
+from tidings.matching.valuesets import Regex, StringPattern
+from tidings.model import patterns
+from tidings.model.limits import MAX_CACHED_STRINGS
+from tidings.model.patterns import Elements, Wild
+
+Numbers = npt.NDArray[np.int32]
+
+
+class StringTests:
+    """The tests of one attribute. Their numbers are given out by the caller, who counts over all attributes."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[StringTest, int] = {}
+        self._prefixes: dict[int, dict[str, list[int]]] = {}  # by length
+        self._suffixes: dict[int, dict[str, list[int]]] = {}
+        self._inside: dict[int, dict[str, list[int]]] = {}
+        self._others: list[tuple[int, StringTest]] = []
+        self._passed: OrderedDict[str, Numbers] = OrderedDict()
+
+    def number(self, test: StringTest, following: int) -> int:
+        """The number of a test: the one that it has, or `following` if it is new."""
+        known = self._numbers.get(test)
+        if known is not None:
+            return known
+        self._numbers[test] = following
+        home, text = self._home(test)
+        if home is None:
+            self._others.append((following, test))
+        else:
+            home.setdefault(len(text), {}).setdefault(text, []).append(following)
+        self._passed.clear()
+        return following
+
+    def passed_by(self, text: str) -> Numbers:
+        """The numbers of the tests that a string passes."""
+        known = self._passed.get(text)
+        if known is None:
+            known = self._passed[text] = np.array(sorted(self._found(text)), np.int32)
+            if len(self._passed) > MAX_CACHED_STRINGS:
+                self._passed.popitem(last=False)
+        return known
+
+    def _home(self, test: StringTest) -> tuple[dict[int, dict[str, list[int]]] | None, str]:
+        if not test.required and not test.excluded and len(test.intervals) == 1:
+            start, end = test.intervals[0]
+            return (self._prefixes, start) if start and end == after_prefix(start) else (None, "")
+        if test.intervals != EVERY or test.excluded or len(test.required) != 1:
+            return None, ""
+        (pattern,) = test.required
+        if isinstance(pattern, Regex):
+            return None, ""
+        middle = "".join(one for one in pattern[1:-1] if isinstance(one, str))
+        if pattern[0] is not Wild.RUN or len(middle) != len(pattern) - 2:
+            return None, ""
+        if pattern[-1] is Wild.RUN:
+            return self._inside, middle
+        return (self._suffixes, middle + pattern[-1]) if isinstance(pattern[-1], str) else (None, "")
+
+    def _found(self, text: str) -> set[int]:
+        found: set[int] = set()
+        for length, known in self._prefixes.items():
+            found.update(known.get(text[:length], ()))
+        for length, known in self._suffixes.items():
+            if length <= len(text):
+                found.update(known.get(text[len(text) - length :], ()))
+        for length, known in self._inside.items():
+            for start in range(len(text) - length + 1):
+                found.update(known.get(text[start : start + length], ()))
+        found.update(number for number, test in self._others if passes(test, text))
+        return found
+
+
+def passes(test: StringTest, text: str) -> bool:
+    """What a test means."""
+    return (
+        any(start <= text and (end is None or text < end) for start, end in test.intervals)
+        and all(_has(text, one) for one in test.required)
+        and not any(_has(text, one) for one in test.excluded)
+    )
+
+
+def _has(text: str, pattern: StringPattern) -> bool:
+    if isinstance(pattern, Regex):
+        return patterns.regex(pattern.pattern).search(text) is not None
+    elements: Elements = pattern
+    return like(text, elements)
