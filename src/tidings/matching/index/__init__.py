@@ -2,16 +2,19 @@
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tidings.matching.index import kernels
+from tidings.matching.index import kernels, tables
 from tidings.matching.index.columns import Columns
 from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind, conjuncts_of
-from tidings.matching.index.kernels import RESIDUAL, SEVERAL, Events, Scratch
+from tidings.matching.index.kernels import PREDICATE, RESIDUAL, SEVERAL, Arrays, Events, Scratch
+from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.store import Store
+from tidings.matching.documents import text_of
 from tidings.matching.reference import Scope, matches_context, truth
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilter
@@ -19,6 +22,21 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context, Value
 
 Positions = npt.NDArray[np.int32]
+_NOWHERE = Context()
+_FIRST = np.zeros(1, np.int64)
+
+
+class Stats(NamedTuple):
+    """What an index is made of."""
+
+    subscriptions: int
+    conjuncts: int
+    segments: int
+    clusters: int
+    blocks: int
+    array_bytes: int
+    dead_share: float
+    candidates_per_match: float
 
 
 class Index:
@@ -33,7 +51,8 @@ class Index:
         self._contexts: dict[str, Context] = {}
         self._changing = threading.RLock()
         self._local = threading.local()
-        self._checked = self._matched = 0
+        self._ids: pa.Array = pa.array([], pa.string())
+        self._checked = self._found = 0
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -46,22 +65,34 @@ class Index:
     def put(self, subscription: Subscription) -> int:
         """Adds a subscription, or replaces the one of the same id; it counts from the moment that this returns."""
         conjuncts = [_with_structure(one, subscription) for one in conjuncts_of(subscription.content.expression)]
-        several = SEVERAL if len(conjuncts) > 1 else 0
         with self._changing:
-            position = len(self._subscriptions)
-            self._subscriptions.append(subscription)
-            if position >= len(self._scoped):
-                self._scoped = np.concatenate([self._scoped, np.zeros(len(self._scoped), bool)])
-            self._scoped[position] = subscription.publishers is not None
-            replaced = self._positions.get(subscription.id)
+            position, replaced = self._place(subscription)
             for one in conjuncts:
-                flags = several | (0 if one.exact else RESIDUAL)
                 predicates = self._columns.predicates(one)
-                self._store.add(position, flags, predicates, len(self._columns))
-            self._positions[subscription.id] = position
+                self._store.add(position, _flags(one, conjuncts), predicates, len(self._columns))
             if replaced is not None:
                 self._forget(replaced)
             return position
+
+    def put_many(self, subscriptions: list[Subscription]) -> None:
+        """Many at once, which is faster than one by one."""
+        with self._changing:
+            position, flags, lengths, predicates = [], [], [], []
+            for subscription in subscriptions:
+                at, replaced = self._place(subscription)
+                if replaced is not None:
+                    self._forget(replaced)
+                conjuncts = [_with_structure(one, subscription) for one in conjuncts_of(subscription.content.expression)]
+                for one in conjuncts:
+                    rows = self._columns.predicates(one)
+                    position.append(at)
+                    flags.append(_flags(one, conjuncts))
+                    lengths.append(len(rows))
+                    predicates.extend(rows)
+            first = np.zeros(len(position) + 1, np.int32)
+            np.cumsum(lengths, out=first[1:])
+            arrays = np.array(position, np.int32), np.array(flags, np.uint8), first, np.array(predicates, PREDICATE)
+            self._store.add_many(Conjuncts(*arrays), len(self._columns))
 
     def remove(self, id: str) -> None:  # noqa: A002
         """Takes a subscription out; `KeyError` if there is none of that id."""
@@ -74,6 +105,16 @@ class Index:
         if found is None:
             raise KeyError(position)
         return found.id
+
+    def _place(self, subscription: Subscription) -> tuple[int, int | None]:
+        position = len(self._subscriptions)
+        self._subscriptions.append(subscription)
+        if position >= len(self._scoped):
+            self._scoped = np.concatenate([self._scoped, np.zeros(len(self._scoped), bool)])
+        self._scoped[position] = subscription.publishers is not None
+        replaced = self._positions.get(subscription.id)
+        self._positions[subscription.id] = position
+        return position, replaced
 
     def _forget(self, position: int) -> None:
         self._store.remove(position)
@@ -91,22 +132,11 @@ class Index:
 
     # Matching
 
-    def match(
-        self,
-        event: Mapping[str, Any],
-        *,
-        context: Mapping[str, Any] | None = None,
-        subscribers: ContextFilter | None = None,
-        subject: str | None = None,
-        payload: bytes | None = None,
-        publisher: str | None = None,
-    ) -> set[str]:
-        """The ids of the subscriptions that an event concerns."""
-        found = self.match_positions(
-            event, context=context, subscribers=subscribers, subject=subject, payload=payload, publisher=publisher
-        )
+    def match(self, event: Mapping[str, Any], **about: Any) -> set[str]:
+        """The ids of the subscriptions that an event concerns; takes what `match_positions` takes."""
         subscriptions = self._subscriptions
-        return {one.id for position in found.tolist() if (one := subscriptions[position]) is not None}
+        found = self.match_positions(event, **about).tolist()
+        return {one.id for position in found if (one := subscriptions[position]) is not None}
 
     def match_positions(
         self,
@@ -118,40 +148,71 @@ class Index:
         payload: bytes | None = None,
         publisher: str | None = None,
     ) -> Positions:
-        """The same as positions, which are numbers that `id` knows."""
-        attributes = Attributes.of(event)
-        scope = Scope(attributes, {}, subject, payload, publisher)
-        found = self._content(scope)
-        scoped = self._scoped[found]
-        if subscribers is None and not scoped.any():
-            return found
-        given = Context.of(context)
-        return found[[self._in_context(position, given, subscribers) for position in found.tolist()]]
-
-    def _content(self, scope: Scope) -> Positions:
+        """The positions of the subscriptions that an event concerns: numbers that `id` knows."""
+        scope = Scope(Attributes.of(event), {}, subject, payload, publisher)
         encoded = self._columns.encode(_everything(scope, self._columns))
-        parts = [self._match_segment(arrays, encoded) for arrays in self._store.segments]
-        found = np.concatenate(parts)
-        doubtful = found < 0
-        if not doubtful.any():
+        found = np.concatenate([self._match(arrays, encoded, _FIRST)[0] for arrays in self._store.segments])
+        if (found < 0).any():
+            found = self._confirmed(found, scope)
+        if subscribers is None and not self._scoped[found].any():
             return found
-        sure = found[~doubtful]
-        known = set(sure.tolist())
-        confirmed = [p for p in dict.fromkeys((~found[doubtful]).tolist()) if p not in known and self._is_true(p, scope)]
-        return np.concatenate([sure, np.array(confirmed, np.int32)])
+        return self._in_context(found, Context.of(context), subscribers)
 
-    def _match_segment(self, arrays: Any, events: Events) -> Positions:
-        scratch, out = self._scratch()
-        ends = np.zeros(1, np.int64)
-        done, needed, checked = kernels.match_events(arrays, events, scratch, 0, out, ends)
-        while not done:
-            self._local.out = out = np.empty(2 * needed, np.int32)
-            done, needed, checked = kernels.match_events(arrays, events, scratch, 0, out, ends)
-        self._checked += checked
-        self._matched += int(ends[0])
-        return out[: ends[0]].copy()
+    def match_batch(self, table: pa.Table) -> pa.Table:
+        """Pairs of an event's row number and a subscription's id, of many events at once.
 
-    def _scratch(self) -> tuple[Scratch, Positions]:
+        The table has one column an attribute, or a column `attributes` (struct, map or JSON text); `context` likewise,
+        and `subscribers` as text, where events have them. `$subject`, `$payload` and `$publisher` are columns too.
+        """
+        rows = table.num_rows
+        if tables.has_rows_of_names(table):
+            given = tables.attribute_rows(table)
+            encoded, row = self._columns.encode_rows(given), given.__getitem__
+        else:
+            columns = tables.attribute_columns(table)
+            encoded, row = self._columns.encode_table(columns, rows), lambda e: Attributes.of(tables.row(columns, e))
+        parts = [self._match_ordered(arrays, encoded, rows) for arrays in self._store.segments]
+        event, position = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        if len(parts) > 1:
+            order = np.argsort(event, kind="stable")
+            event, position = event[order], position[order]
+        if (position < 0).any() or self._scoped[position].any() or tables.SUBSCRIBERS in table.column_names:
+            event, position = self._settled(event, position, row, table)
+        ids = pa.DictionaryArray.from_arrays(pa.array(position), self._dictionary())
+        return pa.table({"event": event, "subscription": ids})
+
+    def _match_ordered(self, arrays: Arrays, encoded: Events, rows: int) -> tuple[Any, Positions]:
+        """Events that meet the same cluster one after the other, so that its tables stay in the cache."""
+        order = np.arange(rows)
+        lead = _leading_attribute(arrays)
+        column = np.flatnonzero(encoded.attribute == lead)
+        if len(column) and rows > 64:
+            order = np.lexsort((encoded.f[column[0]], encoded.kind[column[0]]))
+        position, ends = self._match(arrays, encoded, order)
+        counts = np.diff(ends, prepend=0)
+        event = np.repeat(order, counts)
+        back = np.argsort(event, kind="stable")
+        return event[back], position[back]
+
+    def _match(self, arrays: Arrays, events: Events, order: Any) -> tuple[Positions, Any]:
+        scratch, out = self._scratch(len(order))
+        ends = np.zeros(len(order), np.int64)
+        parts, start, offset = [], 0, 0
+        while True:
+            done, needed, checked = kernels.match_events(arrays, events, order, scratch, start, out, ends)
+            self._checked += checked
+            filled = int(ends[done - 1]) if done > start else 0
+            parts.append(out[:filled].copy())
+            ends[start:done] += offset
+            offset += filled
+            if done == len(order):
+                self._found += offset
+                return (parts[0] if len(parts) == 1 else np.concatenate(parts)), ends
+            start = done
+            if needed > len(out):
+                self._local.out = out = np.empty(2 * needed, np.int32)
+
+    def _scratch(self, events: int) -> tuple[Scratch, Positions]:
         """This thread's scratch memory, large enough for what the index holds."""
         local = self._local
         attributes, tests, positions = len(self._columns), self._columns.test_count, len(self._subscriptions)
@@ -162,33 +223,100 @@ class Index:
                 np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16), np.zeros(size, np.int32),
                 np.zeros(marks, np.int64), np.zeros(2 * positions + 64, np.int64), np.zeros(1, np.int64),
             )  # fmt: skip
-        if not hasattr(local, "out"):
-            local.out = np.empty(4096, np.int32)
+        wanted = 4096 if events == 1 else 1 << 20
+        if len(getattr(local, "out", ())) < wanted:
+            local.out = np.empty(wanted, np.int32)
         return local.scratch, local.out
+
+    # What the kernels leave to the reference
+
+    def _confirmed(self, found: Positions, scope: Scope) -> Positions:
+        doubtful = found < 0
+        sure = found[~doubtful]
+        known = set(sure.tolist())
+        asked = [position for position in dict.fromkeys((~found[doubtful]).tolist()) if position not in known]
+        return np.concatenate([sure, np.array([p for p in asked if self._is_true(p, scope)], np.int32)])
 
     def _is_true(self, position: int, scope: Scope) -> bool:
         subscription = self._subscriptions[position]
-        return subscription is not None and truth(subscription.content.expression, scope) is True
+        if subscription is None or truth(subscription.content.expression, scope) is not True:
+            return False
+        structure = subscription.structure
+        if structure is not None and not (structure.schema.subject == scope.subject and structure.passes(scope.attributes)):
+            return False
+        return subscription.subject is None or subscription.subject == scope.subject
 
-    def _in_context(self, position: int, context: Context, subscribers: ContextFilter | None) -> bool:
+    def _in_context(self, found: Positions, context: Context, subscribers: ContextFilter | None) -> Positions:
+        kept = [p for p in found.tolist() if self._is_in_context(p, context, subscribers)]
+        return np.array(kept, np.int32)
+
+    def _is_in_context(self, position: int, context: Context, subscribers: ContextFilter | None) -> bool:
         subscription = self._subscriptions[position]
         if subscription is None:
             return False
         own = self._contexts.get(subscription.subscriber, _NOWHERE)
         return matches_context(subscription.publishers, context, own) and matches_context(subscribers, own, context)
 
+    def _settled(self, event: Any, position: Positions, row: Any, table: pa.Table) -> tuple[Any, Positions]:
+        """What is left for the reference in a batch: doubtful candidates, and contexts in both directions."""
+        contexts = tables.mappings(table[tables.CONTEXT]) if tables.CONTEXT in table.column_names else None
+        texts = table[tables.SUBSCRIBERS].to_pylist() if tables.SUBSCRIBERS in table.column_names else None
+        starts = np.flatnonzero(np.diff(event, prepend=-1))
+        parts, events = [], []
+        for begin, end in zip(starts, [*starts[1:], len(event)], strict=True):
+            e, found = int(event[begin]), position[begin:end]
+            if (found < 0).any():
+                attributes = row(e)
+                plain = {name: value for name, value in attributes.items() if not name.startswith("$")}
+                found = self._confirmed(found, Scope(plain, {}, attributes.get(SUBJECT), None, attributes.get(PUBLISHER)))
+            wanted = self._parse_context(texts[e]) if texts is not None and texts[e] is not None else None
+            if wanted is not None or self._scoped[found].any():
+                found = self._in_context(found, Context.of(contexts[e] if contexts else None), wanted)
+            parts.append(found)
+            events.append(np.full(len(found), e))
+        if not parts:
+            return event, position
+        return np.concatenate(events), np.concatenate(parts)
 
-_NOWHERE = Context()
+    def _dictionary(self) -> pa.Array:
+        if len(self._ids) != len(self._subscriptions):
+            self._ids = pa.array([None if one is None else one.id for one in self._subscriptions], pa.string())
+        return self._ids
+
+    # What it is made of
+
+    def stats(self) -> Stats:
+        segments = self._store.segments
+        return Stats(
+            subscriptions=len(self),
+            conjuncts=self._store.conjuncts,
+            segments=len(segments),
+            clusters=sum(len(arrays.key_attribute) for arrays in segments),
+            blocks=sum(len(arrays.block_word) - 1 for arrays in segments),
+            array_bytes=sum(array.nbytes for arrays in segments for array in arrays),
+            dead_share=self._store.dead / max(1, self._store.conjuncts + self._store.dead),
+            candidates_per_match=self._checked / max(1, self._found),
+        )
+
+
+def _flags(one: Conjunct, conjuncts: list[Conjunct]) -> int:
+    return (SEVERAL if len(conjuncts) > 1 else 0) | (0 if one.exact else RESIDUAL)
+
+
+def _leading_attribute(arrays: Arrays) -> int:
+    """The attribute through which the most conjuncts are reached, weighed by how often that happens."""
+    if not len(arrays.key_attribute):
+        return -1
+    blocks = np.diff(arrays.cluster_block)[:-1].astype(float)
+    return int(np.argmax(np.bincount(arrays.key_attribute, blocks**2)))
 
 
 def _everything(scope: Scope, columns: Columns) -> dict[str, Value | None]:
     """The event's attributes, and what the system says of it as far as some filter asks."""
-    system = {SUBJECT: scope.subject, PUBLISHER: scope.publisher}
-    if PAYLOAD in columns.numbers:
-        from tidings.matching.documents import text_of
-
-        system[PAYLOAD] = text_of(scope.payload)
-    return {**scope.attributes, **system}
+    if not columns.asks_system:
+        return scope.attributes  # type: ignore[return-value]
+    payload = text_of(scope.payload) if PAYLOAD in columns.numbers else None
+    return {**scope.attributes, SUBJECT: scope.subject, PUBLISHER: scope.publisher, PAYLOAD: payload}
 
 
 def _with_structure(conjunct: Conjunct, subscription: Subscription) -> Conjunct:
@@ -201,10 +329,10 @@ def _with_structure(conjunct: Conjunct, subscription: Subscription) -> Conjunct:
         asked |= {name: Constraint(Kind.PRESENT) for name in structure.names}
         asked |= {name: Constraint(Kind.MISSING) for name in structure.absent}
         asked[SUBJECT] = Constraint(Kind.STRING, text=structure.schema.subject)
+    exact = conjunct.exact
     if subject is not None:
+        exact = exact and asked.get(SUBJECT, Constraint(Kind.STRING, text=subject)).text == subject
         asked[SUBJECT] = Constraint(Kind.STRING, text=subject)
-    for name, constraint in asked.items():
-        known = conjunct.constraints.get(name)
-        conjunct.constraints[name] = constraint if known is None else known
-    clash = any(conjunct.constraints[name] != constraint for name, constraint in asked.items())
-    return conjunct._replace(exact=conjunct.exact and not clash)
+    # Where the content asks of the same attribute, the reference decides.
+    exact = exact and all(conjunct.constraints.get(name, one) == one for name, one in asked.items())
+    return Conjunct({**asked, **conjunct.constraints}, exact)

@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind
 from tidings.matching.index.kernels import Events
 from tidings.matching.index.stringtests import StringTests
 from tidings.matching.numbers import Number
-from tidings.model.values import Value
+from tidings.model.errors import InvalidValueError
+from tidings.model.values import Attributes, Value
 
 NO_TESTS = np.empty((0, 0), np.int32)
 
@@ -18,6 +21,9 @@ def split_number(number: Number) -> tuple[float, int]:
     """A float, and the small integer that it lost: compared in this order, pairs compare as the numbers do."""
     nearest = float(number)
     return nearest, (number - int(nearest) if isinstance(number, int) else 0)
+
+
+_NONE_PASSED = (NO_TESTS, np.zeros(1, np.int32), np.empty(0, np.int32))
 
 
 class _Column:
@@ -34,6 +40,7 @@ class Columns:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.test_count = 0
+        self.asks_system = False  # whether some filter speaks of $subject, $payload or $publisher
         self._columns: list[_Column] = []
 
     def __len__(self) -> int:
@@ -48,6 +55,7 @@ class Columns:
         if number is None:
             self._columns.append(_Column())
             number = self.numbers[name] = len(self._columns) - 1
+            self.asks_system = self.asks_system or name.startswith("$")
         return number
 
     def _predicate(self, attribute: int, constraint: Constraint) -> tuple[float, float, int, int, int]:
@@ -71,7 +79,7 @@ class Columns:
         """One event, for the kernels; names that no filter mentions are passed over."""
         attributes, kinds, fs, rs = [], [], [], []
         tests: list[int] = []
-        members: list[Any] = []
+        members: _Members | None = None
         numbers, columns = self.numbers, self._columns
         for name, value in event.items():
             attribute = numbers.get(name)
@@ -95,25 +103,111 @@ class Columns:
                 fs.append(column.codes.get(value, -1))  # type: ignore[arg-type]
                 rs.append(0)
                 if column.tests is not None:
-                    passed = len(members)
-                    members.append(column.tests.passed_by(value))  # type: ignore[arg-type]
+                    members = members or _Members()
+                    passed = members.add(column.tests.passed_by(value))  # type: ignore[arg-type]
             else:
                 kinds.append(3)
                 fs.append(float(value))
                 rs.append(0)
             tests.append(passed)
         size = (len(attributes), 1)
-        first = np.zeros(len(members) + 1, np.int32)
-        if members:
-            np.cumsum([len(one) for one in members], out=first[1:])
         return Events(
             np.array(attributes, np.int32),
             np.array(kinds, np.uint8).reshape(size),
             np.array(fs, np.float64).reshape(size),
             np.array(rs, np.int16).reshape(size),
-            np.array(tests, np.int32).reshape(size) if members else NO_TESTS,
-            first,
-            np.concatenate(members) if members else np.empty(0, np.int32),
+            *((np.array(tests, np.int32).reshape(size), *members.arrays()) if members else _NONE_PASSED),
         )
 
+    def encode_rows(self, rows: list[Attributes]) -> Events:
+        """A batch of events that each bring their own names."""
+        places = {name: c for c, name in enumerate(dict.fromkeys(n for row in rows for n in row if n in self.numbers))}
+        size = (len(places), len(rows))
+        kind, f, r = np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16)
+        tests, members = np.full(size, -1, np.int32), _Members()
+        for e, row in enumerate(rows):
+            one = self.encode(row)
+            at = [places[name] for name in row if name in places]
+            kind[at, e], f[at, e], r[at, e] = one.kind[:, 0], one.f[:, 0], one.r[:, 0]
+            if len(one.tests):
+                for c, passed in zip(at, one.tests[:, 0], strict=True):
+                    if passed >= 0:
+                        tests[c, e] = members.add(one.test_members[one.test_first[passed] : one.test_first[passed + 1]])
+        attributes = np.array([self.numbers[name] for name in places], np.int32)
+        return Events(attributes, kind, f, r, tests, *members.arrays())
 
+    def encode_table(self, table: Mapping[str, pa.Array], rows: int) -> Events:
+        """A batch: columns whose names some filter mentions, as arrays of the kernels' kinds."""
+        chosen = [(self.numbers[name], name, array) for name, array in table.items() if name in self.numbers]
+        size = (len(chosen), rows)
+        kind, f, r = np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16)
+        tests, members = NO_TESTS, _Members()
+        for c, (attribute, name, array) in enumerate(chosen):
+            passed = self._encode_column(attribute, name, array, kind[c], f[c], r[c], members)
+            if passed is not None:
+                tests = np.full(size, -1, np.int32) if tests is NO_TESTS else tests
+                tests[c] = passed
+        attributes = np.array([attribute for attribute, _, _ in chosen], np.int32)
+        return Events(attributes, kind, f, r, tests, *members.arrays())
+
+    def _encode_column(
+        self, attribute: int, name: str, array: pa.Array, kind: Any, f: Any, r: Any, members: "_Members"
+    ) -> Any | None:
+        valid = np.asarray(pc.is_valid(array))
+        if pa.types.is_dictionary(array.type) and not pa.types.is_string(array.type.value_type):
+            array = array.dictionary_decode()
+        if pa.types.is_null(array.type):
+            return None
+        if pa.types.is_boolean(array.type):
+            kind[:], f[:] = np.where(valid, 3, 0), np.asarray(array.fill_null(False))
+        elif pa.types.is_integer(array.type):
+            values = np.asarray(array.cast(pa.int64()).fill_null(0))
+            f[:] = values
+            kind[:] = valid
+            if len(values) and (values.max() > 2**53 or values.min() < -(2**53)):
+                r[:] = _lost(values, f)
+        elif pa.types.is_floating(array.type):
+            f[:] = np.asarray(array.cast(pa.float64()).fill_null(0.0))
+            kind[:] = valid
+            if not np.isfinite(f).all():
+                raise InvalidValueError(f"{name}: has numbers that are not finite; they must be null instead")
+        elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type) or pa.types.is_dictionary(array.type):
+            return self._encode_strings(attribute, array, kind, f, members)
+        else:
+            raise InvalidValueError(f"{name}: a column is of booleans, numbers or strings, not {array.type}")
+        return None
+
+    def _encode_strings(self, attribute: int, array: pa.Array, kind: Any, f: Any, members: "_Members") -> Any | None:
+        encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
+        column = self._columns[attribute]
+        distinct = encoded.dictionary.to_pylist()
+        places = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64)
+        codes = np.array([column.codes.get(text, -1) for text in distinct] + [-1], np.float64)
+        f[:] = codes[places]
+        kind[:] = np.where(places >= 0, 2, 0)
+        if column.tests is None:
+            return None
+        passed = np.array([members.add(column.tests.passed_by(text)) for text in distinct] + [-1], np.int32)
+        return passed[places]
+
+
+class _Members:
+    """Lists of string tests, one after the other."""
+
+    def __init__(self) -> None:
+        self._lists: list[Any] = []
+
+    def add(self, members: Any) -> int:
+        self._lists.append(members)
+        return len(self._lists) - 1
+
+    def arrays(self) -> tuple[Any, Any]:
+        first = np.zeros(len(self._lists) + 1, np.int32)
+        np.cumsum([len(one) for one in self._lists], out=first[1:])
+        return first, np.concatenate(self._lists) if self._lists else np.empty(0, np.int32)
+
+
+def _lost(values: Any, nearest: Any) -> Any:
+    """What 64-bit integers lost when they became floats."""
+    exact = np.where(nearest >= 2.0**63, 0.0, nearest).astype(np.int64)
+    return np.where(nearest >= 2.0**63, (values - (2**63 - 1)) - 1, values - exact).astype(np.int16)

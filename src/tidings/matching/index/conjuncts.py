@@ -4,17 +4,17 @@ The index holds conjuncts, not filters. A conjunct is *exact* if whatever passes
 (regular expressions between attributes, arithmetic, too many alternatives) it is only necessary, and the reference decides.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from itertools import product
 from typing import NamedTuple
 
-from tidings.matching import strings
+from tidings.matching import numbers, strings
 from tidings.matching.formula import All, Any, Formula, Judged, Within, when_true
 from tidings.matching.numbers import Number
 from tidings.matching.strings import StringSet
 from tidings.matching.valuesets import EVERYTHING, PRESENT, StringPattern, ValueSet
-from tidings.model.expression import Attribute, Condition
+from tidings.model.expression import And, Attribute, Between, Comparison, Condition, Constant
 from tidings.model.limits import MAX_CONJUNCTS
 
 
@@ -54,12 +54,58 @@ class Conjunct(NamedTuple):
 
 def conjuncts_of(condition: Condition) -> list[Conjunct]:
     """The alternatives of a filter: at most MAX_CONJUNCTS, none if nothing can match it."""
+    plain = _plain(condition)
+    if plain is not None:
+        return [plain]
     found: list[Conjunct] = []
     boxes = _boxes(when_true(condition))
     room = max(1, MAX_CONJUNCTS // max(1, len(boxes)))
     for box in boxes:
         found.extend(_simple(box, room))
     return found
+
+
+def _plain(condition: Condition) -> Conjunct | None:
+    """The short way for what most filters are: comparisons of different attributes with constants, joined by AND."""
+    constraints: dict[str, Constraint] = {}
+    for part in condition.parts if isinstance(condition, And) else (condition,):
+        if isinstance(part, Comparison):
+            left, right = part.left, part.right
+            if not isinstance(left, Attribute) or not isinstance(right, Constant) or left.name in constraints:
+                return None
+            value = right.value
+            if type(value) is str and part.operator == "=":
+                constraints[left.name] = Constraint(Kind.STRING, text=value)
+            elif type(value) is int or type(value) is float:
+                interval = _INTERVALS[part.operator](value)
+                if len(interval) != 1:
+                    return None
+                constraints[left.name] = Constraint(Kind.NUMBER, *interval[0])
+            else:
+                return None
+        elif isinstance(part, Between):
+            one, low, high = part.value, part.low, part.high
+            if not (isinstance(one, Attribute) and isinstance(low, Constant) and isinstance(high, Constant)):
+                return None
+            first, last = low.value, high.value
+            if type(first) not in (int, float) or type(last) not in (int, float) or one.name in constraints:
+                return None
+            if first > last:  # type: ignore[operator]
+                return None
+            constraints[one.name] = Constraint(Kind.NUMBER, first, last)  # type: ignore[arg-type]
+        else:
+            return None
+    return Conjunct(constraints, True)
+
+
+_INTERVALS: dict[str, Callable[[Number], numbers.NumberSet]] = {
+    "=": numbers.exactly,
+    "!=": lambda number: numbers.complement(numbers.exactly(number)),
+    "<": numbers.below,
+    "<=": numbers.at_most,
+    ">": numbers.above,
+    ">=": numbers.at_least,
+}
 
 
 class _Box(NamedTuple):

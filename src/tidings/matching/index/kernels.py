@@ -271,10 +271,10 @@ def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attrib
 
 
 @njit(cache=True)
-def match_events(s, events, scratch, first, out, ends):
-    """Matches events from `first` on. `ends[e]` is where the output of event e ends; positions that the reference has to
-    confirm come as their complement. Returns the event for which `out` had no room (or the number of events), the room that
-    it needs, and the candidates that were checked."""
+def match_events(s, events, order, scratch, first, out, ends):
+    """Matches the events of `order` from the `first` on. `ends[i]` is where the output of event order[i] ends; positions
+    that the reference has to confirm come as their complement. Returns the place in the order for which `out` had no room
+    (or the length of the order), the room that it needs, and how many candidates were checked."""
     count, checked = 0, 0
     acc = np.empty(BLOCK // WORD, np.uint64)
     attributes, no_access, columns = len(s.rows), len(s.key_attribute), len(events.attribute)
@@ -286,7 +286,8 @@ def match_events(s, events, scratch, first, out, ends):
     event_attribute, event_kind, event_f, event_r = events.attribute, events.kind, events.f, events.r
     tests, test_first, test_members = events.tests, events.test_first, events.test_members
     kinds, fs, rs, row, test_stamp, seen = scratch.kind, scratch.f, scratch.r, scratch.row, scratch.test_stamp, scratch.seen
-    for e in range(first, len(ends)):
+    for i in range(first, len(order)):
+        e = order[i]
         scratch.stamp[0] += 1
         stamp = scratch.stamp[0]
         for c in range(columns):
@@ -320,12 +321,12 @@ def match_events(s, events, scratch, first, out, ends):
                     entry_attribute, entry_table, row, acc,
                 ):  # fmt: skip
                     continue
-                for i in range(words):
-                    candidates = acc[i]
+                for w in range(words):
+                    candidates = acc[w]
                     while candidates:
                         low = candidates & (~candidates + U1)
                         candidates ^= low
-                        conjunct = block_conjunct[block] + i * WORD + np.int64(_count_bits(low - U1))
+                        conjunct = block_conjunct[block] + w * WORD + np.int64(_count_bits(low - U1))
                         checked += 1
                         if not passes(
                             preds, pred_first[conjunct], pred_first[conjunct + 1], kinds, fs, rs, test_stamp, stamp
@@ -345,6 +346,6 @@ def match_events(s, events, scratch, first, out, ends):
             if attribute < attributes:
                 kinds[attribute], row[attribute] = MISSING, ROW_MISSING
         if count > len(out):
-            return e, count - before, checked
-        ends[e] = count
-    return len(ends), 0, checked
+            return i, count - before, checked
+        ends[i] = count
+    return len(order), 0, checked

@@ -1,0 +1,80 @@
+"""Arrow tables of events, as the index reads them: one column an attribute, or one column with all of them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.model.errors import InvalidValueError
+from tidings.model.values import Attributes, Value
+
+ATTRIBUTES, CONTEXT, SUBSCRIBERS = "attributes", "context", "subscribers"
+RESERVED = (CONTEXT, SUBSCRIBERS)
+
+
+def has_rows_of_names(table: pa.Table) -> bool:
+    """Whether each row brings its own names: a map or JSON text, of which every value may be of another kind."""
+    return ATTRIBUTES in table.column_names and not pa.types.is_struct(table.schema.field(ATTRIBUTES).type)
+
+
+def attribute_columns(table: pa.Table) -> dict[str, pa.Array]:
+    """Name -> column, of a table whose columns have one kind each."""
+    columns: dict[str, pa.Array] = {}
+    for name in table.column_names:
+        if name not in RESERVED:
+            columns.update(_flat("" if name == ATTRIBUTES else name, _whole(table[name])))
+    return columns
+
+
+def attribute_rows(table: pa.Table) -> list[Attributes]:
+    """Every event's attributes, of a table whose rows bring their own names."""
+    return [Attributes.of(one) for one in mappings(table[ATTRIBUTES])]
+
+
+def mappings(array: pa.Array | pa.ChunkedArray) -> list[dict[str, Any]]:
+    """A column of structs, maps or JSON texts as dicts; null is empty."""
+    array = _whole(array)
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        return [_parsed(text, row) for row, text in enumerate(array.to_pylist())]
+    if pa.types.is_map(array.type):
+        return [dict(pairs or ()) for pairs in array.to_pylist()]
+    if pa.types.is_struct(array.type):
+        return [row or {} for row in array.to_pylist()]
+    raise InvalidValueError(f"a column of named values is a struct, a map or JSON text, not {array.type}")
+
+
+def row(columns: Mapping[str, pa.Array], number: int) -> dict[str, Value]:
+    """One event's attributes."""
+    return {name: value for name, array in columns.items() if (value := array[number].as_py()) is not None}
+
+
+def _flat(prefix: str, array: pa.Array) -> dict[str, pa.Array]:
+    """Structs become dotted names."""
+    if not pa.types.is_struct(array.type):
+        return {prefix: array}
+    columns: dict[str, pa.Array] = {}
+    for field in array.type:
+        inner = pc.struct_field(array, field.name)
+        columns.update(_flat(f"{prefix}.{field.name}" if prefix else field.name, inner))
+    return columns
+
+
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    combined = array.combine_chunks()
+    return combined if not isinstance(combined, pa.ChunkedArray) else pa.concat_arrays(combined.chunks)
+
+
+def _parsed(text: str | None, number: int) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError(f"row {number}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidValueError(f"row {number}: must be a JSON object")
+    return value
