@@ -10,6 +10,7 @@ from tidings._version import __version__
 
 if TYPE_CHECKING:
     from tidings.filters import ContextFilter, Filter, merge
+    from tidings.index import Index
     from tidings.matching.covering import Relation
     from tidings.model.advertisement import Advertisement
     from tidings.model.errors import FilterError, InvalidValueError, SchemaError, TidingsError
@@ -30,6 +31,7 @@ _HOMES = {
     "Event": "tidings.model.event",
     "Filter": "tidings.filters",
     "FilterError": "tidings.model.errors",
+    "Index": "tidings.index",
     "InvalidValueError": "tidings.model.errors",
     "Notification": "tidings.model.notification",
     "Relation": "tidings.matching.covering",
@@ -51,6 +53,7 @@ __all__ = [
     "Event",
     "Filter",
     "FilterError",
+    "Index",
     "InvalidValueError",
     "Notification",
     "Relation",

@@ -29,7 +29,7 @@ def as_json(*arguments: str) -> Any:
 
 @pytest.mark.parametrize(
     "verb",
-    ["demo", "filter", "bench", "bench language", "bench covering", "bench start", "bench all"],
+    ["demo", "filter", "bench", "bench language", "bench covering", "bench match", "bench start", "bench all"],
 )
 def test_every_verb_has_help_with_an_example(verb: str) -> None:
     done = run(*verb.split(), "--help")
@@ -126,10 +126,13 @@ def test_the_demo_with_spark() -> None:
         (["language", "--count", "200"], 2),
         (["covering", "--count", "4"], 3),
         (["start", "--rounds", "1"], 3),
+        (["match", "--count", "300"], 10),
     ],
 )
 def test_benchmarks_measure(arguments: list[str], measured: int) -> None:
     found = as_json("bench", *arguments)
     assert len(found) == measured
-    assert all(one["value"] > 0 and one["unit"] in ("s", "ms", "us") for one in found)
+    assert all(
+        one["value"] > 0 and one["unit"] in ("s", "ms", "us", "events/s", "bytes a subscription") for one in found
+    )
     assert run("bench", *arguments).stdout.startswith("what")

@@ -1,14 +1,27 @@
 """The index against the reference: whatever is added, removed, replaced or moved, both say the same."""
 
-from typing import Any
+import json
+from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+import tidings as td
 from tests.strategies import LONG, conditions, contents, examples
-from tidings import AttributeFilter, Context, ContextFilter, Event, Filter, Schema, Subscription, uuid7
+from tidings import (
+    AttributeFilter,
+    Context,
+    ContextFilter,
+    Event,
+    Filter,
+    InvalidValueError,
+    Schema,
+    Subscription,
+    uuid7,
+)
 from tidings.matching.index import Index
 from tidings.matching.index.conjuncts import conjuncts_of
 from tidings.matching.reference import due
@@ -58,7 +71,7 @@ class Both:
             for one in self.subscriptions.values()
             if due(one, event, self.contexts.get(one.subscriber, Context()))
         }
-        assert found == expected, {id: str(self.subscriptions[id].content) for id in found ^ expected}
+        assert found == expected, {one: str(self.subscriptions[one].content) for one in found ^ expected}
 
 
 @st.composite
@@ -134,7 +147,9 @@ TestIndexMachine.settings = settings(
 
 
 @examples(150, 5_000)
-@given(st.lists(subscriptions(st.uuids().map(str)), min_size=1, max_size=30), st.lists(events(), min_size=1, max_size=6))
+@given(
+    st.lists(subscriptions(st.uuids().map(str)), min_size=1, max_size=30), st.lists(events(), min_size=1, max_size=6)
+)
 def test_a_built_segment_agrees(given: list[Subscription], published: list[Event]) -> None:
     both = Both()
     for subscription in given:
@@ -147,7 +162,10 @@ def test_a_built_segment_agrees(given: list[Subscription], published: list[Event
 
 
 def test_conjuncts_are_few() -> None:
-    for text in ("a in (" + ",".join(map(str, range(1000))) + ")", " and ".join(f"(a{i} = 1 or b{i} = 1)" for i in range(40))):
+    for text in (
+        "a in (" + ",".join(map(str, range(1000))) + ")",
+        " and ".join(f"(a{i} = 1 or b{i} = 1)" for i in range(40)),
+    ):
         found = conjuncts_of(Filter.parse(text).expression)
         assert 1 <= len(found) <= MAX_CONJUNCTS
         assert not found[0].exact
@@ -186,7 +204,7 @@ class TestManySubscriptions:
     def test_many_attributes(self) -> None:
         index = Index()
         one_by_one(index, [f"a{i} = 1" for i in range(5_000)])
-        assert index.match({f"a{i}": 1 for i in range(0, 500)}) == {f"s{i}" for i in range(500)}
+        assert index.match({f"a{i}": 1 for i in range(500)}) == {f"s{i}" for i in range(500)}
 
 
 @pytest.mark.parametrize(
@@ -232,3 +250,159 @@ def test_a_box_moves_with_its_subscriber() -> None:
     assert index.match(accident, context={"x": 5.0}, subscribers=ContextFilter.parse("x > 50")) == set()
     index.set_context("car", {"x": 100.0})
     assert index.match(accident, context={"x": 5.0}) == set()
+
+
+def as_table(rows: list[dict[str, Any]]) -> pa.Table:
+    names = sorted({name for row in rows for name in row}) or ["nothing"]
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+
+
+def pairs(index: td.Index, table: pa.Table) -> set[tuple[int, str]]:
+    found = index.match_batch(table)
+    assert found.schema.field("subscription").type.value_type == pa.string()
+    events = found["event"].to_pylist()
+    assert events == sorted(events)
+    given = list(zip(events, found["subscription"].to_pylist(), strict=True))
+    assert len(given) == len(set(given))
+    return set(given)
+
+
+class TestBatches:
+    texts: ClassVar = [
+        "class = 'a' and n > 3",
+        "n between 2 and 5",
+        "s like 'x%' or s like '%y'",
+        "n + 1 > 5",
+        "s is null",
+        "flag",
+        "class in ('a', 'b') and not flag",
+        "s rlike '^[xy]'",
+        "n = 9007199254740993",
+        "$subject = '/a'",
+    ]
+
+    def index(self) -> td.Index:
+        index = td.Index()
+        index.add_many(pa.table({"id": [f"s{i}" for i in range(len(self.texts))], "content": self.texts}))
+        return index
+
+    rows = st.fixed_dictionaries(
+        {},
+        optional={
+            "class": st.sampled_from("abc"),
+            "n": st.integers(0, 8),
+            "s": st.sampled_from(["x", "xy", "y", "zz"]),
+            "flag": st.booleans(),
+            "$subject": st.sampled_from(["/a", "/b"]),
+        },
+    )
+
+    @examples(60, 2_000)
+    @given(st.lists(rows, max_size=90))
+    def test_many_at_once_is_the_same_as_one_by_one(self, rows: list[dict[str, Any]]) -> None:
+        index = self.index()
+        index.add("late", "n > 6")  # still in the buffer
+        expected = set()
+        for e, row in enumerate(rows):
+            event = {name: value for name, value in row.items() if name != "$subject"}
+            expected |= {(e, one) for one in index.match(event, subject=row.get("$subject"))}
+        assert pairs(index, as_table(rows)) == expected
+        plain = [{name: value for name, value in row.items() if name != "$subject"} for row in rows]
+        texts = pa.table({"attributes": pa.array([json.dumps(row) for row in plain], pa.string())})
+        asked = {(e, one) for e, row in enumerate(plain) for one in index.match(row)}
+        assert pairs(index, texts) == asked
+        maps = pa.array([[(k, str(v)) for k, v in row.items()] for row in plain], pa.map_(pa.string(), pa.string()))
+        as_texts = {(e, one) for e, row in enumerate(plain) for one in index.match({k: str(v) for k, v in row.items()})}
+        assert pairs(index, pa.table({"attributes": maps})) == as_texts
+
+    def test_structs_dictionaries_nulls_and_large_numbers(self) -> None:
+        index = td.Index()
+        for id, text in {"s1": "engine.temp > 90", "s2": "class = 'a'", "s3": "big = 9223372036854775807"}.items():  # noqa: A001
+            index.add(id, text)
+        table = pa.table(
+            {
+                "engine": pa.array([{"temp": 95}, None, {"temp": None}]),
+                "class": pa.array(["a", None, "b"]).dictionary_encode(),
+                "big": pa.array([2**63 - 1, 2**63 - 2, None]),
+                "nothing": pa.nulls(3),
+            }
+        )
+        assert pairs(index, table) == {(0, "s1"), (0, "s2"), (0, "s3")}
+
+    def test_payloads_are_looked_into(self) -> None:
+        index = td.Index()
+        index.add("goal", "goal.*Zidane", format="regex")
+        index.add("order", "/order/item[@price>10]", format="xpath")
+        payloads = [b"a goal by Zidane", b"<order><item price='11'/></order>", b"\xff", None]
+        assert pairs(index, pa.table({"$payload": payloads})) == {(0, "goal"), (1, "order")}
+
+    def test_contexts_in_both_directions(self) -> None:
+        index = td.Index()
+        index.add("near", "msg = 'accident'", subscriber="car", publishers="x between this.x - 20 and this.x + 20")
+        assert index.set_contexts(pa.table({"client": ["car", "bus"], "x": [10.0, 20.0]})) == 2
+        table = pa.table(
+            {
+                "msg": ["accident"] * 4,
+                "context": pa.array([{"x": 5.0}, {"x": 50.0}, None, {"x": 6.0}]),
+                "subscribers": [None, None, None, "x > 100"],
+            }
+        )
+        assert pairs(index, table) == {(0, "near")}
+
+    def test_empty_and_enormous(self) -> None:
+        assert pairs(td.Index(), pa.table({"n": [1, 2]})) == set()
+        index = td.Index()
+        index.add_many(pa.table({"id": [f"s{i}" for i in range(3_000)], "content": ["n > 0"] * 3_000}))
+        assert pairs(index, pa.table({"n": pa.array([], pa.int64())})) == set()
+        found = index.match_batch(pa.table({"n": [1] * 1_000}))  # more than any buffer holds
+        assert found.num_rows == 3_000_000
+
+    def test_what_cannot_be_read_is_refused(self) -> None:
+        index = self.index()
+        for column, complaint in (
+            (pa.array([float("nan")]), "n: has numbers that are not finite"),
+            (pa.array([[1]]), "n: a column is of booleans, numbers or strings"),
+        ):
+            with pytest.raises(InvalidValueError, match=complaint):
+                index.match_batch(pa.table({"n": column}))
+        with pytest.raises(InvalidValueError, match="row 0: not JSON"):
+            index.match_batch(pa.table({"attributes": ["{"]}))
+        with pytest.raises(InvalidValueError, match="no column content"):
+            index.add_many(pa.table({"id": ["x"]}))
+
+
+def test_explanations_name_the_step_and_the_values() -> None:
+    index = td.Index()
+    index.add("s1", "class = 'a' and n > 3", subscriber="ann", publishers="x > this.x")
+    index.set_context("ann", {"x": 1.0})
+    say = index.explain
+    assert say({"class": "a", "n": 2}, "s1") == (False, "content", "n > 3 is false: n is 2")
+    assert say({"class": "a"}, "s1") == (False, "content", "n > 3 is unknown: n is missing")
+    event = {"class": "a", "n": 4}
+    assert say(event, "s1", context={"x": 0.5}) == (False, "publishers", "x > this.x is false: x is 0.5, this.x is 1.0")
+    stopped = say(event, "s1", context={"x": 2.0}, subscribers="x > 5")
+    assert stopped == (False, "subscribers", "x > 5 is false: x is 1.0")
+    assert say(event, "s1", context={"x": 2.0}) == (True, "all", "every step was passed")
+    with pytest.raises(KeyError):
+        say(event, "s2")
+
+
+def test_covering_queries() -> None:
+    index = td.Index()
+    for id, text in {"wide": "class = 'a'", "narrow": "class = 'a' and n > 9", "other": "class = 'b'"}.items():  # noqa: A001
+        index.add(id, text)
+    assert index.covering("class = 'a' and n > 5") == {"wide"}
+    assert index.covered_by("class = 'a'") == {"wide", "narrow"}
+
+
+def test_statistics_tell_what_there_is() -> None:
+    index = td.Index()
+    index.add_many(pa.table({"id": ["a", "b"], "content": ["n = 1 and m > 2", "n = 2 or n = 3"]}))
+    index.match({"n": 1, "m": 3})
+    stats = index.stats()
+    assert (stats.subscriptions, stats.conjuncts, stats.clusters) == (2, 3, 3)
+    assert stats.array_bytes > 0
+    assert stats.candidates_per_match == 1.0
+    index.remove("b")
+    assert index.stats().subscriptions == 1
+    assert "b" not in index

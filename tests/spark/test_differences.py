@@ -7,7 +7,7 @@ meets these, and `test_judge.py` keeps away from them.
 import math
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 
 from tidings import Filter, TidingsError

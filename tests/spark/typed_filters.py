@@ -7,7 +7,7 @@ that equality happens, and the pools hold the values at which implementations go
 
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 

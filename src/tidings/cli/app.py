@@ -1,5 +1,6 @@
 """The verbs of the command line. Each imports what it needs when it runs, so that `tidings --help` is quick."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -101,6 +102,21 @@ def bench_covering(
     from tidings.cli.bench import covering, report
 
     report(covering.measure(count), as_json)
+
+
+@bench.command(name="match")
+def bench_match(
+    count: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
+    plot: Annotated[Path | None, typer.Option(help="Draw the result into this file (PNG or SVG).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Matching events with the index, beside what one would use instead.
+
+    Example: tidings bench match --count 10000 --plot match.png
+    """
+    from tidings.cli.bench import match, report
+
+    report(match.measure(count, plot), as_json)
 
 
 @bench.command(name="start")

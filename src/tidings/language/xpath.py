@@ -1,7 +1,8 @@
 """XPath over XML payloads: `/order/item[@price>10]` finds something, or it does not.
 
-Only the part of XPath 1.0 is taken that a bounded number of passes over the document can answer, so that no subscriber
-can make matching slow for the others. What is left out has another way to be said, and the error names it.
+Only the part of XPath 1.0 is taken that a bounded number of passes over the document can answer, so that no
+subscriber can make matching slow for the others. What is left out has another way to be said, and the error names
+it.
 """
 
 from functools import cache, lru_cache

@@ -1,10 +1,10 @@
 """How two filters stand to each other: does one cover the other, do they overlap?
 
 `f` covers `g` when everything that g matches, f matches: when 'g true and f not true' cannot be. That is decided by
-search (`satisfiability.py`) over formulas (`formula.py`): exactly for comparisons with constants, IN, BETWEEN, LIKE and
-null tests, in any combination; where a condition cannot be taken apart (regular expressions, XPath, arithmetic) or the
-search grows past MAX_COVERING_STEPS, `covers` says no and `overlaps` says yes, so that routing stays correct and only
-costs traffic.
+search (`satisfiability.py`) over formulas (`formula.py`): exactly for comparisons with constants, IN, BETWEEN, LIKE
+and null tests, in any combination; where a condition cannot be taken apart (regular expressions, XPath, arithmetic)
+or the search grows past MAX_COVERING_STEPS, `covers` says no and `overlaps` says yes, so that routing stays correct
+and only costs traffic.
 """
 
 from enum import Enum

@@ -1,7 +1,7 @@
 """Can these formulas hold all at once?
 
-A search that takes in everything that must hold, drops what is settled, and branches only over real alternatives. It is
-exact, but for conditions that cannot be taken apart; past MAX_COVERING_STEPS it gives a cautious yes.
+A search that takes in everything that must hold, drops what is settled, and branches only over real alternatives.
+It is exact, but for conditions that cannot be taken apart; past MAX_COVERING_STEPS it gives a cautious yes.
 """
 
 from tidings.matching.formula import All, Any, Formula, Judged, Variable, Within

@@ -1,25 +1,28 @@
 """The index: which of very many subscriptions does an event concern, given everyone's context now?"""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidings.matching.documents import text_of
+from tidings.matching.explaining import Explanation as Explanation
+from tidings.matching.explaining import explained
 from tidings.matching.index import kernels, tables
-from tidings.matching.index.columns import Columns
+from tidings.matching.index.columns import Columns, NotPlain
 from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind, conjuncts_of
 from tidings.matching.index.kernels import PREDICATE, RESIDUAL, SEVERAL, Arrays, Events, Scratch
 from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.store import Store
-from tidings.matching.documents import text_of
 from tidings.matching.reference import Scope, matches_context, truth
+from tidings.model.errors import InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilter
 from tidings.model.subscription import Subscription
-from tidings.model.values import Attributes, Context, Value
+from tidings.model.values import Attributes, Context
 
 Positions = npt.NDArray[np.int32]
 _NOWHERE = Context()
@@ -46,6 +49,7 @@ class Index:
         self._columns = Columns()
         self._store = Store()
         self._subscriptions: list[Subscription | None] = []
+        self._names: list[str] = []  # the id at each position
         self._positions: dict[str, int] = {}
         self._scoped = np.zeros(64, bool)  # whether a position has a `publishers` filter
         self._contexts: dict[str, Context] = {}
@@ -53,6 +57,7 @@ class Index:
         self._local = threading.local()
         self._ids: pa.Array = pa.array([], pa.string())
         self._checked = self._found = 0
+        self._has_residuals = self._has_scopes = False
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -64,12 +69,12 @@ class Index:
 
     def put(self, subscription: Subscription) -> int:
         """Adds a subscription, or replaces the one of the same id; it counts from the moment that this returns."""
-        conjuncts = [_with_structure(one, subscription) for one in conjuncts_of(subscription.content.expression)]
+        conjuncts = _conjuncts(subscription)
         with self._changing:
             position, replaced = self._place(subscription)
             for one in conjuncts:
                 predicates = self._columns.predicates(one)
-                self._store.add(position, _flags(one, conjuncts), predicates, len(self._columns))
+                self._store.add(position, self._flags(one, conjuncts), predicates, len(self._columns))
             if replaced is not None:
                 self._forget(replaced)
             return position
@@ -82,11 +87,13 @@ class Index:
                 at, replaced = self._place(subscription)
                 if replaced is not None:
                     self._forget(replaced)
-                conjuncts = [_with_structure(one, subscription) for one in conjuncts_of(subscription.content.expression)]
+                conjuncts = [
+                    _with_structure(one, subscription) for one in conjuncts_of(subscription.content.expression)
+                ]
                 for one in conjuncts:
                     rows = self._columns.predicates(one)
                     position.append(at)
-                    flags.append(_flags(one, conjuncts))
+                    flags.append(self._flags(one, conjuncts))
                     lengths.append(len(rows))
                     predicates.extend(rows)
             first = np.zeros(len(position) + 1, np.int32)
@@ -101,20 +108,27 @@ class Index:
 
     def id(self, position: int) -> str:
         """The id of the subscription at a position that `match_positions` gave."""
-        found = self._subscriptions[position]
-        if found is None:
-            raise KeyError(position)
-        return found.id
+        return self._names[position]
+
+    def subscriptions(self) -> list[Subscription]:
+        """All of them, in no particular order."""
+        return [one for position in self._positions.values() if (one := self._subscriptions[position]) is not None]
 
     def _place(self, subscription: Subscription) -> tuple[int, int | None]:
         position = len(self._subscriptions)
         self._subscriptions.append(subscription)
+        self._names.append(subscription.id)
         if position >= len(self._scoped):
             self._scoped = np.concatenate([self._scoped, np.zeros(len(self._scoped), bool)])
         self._scoped[position] = subscription.publishers is not None
+        self._has_scopes = self._has_scopes or subscription.publishers is not None
         replaced = self._positions.get(subscription.id)
         self._positions[subscription.id] = position
         return position, replaced
+
+    def _flags(self, one: Conjunct, conjuncts: list[Conjunct]) -> int:
+        self._has_residuals = self._has_residuals or not one.exact
+        return (SEVERAL if len(conjuncts) > 1 else 0) | (0 if one.exact else RESIDUAL)
 
     def _forget(self, position: int) -> None:
         self._store.remove(position)
@@ -134,9 +148,8 @@ class Index:
 
     def match(self, event: Mapping[str, Any], **about: Any) -> set[str]:
         """The ids of the subscriptions that an event concerns; takes what `match_positions` takes."""
-        subscriptions = self._subscriptions
-        found = self.match_positions(event, **about).tolist()
-        return {one.id for position in found if (one := subscriptions[position]) is not None}
+        names = self._names
+        return {names[position] for position in self.match_positions(event, **about).tolist()}
 
     def match_positions(
         self,
@@ -149,28 +162,44 @@ class Index:
         publisher: str | None = None,
     ) -> Positions:
         """The positions of the subscriptions that an event concerns: numbers that `id` knows."""
-        scope = Scope(Attributes.of(event), {}, subject, payload, publisher)
-        encoded = self._columns.encode(_everything(scope, self._columns))
-        found = np.concatenate([self._match(arrays, encoded, _FIRST)[0] for arrays in self._store.segments])
-        if (found < 0).any():
-            found = self._confirmed(found, scope)
-        if subscribers is None and not self._scoped[found].any():
+        try:
+            encoded = self._columns.encode(self._everything(event, subject, payload, publisher))
+        except NotPlain:
+            event = Attributes.of(event)
+            encoded = self._columns.encode(self._everything(event, subject, payload, publisher))
+        parts = [self._match(arrays, encoded, _FIRST)[0] for arrays in self._store.segments]
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if self._has_residuals and (found < 0).any():
+            found = self._confirmed(found, Scope(Attributes.of(event), {}, subject, payload, publisher))
+        if subscribers is None and not (self._has_scopes and self._scoped[found].any()):
             return found
         return self._in_context(found, Context.of(context), subscribers)
+
+    def _everything(
+        self, event: Mapping[str, Any], subject: str | None, payload: bytes | None, publisher: str | None
+    ) -> Mapping[str, Any]:
+        """The event's attributes, and what the system says of it as far as some filter asks."""
+        if not self._columns.asks_system:
+            return event
+        text = text_of(payload) if PAYLOAD in self._columns.numbers else None
+        return {**event, SUBJECT: subject, PUBLISHER: publisher, PAYLOAD: text}
 
     def match_batch(self, table: pa.Table) -> pa.Table:
         """Pairs of an event's row number and a subscription's id, of many events at once.
 
-        The table has one column an attribute, or a column `attributes` (struct, map or JSON text); `context` likewise,
-        and `subscribers` as text, where events have them. `$subject`, `$payload` and `$publisher` are columns too.
+        The table has one column an attribute, or a column `attributes` (struct, map or JSON text); `context`
+        likewise, and `subscribers` as text, where events have them. `$subject`, `$payload` and `$publisher` are
+        columns too.
         """
         rows = table.num_rows
+        row: Callable[[int], Mapping[str, Any]]
         if tables.has_rows_of_names(table):
             given = tables.attribute_rows(table)
             encoded, row = self._columns.encode_rows(given), given.__getitem__
         else:
             columns = tables.attribute_columns(table)
-            encoded, row = self._columns.encode_table(columns, rows), lambda e: Attributes.of(tables.row(columns, e))
+            texts = {PAYLOAD: tables.as_text(columns[PAYLOAD])} if PAYLOAD in columns else {}
+            encoded, row = self._columns.encode_table({**columns, **texts}, rows), lambda e: tables.row_of(columns, e)
         parts = [self._match_ordered(arrays, encoded, rows) for arrays in self._store.segments]
         event, position = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(parts) > 1:
@@ -189,10 +218,7 @@ class Index:
         if len(column) and rows > 64:
             order = np.lexsort((encoded.f[column[0]], encoded.kind[column[0]]))
         position, ends = self._match(arrays, encoded, order)
-        counts = np.diff(ends, prepend=0)
-        event = np.repeat(order, counts)
-        back = np.argsort(event, kind="stable")
-        return event[back], position[back]
+        return kernels.in_event_order(order, ends, position)  # type: ignore[no-any-return]
 
     def _match(self, arrays: Arrays, events: Events, order: Any) -> tuple[Positions, Any]:
         scratch, out = self._scratch(len(order))
@@ -217,7 +243,12 @@ class Index:
         local = self._local
         attributes, tests, positions = len(self._columns), self._columns.test_count, len(self._subscriptions)
         known: Scratch | None = getattr(local, "scratch", None)
-        if known is None or len(known.kind) < attributes or len(known.test_stamp) < tests or len(known.seen) < positions:
+        if (
+            known is None
+            or len(known.kind) < attributes
+            or len(known.test_stamp) < tests
+            or len(known.seen) < positions
+        ):
             size, marks = 2 * attributes + 64, 2 * tests + 64
             local.scratch = Scratch(
                 np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16), np.zeros(size, np.int32),
@@ -242,7 +273,9 @@ class Index:
         if subscription is None or truth(subscription.content.expression, scope) is not True:
             return False
         structure = subscription.structure
-        if structure is not None and not (structure.schema.subject == scope.subject and structure.passes(scope.attributes)):
+        if structure is not None and not (
+            structure.schema.subject == scope.subject and structure.passes(scope.attributes)
+        ):
             return False
         return subscription.subject is None or subscription.subject == scope.subject
 
@@ -266,9 +299,7 @@ class Index:
         for begin, end in zip(starts, [*starts[1:], len(event)], strict=True):
             e, found = int(event[begin]), position[begin:end]
             if (found < 0).any():
-                attributes = row(e)
-                plain = {name: value for name, value in attributes.items() if not name.startswith("$")}
-                found = self._confirmed(found, Scope(plain, {}, attributes.get(SUBJECT), None, attributes.get(PUBLISHER)))
+                found = self._confirmed(found, tables.scope_of(row(e)))
             wanted = self._parse_context(texts[e]) if texts is not None and texts[e] is not None else None
             if wanted is not None or self._scoped[found].any():
                 found = self._in_context(found, Context.of(contexts[e] if contexts else None), wanted)
@@ -279,11 +310,33 @@ class Index:
         return np.concatenate(events), np.concatenate(parts)
 
     def _dictionary(self) -> pa.Array:
-        if len(self._ids) != len(self._subscriptions):
-            self._ids = pa.array([None if one is None else one.id for one in self._subscriptions], pa.string())
+        if len(self._ids) != len(self._names):
+            self._ids = pa.array(self._names, pa.string())
         return self._ids
 
+    def _parse_context(self, text: str) -> ContextFilter:
+        raise InvalidValueError(f"subscribers: {text!r} is text; tidings.Index reads it")
+
     # What it is made of
+
+    def explain(
+        self,
+        event: Mapping[str, Any],
+        subscription: str,
+        *,
+        context: Mapping[str, Any] | None = None,
+        subscribers: ContextFilter | None = None,
+        subject: str | None = None,
+        payload: bytes | None = None,
+        publisher: str | None = None,
+    ) -> Explanation:
+        """Why the event does, or does not, concern a subscription; `KeyError` if there is none of that id."""
+        wanted = self._subscriptions[self._positions[subscription]]
+        if wanted is None:
+            raise KeyError(subscription)
+        scope = Scope(Attributes.of(event), {}, subject, payload, publisher)
+        here, there = Context.of(context), self._contexts.get(wanted.subscriber, _NOWHERE)
+        return explained(wanted, scope, here, there, subscribers)
 
     def stats(self) -> Stats:
         segments = self._store.segments
@@ -299,8 +352,8 @@ class Index:
         )
 
 
-def _flags(one: Conjunct, conjuncts: list[Conjunct]) -> int:
-    return (SEVERAL if len(conjuncts) > 1 else 0) | (0 if one.exact else RESIDUAL)
+def _conjuncts(subscription: Subscription) -> list[Conjunct]:
+    return [_with_structure(one, subscription) for one in conjuncts_of(subscription.content.expression)]
 
 
 def _leading_attribute(arrays: Arrays) -> int:
@@ -309,14 +362,6 @@ def _leading_attribute(arrays: Arrays) -> int:
         return -1
     blocks = np.diff(arrays.cluster_block)[:-1].astype(float)
     return int(np.argmax(np.bincount(arrays.key_attribute, blocks**2)))
-
-
-def _everything(scope: Scope, columns: Columns) -> dict[str, Value | None]:
-    """The event's attributes, and what the system says of it as far as some filter asks."""
-    if not columns.asks_system:
-        return scope.attributes  # type: ignore[return-value]
-    payload = text_of(scope.payload) if PAYLOAD in columns.numbers else None
-    return {**scope.attributes, SUBJECT: scope.subject, PUBLISHER: scope.publisher, PAYLOAD: payload}
 
 
 def _with_structure(conjunct: Conjunct, subscription: Subscription) -> Conjunct:

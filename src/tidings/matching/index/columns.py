@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind
-from tidings.matching.index.kernels import Events
+from tidings.matching.index.kernels import BOOLEAN, NUMBER, STRING, Events
 from tidings.matching.index.stringtests import StringTests
 from tidings.matching.numbers import Number
 from tidings.model.errors import InvalidValueError
-from tidings.model.values import Attributes, Value
+from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
+from tidings.model.values import Attributes
 
 NO_TESTS = np.empty((0, 0), np.int32)
 
@@ -24,6 +25,10 @@ def split_number(number: Number) -> tuple[float, int]:
 
 
 _NONE_PASSED = (NO_TESTS, np.zeros(1, np.int32), np.empty(0, np.int32))
+
+
+class NotPlain(Exception):  # noqa: N818 - never leaves the index
+    """A value that is not one of the four plain types, or not within their limits."""
 
 
 class _Column:
@@ -75,40 +80,44 @@ class Columns:
                 return number, number, what, 0, 0
         return 0.0, 0.0, what, 0, 0
 
-    def encode(self, event: Mapping[str, Value | None]) -> Events:
-        """One event, for the kernels; names that no filter mentions are passed over."""
+    def encode(self, event: Mapping[str, Any]) -> Events:
+        """One event, for the kernels; names that no filter mentions are passed over.
+
+        Raises `NotPlain` for a value that has to go through the door of `Attributes` first.
+        """
         attributes, kinds, fs, rs = [], [], [], []
         tests: list[int] = []
         members: _Members | None = None
-        numbers, columns = self.numbers, self._columns
+        numbers = self.numbers
         for name, value in event.items():
             attribute = numbers.get(name)
             if attribute is None or value is None:
                 continue
-            kind = type(value)
-            attributes.append(attribute)
-            passed = -1
-            if kind is float:
-                kinds.append(1)
+            kind, rest, passed = type(value), 0, -1
+            if kind is float and value - value == 0.0:  # finite
+                attributes.append(attribute)
+                kinds.append(NUMBER)
                 fs.append(value)
-                rs.append(0)
-            elif kind is int:
-                nearest = float(value)
-                kinds.append(1)
-                fs.append(nearest)
-                rs.append(value - int(nearest))  # type: ignore[operator]
+            elif kind is int and MIN_INTEGER <= value <= MAX_INTEGER:
+                attributes.append(attribute)
+                kinds.append(NUMBER)
+                fs.append(float(value))
+                rest = value - int(fs[-1])
             elif kind is str:
-                column = columns[attribute]
-                kinds.append(2)
-                fs.append(column.codes.get(value, -1))  # type: ignore[arg-type]
-                rs.append(0)
+                column = self._columns[attribute]
+                attributes.append(attribute)
+                kinds.append(STRING)
+                fs.append(column.codes.get(value, -1))
                 if column.tests is not None:
                     members = members or _Members()
-                    passed = members.add(column.tests.passed_by(value))  # type: ignore[arg-type]
-            else:
-                kinds.append(3)
+                    passed = members.add(column.tests.passed_by(value))
+            elif kind is bool:
+                attributes.append(attribute)
+                kinds.append(BOOLEAN)
                 fs.append(float(value))
-                rs.append(0)
+            else:
+                raise NotPlain(name)
+            rs.append(rest)
             tests.append(passed)
         size = (len(attributes), 1)
         return Events(
@@ -171,7 +180,9 @@ class Columns:
             kind[:] = valid
             if not np.isfinite(f).all():
                 raise InvalidValueError(f"{name}: has numbers that are not finite; they must be null instead")
-        elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type) or pa.types.is_dictionary(array.type):
+        elif (
+            pa.types.is_string(array.type) or pa.types.is_large_string(array.type) or pa.types.is_dictionary(array.type)
+        ):
             return self._encode_strings(attribute, array, kind, f, members)
         else:
             raise InvalidValueError(f"{name}: a column is of booleans, numbers or strings, not {array.type}")

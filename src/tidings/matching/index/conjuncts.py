@@ -1,7 +1,8 @@
 """A filter as conjuncts: alternatives that each ask something simple of each attribute.
 
-The index holds conjuncts, not filters. A conjunct is *exact* if whatever passes its constraints makes the filter true; otherwise
-(regular expressions between attributes, arithmetic, too many alternatives) it is only necessary, and the reference decides.
+The index holds conjuncts, not filters. A conjunct is *exact* if whatever passes its constraints makes the filter
+true; otherwise (regular expressions between attributes, arithmetic, too many alternatives) it is only necessary,
+and the reference decides.
 """
 
 from collections.abc import Callable, Iterator
@@ -193,5 +194,3 @@ def _wider(values: ValueSet) -> Constraint | None:
     if kinds == [False, False, True]:
         return Constraint(Kind.STRING)
     return Constraint(Kind.PRESENT)
-
-

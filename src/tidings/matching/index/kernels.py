@@ -1,7 +1,8 @@
 """The compiled heart of the index: building segments, and matching events against them. Arrays in, arrays out.
 
-Nothing here allocates in proportion to anything but its output, and nothing knows of names, texts or Python objects. Numbers are
-pairs of a float64 and the small integer that the float lost (`values.split_number`), compared in that order: exact for all.
+Nothing here allocates in proportion to anything but its output, and nothing knows of names, texts or Python
+objects. Numbers are pairs of a float64 and the small integer that the float lost (`values.split_number`), compared
+in that order: exact for all.
 """
 
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 from numba.extending import intrinsic
+
 
 @intrinsic
 def _count_bits(typing_context: Any, value: Any) -> Any:
@@ -32,7 +34,7 @@ RESIDUAL, SEVERAL = 1, 2  # flags of a conjunct: the reference decides; its subs
 ROW_MISSING, ROW_OTHER, ROW_FIRST = 0, 1, 2
 
 
-# A predicate: 24 bytes that lie together, since they are read together. `what` is the attribute times 8, plus the kind.
+# A predicate: 24 bytes that lie together, since they are read together. `what` is the attribute times 8 plus the kind.
 PREDICATE = np.dtype(
     [("low", "f8"), ("high", "f8"), ("what", "i4"), ("low_rest", "i2"), ("high_rest", "i2")],
     align=True,
@@ -40,7 +42,10 @@ PREDICATE = np.dtype(
 
 
 class Arrays(NamedTuple):
-    """A segment, as the kernels see it. A: attributes, C: clusters, B: blocks, E: entries, N: conjuncts, P: predicates."""
+    """A segment, as the kernels see it.
+
+    A: attributes, C: clusters, B: blocks, E: entries, N: conjuncts, P: predicates.
+    """
 
     rows: Any  # A: how many rows the tables of an attribute have
     number_row: Any  # A: the first row for numbers, 0 for none
@@ -215,7 +220,7 @@ def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
         pred = preds[p]
         attribute, kind = pred.what >> 3, pred.what & 7
         given, f = kinds[attribute], fs[attribute]
-        if kind == NUMBER or kind == BOOLEAN:
+        if kind == NUMBER or kind == BOOLEAN:  # noqa: SIM109 - tuples cost time in a kernel
             if given != kind or f < pred.low or f > pred.high:
                 return False
             # On a bound itself, what the float lost decides.
@@ -256,7 +261,7 @@ def survivors(alive, bits, word, words, first_entry, last_entry, entry_attribute
 
 @njit(cache=True)
 def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attribute, entry_table, row, acc):
-    """The same for a full block. Unsigned places, because for others the compiler must allow for counting from the end."""
+    """The same for a full block. Unsigned places: for others the compiler must allow for counting from the end."""
     at = np.uint64(word)
     a, b, c, d = alive[at], alive[at + U1], alive[at + U2], alive[at + U3]
     e, f, g, h = alive[at + U4], alive[at + U5], alive[at + U6], alive[at + U7]
@@ -272,20 +277,26 @@ def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attrib
 
 @njit(cache=True)
 def match_events(s, events, order, scratch, first, out, ends):
-    """Matches the events of `order` from the `first` on. `ends[i]` is where the output of event order[i] ends; positions
-    that the reference has to confirm come as their complement. Returns the place in the order for which `out` had no room
-    (or the length of the order), the room that it needs, and how many candidates were checked."""
+    """Matches the events of `order` from the `first` on.
+
+    `ends[i]` is where the output of event order[i] ends; positions that the reference has to confirm come as their
+    complement. Returns the place in the order for which `out` had no room (or the length of the order), the room that
+    it needs, and how many candidates were checked.
+    """
     count, checked = 0, 0
     acc = np.empty(BLOCK // WORD, np.uint64)
     attributes, no_access, columns = len(s.rows), len(s.key_attribute), len(events.attribute)
-    number_row, string_row, boolean_row, edge, edges = s.number_row, s.string_row, s.boolean_row, s.edge, s.edges
-    access, keys, key_attribute, key_kind, key_f, key_r = s.access, s.keys, s.key_attribute, s.key_kind, s.key_f, s.key_r
-    cluster_block, block_conjunct, block_word, block_entry = s.cluster_block, s.block_conjunct, s.block_word, s.block_entry
+    number_row, string_row, boolean_row = s.number_row, s.string_row, s.boolean_row
+    edge, edges, access, keys = s.edge, s.edges, s.access, s.keys
+    key_attribute, key_kind, key_f, key_r = s.key_attribute, s.key_kind, s.key_f, s.key_r
+    cluster_block, block_conjunct = s.cluster_block, s.block_conjunct
+    block_word, block_entry = s.block_word, s.block_entry
     entry_attribute, entry_table, bits, alive = s.entry_attribute, s.entry_table, s.bits, s.alive
     positions, flags, pred_first, preds = s.position, s.flags, s.pred_first, s.pred
     event_attribute, event_kind, event_f, event_r = events.attribute, events.kind, events.f, events.r
     tests, test_first, test_members = events.tests, events.test_first, events.test_members
-    kinds, fs, rs, row, test_stamp, seen = scratch.kind, scratch.f, scratch.r, scratch.row, scratch.test_stamp, scratch.seen
+    kinds, fs, rs, row = scratch.kind, scratch.f, scratch.r, scratch.row
+    test_stamp, seen = scratch.test_stamp, scratch.seen
     for i in range(first, len(order)):
         e = order[i]
         scratch.stamp[0] += 1
@@ -296,7 +307,13 @@ def match_events(s, events, order, scratch, first, out, ends):
                 f = event_f[c, e]
                 kinds[attribute], fs[attribute], rs[attribute] = kind, f, event_r[c, e]
                 row[attribute] = row_of(
-                    kind, f, number_row[attribute], string_row[attribute], boolean_row[attribute], edges, edge[attribute]
+                    kind,
+                    f,
+                    number_row[attribute],
+                    string_row[attribute],
+                    boolean_row[attribute],
+                    edges,
+                    edge[attribute],
                 )
                 if len(tests) and tests[c, e] >= 0:
                     for t in range(test_first[tests[c, e]], test_first[tests[c, e] + 1]):
@@ -349,3 +366,20 @@ def match_events(s, events, order, scratch, first, out, ends):
             return i, count - before, checked
         ends[i] = count
     return len(order), 0, checked
+
+
+@njit(cache=True)
+def in_event_order(order, ends, out):
+    """The output of `match_events` by rising event: event numbers and positions."""
+    starts = np.zeros(len(order) + 1, np.int64)
+    for i in range(len(order)):
+        starts[order[i] + 1] = ends[i] - (ends[i - 1] if i else 0)
+    for e in range(len(order)):
+        starts[e + 1] += starts[e]
+    event, position = np.empty(len(out), np.int64), np.empty(len(out), np.int32)
+    for i in range(len(order)):
+        at = starts[order[i]]
+        for j in range(ends[i - 1] if i else 0, ends[i]):
+            event[at], position[at] = order[i], out[j]
+            at += 1
+    return event, position

@@ -1,7 +1,7 @@
 """A segment: conjuncts that were put in order together, and never change but for dying.
 
-An index is a few segments of growing size and a small unordered buffer. Building is one pass of sorting and one of filling tables;
-whoever matches holds a segment as it is, whatever is added meanwhile.
+An index is a few segments of growing size and a small unordered buffer. Building is one pass of sorting and one of
+filling tables; whoever matches holds a segment as it is, whatever is added meanwhile.
 """
 
 from typing import Any, NamedTuple
@@ -73,8 +73,9 @@ def build(conjuncts: Conjuncts, attributes: int) -> Arrays:
 
 
 def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
-    """For each conjunct the cluster of its rarest equality (the last for none); for each cluster one such predicate; and
-    for each conjunct its access predicate, -1 for none."""
+    """For each conjunct the cluster of its rarest equality, the last for none; for each cluster one such predicate; and
+    for each conjunct its access predicate, -1 for none.
+    """
     pred, kind = conjuncts.pred, conjuncts.kind
     point = (pred["low"] == pred["high"]) & (pred["low_rest"] == pred["high_rest"])
     point &= (kind == NUMBER) | (kind == BOOLEAN) | ((kind == STRING) & (pred["low"] >= 0))
@@ -154,7 +155,7 @@ def _edges(conjuncts: Conjuncts, edge: Array, count: int) -> Array:
 
 
 def _order(conjuncts: Conjuncts, owner: Array, cluster: Array, meta: dict[str, Array]) -> Array:
-    """By cluster, then by what is asked: conjuncts of a block should share attributes, and lie close in the narrowest."""
+    """By cluster, then by what is asked: those of a block should share attributes, and lie close in the narrowest."""
     count = len(conjuncts.position)
     pred = conjuncts.pred
     numeric = np.flatnonzero((conjuncts.kind == NUMBER) & (pred["low"] != pred["high"]))
@@ -177,7 +178,7 @@ def _buckets(meta: dict[str, Array], attribute: Array, values: Array) -> Array:
     order = np.argsort(attribute, kind="stable")
     ends = np.flatnonzero(np.diff(attribute[order], append=-1)) + 1
     begin = 0
-    for end in ends:
+    for end in ends.tolist():
         mine = order[begin:end]
         edges = meta["edges"][meta["edge"][attribute[mine[0]]]]
         found[mine] = np.searchsorted(edges, values[mine], side="right")
@@ -192,7 +193,9 @@ def _reordered(conjuncts: Conjuncts, order: Array, access: Array) -> Conjuncts:
     lengths = (np.diff(conjuncts.pred_first) - (access >= 0))[order]
     first = np.zeros(len(order) + 1, np.int32)
     np.cumsum(lengths, out=first[1:])
-    before = np.concatenate([[0], np.cumsum(kept)])[conjuncts.pred_first[:-1]]  # where each conjunct starts among those kept
+    before = np.concatenate([[0], np.cumsum(kept)])[
+        conjuncts.pred_first[:-1]
+    ]  # where each conjunct starts among those kept
     places = np.repeat(before[order] - first[:-1], lengths) + np.arange(first[-1])
     return Conjuncts(conjuncts.position[order], conjuncts.flags[order], first, conjuncts.pred[kept][places])
 
@@ -214,7 +217,10 @@ def _blocks(cluster: Array, clusters: int) -> dict[str, Array]:
 def _entries(conjuncts: Conjuncts, blocks: dict[str, Array], rows: Array, attributes: int) -> dict[str, Array]:
     """Which attributes the predicates of each block speak of; those asked by the most come first."""
     block_conjunct, block_word = blocks["block_conjunct"], blocks["block_word"]
-    block = np.repeat(np.arange(len(block_word) - 1), conjuncts.pred_first[block_conjunct[1:]] - conjuncts.pred_first[block_conjunct[:-1]])
+    block = np.repeat(
+        np.arange(len(block_word) - 1),
+        conjuncts.pred_first[block_conjunct[1:]] - conjuncts.pred_first[block_conjunct[:-1]],
+    )
     pairs, counts = np.unique(block * np.int64(attributes) + conjuncts.attribute, return_counts=True)
     block, attribute = pairs // attributes, (pairs % attributes).astype(np.int32)
     order = np.lexsort((-counts, block))
@@ -239,8 +245,6 @@ def _alive(blocks: dict[str, Array]) -> Array:
     partial = spare > 0
     alive[words[1:][partial] - 1] >>= spare[partial].astype(np.uint64)
     return alive
-
-
 
 
 def taken_apart(segment: Arrays) -> Conjuncts:
@@ -289,11 +293,13 @@ def unordered(capacity: int, predicates: int, attributes: int) -> Arrays:
     return Arrays(
         rows=nothing, number_row=nothing, string_row=nothing, boolean_row=nothing, edge=nothing,
         edges=np.full((1, BUCKETS - 1), np.inf), access=np.zeros(attributes, np.uint8), keys=np.full(16, -1, np.int32),
-        key_attribute=np.empty(0, np.int32), key_kind=np.empty(0, np.uint8), key_f=np.empty(0), key_r=np.empty(0, np.int16),
+        key_attribute=np.empty(0, np.int32), key_kind=np.empty(0, np.uint8),
+        key_f=np.empty(0), key_r=np.empty(0, np.int16),
         cluster_block=np.array([0, blocks], np.int32),
         block_conjunct=np.arange(0, capacity + 1, BLOCK, dtype=np.int32),
         block_word=np.arange(0, capacity // WORD + 1, BLOCK // WORD, dtype=np.int32),
-        block_entry=np.zeros(blocks + 1, np.int32), entry_attribute=np.empty(0, np.int32), entry_table=np.empty(0, np.int64),
+        block_entry=np.zeros(blocks + 1, np.int32),
+        entry_attribute=np.empty(0, np.int32), entry_table=np.empty(0, np.int64),
         bits=np.empty(0, np.uint64), alive=np.zeros(capacity // WORD, np.uint64),
         position=np.zeros(capacity, np.int32), flags=np.zeros(capacity, np.uint8),
         pred_first=np.zeros(capacity + 1, np.int32), pred=np.zeros(predicates, kernels.PREDICATE),

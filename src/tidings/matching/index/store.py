@@ -1,7 +1,8 @@
 """Where conjuncts live: a small unordered buffer, and segments of growing size behind it.
 
-Adding writes into the buffer; a full buffer becomes a segment, and segments of like size are merged, so that a conjunct is sorted
-a few times in its life, however many there are. Removing clears a bit; a segment a quarter of which is dead is built anew.
+Adding writes into the buffer; a full buffer becomes a segment, and segments of like size are merged, so that a
+conjunct is sorted a few times in its life, however many there are. Removing clears a bit; a segment a quarter of
+which is dead is built anew.
 """
 
 import numpy as np
@@ -48,7 +49,8 @@ class Store:
     @property
     def segments(self) -> list[Arrays]:
         """Everything there is to match against, the buffer last."""
-        return [*(shelf.arrays for shelf in self.shelves), self._buffer]
+        segments = [shelf.arrays for shelf in self.shelves]
+        return [*segments, self._buffer] if self._count or not segments else segments
 
     @property
     def conjuncts(self) -> int:

@@ -1,7 +1,8 @@
 """String tests: prefixes, suffixes, words inside, and anything else that is asked of strings beside equality.
 
-Which tests a string passes is found out once for each distinct string and remembered. Prefixes, suffixes and words are looked up by
-their length, so that the cost of a new string depends on how long it is, not on how many tests there are.
+Which tests a string passes is found out once for each distinct string and remembered. Prefixes, suffixes and words
+are looked up by their length, so that the cost of a new string depends on how long it is, not on how many tests
+there are.
 """
 
 from collections import OrderedDict

@@ -7,8 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.matching.documents import text_of
+from tidings.matching.reference import Scope
 from tidings.model.errors import InvalidValueError
-from tidings.model.values import Attributes, Value
+from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
+from tidings.model.values import Attributes
 
 ATTRIBUTES, CONTEXT, SUBSCRIBERS = "attributes", "context", "subscribers"
 RESERVED = (CONTEXT, SUBSCRIBERS)
@@ -45,9 +48,23 @@ def mappings(array: pa.Array | pa.ChunkedArray) -> list[dict[str, Any]]:
     raise InvalidValueError(f"a column of named values is a struct, a map or JSON text, not {array.type}")
 
 
-def row(columns: Mapping[str, pa.Array], number: int) -> dict[str, Value]:
-    """One event's attributes."""
-    return {name: value for name, array in columns.items() if (value := array[number].as_py()) is not None}
+def scope_of(row: Mapping[str, Any]) -> Scope:
+    """One event, for the reference: attributes, and the system's own names apart from them."""
+    attributes = {name: value for name, value in row.items() if value is not None and not name.startswith("$")}
+    payload = row.get(PAYLOAD)
+    encoded = payload.encode() if isinstance(payload, str) else payload
+    return Scope(Attributes.of(attributes), {}, row.get(SUBJECT), encoded, row.get(PUBLISHER))
+
+
+def row_of(columns: Mapping[str, pa.Array], number: int) -> dict[str, Any]:
+    return {name: array[number].as_py() for name, array in columns.items()}
+
+
+def as_text(payloads: pa.Array) -> pa.Array:
+    """A column of payloads as patterns see them: text, or null."""
+    if not (pa.types.is_binary(payloads.type) or pa.types.is_large_binary(payloads.type)):
+        return payloads
+    return pa.array([text_of(payload) for payload in payloads.to_pylist()], pa.string())
 
 
 def _flat(prefix: str, array: pa.Array) -> dict[str, pa.Array]:

@@ -1,0 +1,117 @@
+"""The public face of the index: subscriptions and context filters as text, tables as Arrow."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tidings import language
+from tidings.filters import ContextFilter, Filter
+from tidings.matching import covering
+from tidings.matching import index as matching
+from tidings.matching.index import Explanation, Positions
+from tidings.matching.index.tables import mappings
+from tidings.model import filter as values
+from tidings.model.errors import InvalidValueError
+from tidings.model.subscription import Subscription
+
+
+class Index(matching.Index):
+    """Which of very many subscriptions does an event concern, given everyone's context now?"""
+
+    def add(
+        self,
+        id: str,  # noqa: A002 - the subscription's own word
+        content: str | values.Filter = "",
+        *,
+        subscriber: str | None = None,
+        publishers: str | values.ContextFilter | None = None,
+        format: str = "sql",  # noqa: A002
+        subject: str | None = None,
+        structure: Any = None,
+    ) -> None:
+        """Adds a subscription, or replaces the one of the same id; it counts from the moment that this returns."""
+        self.put(
+            Subscription.of(
+                _filter(content, format),
+                id=id,
+                subscriber=id if subscriber is None else subscriber,
+                subject=subject,
+                structure=structure,
+                publishers=_context_filter(publishers),
+            )
+        )
+
+    def add_many(self, table: pa.Table) -> None:
+        """Adds the rows of a table: `id`, `content`, and optionally `subscriber`, `publishers` and `format`."""
+        missing = {"id", "content"} - set(table.column_names)
+        if missing:
+            raise InvalidValueError(f"the table has no column {missing.pop()}")
+        columns = {name: table[name].to_pylist() for name in table.column_names}
+        nothing = [None] * table.num_rows
+        rows = zip(
+            columns["id"],
+            columns["content"],
+            columns.get("subscriber", columns["id"]),
+            columns.get("publishers", nothing),
+            columns.get("format", nothing),
+            strict=True,
+        )
+        self.put_many(
+            [
+                Subscription.of(
+                    _filter("" if content is None else content, format or "sql"),
+                    id=id,
+                    subscriber=id if subscriber is None else subscriber,
+                    publishers=_context_filter(publishers),
+                )
+                for id, content, subscriber, publishers, format in rows  # noqa: A001
+            ]
+        )
+
+    def set_contexts(self, table: pa.Table) -> int:
+        """Sets the contexts of many clients: `client`, and `context` or one column a name. How many changed."""
+        if "client" not in table.column_names:
+            raise InvalidValueError("the table has no column client")
+        if "context" in table.column_names:
+            contexts = mappings(table["context"])
+        else:
+            contexts = table.drop_columns(["client"]).to_pylist()
+        return sum(map(self.set_context, table["client"].to_pylist(), contexts))
+
+    def match_positions(
+        self, event: Mapping[str, Any], *, subscribers: str | values.ContextFilter | None = None, **about: Any
+    ) -> Positions:
+        """The positions of the subscriptions that an event concerns: numbers that `id` knows.
+
+        `context` is the publisher's; `subscribers` says for whom the event is; `subject`, `payload` and `publisher`
+        are the event's own.
+        """
+        return super().match_positions(event, subscribers=_context_filter(subscribers), **about)
+
+    def explain(self, event: Mapping[str, Any], subscription: str, **about: Any) -> Explanation:
+        """Why the event does, or does not, concern a subscription: the predicate that decided, with its values."""
+        return super().explain(
+            event, subscription, **{**about, "subscribers": _context_filter(about.get("subscribers"))}
+        )
+
+    def covering(self, content: str | values.Filter) -> set[str]:
+        """The ids of the subscriptions whose content covers this filter."""
+        wanted = _filter(content, "sql")
+        return {one.id for one in self.subscriptions() if covering.covers(one.content, wanted)}
+
+    def covered_by(self, content: str | values.Filter) -> set[str]:
+        """The ids of the subscriptions whose content this filter covers."""
+        wide = _filter(content, "sql")
+        return {one.id for one in self.subscriptions() if covering.covers(wide, one.content)}
+
+    def _parse_context(self, text: str) -> values.ContextFilter:
+        return ContextFilter(language.parse_context(text))
+
+
+def _filter(content: str | values.Filter, format: str) -> values.Filter:  # noqa: A002
+    return Filter.parse(content, format) if isinstance(content, str) else content
+
+
+def _context_filter(text: str | values.ContextFilter | None) -> values.ContextFilter | None:
+    return ContextFilter.parse(text) if isinstance(text, str) else text
