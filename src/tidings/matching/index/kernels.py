@@ -25,7 +25,7 @@ def _count_bits(typing_context: Any, value: Any) -> Any:
 U1, U2, U3, U4, U5, U6, U7 = np.arange(1, 8, dtype=np.uint64)
 WORD = 64
 BLOCK = 512  # conjuncts that are looked at together
-BUCKETS = 32  # of numbers, for each attribute
+BUCKETS = 48  # of numbers, for each attribute
 STRING_BUCKETS = 16
 MISSING, NUMBER, STRING, BOOLEAN, PRESENT, TEST = range(6)
 RESIDUAL, SEVERAL = 1, 2  # flags of a conjunct: the reference decides; its subscription has several conjuncts
@@ -97,7 +97,7 @@ class Scratch(NamedTuple):
     stamp: Any  # one number
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def bucket_of(edges, edge, f):
     """How many of the edges lie at or below the number."""
     low, high = 0, edges.shape[1]
@@ -110,7 +110,7 @@ def bucket_of(edges, edge, f):
     return low
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def row_of(kind, f, number_row, string_row, boolean_row, edges, edge):
     """The row of an attribute's table that a value falls into."""
     if kind == MISSING:
@@ -124,7 +124,7 @@ def row_of(kind, f, number_row, string_row, boolean_row, edges, edge):
     return ROW_OTHER
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def mix(attribute, kind, f, r):
     """A 64-bit hash of a value of an attribute."""
     bits = np.uint64(0x9E3779B97F4A7C15)
@@ -201,7 +201,7 @@ def hash_clusters(s):
 # compiler does not dissolve, which costs ten times what the work itself does.
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def find_cluster(keys, key_attribute, key_kind, key_f, key_r, attribute, kind, f, r):
     mask = len(keys) - 1
     slot = np.int64(mix(attribute, kind, f, r) & np.uint64(mask))
@@ -213,7 +213,7 @@ def find_cluster(keys, key_attribute, key_kind, key_f, key_r, attribute, kind, f
     return -1
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
     """Whether the event that lies in the scratch satisfies all predicates of a conjunct, exactly."""
     for p in range(first, last):
@@ -239,7 +239,7 @@ def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def survivors(alive, bits, word, words, first_entry, last_entry, entry_attribute, entry_table, row, acc):
     """ANDs the rows of an event's values; what is left in `acc` are the block's candidates."""
     if words == 8:
@@ -259,7 +259,7 @@ def survivors(alive, bits, word, words, first_entry, last_entry, entry_attribute
     return left != 0
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attribute, entry_table, row, acc):
     """The same for a full block. Unsigned places: for others the compiler must allow for counting from the end."""
     at = np.uint64(word)
