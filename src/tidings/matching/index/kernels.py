@@ -219,6 +219,10 @@ def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
     for p in range(first, last):
         pred = preds[p]
         attribute, kind = pred.what >> 3, pred.what & 7
+        if attribute >= len(
+            kinds
+        ):  # it was added while we match: either answer is right, but memory is not to be touched
+            return False
         given, f = kinds[attribute], fs[attribute]
         if kind == NUMBER or kind == BOOLEAN:  # noqa: SIM109 - tuples cost time in a kernel
             if given != kind or f < pred.low or f > pred.high:
@@ -232,7 +236,7 @@ def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
             if given != STRING or (pred.low >= 0 and pred.low != f):
                 return False
         elif kind == TEST:
-            if given != STRING or test_stamp[int(pred.low)] != stamp:
+            if given != STRING or int(pred.low) >= len(test_stamp) or test_stamp[int(pred.low)] != stamp:
                 return False
         elif (kind == MISSING) != (given == MISSING):
             return False
@@ -351,7 +355,7 @@ def match_events(s, events, order, scratch, first, out, ends):
                             continue
                         position, flag = positions[conjunct], flags[conjunct]
                         if flag & SEVERAL:
-                            if seen[position] == stamp:
+                            if position >= len(seen) or seen[position] == stamp:
                                 continue
                             if not flag & RESIDUAL:
                                 seen[position] = stamp

@@ -45,12 +45,14 @@ class Store:
         self.shelves: list[_Shelf] = []
         self._attributes = 0
         self._new_buffer(BUFFER * 4, 64)
+        # Everything there is to match against. It is replaced as a whole when all is in place: whoever matches
+        # meanwhile sees either what was before or what is after, and never a conjunct twice or not at all.
+        self.segments: tuple[Arrays, ...] = ()
+        self._publish()
 
-    @property
-    def segments(self) -> list[Arrays]:
-        """Everything there is to match against, the buffer last."""
-        segments = [shelf.arrays for shelf in self.shelves]
-        return [*segments, self._buffer] if self._count or not segments else segments
+    def _publish(self) -> None:
+        segments = tuple(shelf.arrays for shelf in self.shelves)
+        self.segments = (*segments, self._buffer) if self._count or not segments else segments
 
     @property
     def conjuncts(self) -> int:
@@ -72,7 +74,9 @@ class Store:
         buffer.position[at], buffer.flags[at], buffer.pred_first[at + 1] = position, flags, self._used
         self._count += 1
         self._buffered.setdefault(position, []).append(at)
-        buffer.alive[at // WORD] |= np.uint64(1 << at % WORD)  # last: from here on it counts
+        buffer.alive[at // WORD] |= np.uint64(1 << at % WORD)  # from here on it counts
+        if at == 0:
+            self._publish()
 
     def add_many(self, conjuncts: Conjuncts, attributes: int) -> None:
         """Many at once, straight into a segment."""
@@ -80,21 +84,23 @@ class Store:
         if len(conjuncts.position):
             self.shelves.append(_Shelf(segment.build(conjuncts, attributes)))
             self._settle()
+        self._publish()
 
     def remove(self, position: int) -> None:
         places = self._buffered.pop(position, None)
         for at in places or ():
             self._buffer.alive[at // WORD] &= ~np.uint64(1 << at % WORD)
-        for i, shelf in enumerate(self.shelves):
-            if shelf.remove(position) and shelf.dead > DEAD_SHARE * shelf.size:
-                self._rebuild(i)
+        decayed = [shelf for shelf in self.shelves if shelf.remove(position) and shelf.dead > DEAD_SHARE * shelf.size]
+        if decayed:
+            self.shelves = [
+                one for shelf in self.shelves for one in ([shelf] if shelf not in decayed else self._anew(shelf))
+            ]
+            self._publish()
 
-    def _rebuild(self, i: int) -> None:
-        living = segment.taken_apart(self.shelves[i].arrays)
-        if len(living.position):
-            self.shelves[i] = _Shelf(segment.build(living, self._attributes))
-        else:
-            del self.shelves[i]
+    def _anew(self, shelf: _Shelf) -> list[_Shelf]:
+        """The shelf without its dead; nothing at all if nobody lives."""
+        living = segment.taken_apart(shelf.arrays)
+        return [_Shelf(segment.build(living, self._attributes))] if len(living.position) else []
 
     def _flush(self) -> None:
         """Makes the buffer a segment."""
@@ -125,6 +131,7 @@ class Store:
             getattr(grown, name)[:] = getattr(old, name)
         grown.pred[: self._used] = old.pred[: self._used]
         self._buffer = grown
+        self._publish()
 
 
 def _cut(buffer: Arrays, count: int) -> Arrays:
