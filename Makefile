@@ -64,7 +64,7 @@ docs: $(VENV)/dev
 
 # `uv` resolves for every platform and Python at once; the files name packages and hashes, never where they come from.
 LOCK = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-       --no-emit-index-url --no-emit-find-links --extra all --group build pyproject.toml
+       --extra all --group build pyproject.toml
 lock:
 	@$(LOCK) --group check --group test --group bench --group docs --output-file requirements/dev.txt
 	@$(LOCK) --constraints requirements/dev.txt --output-file requirements/run.txt
