@@ -26,7 +26,8 @@ from tidings import (
 )
 from tidings.matching.index import Index
 from tidings.matching.index.conjuncts import conjuncts_of
-from tidings.matching.reference import due
+from tidings.matching.reference import calculate, due, matches_context
+from tidings.model.expression import Attribute, Constant, Own, walk
 from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.filter import Filter as FilterValue
 from tidings.model.limits import MAX_CONJUNCTS
@@ -266,6 +267,67 @@ def test_edges(text: str, event: dict[str, Any], expected: bool, built: bool) ->
     if built:
         index._store._flush()
     assert (index.match(event) == {"s0"}) is expected
+
+
+@pytest.mark.parametrize(
+    "a", [0, 1, -1, 2, 3, 2**31, -(2**31), 2**32 + 1, 2**62, -(2**62), 2**63 - 1, -(2**63), 3037000500]
+)
+@pytest.mark.parametrize("operator", ["+", "-", "*", "%"])
+def test_whole_numbers_overflow_where_they_do(a: int, operator: str) -> None:
+    index = Index()
+    for name, text in (("yes", f"a {operator} b is null"), ("no", f"a {operator} b is not null")):
+        index.put(Subscription(id=name, subscriber="ann", publishers=ContextFilter.parse(text)))
+    for b in (0, 1, -1, 2, -2, 2**31, 2**32 - 1, -(2**33), 2**62, 2**63 - 1, -(2**63), 3037000499, -3037000500):
+        expected = calculate(a, operator, b)
+        assert index.match({}, context={"a": a, "b": b}) == {"yes" if expected is None else "no"}, (a, operator, b)
+
+
+@examples(800, 20_000)
+@given(st.data())
+def test_programs_say_what_the_reference_says(data: st.DataObject) -> None:
+    """Context filters in both directions, on values near the constants that they name."""
+    condition = data.draw(conditions(context=True))
+    nodes = list(walk(condition))
+    names = sorted({node.name for node in nodes if isinstance(node, Attribute | Own)}) or ["a"]
+    known: list[Value] = [0, 1, -1, 2**63 - 1, -(2**63), 2**53 + 1, 0.5, "a", True]
+    known += [node.value for node in nodes if isinstance(node, Constant) and node.value is not None]
+    contexts = st.fixed_dictionaries({}, optional={name: st.sampled_from(known) for name in names})
+    wanted, index = ContextFilterValue(condition), Index()
+    index.put(Subscription(id="asks", subscriber="ann", publishers=wanted))
+    index.put(Subscription(id="asked", subscriber="ann"))
+    for _ in range(3):
+        mine, theirs = data.draw(contexts), data.draw(contexts)
+        index.set_context("ann", mine)
+        expected = matches_context(wanted, Context.of(theirs), Context.of(mine))
+        assert ("asks" in index.match({}, context=theirs)) == expected
+        expected = matches_context(wanted, Context.of(mine), Context.of(theirs))
+        assert ("asked" in index.match({}, context=theirs, subscribers=wanted)) == expected
+
+
+def test_strings_of_contexts_long_gone_are_forgotten() -> None:
+    index = td.Index()
+    index.add("s", "TRUE", subscriber="car", publishers="name = this.name or name = 'x' or name < this.name")
+    for i in range(5_000):
+        index.set_context("car", {"name": f"n{i}"})
+    assert len(index._contexts._strings) < 2_000
+    assert index.match({}, context={"name": "n4999"}) == {"s"}
+    assert index.match({}, context={"name": "x"}) == {"s"}
+    assert index.match({}, context={"name": "n4998"}) == {"s"}  # by order, which the reference decides
+    assert index.match({}, context={"name": "z"}) == set()
+
+
+def test_filters_that_come_with_events_leave_nothing_behind() -> None:
+    index = td.Index()
+    index.add("s", "TRUE", subscriber="car")
+    index.set_context("car", {"a": 1})
+    for i in range(50):
+        assert index.match({}, context={"b": "q"}, subscribers=f"a = 1 and n{i} is null and this.b = 'q'") == {"s"}
+        assert index.match({}, context={"b": "r"}, subscribers=f"a = 1 and n{i} is null and this.b = 'q'") == set()
+    assert len(index._contexts._columns) == 1
+    asked = "late = 5"
+    assert index.match({}, subscribers=asked) == set()
+    index.set_context("car", {"late": 5})
+    assert index.match({}, subscribers=asked) == {"s"}
 
 
 def test_an_unchanged_context_is_noticed() -> None:

@@ -119,17 +119,17 @@ def _when(condition: Condition, wanted: bool) -> Formula:
         case Not(part):
             return _when(part, not wanted)
         case Comparison(left, operator, right):
-            return _comparison(_folded(left), operator, _folded(right), wanted)
+            return _comparison(folded(left), operator, folded(right), wanted)
         case Between(middle, low, high):
             return _when(And((Comparison(middle, ">=", low), Comparison(middle, "<=", high))), wanted)
         case In(one, options):
-            return _membership(one, [_folded(option) for option in options], wanted)
+            return _membership(one, [folded(option) for option in options], wanted)
         case IsNull(one):
-            return _null_test(_folded(one), wanted)
+            return _null_test(folded(one), wanted)
         case Like(one, pattern):
-            return _pattern_test(condition, _folded(one), valuesets.having(patterns.like(pattern)), wanted)
+            return _pattern_test(condition, folded(one), valuesets.having(patterns.like(pattern)), wanted)
         case Rlike(one, pattern):
-            return _pattern_test(condition, _folded(one), valuesets.having_regex(pattern), wanted)
+            return _pattern_test(condition, folded(one), valuesets.having_regex(pattern), wanted)
         case Topic(pattern):
             subject = Attribute(SUBJECT)
             alternatives = tuple(Within(subject, valuesets.having(levels)) for levels in patterns.topic(pattern))
@@ -217,7 +217,7 @@ def _needs(condition: Condition) -> Iterable[Within]:
     return [Within(one, NUMBERS if one in calculated else PRESENT) for one in variables]
 
 
-def _folded(expression: ValueExpression) -> ValueExpression:
+def folded(expression: ValueExpression) -> ValueExpression:
     """A value without any name in it is the constant that it comes to."""
     if isinstance(expression, Constant) or any(isinstance(node, Attribute | Own) for node in walk(expression)):
         return expression

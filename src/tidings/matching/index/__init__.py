@@ -11,9 +11,10 @@ import pyarrow as pa
 from tidings.matching.documents import text_of
 from tidings.matching.explaining import Explanation as Explanation
 from tidings.matching.explaining import explained
-from tidings.matching.index import kernels, tables
+from tidings.matching.index import kernels, programs, tables
 from tidings.matching.index.columns import Columns, NotPlain
 from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind, conjuncts_of
+from tidings.matching.index.contexts import NO_FILTER, Contexts
 from tidings.matching.index.kernels import PREDICATE, RESIDUAL, SEVERAL, Arrays, Events, Scratch
 from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.store import Store
@@ -52,7 +53,9 @@ class Index:
         self._names: list[str] = []  # the id at each position
         self._positions: dict[str, int] = {}
         self._scoped = np.zeros(64, bool)  # whether a position has a `publishers` filter
-        self._contexts: dict[str, Context] = {}
+        self._clients = np.zeros(64, np.int32)  # the row of the subscriber's context
+        self._programs = np.full(64, NO_FILTER, np.int32)  # the program of its `publishers` filter
+        self._contexts = Contexts()
         self._changing = threading.RLock()
         self._local = threading.local()
         self._ids: pa.Array = pa.array([], pa.string())
@@ -120,7 +123,11 @@ class Index:
         self._names.append(subscription.id)
         if position >= len(self._scoped):
             self._scoped = np.concatenate([self._scoped, np.zeros(len(self._scoped), bool)])
+            self._clients = np.concatenate([self._clients, self._clients])
+            self._programs = np.concatenate([self._programs, self._programs])
         self._scoped[position] = subscription.publishers is not None
+        self._clients[position] = self._contexts.row(subscription.subscriber)
+        self._programs[position] = self._contexts.program(subscription.publishers)
         self._has_scopes = self._has_scopes or subscription.publishers is not None
         replaced = self._positions.get(subscription.id)
         self._positions[subscription.id] = position
@@ -139,10 +146,8 @@ class Index:
     def set_context(self, client: str, context: Mapping[str, Any]) -> bool:
         """The client's context from now on; whether it differs from the one before."""
         given = Context.of(context)
-        changed = self._contexts.get(client) != given
-        if changed:
-            self._contexts[client] = given
-        return changed
+        with self._changing:
+            return self._contexts.set(client, given)
 
     # Matching
 
@@ -280,14 +285,24 @@ class Index:
         return subscription.subject is None or subscription.subject == scope.subject
 
     def _in_context(self, found: Positions, context: Context, subscribers: ContextFilter | None) -> Positions:
-        kept = [p for p in found.tolist() if self._is_in_context(p, context, subscribers)]
-        return np.array(kept, np.int32)
+        with self._changing:
+            answers = self._contexts.judge_publisher(found, self._programs, self._clients, context)
+            found, answers = found[answers != programs.FALSE], answers[answers != programs.FALSE]
+            if subscribers is not None:
+                others = self._contexts.judge_subscribers(found, subscribers, self._clients, context)
+                if others is None:
+                    others = np.full(len(found), programs.UNSURE, np.uint8)
+                answers = np.where((answers == programs.TRUE) | (others != programs.TRUE), others, answers)
+        unsure = [self._is_in_context(p, context, subscribers) for p in found[answers == programs.UNSURE].tolist()]
+        kept = answers == programs.TRUE
+        kept[answers == programs.UNSURE] = unsure
+        return found[kept]  # type: ignore[no-any-return]
 
     def _is_in_context(self, position: int, context: Context, subscribers: ContextFilter | None) -> bool:
         subscription = self._subscriptions[position]
         if subscription is None:
             return False
-        own = self._contexts.get(subscription.subscriber, _NOWHERE)
+        own = self._contexts.values.get(subscription.subscriber, _NOWHERE)
         return matches_context(subscription.publishers, context, own) and matches_context(subscribers, own, context)
 
     def _settled(self, event: Any, position: Positions, row: Any, table: pa.Table) -> tuple[Any, Positions]:
@@ -335,7 +350,7 @@ class Index:
         if wanted is None:
             raise KeyError(subscription)
         scope = Scope(Attributes.of(event), {}, subject, payload, publisher)
-        here, there = Context.of(context), self._contexts.get(wanted.subscriber, _NOWHERE)
+        here, there = Context.of(context), self._contexts.values.get(wanted.subscriber, _NOWHERE)
         return explained(wanted, scope, here, there, subscribers)
 
     def stats(self) -> Stats:

@@ -1,0 +1,302 @@
+"""Context filters as programs: a few numbers that a compiled loop interprets on the contexts' columns.
+
+Nothing is compiled for a single filter. What a program cannot say (patterns, distances on the sphere) is left to the
+reference, and so is the order of strings, which only shows when values are there: `UNSURE`.
+"""
+
+# ruff: noqa: SIM109 - in compiled code a tuple is not the same as two comparisons
+
+from typing import Protocol
+
+import numpy as np
+from numba import njit
+
+from tidings.matching.formula import folded
+from tidings.model.expression import (
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Call,
+    Comparison,
+    Condition,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Negative,
+    Not,
+    Or,
+    Own,
+)
+from tidings.model.values import Value
+
+NULL, INT, FLOAT, STRING, BOOLEAN = range(5)
+FALSE, TRUE, UNKNOWN, UNSURE = range(4)
+(
+    CONSTANT, OTHER, OWN, NEGATE, ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER, DISTANCE,
+    EQUAL, DIFFERENT, LESS, AT_MOST, MORE, AT_LEAST, IS_NULL, ALL, ANY, NOT, KNOWN,
+) = range(21)  # fmt: skip
+_ARITHMETIC = {"+": ADD, "-": SUBTRACT, "*": MULTIPLY, "/": DIVIDE, "%": REMAINDER}
+_COMPARISONS = {"=": EQUAL, "!=": DIFFERENT, "<": LESS, "<=": AT_MOST, ">": MORE, ">=": AT_LEAST}
+_STACK = 256
+_LARGEST, _SMALLEST = np.int64(2**63 - 1), np.int64(-(2**63))
+
+
+Program = list[tuple[int, int]]  # steps, each with a number: of a constant, of a context value, or of how many truths
+
+
+class NotSayable(Exception):  # noqa: N818 - never leaves the index
+    """A condition that programs have no words for."""
+
+
+class Numbers(Protocol):
+    """Whoever gives numbers to what a program speaks of."""
+
+    def other(self, name: str) -> int: ...
+
+    def own(self, name: str) -> int: ...
+
+    def constant(self, value: Value | None) -> int: ...
+
+
+def compiled(condition: Condition, contexts: Numbers) -> Program:
+    """The program of a context filter; names and constants get their numbers from `contexts`."""
+    steps: list[tuple[int, int]] = []
+    _condition(condition, steps, contexts)
+    if len(steps) >= _STACK:
+        raise NotSayable
+    return steps
+
+
+def _condition(node: Condition, steps: list[tuple[int, int]], contexts: Numbers) -> None:
+    match node:
+        case Constant(known):
+            steps.append((KNOWN, TRUE if known is True else FALSE if known is False else UNKNOWN))
+        case And(parts) | Or(parts):
+            for part in parts:
+                _condition(part, steps, contexts)
+            steps.append((ALL if isinstance(node, And) else ANY, len(parts)))
+        case Not(part):
+            _condition(part, steps, contexts)
+            steps.append((NOT, 0))
+        case Comparison(left, operator, right):
+            _value(left, steps, contexts)
+            _value(right, steps, contexts)
+            steps.append((_COMPARISONS[operator], 0))
+        case Between(middle, low, high):
+            _condition(And((Comparison(middle, ">=", low), Comparison(middle, "<=", high))), steps, contexts)
+        case In(one, options):
+            _condition(Or(tuple(Comparison(one, "=", option) for option in options)), steps, contexts)
+        case IsNull(one):
+            _value(one, steps, contexts)
+            steps.append((IS_NULL, 0))
+        case _:
+            raise NotSayable
+
+
+def _value(node: Expression, steps: list[tuple[int, int]], contexts: Numbers) -> None:
+    match folded(node):  # type: ignore[arg-type]
+        case Constant(known):
+            steps.append((CONSTANT, contexts.constant(known)))
+        case Attribute(name):
+            steps.append((OTHER, contexts.other(name)))
+        case Own(name):
+            steps.append((OWN, contexts.own(name)))
+        case Negative(operand):
+            _value(operand, steps, contexts)
+            steps.append((NEGATE, 0))
+        case Arithmetic(left, operator, right):
+            _value(left, steps, contexts)
+            _value(right, steps, contexts)
+            steps.append((_ARITHMETIC[operator], 0))
+        case Call("distance", arguments):
+            for argument in arguments:
+                _value(argument, steps, contexts)
+            steps.append((DISTANCE, 0))
+        case _:
+            raise NotSayable
+
+
+@njit(cache=True)
+def judge(
+    positions, program_of, client_of, first, steps, ck, ci, cf, other_k, other_i, other_f, kinds, ints, floats, swapped
+):
+    """What the program of each position says: of the other party's context, and of the client's own row.
+
+    `swapped` asks the other way round, as an event's `subscribers` do: the client's row is then the other party. A
+    `program_of` with a single entry is the program of all.
+    """
+    answers = np.empty(len(positions), np.uint8)
+    k, i, f = np.empty(_STACK, np.uint8), np.empty(_STACK, np.int64), np.empty(_STACK, np.float64)
+    t = np.empty(_STACK, np.uint8)
+    for p in range(len(positions)):
+        position = positions[p]
+        program = program_of[0] if len(program_of) == 1 else program_of[position]
+        if program < 0:
+            answers[p] = TRUE if program == -1 else UNSURE
+            continue
+        client = client_of[position]
+        v = w = 0
+        unsure = False
+        for s in range(first[program], first[program + 1]):
+            step, number = steps[s, 0], steps[s, 1]
+            if step == CONSTANT:
+                k[v], i[v], f[v] = ck[number], ci[number], cf[number]
+                v += 1
+            elif step == OTHER or step == OWN:
+                if (step == OWN) != swapped:
+                    if client >= 0 and number < kinds.shape[1]:
+                        k[v], i[v], f[v] = kinds[client, number], ints[client, number], floats[client, number]
+                    else:
+                        k[v] = NULL
+                elif number < len(other_k):
+                    k[v], i[v], f[v] = other_k[number], other_i[number], other_f[number]
+                else:
+                    k[v] = NULL
+                v += 1
+            elif step == NEGATE:
+                k[v], i[v], f[v] = k[v - 1], i[v - 1], f[v - 1]
+                k[v - 1], i[v - 1], f[v - 1] = INT, 0, 0.0
+                k[v - 1], i[v - 1], f[v - 1] = calculated(SUBTRACT, INT, 0, 0.0, k[v], i[v], f[v])
+            elif step <= REMAINDER:
+                v -= 1
+                k[v - 1], i[v - 1], f[v - 1] = calculated(step, k[v - 1], i[v - 1], f[v - 1], k[v], i[v], f[v])
+            elif step == DISTANCE:
+                v -= 3
+                numeric = True
+                for n in range(v - 1, v + 3):
+                    numeric = numeric and (k[n] == INT or k[n] == FLOAT)
+                dx, dy = f[v + 1] - f[v - 1], f[v + 2] - f[v]
+                length = np.sqrt(dx * dx + dy * dy) if numeric else 0.0
+                k[v - 1] = FLOAT if numeric and np.isfinite(length) else NULL
+                i[v - 1], f[v - 1] = 0, length
+            elif step <= AT_LEAST:
+                v -= 2
+                answer = compared(step, k[v], i[v], f[v], k[v + 1], i[v + 1], f[v + 1])
+                unsure = unsure or answer == UNSURE
+                t[w] = answer
+                w += 1
+            elif step == IS_NULL:
+                v -= 1
+                t[w] = TRUE if k[v] == NULL else FALSE
+                w += 1
+            elif step == KNOWN:
+                t[w] = number
+                w += 1
+            elif step == NOT:
+                t[w - 1] = UNKNOWN if t[w - 1] == UNKNOWN else TRUE - t[w - 1]
+            else:
+                decisive = FALSE if step == ALL else TRUE
+                w -= number
+                answer = TRUE - decisive
+                for n in range(w, w + number):
+                    if t[n] == decisive:
+                        answer = decisive
+                        break
+                    if t[n] == UNKNOWN:
+                        answer = UNKNOWN
+                t[w] = answer
+                w += 1
+        answers[p] = UNSURE if unsure else t[0]
+    return answers
+
+
+@njit(cache=True)
+def compared(step, k1, i1, f1, k2, i2, f2):
+    if (k1 == INT or k1 == FLOAT) and (k2 == INT or k2 == FLOAT):
+        if f1 != f2:
+            order = -1 if f1 < f2 else 1
+        else:
+            r1, r2 = lost(k1, i1, f1), lost(k2, i2, f2)
+            order = -1 if r1 < r2 else 1 if r1 > r2 else 0
+    elif k1 == STRING and k2 == STRING:
+        if step != EQUAL and step != DIFFERENT:
+            return UNSURE
+        order = 0 if i1 == i2 else 1
+    elif k1 == BOOLEAN and k2 == BOOLEAN and (step == EQUAL or step == DIFFERENT):
+        order = 0 if i1 == i2 else 1
+    else:
+        return UNKNOWN
+    if step == EQUAL:
+        return TRUE if order == 0 else FALSE
+    if step == DIFFERENT:
+        return TRUE if order != 0 else FALSE
+    if step == LESS:
+        return TRUE if order < 0 else FALSE
+    if step == AT_MOST:
+        return TRUE if order <= 0 else FALSE
+    if step == MORE:
+        return TRUE if order > 0 else FALSE
+    return TRUE if order >= 0 else FALSE
+
+
+@njit(cache=True)
+def lost(k, i, f):
+    """What an integer lost when it became a float."""
+    if k != INT:
+        return 0
+    if f >= 9.223372036854775807e18:
+        return (i - _LARGEST) - 1
+    return i - np.int64(f)
+
+
+@njit(cache=True)
+def calculated(step, k1, i1, f1, k2, i2, f2):
+    if not ((k1 == INT or k1 == FLOAT) and (k2 == INT or k2 == FLOAT)):
+        return NULL, np.int64(0), 0.0
+    if (step == DIVIDE or step == REMAINDER) and f2 == 0.0:
+        return NULL, np.int64(0), 0.0
+    if k1 == INT and k2 == INT and step != DIVIDE:
+        fits, result = whole(step, i1, i2)
+        return (INT if fits else NULL), result, np.float64(result)
+    if step == ADD:
+        value = f1 + f2
+    elif step == SUBTRACT:
+        value = f1 - f2
+    elif step == MULTIPLY:
+        value = f1 * f2
+    elif step == DIVIDE:
+        value = f1 / f2
+    else:
+        value = np.fmod(f1, f2)
+    return (FLOAT if np.isfinite(value) else NULL), np.int64(0), value
+
+
+@njit(cache=True)
+def whole(step, a, b):
+    """64-bit integers: whether the result fits, and the result."""
+    if step == ADD:
+        result = a + b
+        return ((a ^ result) & (b ^ result)) >= 0, result
+    if step == SUBTRACT:
+        result = a - b
+        return ((a ^ b) & (a ^ result)) >= 0, result
+    if step == REMAINDER:
+        if b == -1:
+            return True, np.int64(0)
+        result = a % b  # with the sign of the divisor; wanted is that of the dividend
+        if result != 0 and (result < 0) != (a < 0):
+            result -= b
+        return True, result
+    return product_fits(a, b), a * b
+
+
+@njit(cache=True)
+def product_fits(a, b):
+    """Whether a product of 64-bit integers is one; in unsigned halves, since of signed ones the compiler assumes it."""
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    x = np.uint64(a) if a >= 0 else np.uint64(0) - np.uint64(a)
+    y = np.uint64(b) if b >= 0 else np.uint64(0) - np.uint64(b)
+    x1, x0, y1, y0 = x >> half, x & low, y >> half, y & low
+    if x1 != 0 and y1 != 0:
+        return False
+    middle = x1 * y0 + x0 * y1
+    if middle >> half != 0:
+        return False
+    rest = (middle & low) << half
+    total = rest + x0 * y0
+    if total < rest:
+        return False
+    most = np.uint64(_LARGEST) + np.uint64((a < 0) != (b < 0))
+    return total <= most
