@@ -304,6 +304,12 @@ def test_programs_say_what_the_reference_says(data: st.DataObject) -> None:
         assert ("asked" in index.match({}, context=theirs, subscribers=wanted)) == expected
 
 
+def test_a_string_that_only_a_filter_names_is_known_from_the_first_match() -> None:
+    index = td.Index()
+    index.add("s", "TRUE", publishers="role = 'medic'")
+    assert index.match({}, context={"role": "medic"}) == {"s"}
+
+
 def test_strings_of_contexts_long_gone_are_forgotten() -> None:
     index = td.Index()
     index.add("s", "TRUE", subscriber="car", publishers="name = this.name or name = 'x' or name < this.name")

@@ -77,6 +77,7 @@ class Contexts:
 
     def judge_publisher(self, positions: Any, programs: Any, clients: Any, publisher: Mapping[str, Value]) -> Any:
         """What each subscription's program says of the publisher's context."""
+        filters = self._program_arrays()  # first: it takes in the strings that filters name
         size = len(self._columns)
         row = np.zeros(size, np.uint8), np.zeros(size, np.int64), np.zeros(size)
         strangers: dict[str, int] = {}
@@ -84,7 +85,7 @@ class Contexts:
             column = self._columns.get(name)
             if column is not None:
                 row[0][column], row[1][column], row[2][column] = self._looked_up(value, strangers)
-        return judge(positions, programs, clients, *self._program_arrays(), *row, *self._table(), False)
+        return judge(positions, programs, clients, *filters, *row, *self._table(), False)
 
     def judge_subscribers(
         self, positions: Any, wanted: ContextFilter, clients: Any, publisher: Mapping[str, Value]
