@@ -213,7 +213,7 @@ CANDIDATES: list[Value | None] = [
     False,
     *dict.fromkeys(value for n in NUMBERS for value in (n, before(n), after(n)) if value is not None),
     *["".join(letters) for length in range(4) for letters in product("ab", repeat=length)],
-    *["z", "az", "za", "abz", "zab", "\0", "a\0", "ab\0", "b\0"],
+    *["z", "az", "za", "abz", "zab", "\0", "a\0", "ab\0", "b\0", "\0a", "\0b", "\0ab", "\0ba", "\0aa", "\0bb"],
 ]
 
 
