@@ -38,8 +38,7 @@ class Filter(values.Filter, frozen=True, eq=False):
         self, attributes: Mapping[str, Any], *, subject: str | None = None, payload: bytes | None = None
     ) -> bool:
         """It matches, and the attributes are exactly those that the filter speaks of."""
-        scope = _scope(attributes, subject, payload)
-        return reference.truth(self.expression, scope) is True and self.names == scope.attributes.keys()
+        return reference.strictly_matches(self, _scope(attributes, subject, payload))
 
     def covers(self, other: values.Filter) -> bool:
         """Everything that the other matches, this one matches. A no may mean 'cannot tell'."""

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tidings.matching.reference import Scope, truth, value
+from tidings.matching.reference import Scope, passes_subject, truth, value
 from tidings.model.expression import TRUE, And, Attribute, Condition, Own, walk
 from tidings.model.filter import ContextFilter
 from tidings.model.subscription import Subscription
@@ -21,7 +21,7 @@ class Explanation(NamedTuple):
 def explained(
     wanted: Subscription, scope: Scope, publisher: Context, subscriber: Context, subscribers: ContextFilter | None
 ) -> Explanation:
-    if wanted.subject is not None and wanted.subject != scope.subject:
+    if not passes_subject(wanted, scope.subject):
         return Explanation(False, "subject", f"the subject is {scope.subject!r}, not {wanted.subject!r}")
     structure = wanted.structure
     if structure is not None:

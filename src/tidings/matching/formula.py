@@ -1,7 +1,7 @@
 """When is a condition true? Three-valued conditions over values become two-valued formulas over sets.
 
-`when_true(c)` and `when_false(c)` say exactly where a condition is true and where it is false; what is neither is
-unknown. A formula is a `Within` (one attribute's value lies in a set), a `Judged` (a condition that cannot be taken
+`when_true` says exactly where a condition is true; inside, the same is asked of where it is false, and what is neither
+is unknown. A formula is a `Within` (one attribute's value lies in a set), a `Judged` (a condition that cannot be taken
 apart has an outcome), or `All` or `Any` of such.
 """
 
@@ -89,10 +89,6 @@ _OPPOSITE: dict[ComparisonOperator, ComparisonOperator] = {
 
 def when_true(condition: Condition) -> Formula:
     return _when(condition, True)
-
-
-def when_false(condition: Condition) -> Formula:
-    return _when(condition, False)
 
 
 def negation(formula: Formula) -> Formula:

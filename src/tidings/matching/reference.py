@@ -59,21 +59,21 @@ class Scope(NamedTuple):
 def due(subscription: Subscription, event: Event, subscriber_context: Context) -> bool:
     """Whether the event is due to the subscription, given the subscriber's context now."""
     return (
-        passes_subject(subscription, event)
-        and passes_structure(subscription, event)
+        passes_subject(subscription, event.subject)
+        and passes_structure(subscription, event.subject, event.attributes)
         and matches(subscription.content, event)
         and matches_context(subscription.publishers, event.context, subscriber_context)
         and matches_context(event.subscribers, subscriber_context, event.context)
     )
 
 
-def passes_subject(subscription: Subscription, event: Event) -> bool:
-    return subscription.subject is None or subscription.subject == event.subject
+def passes_subject(subscription: Subscription, subject: str | None) -> bool:
+    return subscription.subject is None or subscription.subject == subject
 
 
-def passes_structure(subscription: Subscription, event: Event) -> bool:
+def passes_structure(subscription: Subscription, subject: str | None, attributes: Mapping[str, Value]) -> bool:
     structure = subscription.structure
-    return structure is None or (structure.schema.subject == event.subject and structure.passes(event.attributes))
+    return structure is None or (structure.schema.subject == subject and structure.passes(attributes))
 
 
 def matches(content: Filter, event: Event) -> bool:
@@ -86,9 +86,9 @@ def matches_context(wanted: ContextFilter | None, other: Mapping[str, Value], ow
     return wanted is None or truth(wanted.expression, Scope(other, own)) is True
 
 
-def strictly_matches(content: Filter, event: Event) -> bool:
-    """It matches, and the event's attributes are exactly those that the filter speaks of."""
-    return matches(content, event) and content.names == event.attributes.keys()
+def strictly_matches(content: Filter, scope: Scope) -> bool:
+    """It is true, and the attributes are exactly those that the filter speaks of."""
+    return truth(content.expression, scope) is True and content.names == scope.attributes.keys()
 
 
 def truth(condition: Condition, scope: Scope) -> bool | None:

@@ -18,7 +18,7 @@ from tidings.matching.index.contexts import NO_FILTER, Contexts
 from tidings.matching.index.kernels import PREDICATE, RESIDUAL, SEVERAL, Arrays, Events, Scratch
 from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.store import Store
-from tidings.matching.reference import Scope, matches_context, truth
+from tidings.matching.reference import Scope, matches_context, passes_structure, passes_subject, truth
 from tidings.model.errors import InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilter
@@ -275,14 +275,12 @@ class Index:
 
     def _is_true(self, position: int, scope: Scope) -> bool:
         subscription = self._subscriptions[position]
-        if subscription is None or truth(subscription.content.expression, scope) is not True:
-            return False
-        structure = subscription.structure
-        if structure is not None and not (
-            structure.schema.subject == scope.subject and structure.passes(scope.attributes)
-        ):
-            return False
-        return subscription.subject is None or subscription.subject == scope.subject
+        return (
+            subscription is not None
+            and passes_subject(subscription, scope.subject)
+            and passes_structure(subscription, scope.subject, scope.attributes)
+            and truth(subscription.content.expression, scope) is True
+        )
 
     def _in_context(self, found: Positions, context: Context, subscribers: ContextFilter | None) -> Positions:
         with self._changing:
