@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidings.index import Index
     from tidings.matching.covering import Relation
     from tidings.model.advertisement import Advertisement
-    from tidings.model.errors import FilterError, InvalidValueError, SchemaError, TidingsError
+    from tidings.model.errors import FilterError, IndexDamagedError, InvalidValueError, SchemaError, TidingsError
     from tidings.model.event import Event
     from tidings.model.identity import uuid7
     from tidings.model.notification import Notification
@@ -32,6 +32,7 @@ _HOMES = {
     "Filter": "tidings.filters",
     "FilterError": "tidings.model.errors",
     "Index": "tidings.index",
+    "IndexDamagedError": "tidings.model.errors",
     "InvalidValueError": "tidings.model.errors",
     "Notification": "tidings.model.notification",
     "Relation": "tidings.matching.covering",
@@ -54,6 +55,7 @@ __all__ = [
     "Filter",
     "FilterError",
     "Index",
+    "IndexDamagedError",
     "InvalidValueError",
     "Notification",
     "Relation",

@@ -30,7 +30,7 @@ from tidings.matching.reference import calculate, due, matches_context
 from tidings.model.expression import Attribute, Constant, Own, walk
 from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.filter import Filter as FilterValue
-from tidings.model.limits import MAX_CONJUNCTS
+from tidings.model.limits import MAX_CONJUNCTS, MAX_CONTEXT_COLUMNS
 from tidings.model.values import Value
 
 S = Schema("S", {"a": int, "b": int, "c": str})
@@ -329,7 +329,7 @@ def test_filters_that_come_with_events_leave_nothing_behind() -> None:
     for i in range(50):
         assert index.match({}, context={"b": "q"}, subscribers=f"a = 1 and n{i} is null and this.b = 'q'") == {"s"}
         assert index.match({}, context={"b": "r"}, subscribers=f"a = 1 and n{i} is null and this.b = 'q'") == set()
-    assert len(index._contexts._columns) == 1
+    assert len(index._contexts.columns) == 1
     asked = "late = 5"
     assert index.match({}, subscribers=asked) == set()
     index.set_context("car", {"late": 5})
@@ -510,3 +510,68 @@ def test_statistics_tell_what_there_is() -> None:
     index.remove("b")
     assert index.stats().subscriptions == 1
     assert "b" not in index
+
+
+@examples(60, 1_000)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abcd"), contents.map(dict)), max_size=6),
+        max_size=4,
+    )
+)
+def test_contexts_in_bulk_are_contexts_one_by_one(rounds: list[list[tuple[str, dict[str, Value]]]]) -> None:
+    """Columns of one kind each, so values that do not fit the column's first kind are left out."""
+    bulk, single = td.Index(), td.Index()
+    for index in (bulk, single):
+        index.add("s", "TRUE", subscriber="a", publishers="a = this.a or b = this.b")
+        index.set_context("a", {"kept": 1, "b": "x"})
+    for changes in rounds:
+        names = sorted({name for _, context in changes for name in context})
+        kinds = {name: next(type(c[name]) for _, c in changes if name in c) for name in names}
+        kept = [(client, {n: v for n, v in c.items() if type(v) is kinds[n]}) for client, c in changes]
+        table = pa.table(
+            {
+                "client": pa.array([client for client, _ in kept], pa.string()),
+                **{name: pa.array([context.get(name) for _, context in kept]) for name in names},
+            }
+        )
+        assert bulk.set_contexts(table) == sum(single.set_context(client, context) for client, context in kept)
+    assert bulk._contexts.all() == single._contexts.all()
+
+
+def test_names_that_no_filter_asks_about_take_no_column() -> None:
+    index = td.Index()
+    index.add("s", "TRUE", subscriber="car", publishers="x > this.x")
+    index.set_context("car", {"x": 1, "colour": "red", "wheels": 4})
+    assert index._contexts.columns == {"x": 0}
+    assert index._contexts.get("car") == {"x": 1, "colour": "red", "wheels": 4}
+    assert index.match({}, context={"x": 2}, subscribers="colour = 'red' and wheels = 4") == {"s"}
+    index.add("t", "TRUE", subscriber="car", publishers="this.colour = 'red'")
+    assert index.match({}) == {"t"}
+    assert index.set_context("car", {"x": 1, "colour": "red", "wheels": 4}) is False
+    assert index.set_context("car", {"x": 1, "colour": "red"}) is True
+
+
+def test_too_many_context_names_are_left_to_the_reference() -> None:
+    index = td.Index()
+    for i in range(100):
+        index.add(f"s{i}", "TRUE", subscriber="car", publishers=f"n{i} = this.n{i}")
+    index.set_context("car", {f"n{i}": i for i in range(100)})
+    assert len(index._contexts.columns) == MAX_CONTEXT_COLUMNS
+    assert index.match({}, context={f"n{i}": i for i in range(0, 100, 2)}) == {f"s{i}" for i in range(0, 100, 2)}
+
+
+def test_nothing_grows_with_those_who_come_and_go() -> None:
+    index = td.Index()
+    for i in range(20_000):
+        index.add(f"s{i}", f"n = {i}", subscriber=f"c{i}", publishers=f"x > this.x + {i}")
+        index.set_context(f"c{i}", {"x": i})
+        if i >= 50:
+            index.remove(f"s{i - 50}")
+            index.set_context(f"c{i - 50}", {})
+    assert len(index) == 50
+    assert index._register.size < 2_000
+    assert len(index._contexts) == 50
+    assert len(index._contexts._clients) < 100
+    assert len(index._scopes._users) < 5_000
+    assert index.match({"n": 19_990}, context={"x": 10**6}) == {"s19990"}

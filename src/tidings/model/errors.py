@@ -30,6 +30,10 @@ class FilterError(TidingsError, ValueError):
         return f"{self.message}\n{caret(self.text, self.position)}" if self.text else self.message
 
 
+class IndexDamagedError(TidingsError):
+    """A saved index that is incomplete, altered or of another format."""
+
+
 _WINDOW = 60  # characters shown on either side of the caret
 
 

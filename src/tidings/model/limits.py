@@ -42,6 +42,7 @@ MAX_MERGED_INTERVALS: Final = 512
 # The index
 MAX_CONJUNCTS: Final = 64
 MAX_CACHED_STRINGS: Final = 65_536
+MAX_CONTEXT_COLUMNS: Final = 64
 
 # What the process remembers
 MAX_CACHED_TEMPLATES: Final = 16_384

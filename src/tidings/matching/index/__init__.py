@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,23 +12,35 @@ import pyarrow as pa
 from tidings.matching.documents import text_of
 from tidings.matching.explaining import Explanation as Explanation
 from tidings.matching.explaining import explained
-from tidings.matching.index import kernels, programs, tables
-from tidings.matching.index.columns import Columns, NotPlain
-from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind, conjuncts_of
-from tidings.matching.index.contexts import NO_FILTER, Contexts
-from tidings.matching.index.kernels import PREDICATE, RESIDUAL, SEVERAL, Arrays, Events, Scratch
-from tidings.matching.index.segment import Conjuncts
+from tidings.matching.index import archive, kernels, layout, programs, tables
+from tidings.matching.index.bulk import Bulk
+from tidings.matching.index.columns import Columns, Events, NotPlain
+from tidings.matching.index.conjuncts import conjuncts_for
+from tidings.matching.index.contexts import Contexts
+from tidings.matching.index.layout import CHECKED, FOUND, NEEDED, Raw
+from tidings.matching.index.programs import NotSayable
+from tidings.matching.index.register import Register
+from tidings.matching.index.scopes import NO_FILTER, Scopes
 from tidings.matching.index.store import Store
 from tidings.matching.reference import Scope, matches_context, passes_structure, passes_subject, truth
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import IndexDamagedError, InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilter
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
 
+
+class Rows(Protocol):
+    """Subscriptions as text: a table, and what matching needs to know of its rows beside their content."""
+
+    table: pa.Table
+    names: list[str]
+    subscribers: list[str]
+    publishers: list[ContextFilter | None]
+
+
 Positions = npt.NDArray[np.int32]
-_NOWHERE = Context()
-_FIRST = np.zeros(1, np.int64)
+_UNLIMITED = 1 << 62
 
 
 class Stats(NamedTuple):
@@ -49,112 +62,119 @@ class Index:
     def __init__(self) -> None:
         self._columns = Columns()
         self._store = Store()
-        self._subscriptions: list[Subscription | None] = []
-        self._names: list[str] = []  # the id at each position
-        self._positions: dict[str, int] = {}
-        self._scoped = np.zeros(64, bool)  # whether a position has a `publishers` filter
-        self._clients = np.zeros(64, np.int32)  # the row of the subscriber's context
-        self._programs = np.full(64, NO_FILTER, np.int32)  # the program of its `publishers` filter
+        self._register = Register(self._read)
         self._contexts = Contexts()
+        self._scopes = Scopes(self._contexts)
         self._changing = threading.RLock()
         self._local = threading.local()
-        self._ids: pa.Array = pa.array([], pa.string())
-        self._checked = self._found = 0
+        self._scratches: list[layout.Scratch] = []  # of all threads, for the statistics
         self._has_residuals = self._has_scopes = False
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return len(self._register)
 
     def __contains__(self, id: object) -> bool:  # noqa: A002 - the subscription's own word
-        return id in self._positions
+        return id in self._register.positions
 
     # Subscriptions
 
     def put(self, subscription: Subscription) -> int:
         """Adds a subscription, or replaces the one of the same id; it counts from the moment that this returns."""
-        conjuncts = _conjuncts(subscription)
+        conjuncts = conjuncts_for(subscription)
         with self._changing:
-            position, replaced = self._place(subscription)
+            self._has_residuals |= not all(one.exact for one in conjuncts)
+            replaced = self._register.positions.get(subscription.id)
+            client, program = self._situation(subscription.subscriber, subscription.publishers)
+            position = self._register.place(subscription, client, program)
             for one in conjuncts:
-                predicates = self._columns.predicates(one)
-                self._store.add(position, self._flags(one, conjuncts), predicates, len(self._columns))
+                self._store.add(position, one.flags, self._columns.predicates(one), len(self._columns))
             if replaced is not None:
                 self._forget(replaced)
             return position
 
     def put_many(self, subscriptions: list[Subscription]) -> None:
         """Many at once, which is faster than one by one."""
+        given = list({one.id: one for one in subscriptions}.values())  # of those with one id, the last counts
         with self._changing:
-            position, flags, lengths, predicates = [], [], [], []
-            for subscription in subscriptions:
-                at, replaced = self._place(subscription)
-                if replaced is not None:
-                    self._forget(replaced)
-                conjuncts = [
-                    _with_structure(one, subscription) for one in conjuncts_of(subscription.content.expression)
-                ]
-                for one in conjuncts:
-                    rows = self._columns.predicates(one)
-                    position.append(at)
-                    flags.append(self._flags(one, conjuncts))
-                    lengths.append(len(rows))
-                    predicates.extend(rows)
-            first = np.zeros(len(position) + 1, np.int32)
-            np.cumsum(lengths, out=first[1:])
-            arrays = np.array(position, np.int32), np.array(flags, np.uint8), first, np.array(predicates, PREDICATE)
-            self._store.add_many(Conjuncts(*arrays), len(self._columns))
+            bulk, positions = Bulk(self._columns), []
+            for row, one in enumerate(given):
+                bulk.take(row, one)
+            replaced = self._replaced([one.id for one in given])
+            for one in given:
+                positions.append(self._register.place(one, *self._situation(one.subscriber, one.publishers)))
+            self._load(bulk, np.array(positions, np.int32), replaced)
+
+    def _put_rows(self, rows: Rows, bulk: Bulk) -> None:
+        replaced = self._replaced(rows.names)
+        situations = [self._situation(*one) for one in zip(rows.subscribers, rows.publishers, strict=True)]
+        clients, programs = np.array(situations, np.int32).reshape(-1, 2).T
+        self._load(bulk, self._register.place_many(rows.table, rows.names, clients, programs), replaced)
+
+    def _replaced(self, names: list[str]) -> list[int]:
+        known = self._register.positions
+        return [known[name] for name in names if name in known]
+
+    def _load(self, bulk: Bulk, positions: Positions, replaced: list[int]) -> None:
+        self._has_residuals |= bulk.has_residuals
+        self._store.add_many(bulk.conjuncts(positions), len(self._columns))
+        for position in replaced:
+            self._forget(position)
 
     def remove(self, id: str) -> None:  # noqa: A002
         """Takes a subscription out; `KeyError` if there is none of that id."""
         with self._changing:
-            self._forget(self._positions.pop(id))
+            self._forget(self._register.positions.pop(id))
 
     def id(self, position: int) -> str:
-        """The id of the subscription at a position that `match_positions` gave."""
-        return self._names[position]
+        """The id of the subscription at a position that `match_positions` gave, as long as it is not removed."""
+        return self._register.names[position]
 
     def subscriptions(self) -> list[Subscription]:
         """All of them, in no particular order."""
-        return [one for position in self._positions.values() if (one := self._subscriptions[position]) is not None]
+        return [self._register[position] for position in self._register.positions.values()]
 
-    def _place(self, subscription: Subscription) -> tuple[int, int | None]:
-        position = len(self._subscriptions)
-        self._subscriptions.append(subscription)
-        self._names.append(subscription.id)
-        if position >= len(self._scoped):
-            self._scoped = np.concatenate([self._scoped, np.zeros(len(self._scoped), bool)])
-            self._clients = np.concatenate([self._clients, self._clients])
-            self._programs = np.concatenate([self._programs, self._programs])
-        self._scoped[position] = subscription.publishers is not None
-        self._clients[position] = self._contexts.row(subscription.subscriber)
-        self._programs[position] = self._contexts.program(subscription.publishers)
-        self._has_scopes = self._has_scopes or subscription.publishers is not None
-        replaced = self._positions.get(subscription.id)
-        self._positions[subscription.id] = position
-        return position, replaced
-
-    def _flags(self, one: Conjunct, conjuncts: list[Conjunct]) -> int:
-        self._has_residuals = self._has_residuals or not one.exact
-        return (SEVERAL if len(conjuncts) > 1 else 0) | (0 if one.exact else RESIDUAL)
+    def _situation(self, subscriber: str, publishers: ContextFilter | None) -> tuple[int, int]:
+        self._has_scopes = self._has_scopes or publishers is not None
+        return self._contexts.enter(subscriber), self._scopes.enter(publishers)
 
     def _forget(self, position: int) -> None:
+        register = self._register
         self._store.remove(position)
-        self._subscriptions[position] = None
+        self._contexts.leave(int(register.clients[position]))
+        moved = self._scopes.leave(int(register.programs[position]))
+        register.forget(position)
+        if moved is not None:
+            register.renumber_programs(moved)
+
+    def _read(self, row: dict[str, Any]) -> Subscription:
+        raise InvalidValueError(f"{row['id']!r} is text; tidings.Index reads it")
 
     # Contexts
 
     def set_context(self, client: str, context: Mapping[str, Any]) -> bool:
         """The client's context from now on; whether it differs from the one before."""
-        given = Context.of(context)
         with self._changing:
-            return self._contexts.set(client, given)
+            return self._contexts.set(client, context) >= 0
+
+    def _set_columns(self, clients: pa.Array, values: Mapping[str, pa.Array]) -> int:
+        with self._changing:
+            try:
+                return len(self._contexts.set_many(clients, values))
+            except NotSayable:
+                rows = pa.table(dict(values)).to_pylist()
+                return sum(map(self.set_context, clients.to_pylist(), rows))
 
     # Matching
 
     def match(self, event: Mapping[str, Any], **about: Any) -> set[str]:
         """The ids of the subscriptions that an event concerns; takes what `match_positions` takes."""
-        names = self._names
-        return {names[position] for position in self.match_positions(event, **about).tolist()}
+        register = self._register
+        while True:
+            reused = register.reused
+            names = register.names
+            found = {names[position] for position in self.match_positions(event, **about).tolist()}
+            if register.reused == reused:  # else a position may have come to stand for another one meanwhile
+                return found
 
     def match_positions(
         self,
@@ -172,11 +192,12 @@ class Index:
         except NotPlain:
             event = Attributes.of(event)
             encoded = self._columns.encode(self._everything(event, subject, payload, publisher))
-        parts = [self._match(arrays, encoded, _FIRST)[0] for arrays in self._store.segments]
+        scratch = self._scratch()
+        parts = [self._match(raw, scratch, *encoded) for raw in self._store.segments]
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if self._has_residuals and (found < 0).any():
             found = self._confirmed(found, Scope(Attributes.of(event), {}, subject, payload, publisher))
-        if subscribers is None and not (self._has_scopes and self._scoped[found].any()):
+        if subscribers is None and not (self._has_scopes and self._scoped(found).any()):
             return found
         return self._in_context(found, Context.of(context), subscribers)
 
@@ -205,64 +226,74 @@ class Index:
             columns = tables.attribute_columns(table)
             texts = {PAYLOAD: tables.as_text(columns[PAYLOAD])} if PAYLOAD in columns else {}
             encoded, row = self._columns.encode_table({**columns, **texts}, rows), lambda e: tables.row_of(columns, e)
-        parts = [self._match_ordered(arrays, encoded, rows) for arrays in self._store.segments]
+        parts = [self._match_ordered(raw, encoded, rows) for raw in self._store.segments]
         event, position = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(parts) > 1:
             order = np.argsort(event, kind="stable")
             event, position = event[order], position[order]
-        if (position < 0).any() or self._scoped[position].any() or tables.SUBSCRIBERS in table.column_names:
+        if (position < 0).any() or self._scoped(position).any() or tables.SUBSCRIBERS in table.column_names:
             event, position = self._settled(event, position, row, table)
-        ids = pa.DictionaryArray.from_arrays(pa.array(position), self._dictionary())
+        ids = pa.DictionaryArray.from_arrays(pa.array(position), self._register.ids())
         return pa.table({"event": event, "subscription": ids})
 
-    def _match_ordered(self, arrays: Arrays, encoded: Events, rows: int) -> tuple[Any, Positions]:
+    def _match_ordered(self, raw: Raw, encoded: Events, rows: int) -> tuple[Any, Positions]:
         """Events that meet the same cluster one after the other, so that its tables stay in the cache."""
         order = np.arange(rows)
-        lead = _leading_attribute(arrays)
+        lead = _leading_attribute(layout.segment(raw))
         column = np.flatnonzero(encoded.attribute == lead)
         if len(column) and rows > 64:
             order = np.lexsort((encoded.f[column[0]], encoded.kind[column[0]]))
-        position, ends = self._match(arrays, encoded, order)
+        position, ends = self._match_many(raw, encoded, order)
         return kernels.in_event_order(order, ends, position)  # type: ignore[no-any-return]
 
-    def _match(self, arrays: Arrays, events: Events, order: Any) -> tuple[Positions, Any]:
-        scratch, out = self._scratch(len(order))
-        ends = np.zeros(len(order), np.int64)
-        parts, start, offset = [], 0, 0
+    def _match(self, raw: Raw, scratch: Raw, values: Any, tests: Any) -> Positions:
         while True:
-            done, needed, checked = kernels.match_events(arrays, events, order, scratch, start, out, ends)
-            self._checked += checked
+            out: Positions = self._local.out
+            count = kernels.match_event(raw, scratch, values, tests, _UNLIMITED, out)
+            if count >= 0:
+                return out[:count].copy()
+            self._local.out = np.empty(2 * int(self._local.arrays.counters[NEEDED]), np.int32)
+
+    def _match_many(self, raw: Raw, events: Events, order: Any) -> tuple[Positions, Any]:
+        scratch, ends = self._scratch(), np.zeros(len(order), np.int64)
+        out = np.empty(1 << 20, np.int32)
+        parts: list[Positions] = []
+        start = offset = 0
+        while True:
+            done = kernels.match_events(raw, scratch, *events, order, start, out, ends)
             filled = int(ends[done - 1]) if done > start else 0
-            parts.append(out[:filled].copy())
             ends[start:done] += offset
             offset += filled
+            if done == len(order) and not parts:
+                return out[:filled], ends
+            parts.append(out[:filled].copy())
             if done == len(order):
-                self._found += offset
-                return (parts[0] if len(parts) == 1 else np.concatenate(parts)), ends
+                return np.concatenate(parts), ends
             start = done
+            needed = int(self._local.arrays.counters[NEEDED])
             if needed > len(out):
-                self._local.out = out = np.empty(2 * needed, np.int32)
+                out = np.empty(2 * needed, np.int32)
 
-    def _scratch(self, events: int) -> tuple[Scratch, Positions]:
+    def _scratch(self) -> Raw:
         """This thread's scratch memory, large enough for what the index holds."""
         local = self._local
-        attributes, tests, positions = len(self._columns), self._columns.test_count, len(self._subscriptions)
-        known: Scratch | None = getattr(local, "scratch", None)
+        known: layout.Scratch | None = getattr(local, "arrays", None)
+        attributes, tests, positions = len(self._columns), self._columns.test_count, self._register.size
         if (
             known is None
             or len(known.kind) < attributes
             or len(known.test_stamp) < tests
             or len(known.seen) < positions
         ):
-            size, marks = 2 * attributes + 64, 2 * tests + 64
-            local.scratch = Scratch(
-                np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16), np.zeros(size, np.int32),
-                np.zeros(marks, np.int64), np.zeros(2 * positions + 64, np.int64), np.zeros(1, np.int64),
-            )  # fmt: skip
-        wanted = 4096 if events == 1 else 1 << 20
-        if len(getattr(local, "out", ())) < wanted:
-            local.out = np.empty(wanted, np.int32)
-        return local.scratch, local.out
+            local.scratch = layout.scratch_of(2 * attributes + 64, 2 * tests + 64, 2 * positions + 64)
+            local.arrays = layout.scratch(local.scratch)
+            with self._changing:
+                self._scratches = [one for one in self._scratches if one is not known] + [local.arrays]
+            if known is None:
+                local.out = np.empty(4096, np.int32)
+            else:
+                local.arrays.counters[:] = known.counters
+        return local.scratch  # type: ignore[no-any-return]
 
     # What the kernels leave to the reference
 
@@ -274,7 +305,7 @@ class Index:
         return np.concatenate([sure, np.array([p for p in asked if self._is_true(p, scope)], np.int32)])
 
     def _is_true(self, position: int, scope: Scope) -> bool:
-        subscription = self._subscriptions[position]
+        subscription = self._subscription(position)
         return (
             subscription is not None
             and passes_subject(subscription, scope.subject)
@@ -282,12 +313,23 @@ class Index:
             and truth(subscription.content.expression, scope) is True
         )
 
+    def _subscription(self, position: int) -> Subscription | None:
+        """The one that stands there; none if it was removed a moment ago."""
+        try:
+            return self._register[position]
+        except KeyError:
+            return None
+
+    def _scoped(self, found: Positions) -> npt.NDArray[np.bool_]:
+        """Which of them have a `publishers` filter."""
+        return self._register.programs[found] != NO_FILTER  # type: ignore[no-any-return]
+
     def _in_context(self, found: Positions, context: Context, subscribers: ContextFilter | None) -> Positions:
         with self._changing:
-            answers = self._contexts.judge_publisher(found, self._programs, self._clients, context)
+            answers = self._scopes.judge_publisher(found, self._register.programs, self._register.clients, context)
             found, answers = found[answers != programs.FALSE], answers[answers != programs.FALSE]
             if subscribers is not None:
-                others = self._contexts.judge_subscribers(found, subscribers, self._clients, context)
+                others = self._scopes.judge_subscribers(found, subscribers, self._register.clients, context)
                 if others is None:
                     others = np.full(len(found), programs.UNSURE, np.uint8)
                 answers = np.where((answers == programs.TRUE) | (others != programs.TRUE), others, answers)
@@ -297,10 +339,10 @@ class Index:
         return found[kept]  # type: ignore[no-any-return]
 
     def _is_in_context(self, position: int, context: Context, subscribers: ContextFilter | None) -> bool:
-        subscription = self._subscriptions[position]
+        subscription = self._subscription(position)
         if subscription is None:
             return False
-        own = self._contexts.values.get(subscription.subscriber, _NOWHERE)
+        own = self._contexts.get(subscription.subscriber)
         return matches_context(subscription.publishers, context, own) and matches_context(subscribers, own, context)
 
     def _settled(self, event: Any, position: Positions, row: Any, table: pa.Table) -> tuple[Any, Positions]:
@@ -314,7 +356,7 @@ class Index:
             if (found < 0).any():
                 found = self._confirmed(found, tables.scope_of(row(e)))
             wanted = self._parse_context(texts[e]) if texts is not None and texts[e] is not None else None
-            if wanted is not None or self._scoped[found].any():
+            if wanted is not None or self._scoped(found).any():
                 found = self._in_context(found, Context.of(contexts[e] if contexts else None), wanted)
             parts.append(found)
             events.append(np.full(len(found), e))
@@ -322,13 +364,50 @@ class Index:
             return event, position
         return np.concatenate(events), np.concatenate(parts)
 
-    def _dictionary(self) -> pa.Array:
-        if len(self._ids) != len(self._names):
-            self._ids = pa.array(self._names, pa.string())
-        return self._ids
-
     def _parse_context(self, text: str) -> ContextFilter:
         raise InvalidValueError(f"subscribers: {text!r} is text; tidings.Index reads it")
+
+    # On disk
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the index into a folder, in place of what was there: subscriptions, contexts, and all arrays."""
+        with self._changing:
+            segments = {f"segment{number:03}": raw for number, raw in enumerate(self._store.settled())}
+            register, table = self._register.saved(self._written)
+            contexts, facts = self._contexts.saved()
+            facts = {
+                "contexts": facts,
+                "columns": self._columns.saved(),
+                "scopes": self._scopes.saved(),
+                "residuals": self._has_residuals,
+                "tables": [kernels.BLOCK, kernels.BUCKETS, kernels.STRING_BUCKETS],
+            }
+            archive.write(Path(folder), {**segments, **register, **contexts}, {"subscriptions": table}, facts)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
+        """The index that a folder holds, mapped into memory: processes on a machine share one copy.
+
+        A damaged folder is refused with an `IndexDamagedError`. Without `verify` only what is missing or cut off is
+        noticed, and nothing is read before it is needed.
+        """
+        saved = archive.Archive(Path(folder), verify=verify)
+        facts = saved.facts
+        if facts["tables"] != [kernels.BLOCK, kernels.BUCKETS, kernels.STRING_BUCKETS]:
+            raise IndexDamagedError(f"{folder}: was saved with tables of other sizes; save it anew")
+        index = cls()
+        index._columns = Columns.of(facts["columns"])
+        segments = [saved.array(name) for name in saved.names("segment")]
+        index._store = Store.of(segments, len(index._columns))
+        index._register.restore(saved.array, saved.table("subscriptions"))
+        index._contexts.restore(saved.array, facts["contexts"])
+        index._scopes.restore(facts["scopes"])
+        index._has_residuals = facts["residuals"]
+        index._has_scopes = bool((index._register.programs != NO_FILTER).any())
+        return index
+
+    def _written(self, subscription: Subscription) -> dict[str, Any]:
+        raise InvalidValueError("tidings.Index writes subscriptions as text")
 
     # What it is made of
 
@@ -344,53 +423,29 @@ class Index:
         publisher: str | None = None,
     ) -> Explanation:
         """Why the event does, or does not, concern a subscription; `KeyError` if there is none of that id."""
-        wanted = self._subscriptions[self._positions[subscription]]
-        if wanted is None:
-            raise KeyError(subscription)
+        wanted = self._register[self._register.positions[subscription]]
         scope = Scope(Attributes.of(event), {}, subject, payload, publisher)
-        here, there = Context.of(context), self._contexts.values.get(wanted.subscriber, _NOWHERE)
+        here, there = Context.of(context), self._contexts.get(wanted.subscriber)
         return explained(wanted, scope, here, there, subscribers)
 
     def stats(self) -> Stats:
-        segments = self._store.segments
+        segments = [layout.segment(raw) for raw in self._store.segments]
+        counters = sum((one.counters for one in self._scratches), np.zeros(4, np.int64))
         return Stats(
             subscriptions=len(self),
             conjuncts=self._store.conjuncts,
             segments=len(segments),
             clusters=sum(len(arrays.key_attribute) for arrays in segments),
             blocks=sum(len(arrays.block_word) - 1 for arrays in segments),
-            array_bytes=sum(array.nbytes for arrays in segments for array in arrays),
+            array_bytes=sum(raw.nbytes for raw in self._store.segments),
             dead_share=self._store.dead / max(1, self._store.conjuncts + self._store.dead),
-            candidates_per_match=self._checked / max(1, self._found),
+            candidates_per_match=float(counters[CHECKED]) / max(1, int(counters[FOUND])),
         )
 
 
-def _conjuncts(subscription: Subscription) -> list[Conjunct]:
-    return [_with_structure(one, subscription) for one in conjuncts_of(subscription.content.expression)]
-
-
-def _leading_attribute(arrays: Arrays) -> int:
+def _leading_attribute(arrays: layout.Segment) -> int:
     """The attribute through which the most conjuncts are reached, weighed by how often that happens."""
     if not len(arrays.key_attribute):
         return -1
     blocks = np.diff(arrays.cluster_block)[:-1].astype(float)
     return int(np.argmax(np.bincount(arrays.key_attribute, blocks**2)))
-
-
-def _with_structure(conjunct: Conjunct, subscription: Subscription) -> Conjunct:
-    """Subject and structure, as constraints like any other."""
-    subject, structure = subscription.subject, subscription.structure
-    if subject is None and structure is None:
-        return conjunct
-    asked: dict[str, Constraint] = {}
-    if structure is not None:
-        asked |= {name: Constraint(Kind.PRESENT) for name in structure.names}
-        asked |= {name: Constraint(Kind.MISSING) for name in structure.absent}
-        asked[SUBJECT] = Constraint(Kind.STRING, text=structure.schema.subject)
-    exact = conjunct.exact
-    if subject is not None:
-        exact = exact and asked.get(SUBJECT, Constraint(Kind.STRING, text=subject)).text == subject
-        asked[SUBJECT] = Constraint(Kind.STRING, text=subject)
-    # Where the content asks of the same attribute, the reference decides.
-    exact = exact and all(conjunct.constraints.get(name, one) == one for name, one in asked.items())
-    return Conjunct({**asked, **conjunct.constraints}, exact)

@@ -1,14 +1,15 @@
 """From names and values to the numbers that kernels work on: attributes, strings that filters mention, string tests."""
 
+from array import array as buffer
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind
-from tidings.matching.index.kernels import BOOLEAN, NUMBER, STRING, Events
+from tidings.matching.index.kernels import BOOLEAN, NUMBER, STRING
 from tidings.matching.index.stringtests import StringTests
 from tidings.matching.numbers import Number
 from tidings.model.errors import InvalidValueError
@@ -24,7 +25,19 @@ def split_number(number: Number) -> tuple[float, int]:
     return nearest, (number - int(nearest) if isinstance(number, int) else 0)
 
 
-_NONE_PASSED = (NO_TESTS, np.zeros(1, np.int32), np.empty(0, np.int32))
+_NO_VALUES, _NO_MEMBERS = np.empty(0), np.empty(0, np.int32)
+
+
+class Events(NamedTuple):
+    """A batch of events: a row a column, a column an event."""
+
+    attribute: Any  # the attribute of each column
+    kind: Any
+    f: Any
+    r: Any
+    tests: Any  # the string tests that a value passes: columns x events, numbers of lists
+    test_first: Any  # a list's first member in `test_members`; one more at the end
+    test_members: Any
 
 
 class NotPlain(Exception):  # noqa: N818 - never leaves the index
@@ -51,11 +64,36 @@ class Columns:
     def __len__(self) -> int:
         return len(self._columns)
 
+    def saved(self) -> dict[str, Any]:
+        """What a filter has mentioned, in a form that JSON can carry."""
+        columns = [
+            {"name": name, "strings": list(column.codes), "tests": column.tests.saved() if column.tests else None}
+            for name, column in zip(self.numbers, self._columns, strict=True)
+        ]
+        return {"columns": columns, "tests": self.test_count}
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Self:
+        """What `saved` gave."""
+        made = cls()
+        for given in saved["columns"]:
+            column = made._columns[made.number(given["name"])]
+            column.codes = {text: code for code, text in enumerate(given["strings"])}
+            column.tests = None if given["tests"] is None else StringTests.of(given["tests"])
+        made.test_count = saved["tests"]
+        return made
+
     def predicates(self, conjunct: Conjunct) -> list[tuple[float, float, int, int, int]]:
         """A conjunct's constraints as rows of PREDICATE; new names, strings and tests are taken in."""
-        return [self._predicate(self._column(name), one) for name, one in conjunct.constraints.items()]
+        return [self._predicate(self.number(name), one) for name, one in conjunct.constraints.items()]
 
-    def _column(self, name: str) -> int:
+    def code(self, name: str, text: str) -> int:
+        """The number of a string that a filter compares the attribute with."""
+        codes = self._columns[self.number(name)].codes
+        return codes.setdefault(text, len(codes))
+
+    def number(self, name: str) -> int:
+        """The number of an attribute; a new one for a name that no filter has mentioned yet."""
         number = self.numbers.get(name)
         if number is None:
             self._columns.append(_Column())
@@ -80,53 +118,39 @@ class Columns:
                 return number, number, what, 0, 0
         return 0.0, 0.0, what, 0, 0
 
-    def encode(self, event: Mapping[str, Any]) -> Events:
-        """One event, for the kernels; names that no filter mentions are passed over.
+    def encode(self, event: Mapping[str, Any]) -> tuple[Any, Any]:
+        """One event, for the kernels: attribute, kind, number and rest of each value, and the string tests passed.
+        Names that no filter mentions are passed over.
 
         Raises `NotPlain` for a value that has to go through the door of `Attributes` first.
         """
-        attributes, kinds, fs, rs = [], [], [], []
-        tests: list[int] = []
-        members: _Members | None = None
+        values: list[float] = []
+        tests: list[Any] | None = None
         numbers = self.numbers
         for name, value in event.items():
             attribute = numbers.get(name)
             if attribute is None or value is None:
                 continue
-            kind, rest, passed = type(value), 0, -1
+            kind = type(value)
             if kind is float and value - value == 0.0:  # finite
-                attributes.append(attribute)
-                kinds.append(NUMBER)
-                fs.append(value)
+                values += (attribute, NUMBER, value, 0)
             elif kind is int and MIN_INTEGER <= value <= MAX_INTEGER:
-                attributes.append(attribute)
-                kinds.append(NUMBER)
-                fs.append(float(value))
-                rest = value - int(fs[-1])
+                nearest = float(value)
+                values += (attribute, NUMBER, nearest, value - int(nearest))
             elif kind is str:
                 column = self._columns[attribute]
-                attributes.append(attribute)
-                kinds.append(STRING)
-                fs.append(column.codes.get(value, -1))
+                values += (attribute, STRING, column.codes.get(value, -1), 0)
                 if column.tests is not None:
-                    members = members or _Members()
-                    passed = members.add(column.tests.passed_by(value))
+                    passed = column.tests.passed_by(value)
+                    tests = [passed] if tests is None else [*tests, passed]
             elif kind is bool:
-                attributes.append(attribute)
-                kinds.append(BOOLEAN)
-                fs.append(float(value))
+                values += (attribute, BOOLEAN, value, 0)
             else:
                 raise NotPlain(name)
-            rs.append(rest)
-            tests.append(passed)
-        size = (len(attributes), 1)
-        return Events(
-            np.array(attributes, np.int32),
-            np.array(kinds, np.uint8).reshape(size),
-            np.array(fs, np.float64).reshape(size),
-            np.array(rs, np.int16).reshape(size),
-            *((np.array(tests, np.int32).reshape(size), *members.arrays()) if members else _NONE_PASSED),
-        )
+        encoded = np.frombuffer(buffer("d", values)) if values else _NO_VALUES
+        if tests is None:
+            return encoded, _NO_MEMBERS
+        return encoded, tests[0] if len(tests) == 1 else np.concatenate(tests)
 
     def encode_rows(self, rows: list[Attributes]) -> Events:
         """A batch of events that each bring their own names."""
@@ -135,13 +159,13 @@ class Columns:
         kind, f, r = np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16)
         tests, members = np.full(size, -1, np.int32), _Members()
         for e, row in enumerate(rows):
-            one = self.encode(row)
-            at = [places[name] for name in row if name in places]
-            kind[at, e], f[at, e], r[at, e] = one.kind[:, 0], one.f[:, 0], one.r[:, 0]
-            if len(one.tests):
-                for c, passed in zip(at, one.tests[:, 0], strict=True):
-                    if passed >= 0:
-                        tests[c, e] = members.add(one.test_members[one.test_first[passed] : one.test_first[passed + 1]])
+            for name, value in row.items():
+                if name in places:
+                    c = places[name]
+                    one, passed = self.encode({name: value})
+                    kind[c, e], f[c, e], r[c, e] = one[1:]
+                    if len(passed):
+                        tests[c, e] = members.add(passed)
         attributes = np.array([self.numbers[name] for name in places], np.int32)
         return Events(attributes, kind, f, r, tests, *members.arrays())
 

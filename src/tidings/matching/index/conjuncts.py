@@ -15,8 +15,12 @@ from tidings.matching.formula import All, Any, Formula, Judged, Within, when_tru
 from tidings.matching.numbers import Number
 from tidings.matching.strings import StringSet
 from tidings.matching.valuesets import EVERYTHING, PRESENT, StringPattern, ValueSet
-from tidings.model.expression import And, Attribute, Between, Comparison, Condition, Constant
+from tidings.model.expression import SUBJECT, And, Attribute, Between, Comparison, Condition, Constant
 from tidings.model.limits import MAX_CONJUNCTS
+from tidings.model.subscription import Subscription
+
+# What the kernels know of a conjunct: the reference decides; its subscription has several.
+RESIDUAL, SEVERAL = 1, 2
 
 
 class Kind(IntEnum):
@@ -51,6 +55,19 @@ class Constraint(NamedTuple):
 class Conjunct(NamedTuple):
     constraints: dict[str, Constraint]
     exact: bool
+    alone: bool = True  # the only one of its filter
+
+    @property
+    def flags(self) -> int:
+        return (0 if self.exact else RESIDUAL) | (0 if self.alone else SEVERAL)
+
+
+def conjuncts_for(subscription: Subscription) -> list[Conjunct]:
+    """The alternatives of a subscription: those of its content, with what subject and structure ask."""
+    found = conjuncts_of(subscription.content.expression)
+    if subscription.subject is None and subscription.structure is None:
+        return found
+    return [_with_structure(one, subscription) for one in found]
 
 
 def conjuncts_of(condition: Condition) -> list[Conjunct]:
@@ -63,7 +80,7 @@ def conjuncts_of(condition: Condition) -> list[Conjunct]:
     room = max(1, MAX_CONJUNCTS // max(1, len(boxes)))
     for box in boxes:
         found.extend(_simple(box, room))
-    return found
+    return found if len(found) == 1 else [one._replace(alone=False) for one in found]
 
 
 def _plain(condition: Condition) -> Conjunct | None:
@@ -194,3 +211,20 @@ def _wider(values: ValueSet) -> Constraint | None:
     if kinds == [False, False, True]:
         return Constraint(Kind.STRING)
     return Constraint(Kind.PRESENT)
+
+
+def _with_structure(conjunct: Conjunct, subscription: Subscription) -> Conjunct:
+    """Subject and structure, as constraints like any other."""
+    subject, structure = subscription.subject, subscription.structure
+    asked: dict[str, Constraint] = {}
+    if structure is not None:
+        asked |= {name: Constraint(Kind.PRESENT) for name in structure.names}
+        asked |= {name: Constraint(Kind.MISSING) for name in structure.absent}
+        asked[SUBJECT] = Constraint(Kind.STRING, text=structure.schema.subject)
+    exact = conjunct.exact
+    if subject is not None:
+        exact = exact and asked.get(SUBJECT, Constraint(Kind.STRING, text=subject)).text == subject
+        asked[SUBJECT] = Constraint(Kind.STRING, text=subject)
+    # Where the content asks of the same attribute, the reference decides.
+    exact = exact and all(conjunct.constraints.get(name, one) == one for name, one in asked.items())
+    return Conjunct({**asked, **conjunct.constraints}, exact, conjunct.alone)

@@ -1,152 +1,275 @@
-"""Everyone's context, as columns: one row a client, one column a name.
+"""Everyone's context, as a table: one row a client, one column for each name that some filter asks about.
 
-A change writes one row, whatever the client or anyone else subscribes to.
+A change writes one row, whatever the client or anyone else subscribes to. Values that no filter asks about are kept
+beside the table.
 """
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidings.matching.index.programs import BOOLEAN, FLOAT, INT, NULL, STRING, NotSayable, Program, compiled, judge
-from tidings.model.filter import ContextFilter
-from tidings.model.limits import MAX_CACHED_PATTERNS
-from tidings.model.values import Context, Value
+from tidings.matching.index.programs import BOOLEAN, FLOAT, INT, NULL, STRING, NotSayable, write_rows
+from tidings.model.errors import InvalidValueError
+from tidings.model.event import checked_client
+from tidings.model.limits import MAX_CONTEXT_COLUMNS, MAX_INTEGER, MIN_INTEGER
+from tidings.model.values import Context, Value, checked_name, checked_value
 
-NO_FILTER, FOR_THE_REFERENCE = -1, -2
 _NOWHERE = 1 << 30  # a column that no row has
+_SOME = 1024  # below it, nothing is tidied up
+_TYPES = (np.uint8, np.int64, np.float64)  # of kinds, integers (and numbers of strings), floats
 
 
 class Contexts:
     def __init__(self) -> None:
-        self.values: dict[str, Context] = {}
         self._rows: dict[str, int] = {}
-        self._columns: dict[str, int] = {}
+        self._clients: list[str] = []  # by row
+        self._vacant: list[int] = []
+        self.columns: dict[str, int] = {}
         self._strings: dict[str, int] = {}
-        self._many_strings = 1024  # when to look which ones are still in use
-        self._kind = np.zeros((64, 8), np.uint8)
-        self._int = np.zeros((64, 8), np.int64)
-        self._float = np.zeros((64, 8))
-        self._constants: list[Value | None] = []
-        self._steps: Program = []
-        self._first: list[int] = [0]
-        self._programs: dict[ContextFilter, int] = {}
-        self._arrays: tuple[Any, ...] | None = None  # the programs of subscriptions, as the kernel takes them
-        self._passing: OrderedDict[ContextFilter, _Passing | None] = OrderedDict()
+        self.renumbered = 0  # how often the strings got other numbers
+        self._many_strings = _SOME  # when to look which ones are still in use
+        self._beside: dict[int, dict[str, Value]] = {}  # what has no column, by row
+        self._beside_names: Counter[str] = Counter()
+        self._tables: tuple[Any, Any, Any]
+        self._width: int
+        self._kinds: Any
+        self._ints: Any
+        self._floats: Any
+        self._users: Any  # subscriptions, by row
+        self._sizes: Any  # values in the table, by row
+        self._allot(64, 4)
+
+    # Clients
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def row(self, client: str) -> int:
         """The client's row; a new one where it has none yet."""
         row = self._rows.get(client)
         if row is None:
-            row = self._rows[client] = len(self._rows)
-            if row >= len(self._kind):
-                self._grow(2 * len(self._kind), self._kind.shape[1])
+            checked_client(client)
+            row = self._rows[client] = self._vacant.pop() if self._vacant else len(self._clients)
+            if row == len(self._clients):
+                self._clients.append(client)
+            self._clients[row] = client
+            if row >= len(self._users):
+                self._allot(2 * len(self._users), self._width)
         return row
 
-    def set(self, client: str, context: Context) -> bool:
-        """The client's context from now on; whether it differs from the one before."""
-        before = self.values.get(client)
-        if before == context:
-            return False
+    def enter(self, client: str) -> int:
+        """The row of a client that has one subscription more."""
         row = self.row(client)
-        for name in before or ():
-            if name not in context:
-                self._kind[row, self._columns[name]] = NULL
-        self.values[client] = context
-        self._write(row, context)
+        self._users[row] += 1
+        return row
+
+    def leave(self, row: int) -> None:
+        """The client has one subscription less; with none, and no context, it is forgotten."""
+        self._users[row] -= 1
+        self._forget_if_idle(row)
+
+    def _forget_if_idle(self, row: int) -> None:
+        if not self._users[row] and not self._sizes[row] and row not in self._beside:
+            del self._rows[self._clients[row]]
+            self._vacant.append(row)
+
+    def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Everything, as arrays and as facts that JSON can carry."""
+        kinds, ints, floats = self.table
+        arrays = {"context_kinds": kinds, "context_ints": ints, "context_floats": floats}
+        arrays |= {"context_users": np.asarray(self._users), "context_sizes": np.asarray(self._sizes)}
+        facts = {
+            "clients": self._clients,
+            "vacant": self._vacant,
+            "columns": list(self.columns),
+            "strings": list(self._strings),
+            "beside": [[row, values] for row, values in self._beside.items()],
+        }
+        return arrays, facts
+
+    def restore(self, array: Callable[[str], npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
+        """What `saved` gave."""
+        self._clients, self._vacant = facts["clients"], facts["vacant"]
+        vacant = set(self._vacant)
+        self._rows = {client: row for row, client in enumerate(self._clients) if row not in vacant}
+        self.columns = {name: column for column, name in enumerate(facts["columns"])}
+        self._strings = {text: number for number, text in enumerate(facts["strings"])}
+        for row, values in facts["beside"]:
+            self._put_beside(row, values)
+        tables = [array(name).copy() for name in ("context_kinds", "context_ints", "context_floats")]
+        self._take(tables, array("context_users").copy(), array("context_sizes").copy())
+
+    # Values
+
+    def set(self, client: str, context: Mapping[str, Any]) -> int:
+        """The client's context from now on: its row if that differs from the one before, else -1."""
+        row = self._rows.get(client)
+        if row is None:
+            row = self.row(client)
+        if not _is_plain(context):
+            context = Context.of(context)
+        columns, kinds, ints, floats = self.columns, self._kinds, self._ints, self._floats
+        first = row * self._width
+        changed, size = False, 0
+        beside: dict[str, Value] | None = None
+        for name, value in context.items():
+            column = columns.get(name)
+            if column is None:
+                beside = {} if beside is None else beside
+                beside[name] = value
+                continue
+            size += 1
+            at = first + column
+            if type(value) is float:
+                if kinds[at] == FLOAT and floats[at] == value:
+                    continue
+                kind, whole, number = FLOAT, 0, value
+            else:
+                kind, whole, number = self.encoded(value)
+                if kinds[at] == kind and ints[at] == whole:
+                    continue
+            if kinds[at] == NULL:
+                self._sizes[row] += 1
+            kinds[at], ints[at], floats[at] = kind, whole, number
+            changed = True
+        if self._sizes[row] > size:
+            self._clear(row, context)
+            changed = True
+        if beside is not None or row in self._beside:
+            changed |= self._put_beside(row, beside)
+        if not context:
+            self._forget_if_idle(row)
         if len(self._strings) > self._many_strings:
             self._forget_strings()
-        return True
+        return row if changed else -1
 
-    def program(self, wanted: ContextFilter | None) -> int:
-        """The number of a subscription's program; equal filters share one."""
-        if wanted is None:
-            return NO_FILTER
-        number = self._programs.get(wanted)
-        if number is None:
-            try:
-                self._steps.extend(compiled(wanted.expression, self))
-                self._first.append(len(self._steps))
-                number = len(self._first) - 2
-            except NotSayable:
-                number = FOR_THE_REFERENCE
-            self._programs[wanted] = number
-            self._arrays = None
-        return number
+    def set_many(self, clients: pa.Array, values: Mapping[str, pa.Array]) -> npt.NDArray[np.int64]:
+        """The contexts of many clients, one after the other, a column a name: the rows of those that changed something.
 
-    def judge_publisher(self, positions: Any, programs: Any, clients: Any, publisher: Mapping[str, Value]) -> Any:
-        """What each subscription's program says of the publisher's context."""
-        filters = self._program_arrays()  # first: it takes in the strings that filters name
-        size = len(self._columns)
-        row = np.zeros(size, np.uint8), np.zeros(size, np.int64), np.zeros(size)
-        strangers: dict[str, int] = {}
-        for name, value in publisher.items():
-            column = self._columns.get(name)
-            if column is not None:
-                row[0][column], row[1][column], row[2][column] = self._looked_up(value, strangers)
-        return judge(positions, programs, clients, *filters, *row, *self._table(), False)
+        `NotSayable` if there are too many names for the table.
+        """
+        places = np.array([self.column(checked_name(name)) for name in values], np.int64)
+        encoded = [np.empty((len(values), len(clients)), kind) for kind in _TYPES]
+        for c, (name, array) in enumerate(values.items()):
+            encoded[0][c], encoded[1][c], encoded[2][c] = self._encoded_column(name, array)
+        rows = self._rows_of(clients)
+        changed = write_rows(*self._tables, np.asarray(self._sizes), rows, places, self._width, *encoded)
+        if self._beside:
+            changed |= np.array([row in self._beside and self._put_beside(row, None) for row in rows.tolist()], bool)
+        if len(self._strings) > self._many_strings:
+            self._forget_strings()
+        sizes, users = np.asarray(self._sizes), np.asarray(self._users)
+        for row in np.unique(rows[(sizes[rows] == 0) & (users[rows] == 0)]).tolist():
+            self._forget_if_idle(row)
+        return rows[changed]  # type: ignore[no-any-return]
 
-    def judge_subscribers(
-        self, positions: Any, wanted: ContextFilter, clients: Any, publisher: Mapping[str, Value]
-    ) -> Any | None:
-        """What an event's own filter says of each subscriber's context; None where only the reference can say."""
-        passing = self._passing_program(wanted)
-        if passing is None:
-            return None
-        strangers: dict[str, int] = {}
-        constants = _columns([self._looked_up(value, strangers) for value in passing.constants])
-        own = _columns([self._looked_up(publisher.get(name), strangers) for name in passing.names])
-        first, steps = np.array([0, len(passing.steps)], np.int32), np.array(passing.steps, np.int32)
-        program = np.zeros(1, np.int32)
-        return judge(positions, program, clients, first, steps, *constants, *own, *self._table(), True)
+    def _rows_of(self, clients: pa.Array) -> npt.NDArray[np.int64]:
+        if pa.types.is_dictionary(clients.type):
+            return self._rows_of(clients.dictionary)[np.asarray(clients.indices)]  # type: ignore[no-any-return]
+        names = clients.to_pylist()
+        rows = list(map(self._rows.get, names))
+        if None in rows:
+            rows = [self.row(name) for name in names]
+        return np.array(rows, np.int64)
 
-    # The numbers of what subscriptions speak of
+    def _encoded_column(self, name: str, array: pa.Array) -> tuple[Any, Any, Any]:
+        """Kinds, integers and floats of a column of Arrow's."""
+        valid = np.asarray(pc.is_valid(array))
+        nothing = np.zeros(len(array), np.int64)
+        if pa.types.is_null(array.type):
+            return nothing.astype(np.uint8), nothing, nothing.astype(np.float64)
+        if pa.types.is_floating(array.type):
+            number = np.asarray(array.cast(pa.float64()).fill_null(0.0))
+            if not np.isfinite(number).all():
+                raise InvalidValueError(f"{name}: has numbers that are not finite; they must be null instead")
+            return np.where(valid, FLOAT, NULL).astype(np.uint8), nothing, number
+        if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
+            whole = np.asarray(array.cast(pa.int64()).fill_null(0))
+            kind = BOOLEAN if pa.types.is_boolean(array.type) else INT
+            number = np.zeros(len(whole)) if kind == BOOLEAN else whole.astype(np.float64)
+            return np.where(valid, kind, NULL).astype(np.uint8), whole, number
+        given = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
+        if not pa.types.is_string(given.type.value_type):
+            raise InvalidValueError(f"{name}: a column is of booleans, numbers or strings, not {array.type}")
+        distinct = [self.encoded(checked_value(text, name))[1] for text in given.dictionary.to_pylist()]
+        whole = np.array([*distinct, 0])[np.asarray(given.indices.fill_null(-1))]
+        return np.where(valid, STRING, NULL).astype(np.uint8), whole, nothing.astype(np.float64)
 
-    def other(self, name: str) -> int:
-        column = self._columns.get(name)
-        if column is None:
-            column = self._columns[name] = len(self._columns)
-            if column >= self._kind.shape[1]:
-                self._grow(len(self._kind), 2 * self._kind.shape[1])
-        return column
+    def get(self, client: str) -> Context:
+        """The client's context; empty if nothing was ever said."""
+        row = self._rows.get(client)
+        return Context() if row is None else self.at(row)
 
-    own = other  # both parties' values have the same columns
+    def at(self, row: int) -> Context:
+        found: dict[str, Value] = dict(self._beside.get(row, ()))
+        for name, column in self.columns.items():
+            at = row * self._width + column
+            kind = self._kinds[at]
+            if kind == FLOAT:
+                found[name] = self._floats[at]
+            elif kind == STRING:
+                found[name] = self._texts()[self._ints[at]]
+            elif kind != NULL:
+                found[name] = bool(self._ints[at]) if kind == BOOLEAN else self._ints[at]
+        return Context(found)
 
-    def constant(self, value: Value | None) -> int:
-        self._constants.append(value)
-        return len(self._constants) - 1
+    def all(self) -> dict[str, Context]:
+        """Everyone's context that has one."""
+        return {client: context for client, row in self._rows.items() if (context := self.at(row))}
 
-    def column(self, name: str) -> int:
-        """The column of a name if some client has it."""
-        return self._columns.get(name, _NOWHERE)
+    def place(self, row: int, names: tuple[str, ...]) -> tuple[float, ...] | None:
+        """Some values of a row as numbers, if they all are."""
+        found = []
+        for name in names:
+            at = row * self._width + self.columns[name]
+            if self._kinds[at] not in (INT, FLOAT):
+                return None
+            found.append(self._floats[at])
+        return tuple(found)
 
-    def _passing_program(self, wanted: ContextFilter) -> "_Passing | None":
-        """Filters that come with events are kept for a while, in case they come again."""
-        if wanted not in self._passing:
-            try:
-                self._passing[wanted] = _Passing(wanted, self)
-            except NotSayable:
-                self._passing[wanted] = None
-            if len(self._passing) > MAX_CACHED_PATTERNS:
-                self._passing.popitem(last=False)
-        found = self._passing[wanted]
-        # A name that nobody had when the filter first came may have a column by now.
-        if found is not None and found.is_outdated(self):
-            found = self._passing[wanted] = _Passing(wanted, self)
+    def places(self, rows: npt.NDArray[np.int64], names: tuple[str, ...]) -> npt.NDArray[np.float64]:
+        """The same of many rows, NaN where there is no number."""
+        columns = [self.columns[name] for name in names]
+        kind, _, number = (table.reshape(-1, self._width)[rows][:, columns] for table in self._tables)
+        found: npt.NDArray[np.float64] = np.where((kind == INT) | (kind == FLOAT), number, np.nan)
         return found
 
-    def _write(self, row: int, context: Context) -> None:
-        for name, value in context.items():
-            column = self.other(name)
-            self._kind[row, column], self._int[row, column], self._float[row, column] = self._encoded(value)
+    def _clear(self, row: int, context: Mapping[str, Any]) -> None:
+        """Takes away what the context does not name."""
+        for name, column in self.columns.items():
+            at = row * self._width + column
+            if self._kinds[at] != NULL and name not in context:
+                self._kinds[at] = self._ints[at] = NULL
+                self._floats[at] = 0.0
+                self._sizes[row] -= 1
 
-    def _encoded(self, value: Value | None) -> tuple[int, int, float]:
+    def _put_beside(self, row: int, values: dict[str, Value] | None) -> bool:
+        before, after = self._beside.get(row, {}), values or {}
+        self._beside_names.subtract(before.keys())
+        self._beside_names.update(after.keys())
+        if len(self._beside_names) > 2 * len(self._beside) + _SOME:
+            self._beside_names = +self._beside_names
+        if after:
+            self._beside[row] = after
+        else:
+            self._beside.pop(row, None)
+        return Context(before) != Context(after)
+
+    def encoded(self, value: Value | None) -> tuple[int, int, float]:
+        """Kind, integer and float of a value, as the tables hold them."""
         if isinstance(value, str):
             return STRING, self._strings.setdefault(value, len(self._strings)), 0.0
         return _number(value)
 
-    def _looked_up(self, value: Value | None, strangers: dict[str, int]) -> tuple[int, int, float]:
+    def _texts(self) -> list[str]:
+        return list(self._strings)  # in the order of their numbers
+
+    def looked_up(self, value: Value | None, strangers: dict[str, int]) -> tuple[int, int, float]:
         """The same without keeping anything: a string that nobody has gets a number below zero."""
         if isinstance(value, str):
             known = self._strings.get(value)
@@ -155,53 +278,89 @@ class Contexts:
 
     def _forget_strings(self) -> None:
         """Numbers the strings anew that some context or filter still has."""
-        self._strings = {}
-        self._arrays = None
-        for value in self._constants:
-            self._encoded(value)
-        for client, context in self.values.items():
-            self._write(self._rows[client], context)
-        self._many_strings = 2 * len(self._strings) + 1024
+        texts, kinds, ints, _ = self._texts(), *self._tables
+        used = np.flatnonzero(kinds == STRING)
+        numbers, places = np.unique(ints[used], return_inverse=True)
+        self._strings = {texts[number]: new for new, number in enumerate(numbers.tolist())}
+        ints[used] = places
+        self.renumbered += 1
+        self._many_strings = 2 * len(self._strings) + _SOME
 
-    def _table(self) -> tuple[Any, Any, Any]:
-        return self._kind, self._int, self._float
+    def _allot(self, rows: int, width: int) -> None:
+        """Tables of another size, with what was in the old ones."""
+        tables = [np.zeros((rows, width), kind) for kind in _TYPES]
+        users, sizes = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
+        if self._rows:
+            for new, old in zip(tables, self._tables, strict=True):
+                given = old.reshape(-1, self._width)
+                new[: len(given), : self._width] = given
+            users[: len(self._users)], sizes[: len(self._sizes)] = self._users, self._sizes
+        self._take(tables, users, sizes)
 
-    def _program_arrays(self) -> tuple[Any, ...]:
-        if self._arrays is None:
-            constants = _columns([self._encoded(value) for value in self._constants])
-            self._arrays = (np.array(self._first, np.int32), np.array(self._steps or [(0, 0)], np.int32), *constants)
-        return self._arrays
+    def _take(self, tables: list[npt.NDArray[Any]], users: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> None:
+        self._width = tables[0].shape[1]
+        kinds, ints, floats = (table.reshape(-1) for table in tables)
+        self._tables = kinds, ints, floats
+        # One value is read and written much faster through a memoryview than through an array.
+        self._kinds, self._ints, self._floats = (memoryview(table) for table in self._tables)  # type: ignore[arg-type]
+        self._users, self._sizes = memoryview(users), memoryview(sizes)  # type: ignore[arg-type]
 
-    def _grow(self, rows: int, columns: int) -> None:
-        for name in ("_kind", "_int", "_float"):
-            old = getattr(self, name)
-            grown = np.zeros((rows, columns), old.dtype)
-            grown[: old.shape[0], : old.shape[1]] = old
-            setattr(self, name, grown)
+    @property
+    def table(self) -> tuple[Any, Any, Any]:
+        """Kinds, integers and floats: a row a client, a column a name."""
+        kinds, ints, floats = (table.reshape(-1, self._width) for table in self._tables)
+        return kinds, ints, floats
+
+    # Columns
+
+    @property
+    def width(self) -> int:
+        return len(self.columns)
+
+    def column(self, name: str) -> int:
+        """The column of a name that a filter asks about; `NotSayable` if there are too many of them."""
+        column = self.columns.get(name)
+        if column is not None:
+            return column
+        if len(self.columns) >= MAX_CONTEXT_COLUMNS:
+            raise NotSayable
+        if len(self.columns) == self._width:
+            self._allot(len(self._users), 2 * self._width)
+        column = self.columns[name] = len(self.columns)
+        if self._beside_names[name] > 0:
+            for row, values in list(self._beside.items()):
+                if name in values:
+                    self._write(row, column, values[name])
+                    self._put_beside(row, {other: value for other, value in values.items() if other != name})
+        return column
+
+    def known_column(self, name: str) -> int:
+        """The same for a filter that only passes by: a column is made for it only if someone has such a value."""
+        return self.column(name) if self._beside_names[name] > 0 else self.columns.get(name, _NOWHERE)
+
+    def _write(self, row: int, column: int, value: Value) -> None:
+        at = row * self._width + column
+        self._kinds[at], self._ints[at], self._floats[at] = self.encoded(value)
+        self._sizes[row] += 1
 
 
-class _Passing:
-    """The program of an event's own filter. The publisher's values are numbered by themselves; nothing of it stays."""
-
-    def __init__(self, wanted: ContextFilter, contexts: Contexts) -> None:
-        self.names: list[str] = []
-        self.constants: list[Value | None] = []
-        self._asked = {name: contexts.column(name) for name in wanted.names}
-        self.steps = compiled(wanted.expression, self)
-
-    def is_outdated(self, contexts: Contexts) -> bool:
-        return any(contexts.column(name) != column for name, column in self._asked.items())
-
-    def other(self, name: str) -> int:
-        return self._asked[name]
-
-    def own(self, name: str) -> int:
-        self.names.append(name)
-        return len(self.names) - 1
-
-    def constant(self, value: Value | None) -> int:
-        self.constants.append(value)
-        return len(self.constants) - 1
+def _is_plain(context: Mapping[str, Any]) -> bool:
+    """Whether all that the door of `Context` would do is to let it pass: the usual case, found out quickly."""
+    if type(context) is Context:
+        return True
+    if len(context) > 16:
+        return False
+    for name, value in context.items():
+        kind = type(value)
+        if not (
+            (kind is float and value - value == 0.0)  # finite
+            or (kind is int and MIN_INTEGER <= value <= MAX_INTEGER)
+            or (kind is bool)
+        ):
+            return False
+        if type(name) is not str or not name.isidentifier() or len(name) > 64:
+            return False
+    return True
 
 
 def _number(value: bool | int | float | None) -> tuple[int, int, float]:
@@ -210,12 +369,3 @@ def _number(value: bool | int | float | None) -> tuple[int, int, float]:
     if isinstance(value, bool):
         return BOOLEAN, int(value), 0.0
     return (INT, value, float(value)) if isinstance(value, int) else (FLOAT, 0, value)
-
-
-def _columns(values: list[tuple[int, int, float]]) -> tuple[Any, Any, Any]:
-    given = values or [(NULL, 0, 0.0)]
-    return (
-        np.array([one[0] for one in given], np.uint8),
-        np.array([one[1] for one in given], np.int64),
-        np.array([one[2] for one in given]),
-    )

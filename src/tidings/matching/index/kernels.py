@@ -1,15 +1,18 @@
 """The compiled heart of the index: building segments, and matching events against them. Arrays in, arrays out.
 
 Nothing here allocates in proportion to anything but its output, and nothing knows of names, texts or Python
-objects. Numbers are pairs of a float64 and the small integer that the float lost (`values.split_number`), compared
+objects. Numbers are pairs of a float64 and the small integer that the float lost (`columns.split_number`), compared
 in that order: exact for all.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numba.extending import intrinsic
+
+from tidings.matching.index.conjuncts import RESIDUAL, SEVERAL
+from tidings.matching.index.layout import CHECKED, FOUND, HEAD, NEEDED, PREDICATE, STAMP, Scratch, Segment
 
 
 @intrinsic
@@ -23,91 +26,81 @@ def _count_bits(typing_context: Any, value: Any) -> Any:
 
 
 U1, U2, U3, U4, U5, U6, U7 = np.arange(1, 8, dtype=np.uint64)
+U8, U9, U10, U11, U12, U13, U14, U15 = np.arange(8, 16, dtype=np.uint64)
 WORD = 64
 BLOCK = 512  # conjuncts that are looked at together
-BUCKETS = 48  # of numbers, for each attribute
+BUCKETS = 32  # of numbers, for each attribute
+EDGES = BUCKETS - 1
 STRING_BUCKETS = 16
 MISSING, NUMBER, STRING, BOOLEAN, PRESENT, TEST = range(6)
-RESIDUAL, SEVERAL = 1, 2  # flags of a conjunct: the reference decides; its subscription has several conjuncts
+EXACT_FLOAT = 2.0**53  # below it, a float loses nothing of an integer
+LARGEST = np.finfo(np.float64).max
 
-# Rows of an attribute's table: missing, a kind that no constraint speaks of, then what the segment needs.
+# Rows of an attribute's table: missing, a kind that no constraint speaks of, then what the segment needs. A row has two
+# halves: conjuncts that a value there might satisfy, and those that every value there satisfies.
 ROW_MISSING, ROW_OTHER, ROW_FIRST = 0, 1, 2
 
-
-# A predicate: 24 bytes that lie together, since they are read together. `what` is the attribute times 8 plus the kind.
-PREDICATE = np.dtype(
-    [("low", "f8"), ("high", "f8"), ("what", "i4"), ("low_rest", "i2"), ("high_rest", "i2")],
-    align=True,
-)
-
-
-class Arrays(NamedTuple):
-    """A segment, as the kernels see it.
-
-    A: attributes, C: clusters, B: blocks, E: entries, N: conjuncts, P: predicates.
-    """
-
-    rows: Any  # A: how many rows the tables of an attribute have
-    number_row: Any  # A: the first row for numbers, 0 for none
-    string_row: Any
-    boolean_row: Any
-    edge: Any  # A: which of the edges
-    edges: Any  # between buckets of numbers
-    access: Any  # A: whether some cluster is reached through the attribute
-    keys: Any  # hash table of clusters, -1 where empty
-    key_attribute: Any  # C: the access predicate of a cluster
-    key_kind: Any
-    key_f: Any
-    key_r: Any
-    cluster_block: Any  # C + 2: a cluster's first block; the last cluster has no access predicate
-    block_conjunct: Any  # B + 1: a block's first conjunct
-    block_word: Any  # B + 1: its first word in `alive`
-    block_entry: Any  # B + 1: its first entry
-    entry_attribute: Any  # E
-    entry_table: Any  # E: where the table starts in `bits`
-    bits: Any
-    alive: Any
-    position: Any  # N: of the subscription
-    flags: Any  # N
-    pred_first: Any  # N + 1
-    pred: Any  # P: records of PREDICATE, without the access predicates
+# Where each array stands in the table of contents.
+(
+    ROWS, NUMBER_ROW, STRING_ROW, BOOLEAN_ROW, EDGE_OF, EDGES_AT, ACCESS, KEYS, KEY_ATTRIBUTE, KEY_KIND, KEY_F, KEY_R,
+    CLUSTER_BLOCK, BLOCK_CONJUNCT, BLOCK_WORD, BLOCK_ENTRY, ENTRY_ATTRIBUTE, ENTRY_TABLE, BITS, ALIVE, OWNER,
+    PRED_FIRST, PRED,
+) = range(len(Segment._fields))  # fmt: skip
+KIND, F, R, ROW, PRESENT_ONES, TEST_STAMP, SEEN, COUNTERS = range(len(Scratch._fields))
 
 
-class Events(NamedTuple):
-    """A batch of events: a row a column, a column an event."""
-
-    attribute: Any  # the attribute of each column
-    kind: Any
-    f: Any
-    r: Any
-    tests: Any  # the string tests that a value passes: columns x events, numbers of lists
-    test_first: Any  # a list's first member in `test_members`; one more at the end
-    test_members: Any
+# An array out of a block. The functions below take single arrays: handing over a tuple of thirty of them costs ten
+# times what the work itself does wherever the compiler does not dissolve the call.
 
 
-class Scratch(NamedTuple):
-    """What a thread writes while it matches; `stamp` marks the event that a mark belongs to."""
+@njit(cache=True, inline="always")
+def _bytes(raw, field):
+    contents = raw[:HEAD].view(np.int64)
+    return raw[contents[2 * field] : contents[2 * field + 1]]
 
-    kind: Any  # A
-    f: Any
-    r: Any
-    row: Any
-    test_stamp: Any
-    seen: Any  # subscriptions
-    stamp: Any  # one number
+
+@njit(cache=True, inline="always")
+def i2(raw, field):
+    return _bytes(raw, field).view(np.int16)
+
+
+@njit(cache=True, inline="always")
+def i4(raw, field):
+    return _bytes(raw, field).view(np.int32)
+
+
+@njit(cache=True, inline="always")
+def i8(raw, field):
+    return _bytes(raw, field).view(np.int64)
+
+
+@njit(cache=True, inline="always")
+def u8(raw, field):
+    return _bytes(raw, field).view(np.uint64)
+
+
+@njit(cache=True, inline="always")
+def f8(raw, field):
+    return _bytes(raw, field).view(np.float64)
+
+
+@njit(cache=True, inline="always")
+def preds_of(raw):
+    return _bytes(raw, PRED).view(PREDICATE)
+
+
+# Where a value falls
 
 
 @njit(cache=True, inline="always")
 def bucket_of(edges, edge, f):
-    """How many of the edges lie at or below the number."""
-    low, high = 0, edges.shape[1]
-    while low < high:
-        middle = (low + high) >> 1
-        if edges[edge, middle] <= f:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    """How many of the edges lie at or below the number. There are 31: five steps without a branch to guess wrong."""
+    at = edge * EDGES
+    found = np.int64(16) * (edges[at + 15] <= f)
+    found += np.int64(8) * (edges[at + found + 7] <= f)
+    found += np.int64(4) * (edges[at + found + 3] <= f)
+    found += np.int64(2) * (edges[at + found + 1] <= f)
+    return found + np.int64(edges[at + found] <= f)
 
 
 @njit(cache=True, inline="always")
@@ -136,69 +129,92 @@ def mix(attribute, kind, f, r):
     return h ^ (h >> np.uint64(29))
 
 
+# Building
+
+
 @njit(cache=True)
-def fill_tables(s):
-    """In the row of each bucket, one bit for each conjunct of the block that a value there might satisfy."""
-    for block in range(len(s.block_conjunct) - 1):
-        first, last = s.block_conjunct[block], s.block_conjunct[block + 1]
-        words = s.block_word[block + 1] - s.block_word[block]
-        for entry in range(s.block_entry[block], s.block_entry[block + 1]):
-            attribute, table = s.entry_attribute[entry], s.entry_table[entry]
-            rows = s.rows[attribute]
-            for i in range(rows * words):
-                s.bits[table + i] = ~np.uint64(0)
-        for conjunct in range(first, last):
+def fill_tables(raw):
+    """In the row of each bucket, one bit for each conjunct of the block that a value there might satisfy, and behind
+    these one for each that every value there satisfies.
+    """
+    rows_of, edges, edge = i4(raw, ROWS), f8(raw, EDGES_AT), i4(raw, EDGE_OF)
+    number_row, string_row, boolean_row = i4(raw, NUMBER_ROW), i4(raw, STRING_ROW), i4(raw, BOOLEAN_ROW)
+    block_conjunct, block_word, block_entry = i4(raw, BLOCK_CONJUNCT), i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY)
+    entry_attribute, entry_table, bits = i4(raw, ENTRY_ATTRIBUTE), i8(raw, ENTRY_TABLE), u8(raw, BITS)
+    pred_first, preds = i4(raw, PRED_FIRST), preds_of(raw)
+    bits[:] = ~np.uint64(0)
+    place = np.full(len(rows_of), -1, np.int64)
+    for block in range(len(block_conjunct) - 1):
+        first = block_conjunct[block]
+        words = block_word[block + 1] - block_word[block]
+        for entry in range(block_entry[block], block_entry[block + 1]):
+            place[entry_attribute[entry]] = entry_table[entry]
+        for conjunct in range(first, block_conjunct[block + 1]):
             lane = conjunct - first
             word, bit = lane // WORD, np.uint64(1) << np.uint64(lane % WORD)
-            for p in range(s.pred_first[conjunct], s.pred_first[conjunct + 1]):
-                attribute = s.pred[p].what >> 3
-                entry = _entry_of(s, block, attribute)
-                at, rows = s.entry_table[entry] + word, s.rows[attribute]
-                for row in range(rows):
-                    s.bits[at + row * words] &= ~bit
-                first_row, last_row = _allowed(s, attribute, s.pred[p].what & 7, s.pred[p].low, s.pred[p].high)
+            for p in range(pred_first[conjunct], pred_first[conjunct + 1]):
+                pred = preds[p]
+                attribute, kind = pred.what >> 3, pred.what & 7
+                at = place[attribute] + word
+                for half in range(2 * rows_of[attribute]):
+                    bits[at + half * words] &= ~bit
+                if kind == MISSING:
+                    first_row, last_row = ROW_MISSING, ROW_MISSING
+                elif kind == PRESENT:
+                    first_row, last_row = ROW_OTHER, int(rows_of[attribute] - 1)
+                elif kind == NUMBER:
+                    first_row = number_row[attribute] + bucket_of(edges, edge[attribute], pred.low)
+                    last_row = number_row[attribute] + bucket_of(edges, edge[attribute], pred.high)
+                elif kind == BOOLEAN:
+                    first_row = boolean_row[attribute] + int(pred.low)
+                    last_row = boolean_row[attribute] + int(pred.high)
+                elif kind == TEST or pred.low < 0:  # some strings, or all
+                    first_row = int(string_row[attribute])
+                    last_row = first_row + STRING_BUCKETS
+                else:
+                    first_row = string_row[attribute] + int(pred.low) % STRING_BUCKETS
+                    last_row = first_row
                 for row in range(first_row, last_row + 1):
-                    s.bits[at + row * words] |= bit
+                    bits[at + 2 * row * words] |= bit
+                    if kind == NUMBER:
+                        sure = holds_whole_bucket(
+                            edges, edge[attribute], row - number_row[attribute],
+                            pred.low, pred.low_rest, pred.high, pred.high_rest,
+                        )  # fmt: skip
+                    else:
+                        sure = kind != TEST and (kind != STRING or pred.low < 0)
+                    if sure:
+                        bits[at + (2 * row + 1) * words] |= bit
+
+
+@njit(cache=True, inline="always")
+def holds_whole_bucket(edges, edge, bucket, low, low_rest, high, high_rest):
+    """Whether every number of a bucket lies within the bounds. Beyond 2^53 a float stands for several integers, of
+    which a bound on the bucket's edge may part some.
+    """
+    at = edge * EDGES
+    start = edges[at + bucket - 1] if bucket > 0 else -LARGEST
+    fits_low = low < start or (low == start and low_rest == 0 and (abs(low) < EXACT_FLOAT or low == -LARGEST))
+    if bucket == EDGES or edges[at + bucket] == np.inf:
+        return fits_low and high == LARGEST
+    end = edges[at + bucket]
+    fits_high = high >= end or (np.nextafter(high, np.inf) >= end and high_rest == 0 and abs(high) < EXACT_FLOAT)
+    return fits_low and fits_high
 
 
 @njit(cache=True)
-def _entry_of(s, block, attribute):
-    for entry in range(s.block_entry[block], s.block_entry[block + 1]):
-        if s.entry_attribute[entry] == attribute:
-            return entry
-    return -1
-
-
-@njit(cache=True)
-def _allowed(s, attribute, kind, low, high):
-    """The rows of the attribute's table whose values might satisfy a predicate."""
-    if kind == MISSING:
-        return ROW_MISSING, ROW_MISSING
-    if kind == PRESENT:
-        return ROW_OTHER, s.rows[attribute] - 1
-    if kind == NUMBER:
-        start, edges, edge = s.number_row[attribute], s.edges, s.edge[attribute]
-        return start + bucket_of(edges, edge, low), start + bucket_of(edges, edge, high)
-    if kind == BOOLEAN:
-        return s.boolean_row[attribute] + int(low), s.boolean_row[attribute] + int(high)
-    if kind == TEST or low < 0:  # some strings, or all
-        return s.string_row[attribute], s.string_row[attribute] + STRING_BUCKETS
-    row = s.string_row[attribute] + int(low) % STRING_BUCKETS
-    return row, row
-
-
-@njit(cache=True)
-def hash_clusters(s):
-    mask = len(s.keys) - 1
-    for c in range(len(s.key_attribute)):
-        slot = np.int64(mix(s.key_attribute[c], s.key_kind[c], s.key_f[c], s.key_r[c]) & np.uint64(mask))
-        while s.keys[slot] >= 0:
+def hash_clusters(raw):
+    keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND)
+    key_f, key_r = f8(raw, KEY_F), i2(raw, KEY_R)
+    mask = len(keys) - 1
+    for c in range(len(key_attribute)):
+        slot = np.int64(mix(key_attribute[c], key_kind[c], key_f[c], key_r[c]) & np.uint64(mask))
+        while keys[slot] >= 0:
             slot = (slot + 1) & mask
-        s.keys[slot] = c
+        keys[slot] = c
 
 
-# The functions below take single arrays, not the tuples: a tuple of thirty arrays is copied at every call that the
-# compiler does not dissolve, which costs ten times what the work itself does.
+# Matching
 
 
 @njit(cache=True, inline="always")
@@ -219,19 +235,20 @@ def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
     for p in range(first, last):
         pred = preds[p]
         attribute, kind = pred.what >> 3, pred.what & 7
-        if attribute >= len(
-            kinds
-        ):  # it was added while we match: either answer is right, but memory is not to be touched
+        # It was added while we match: either answer is right, but memory is not to be touched.
+        if attribute >= len(kinds):
             return False
         given, f = kinds[attribute], fs[attribute]
         if kind == NUMBER or kind == BOOLEAN:  # noqa: SIM109 - tuples cost time in a kernel
-            if given != kind or f < pred.low or f > pred.high:
+            low, high = pred.low, pred.high
+            if not ((given == kind) & (f >= low) & (f <= high)):  # one branch, since nobody can guess it
                 return False
             # On a bound itself, what the float lost decides.
-            if f == pred.low and rs[attribute] < pred.low_rest:
-                return False
-            if f == pred.high and rs[attribute] > pred.high_rest:
-                return False
+            if (f == low) | (f == high):
+                if f == low and rs[attribute] < pred.low_rest:
+                    return False
+                if f == high and rs[attribute] > pred.high_rest:
+                    return False
         elif kind == STRING:
             if given != STRING or (pred.low >= 0 and pred.low != f):
                 return False
@@ -245,20 +262,23 @@ def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
 
 @njit(cache=True, inline="always")
 def survivors(alive, bits, word, words, first_entry, last_entry, entry_attribute, entry_table, row, acc):
-    """ANDs the rows of an event's values; what is left in `acc` are the block's candidates."""
+    """ANDs the rows of an event's values: candidates into the first half of `acc`, those that need no check into the
+    second.
+    """
     if words == 8:
         return _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attribute, entry_table, row, acc)
     left = np.uint64(0)
     for i in range(words):
-        acc[i] = alive[word + i]
+        acc[i] = acc[8 + i] = alive[word + i]
         left |= acc[i]
     for entry in range(first_entry, last_entry):
         if left == 0:
             return False
-        at = entry_table[entry] + row[entry_attribute[entry]] * words
+        at = entry_table[entry] + 2 * row[entry_attribute[entry]] * words
         left = np.uint64(0)
         for i in range(words):
             acc[i] &= bits[at + i]
+            acc[8 + i] &= bits[at + words + i]
             left |= acc[i]
     return left != 0
 
@@ -269,46 +289,179 @@ def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attrib
     at = np.uint64(word)
     a, b, c, d = alive[at], alive[at + U1], alive[at + U2], alive[at + U3]
     e, f, g, h = alive[at + U4], alive[at + U5], alive[at + U6], alive[at + U7]
+    i, j, k, l, m, n, o, p = a, b, c, d, e, f, g, h  # noqa: E741 - words 8 to 15
     for entry in range(first_entry, last_entry):
-        at = np.uint64(entry_table[entry] + row[entry_attribute[entry]] * 8)
+        at = np.uint64(entry_table[entry] + row[entry_attribute[entry]] * 16)
         a, b, c, d = a & bits[at], b & bits[at + U1], c & bits[at + U2], d & bits[at + U3]
         e, f, g, h = e & bits[at + U4], f & bits[at + U5], g & bits[at + U6], h & bits[at + U7]
+        i, j, k, l = i & bits[at + U8], j & bits[at + U9], k & bits[at + U10], l & bits[at + U11]  # noqa: E741
+        m, n, o, p = m & bits[at + U12], n & bits[at + U13], o & bits[at + U14], p & bits[at + U15]
         if (a | b | c | d | e | f | g | h) == 0:
             return False
     acc[0], acc[1], acc[2], acc[3], acc[4], acc[5], acc[6], acc[7] = a, b, c, d, e, f, g, h
+    acc[8], acc[9], acc[10], acc[11], acc[12], acc[13], acc[14], acc[15] = i, j, k, l, m, n, o, p
     return True
 
 
-@njit(cache=True)
-def match_events(s, events, order, scratch, first, out, ends):
-    """Matches the events of `order` from the `first` on.
+@njit(cache=True, inline="always")
+def look_up(
+    keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, block_conjunct, block_word, block_entry,
+    entry_attribute, entry_table, bits, alive, owner, pred_first, preds,
+    kinds, fs, rs, row, present, size, test_stamp, seen, stamp, acc, out, count, limit,
+):  # fmt: skip
+    """Writes whom the event in the scratch concerns into `out` from `count` on, as far as there is room.
 
-    `ends[i]` is where the output of event order[i] ends; positions that the reference has to confirm come as their
-    complement. Returns the place in the order for which `out` had no room (or the length of the order), the room that
-    it needs, and how many candidates were checked.
+    Positions that the reference has to confirm come as their complement. Returns the count with those for which there
+    was no room, and how many candidates there were; above `limit` of them it gives up.
     """
-    count, checked = 0, 0
-    acc = np.empty(BLOCK // WORD, np.uint64)
-    attributes, no_access, columns = len(s.rows), len(s.key_attribute), len(events.attribute)
-    number_row, string_row, boolean_row = s.number_row, s.string_row, s.boolean_row
-    edge, edges, access, keys = s.edge, s.edges, s.access, s.keys
-    key_attribute, key_kind, key_f, key_r = s.key_attribute, s.key_kind, s.key_f, s.key_r
-    cluster_block, block_conjunct = s.cluster_block, s.block_conjunct
-    block_word, block_entry = s.block_word, s.block_entry
-    entry_attribute, entry_table, bits, alive = s.entry_attribute, s.entry_table, s.bits, s.alive
-    positions, flags, pred_first, preds = s.position, s.flags, s.pred_first, s.pred
-    event_attribute, event_kind, event_f, event_r = events.attribute, events.kind, events.f, events.r
-    tests, test_first, test_members = events.tests, events.test_first, events.test_members
-    kinds, fs, rs, row = scratch.kind, scratch.f, scratch.r, scratch.row
-    test_stamp, seen = scratch.test_stamp, scratch.seen
+    candidates = 0
+    trusted = ~np.uint64(0) if len(keys) else np.uint64(0)  # a segment without order has no tables to say who is sure
+    for c in range(-1, size):  # first those without an access predicate, then through each value
+        cluster = np.int64(len(key_attribute))
+        if c >= 0:
+            attribute = present[c]
+            if not access[attribute]:
+                continue
+            cluster = np.int64(
+                find_cluster(
+                    keys, key_attribute, key_kind, key_f, key_r,
+                    attribute, kinds[attribute], fs[attribute], rs[attribute],
+                )
+            )  # fmt: skip
+            if cluster < 0:
+                continue
+        for block in range(cluster_block[cluster], cluster_block[cluster + 1]):
+            word = block_word[block]
+            words = block_word[block + 1] - word
+            if not survivors(
+                alive, bits, word, words, block_entry[block], block_entry[block + 1],
+                entry_attribute, entry_table, row, acc,
+            ):  # fmt: skip
+                continue
+            for w in range(words):
+                left, sure = acc[w], acc[8 + w] & trusted
+                candidates += int(_count_bits(left))
+                while left:
+                    low = left & (~left + U1)
+                    left ^= low
+                    conjunct = block_conjunct[block] + w * WORD + np.int64(_count_bits(low - U1))
+                    if not (sure & low) and not passes(
+                        preds, pred_first[conjunct], pred_first[conjunct + 1], kinds, fs, rs, test_stamp, stamp
+                    ):
+                        continue
+                    found = owner[conjunct]
+                    position, flags = found >> 2, found & 3
+                    if flags & SEVERAL:
+                        if position >= len(seen) or seen[position] == stamp:
+                            continue
+                        if not flags & RESIDUAL:
+                            seen[position] = stamp
+                    if count < len(out):
+                        out[count] = ~position if flags & RESIDUAL else position
+                    count += 1
+            if candidates > limit:
+                return count, candidates
+    return count, candidates
+
+
+@njit(cache=True)
+def match_event(raw, scratch, event, tests, limit, out):
+    """Whom one event concerns: how many positions stand in `out`, or -1 if there was no room (the counters tell how
+    much is needed), or -2 if there were more candidates than the limit.
+
+    The event is a row of attribute, kind, number and rest for each of its values; `tests` are the string tests that
+    its strings pass.
+    """
+    kinds, fs, rs, row = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
+    present, test_stamp, seen = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, SEEN)
+    counters = i8(scratch, COUNTERS)
+    number_row, string_row, boolean_row = i4(raw, NUMBER_ROW), i4(raw, STRING_ROW), i4(raw, BOOLEAN_ROW)
+    edge, edges, attributes = i4(raw, EDGE_OF), f8(raw, EDGES_AT), len(number_row)
+    counters[STAMP] += 1
+    stamp = counters[STAMP]
+    size = 0
+    for v in range(0, len(event), 4):
+        attribute, kind, f = np.int64(event[v]), np.int64(event[v + 1]), event[v + 2]
+        if attribute < attributes:
+            present[size] = attribute
+            size += 1
+            kinds[attribute], fs[attribute], rs[attribute] = kind, f, np.int64(event[v + 3])
+            row[attribute] = row_of(
+                kind, f, number_row[attribute], string_row[attribute], boolean_row[attribute], edges, edge[attribute]
+            )
+    for test in tests:
+        test_stamp[test] = stamp
+    acc = np.empty(2 * BLOCK // WORD, np.uint64)
+    count, candidates = look_up(
+        i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND), f8(raw, KEY_F), i2(raw, KEY_R),
+        _bytes(raw, ACCESS), i4(raw, CLUSTER_BLOCK), i4(raw, BLOCK_CONJUNCT), i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY),
+        i4(raw, ENTRY_ATTRIBUTE), i8(raw, ENTRY_TABLE), u8(raw, BITS), u8(raw, ALIVE), i4(raw, OWNER),
+        i4(raw, PRED_FIRST), preds_of(raw),
+        kinds, fs, rs, row, present, size, test_stamp, seen, stamp, acc, out, 0, limit,
+    )  # fmt: skip
+    for c in range(size):
+        kinds[present[c]], row[present[c]] = MISSING, ROW_MISSING
+    counters[CHECKED] += candidates
+    if candidates > limit:
+        return -2
+    if count > len(out):
+        counters[NEEDED] = count
+        return -1
+    counters[FOUND] += count
+    return count
+
+
+@njit(cache=True)
+def match_events(
+    raw,
+    scratch,
+    event_attribute,
+    event_kind,
+    event_f,
+    event_r,
+    tests,
+    test_first,
+    test_members,
+    order,
+    first,
+    out,
+    ends,
+):
+    """Matches the events of `order` from the `first` on: a row a column, a column an event.
+
+    `tests` are numbers of lists of string tests. `ends[i]` is where the output of event order[i] ends. Returns the
+    place in the order for which `out` had no room (the counters tell how much it needs), or the length of the order.
+    """
+    kinds, fs, rs, row = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
+    present, test_stamp, seen = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, SEEN)
+    counters = i8(scratch, COUNTERS)
+    number_row, string_row, boolean_row = i4(raw, NUMBER_ROW), i4(raw, STRING_ROW), i4(raw, BOOLEAN_ROW)
+    edge, edges, attributes = i4(raw, EDGE_OF), f8(raw, EDGES_AT), len(number_row)
+    keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND)
+    key_f, key_r, access = f8(raw, KEY_F), i2(raw, KEY_R), _bytes(raw, ACCESS)
+    cluster_block, block_conjunct = i4(raw, CLUSTER_BLOCK), i4(raw, BLOCK_CONJUNCT)
+    block_word, block_entry = i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY)
+    entry_attribute, entry_table, bits, alive = (
+        i4(raw, ENTRY_ATTRIBUTE),
+        i8(raw, ENTRY_TABLE),
+        u8(raw, BITS),
+        u8(raw, ALIVE),
+    )
+    owner, pred_first, preds = i4(raw, OWNER), i4(raw, PRED_FIRST), preds_of(raw)
+    acc = np.empty(2 * BLOCK // WORD, np.uint64)
+    unlimited = np.int64(1) << np.int64(62)
+    filled = 0
     for i in range(first, len(order)):
         e = order[i]
-        scratch.stamp[0] += 1
-        stamp = scratch.stamp[0]
-        for c in range(columns):
+        counters[STAMP] += 1
+        stamp = counters[STAMP]
+        size = 0
+        for c in range(len(event_attribute)):
             attribute, kind = event_attribute[c], event_kind[c, e]
             if attribute < attributes and kind != MISSING:
                 f = event_f[c, e]
+                present[size] = attribute
+                size += 1
                 kinds[attribute], fs[attribute], rs[attribute] = kind, f, event_r[c, e]
                 row[attribute] = row_of(
                     kind,
@@ -322,54 +475,21 @@ def match_events(s, events, order, scratch, first, out, ends):
                 if len(tests) and tests[c, e] >= 0:
                     for t in range(test_first[tests[c, e]], test_first[tests[c, e] + 1]):
                         test_stamp[test_members[t]] = stamp
-        before = count
-        for c in range(-1, columns):  # first those without an access predicate, then through each value
-            cluster = no_access
-            if c >= 0:
-                attribute, kind = event_attribute[c], event_kind[c, e]
-                if attribute >= attributes or kind == MISSING or not access[attribute]:
-                    continue
-                cluster = find_cluster(
-                    keys, key_attribute, key_kind, key_f, key_r, attribute, kind, event_f[c, e], event_r[c, e]
-                )
-                if cluster < 0:
-                    continue
-            for block in range(cluster_block[cluster], cluster_block[cluster + 1]):
-                word = block_word[block]
-                words = block_word[block + 1] - word
-                if not survivors(
-                    alive, bits, word, words, block_entry[block], block_entry[block + 1],
-                    entry_attribute, entry_table, row, acc,
-                ):  # fmt: skip
-                    continue
-                for w in range(words):
-                    candidates = acc[w]
-                    while candidates:
-                        low = candidates & (~candidates + U1)
-                        candidates ^= low
-                        conjunct = block_conjunct[block] + w * WORD + np.int64(_count_bits(low - U1))
-                        checked += 1
-                        if not passes(
-                            preds, pred_first[conjunct], pred_first[conjunct + 1], kinds, fs, rs, test_stamp, stamp
-                        ):
-                            continue
-                        position, flag = positions[conjunct], flags[conjunct]
-                        if flag & SEVERAL:
-                            if position >= len(seen) or seen[position] == stamp:
-                                continue
-                            if not flag & RESIDUAL:
-                                seen[position] = stamp
-                        if count < len(out):
-                            out[count] = ~position if flag & RESIDUAL else position
-                        count += 1
-        for c in range(columns):
-            attribute = event_attribute[c]
-            if attribute < attributes:
-                kinds[attribute], row[attribute] = MISSING, ROW_MISSING
+        count, candidates = look_up(
+            keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, block_conjunct, block_word, block_entry,
+            entry_attribute, entry_table, bits, alive, owner, pred_first, preds,
+            kinds, fs, rs, row, present, size, test_stamp, seen, stamp, acc, out, filled, unlimited,
+        )  # fmt: skip
+        for c in range(size):
+            kinds[present[c]], row[present[c]] = MISSING, ROW_MISSING
+        counters[CHECKED] += candidates
         if count > len(out):
-            return i, count - before, checked
+            counters[NEEDED] = count - filled
+            return i
+        counters[FOUND] += count - filled
+        filled = count
         ends[i] = count
-    return len(order), 0, checked
+    return len(order)
 
 
 @njit(cache=True)

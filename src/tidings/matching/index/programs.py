@@ -300,3 +300,29 @@ def product_fits(a, b):
         return False
     most = np.uint64(_LARGEST) + np.uint64((a < 0) != (b < 0))
     return total <= most
+
+
+@njit(cache=True)
+def write_rows(kinds, ints, floats, sizes, rows, places, width, kind, whole, number):
+    """Writes the values of row r, a column a name, into the tables at rows[r]; which of them changed something."""
+    changed = np.zeros(len(rows), np.bool_)
+    named = np.zeros(width, np.bool_)
+    for place in places:
+        named[place] = True
+    for r in range(len(rows)):
+        first, differs, size, before = rows[r] * width, False, 0, 0
+        for c in range(len(places)):
+            at, new = first + places[c], kind[c, r]
+            before += kinds[at] != NULL
+            if kinds[at] != new or (floats[at] != number[c, r] if new == FLOAT else ints[at] != whole[c, r]):
+                differs = True
+                kinds[at], ints[at], floats[at] = new, whole[c, r], number[c, r]
+            size += new != NULL
+        if sizes[rows[r]] > before:  # something was there that is not named now
+            for column in range(width):
+                if not named[column] and kinds[first + column] != NULL:
+                    kinds[first + column], ints[first + column], floats[first + column] = NULL, 0, 0.0
+                    differs = True
+        sizes[rows[r]] = size
+        changed[r] = differs
+    return changed

@@ -9,19 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.index import kernels
+from tidings.matching.index import kernels, layout
 from tidings.matching.index.kernels import (
     BLOCK,
     BOOLEAN,
     BUCKETS,
+    EDGES,
+    EXACT_FLOAT,
     NUMBER,
     ROW_FIRST,
     STRING,
     STRING_BUCKETS,
     TEST,
     WORD,
-    Arrays,
 )
+from tidings.matching.index.layout import PREDICATE, Raw, Segment
 
 Array = npt.NDArray[Any]
 
@@ -29,8 +31,7 @@ Array = npt.NDArray[Any]
 class Conjuncts(NamedTuple):
     """Conjuncts as columns: what a segment is built from, and what it gives back when it is merged."""
 
-    position: Array
-    flags: Array
+    owner: Array  # the subscription's position times 4, plus flags
     pred_first: Array
     pred: Array  # records of PREDICATE
 
@@ -43,9 +44,9 @@ class Conjuncts(NamedTuple):
         return self.pred["what"] & 7
 
 
-def build(conjuncts: Conjuncts, attributes: int) -> Arrays:
+def build(conjuncts: Conjuncts, attributes: int) -> Raw:
     """Sorts conjuncts into clusters and blocks, and fills the blocks' tables."""
-    owner = np.repeat(np.arange(len(conjuncts.position), dtype=np.int32), np.diff(conjuncts.pred_first))
+    owner = np.repeat(np.arange(len(conjuncts.owner), dtype=np.int32), np.diff(conjuncts.pred_first))
     cluster, keys, access = _clusters(conjuncts, owner)
     meta = _rows(conjuncts, attributes)
     order = _order(conjuncts, owner, cluster, meta)
@@ -54,22 +55,24 @@ def build(conjuncts: Conjuncts, attributes: int) -> Arrays:
     blocks = _blocks(cluster, len(keys))
     entries = _entries(sorted_conjuncts, blocks, meta["rows"], attributes)
     size = 1 << max(4, int(2 * len(keys) + 1).bit_length())
-    arrays = Arrays(
-        **meta,
-        access=_access(conjuncts, keys, attributes),
-        keys=np.full(size, -1, np.int32),
-        key_attribute=conjuncts.attribute[keys],
-        key_kind=conjuncts.kind[keys].astype(np.uint8),
-        key_f=conjuncts.pred["low"][keys] + 0.0,
-        key_r=conjuncts.pred["low_rest"][keys],
-        **blocks,
-        **entries,
-        alive=_alive(blocks),
-        **sorted_conjuncts._asdict(),
+    raw = layout.segment_of(
+        Segment(
+            **meta,
+            access=_access(conjuncts, keys, attributes),
+            keys=np.full(size, -1, np.int32),
+            key_attribute=conjuncts.attribute[keys],
+            key_kind=conjuncts.kind[keys].astype(np.uint8),
+            key_f=conjuncts.pred["low"][keys] + 0.0,
+            key_r=conjuncts.pred["low_rest"][keys],
+            **blocks,
+            **entries,
+            alive=_alive(blocks),
+            **sorted_conjuncts._asdict(),
+        )
     )
-    kernels.hash_clusters(arrays)
-    kernels.fill_tables(arrays)
-    return arrays
+    kernels.hash_clusters(raw)
+    kernels.fill_tables(raw)
+    return raw
 
 
 def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
@@ -80,9 +83,9 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     point = (pred["low"] == pred["high"]) & (pred["low_rest"] == pred["high_rest"])
     point &= (kind == NUMBER) | (kind == BOOLEAN) | ((kind == STRING) & (pred["low"] >= 0))
     places = np.flatnonzero(point)
-    access = np.full(len(conjuncts.position), -1, np.int64)
+    access = np.full(len(conjuncts.owner), -1, np.int64)
     if not len(places):
-        return np.zeros(len(conjuncts.position), np.int32), np.empty(0, np.int64), access
+        return np.zeros(len(conjuncts.owner), np.int32), np.empty(0, np.int64), access
     values = np.empty(len(places), [("a", np.int32), ("k", np.uint8), ("f", np.float64), ("r", np.int16)])
     values["a"], values["k"] = conjuncts.attribute[places], kind[places]
     values["f"], values["r"] = pred["low"][places] + 0.0, pred["low_rest"][places]
@@ -100,7 +103,7 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     first[0], first[1:] = True, owners[1:] != owners[:-1]
     chosen = by_owner[first]
     used, cluster_of_chosen = np.unique(group[chosen], return_inverse=True)
-    cluster = np.full(len(conjuncts.position), len(used), np.int32)
+    cluster = np.full(len(conjuncts.owner), len(used), np.int32)
     cluster[owner[places[chosen]]] = cluster_of_chosen
     representative = np.empty(len(used), np.int64)
     representative[cluster_of_chosen] = places[chosen]
@@ -139,7 +142,7 @@ def _rows(conjuncts: Conjuncts, attributes: int) -> dict[str, Array]:
 
 def _edges(conjuncts: Conjuncts, edge: Array, count: int) -> Array:
     """Quantiles of the bounds that predicates name: where filters are dense, buckets are narrow."""
-    edges = np.full((count + 1, BUCKETS - 1), np.inf)
+    edges = np.full((count + 1, EDGES), np.inf)
     numeric = conjuncts.kind == NUMBER
     which = edge[conjuncts.attribute[numeric]]
     bounds = np.concatenate([conjuncts.pred["low"][numeric], conjuncts.pred["high"][numeric]])
@@ -148,15 +151,19 @@ def _edges(conjuncts: Conjuncts, edge: Array, count: int) -> Array:
     which, bounds = which[order], bounds[order]
     ends = np.searchsorted(which, np.arange(count + 2))
     for i in range(1, count + 1):
-        mine = np.unique(bounds[ends[i] : ends[i + 1]][:: max(1, (ends[i + 1] - ends[i]) // 4096)])
-        picks = np.unique(np.linspace(0, len(mine) - 1, BUCKETS + 1).astype(int)[1:-1])
+        given = bounds[ends[i] : ends[i + 1]]
+        mine = np.unique(given[:: max(1, len(given) // 4096)])
+        if len(mine) <= EDGES // 2 and np.isin(given, mine).all() and (np.abs(mine) < EXACT_FLOAT).all():
+            # Few enough that each can have a bucket of its own, which leaves nothing to be checked.
+            mine = np.unique(np.concatenate([mine, np.nextafter(mine, np.inf)]))
+        picks = np.unique(np.linspace(0, len(mine) - 1, min(len(mine), EDGES)).astype(int))
         edges[i, : len(picks)] = mine[picks]
     return edges
 
 
 def _order(conjuncts: Conjuncts, owner: Array, cluster: Array, meta: dict[str, Array]) -> Array:
     """By cluster, then by what is asked: those of a block should share attributes, and lie close in the narrowest."""
-    count = len(conjuncts.position)
+    count = len(conjuncts.owner)
     pred = conjuncts.pred
     numeric = np.flatnonzero((conjuncts.kind == NUMBER) & (pred["low"] != pred["high"]))
     attribute = conjuncts.attribute[numeric]
@@ -180,7 +187,7 @@ def _buckets(meta: dict[str, Array], attribute: Array, values: Array) -> Array:
     begin = 0
     for end in ends.tolist():
         mine = order[begin:end]
-        edges = meta["edges"][meta["edge"][attribute[mine[0]]]]
+        edges = meta["edges"].reshape(-1, EDGES)[meta["edge"][attribute[mine[0]]]]
         found[mine] = np.searchsorted(edges, values[mine], side="right")
         begin = end
     return found
@@ -197,7 +204,7 @@ def _reordered(conjuncts: Conjuncts, order: Array, access: Array) -> Conjuncts:
         conjuncts.pred_first[:-1]
     ]  # where each conjunct starts among those kept
     places = np.repeat(before[order] - first[:-1], lengths) + np.arange(first[-1])
-    return Conjuncts(conjuncts.position[order], conjuncts.flags[order], first, conjuncts.pred[kept][places])
+    return Conjuncts(conjuncts.owner[order], first, conjuncts.pred[kept][places])
 
 
 def _blocks(cluster: Array, clusters: int) -> dict[str, Array]:
@@ -226,7 +233,7 @@ def _entries(conjuncts: Conjuncts, blocks: dict[str, Array], rows: Array, attrib
     order = np.lexsort((-counts, block))
     block, attribute = block[order], attribute[order]
     block_entry = np.searchsorted(block, np.arange(len(block_word))).astype(np.int32)
-    sizes = rows[attribute].astype(np.int64) * np.diff(block_word)[block]
+    sizes = 2 * rows[attribute].astype(np.int64) * np.diff(block_word)[block]
     table = np.concatenate([[0], np.cumsum(sizes)])
     return {
         "block_entry": block_entry,
@@ -247,7 +254,7 @@ def _alive(blocks: dict[str, Array]) -> Array:
     return alive
 
 
-def taken_apart(segment: Arrays) -> Conjuncts:
+def taken_apart(segment: Segment) -> Conjuncts:
     """The living conjuncts of a segment, with their access predicates, as they came in."""
     words = np.diff(segment.block_word)
     lanes = np.unpackbits(segment.alive.view(np.uint8), bitorder="little").astype(bool)
@@ -271,7 +278,7 @@ def taken_apart(segment: Arrays) -> Conjuncts:
     lengths = lengths[alive]
     starts = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=starts[1:])
-    return Conjuncts(segment.position[alive], segment.flags[alive], starts, pred[kept])
+    return Conjuncts(segment.owner[alive], starts, pred[kept])
 
 
 def joined(parts: list[Conjuncts]) -> Conjuncts:
@@ -279,28 +286,25 @@ def joined(parts: list[Conjuncts]) -> Conjuncts:
     first = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=first[1:])
     return Conjuncts(
-        np.concatenate([part.position for part in parts]),
-        np.concatenate([part.flags for part in parts]),
+        np.concatenate([part.owner for part in parts]),
         first,
         np.concatenate([part.pred for part in parts]),
     )
 
 
-def unordered(capacity: int, predicates: int, attributes: int) -> Arrays:
+def unordered(capacity: int, predicates: int, attributes: int) -> Raw:
     """A segment without tables that can be filled one by one: every living conjunct is a candidate."""
     nothing = np.zeros(attributes, np.int32)
     blocks = capacity // BLOCK
-    return Arrays(
-        rows=nothing, number_row=nothing, string_row=nothing, boolean_row=nothing, edge=nothing,
-        edges=np.full((1, BUCKETS - 1), np.inf), access=np.zeros(attributes, np.uint8), keys=np.full(16, -1, np.int32),
-        key_attribute=np.empty(0, np.int32), key_kind=np.empty(0, np.uint8),
-        key_f=np.empty(0), key_r=np.empty(0, np.int16),
-        cluster_block=np.array([0, blocks], np.int32),
-        block_conjunct=np.arange(0, capacity + 1, BLOCK, dtype=np.int32),
-        block_word=np.arange(0, capacity // WORD + 1, BLOCK // WORD, dtype=np.int32),
-        block_entry=np.zeros(blocks + 1, np.int32),
-        entry_attribute=np.empty(0, np.int32), entry_table=np.empty(0, np.int64),
-        bits=np.empty(0, np.uint64), alive=np.zeros(capacity // WORD, np.uint64),
-        position=np.zeros(capacity, np.int32), flags=np.zeros(capacity, np.uint8),
-        pred_first=np.zeros(capacity + 1, np.int32), pred=np.zeros(predicates, kernels.PREDICATE),
+    return layout.segment_of(Segment(
+            rows=nothing, number_row=nothing, string_row=nothing, boolean_row=nothing, edge=nothing,
+            edges=np.full(EDGES, np.inf), access=np.zeros(attributes), keys=[],  # which tells that it has no order
+            key_attribute=[], key_kind=[], key_f=[], key_r=[],
+            cluster_block=[0, blocks],
+            block_conjunct=np.arange(0, capacity + 1, BLOCK),
+            block_word=np.arange(0, capacity // WORD + 1, BLOCK // WORD),
+            block_entry=np.zeros(blocks + 1),
+            entry_attribute=[], entry_table=[], bits=[], alive=np.zeros(capacity // WORD),
+            owner=np.zeros(capacity), pred_first=np.zeros(capacity + 1), pred=np.zeros(predicates, PREDICATE),
+        )
     )  # fmt: skip

@@ -5,10 +5,13 @@ conjunct is sorted a few times in its life, however many there are. Removing cle
 which is dead is built anew.
 """
 
+from typing import Self
+
 import numpy as np
 
-from tidings.matching.index import segment
-from tidings.matching.index.kernels import BLOCK, WORD, Arrays
+from tidings.matching.index import layout, segment
+from tidings.matching.index.kernels import BLOCK, WORD
+from tidings.matching.index.layout import Raw, Segment
 from tidings.matching.index.segment import Array, Conjuncts
 
 BUFFER = 2 * BLOCK
@@ -21,18 +24,19 @@ Predicates = list[tuple[float, float, int, int, int]]
 class _Shelf:
     """A segment, with what is needed to take conjuncts out of it."""
 
-    def __init__(self, arrays: Arrays) -> None:
-        self.arrays = arrays
-        self.size = len(arrays.position)
-        self.dead = 0
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+        self.arrays = layout.segment(raw)
+        self.size = len(self.arrays.owner)
+        self.dead = self.size - int(np.bitwise_count(self.arrays.alive).sum())
         self._order: Array | None = None  # conjuncts by position, made when the first one is removed
 
     def remove(self, position: int) -> int:
+        owners = self.arrays.owner
         if self._order is None:
-            self._order = np.argsort(self.arrays.position, kind="stable")
-        ordered = self.arrays.position
-        low = np.searchsorted(ordered, position, side="left", sorter=self._order)
-        high = np.searchsorted(ordered, position, side="right", sorter=self._order)
+            self._order = np.argsort(owners, kind="stable")
+        low = np.searchsorted(owners, np.int32(position << 2), side="left", sorter=self._order)
+        high = np.searchsorted(owners, np.int32((position << 2) + 3), side="right", sorter=self._order)
         removed = 0
         for conjunct in self._order[low:high]:
             removed += _clear(self.arrays, int(conjunct))
@@ -47,12 +51,12 @@ class Store:
         self._new_buffer(BUFFER * 4, 64)
         # Everything there is to match against. It is replaced as a whole when all is in place: whoever matches
         # meanwhile sees either what was before or what is after, and never a conjunct twice or not at all.
-        self.segments: tuple[Arrays, ...] = ()
+        self.segments: tuple[Raw, ...] = ()
         self._publish()
 
     def _publish(self) -> None:
-        segments = tuple(shelf.arrays for shelf in self.shelves)
-        self.segments = (*segments, self._buffer) if self._count or not segments else segments
+        segments = tuple(shelf.raw for shelf in self.shelves)
+        self.segments = (*segments, self._raw_buffer) if self._count or not segments else segments
 
     @property
     def conjuncts(self) -> int:
@@ -71,7 +75,7 @@ class Store:
         if predicates:
             buffer.pred[self._used : self._used + len(predicates)] = predicates
         self._used += len(predicates)
-        buffer.position[at], buffer.flags[at], buffer.pred_first[at + 1] = position, flags, self._used
+        buffer.owner[at], buffer.pred_first[at + 1] = position << 2 | flags, self._used
         self._count += 1
         self._buffered.setdefault(position, []).append(at)
         buffer.alive[at // WORD] |= np.uint64(1 << at % WORD)  # from here on it counts
@@ -81,10 +85,25 @@ class Store:
     def add_many(self, conjuncts: Conjuncts, attributes: int) -> None:
         """Many at once, straight into a segment."""
         self._attributes = max(self._attributes, attributes)
-        if len(conjuncts.position):
+        if len(conjuncts.owner):
             self.shelves.append(_Shelf(segment.build(conjuncts, attributes)))
             self._settle()
         self._publish()
+
+    def settled(self) -> list[Raw]:
+        """Everything in segments, nothing in the buffer: what can be saved."""
+        if self._count:
+            self._flush()
+        return [shelf.raw for shelf in self.shelves]
+
+    @classmethod
+    def of(cls, segments: list[Raw], attributes: int) -> Self:
+        """What `settled` gave."""
+        store = cls()
+        store._attributes = max(store._attributes, attributes)
+        store.shelves = [_Shelf(raw) for raw in segments]
+        store._publish()
+        return store
 
     def remove(self, position: int) -> None:
         places = self._buffered.pop(position, None)
@@ -100,7 +119,7 @@ class Store:
     def _anew(self, shelf: _Shelf) -> list[_Shelf]:
         """The shelf without its dead; nothing at all if nobody lives."""
         living = segment.taken_apart(shelf.arrays)
-        return [_Shelf(segment.build(living, self._attributes))] if len(living.position) else []
+        return [_Shelf(segment.build(living, self._attributes))] if len(living.owner) else []
 
     def _flush(self) -> None:
         """Makes the buffer a segment."""
@@ -115,7 +134,8 @@ class Store:
 
     def _new_buffer(self, predicates: int, attributes: int) -> None:
         self._attributes = max(self._attributes, attributes)
-        self._buffer = segment.unordered(BUFFER, predicates, attributes)
+        self._raw_buffer = segment.unordered(BUFFER, predicates, attributes)
+        self._buffer = layout.segment(self._raw_buffer)
         self._count = self._used = 0
         self._buffered: dict[int, list[int]] = {}
 
@@ -126,15 +146,16 @@ class Store:
             predicates *= 2
         room = max(len(old.rows), 2 * attributes if attributes > len(old.rows) else 0)
         self._attributes = max(self._attributes, room)
-        grown = segment.unordered(BUFFER, predicates, room)
-        for name in ("alive", "position", "flags", "pred_first"):
+        raw = segment.unordered(BUFFER, predicates, room)
+        grown = layout.segment(raw)
+        for name in ("alive", "owner", "pred_first"):
             getattr(grown, name)[:] = getattr(old, name)
         grown.pred[: self._used] = old.pred[: self._used]
-        self._buffer = grown
+        self._raw_buffer, self._buffer = raw, grown
         self._publish()
 
 
-def _cut(buffer: Arrays, count: int) -> Arrays:
+def _cut(buffer: Segment, count: int) -> Segment:
     """The buffer without its unused end."""
     blocks = -(-count // BLOCK)
     ends = np.minimum(buffer.block_conjunct[: blocks + 1], count)
@@ -143,14 +164,13 @@ def _cut(buffer: Arrays, count: int) -> Arrays:
         block_conjunct=ends,
         block_word=buffer.block_word[: blocks + 1],
         alive=buffer.alive[: blocks * (BLOCK // WORD)],
-        position=buffer.position[:count],
-        flags=buffer.flags[:count],
+        owner=buffer.owner[:count],
         pred_first=buffer.pred_first[: count + 1],
         pred=buffer.pred[: int(buffer.pred_first[count])],
     )
 
 
-def _clear(arrays: Arrays, conjunct: int) -> bool:
+def _clear(arrays: Segment, conjunct: int) -> bool:
     block = int(np.searchsorted(arrays.block_conjunct, conjunct, side="right")) - 1
     lane = conjunct - int(arrays.block_conjunct[block])
     word, bit = int(arrays.block_word[block]) + lane // WORD, np.uint64(1 << lane % WORD)

@@ -6,6 +6,7 @@ there are.
 """
 
 from collections import OrderedDict
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,18 @@ class StringTests:
         self._inside: dict[int, dict[str, list[int]]] = {}
         self._others: list[tuple[int, StringTest]] = []
         self._passed: OrderedDict[str, Numbers] = OrderedDict()
+
+    def saved(self) -> list[Any]:
+        """The tests with their numbers, in a form that JSON can carry."""
+        return [[number, _saved_test(test)] for test, number in self._numbers.items()]
+
+    @classmethod
+    def of(cls, saved: list[Any]) -> Self:
+        """What `saved` gave."""
+        made = cls()
+        for number, test in saved:
+            made.number(_loaded_test(test), number)
+        return made
 
     def number(self, test: StringTest, following: int) -> int:
         """The number of a test: the one that it has, or `following` if it is new."""
@@ -99,3 +112,25 @@ def _has(text: str, pattern: StringPattern) -> bool:
         return patterns.regex(pattern.pattern).search(text) is not None
     elements: Elements = pattern
     return like(text, elements)
+
+
+def _saved_test(test: StringTest) -> list[Any]:
+    return [test.intervals, *([_saved_pattern(one) for one in ones] for ones in (test.required, test.excluded))]
+
+
+def _loaded_test(saved: list[Any]) -> StringTest:
+    intervals, required, excluded = saved
+    patterns_of = (frozenset(_loaded_pattern(one) for one in ones) for ones in (required, excluded))
+    return StringTest(tuple((start, end) for start, end in intervals), *patterns_of)
+
+
+def _saved_pattern(pattern: StringPattern) -> Any:
+    if isinstance(pattern, Regex):
+        return pattern.pattern
+    return [[one.name] if isinstance(one, Wild) else one for one in pattern]
+
+
+def _loaded_pattern(saved: Any) -> StringPattern:
+    if isinstance(saved, str):
+        return Regex(saved)
+    return tuple(one if isinstance(one, str) else Wild[one[0]] for one in saved)

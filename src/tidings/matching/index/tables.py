@@ -17,17 +17,21 @@ ATTRIBUTES, CONTEXT, SUBSCRIBERS = "attributes", "context", "subscribers"
 RESERVED = (CONTEXT, SUBSCRIBERS)
 
 
-def has_rows_of_names(table: pa.Table) -> bool:
+def has_rows_of_names(table: pa.Table, column: str = ATTRIBUTES) -> bool:
     """Whether each row brings its own names: a map or JSON text, of which every value may be of another kind."""
-    return ATTRIBUTES in table.column_names and not pa.types.is_struct(table.schema.field(ATTRIBUTES).type)
+    return column in table.column_names and not pa.types.is_struct(table.schema.field(column).type)
 
 
 def attribute_columns(table: pa.Table) -> dict[str, pa.Array]:
     """Name -> column, of a table whose columns have one kind each."""
+    return columns_of(table.drop_columns([name for name in RESERVED if name in table.column_names]), ATTRIBUTES)
+
+
+def columns_of(table: pa.Table, whole_row: str) -> dict[str, pa.Array]:
+    """Name -> column; the column `whole_row` stands for all that is in its structs."""
     columns: dict[str, pa.Array] = {}
     for name in table.column_names:
-        if name not in RESERVED:
-            columns.update(_flat("" if name == ATTRIBUTES else name, _whole(table[name])))
+        columns.update(_flat("" if name == whole_row else name, whole(table[name])))
     return columns
 
 
@@ -38,7 +42,7 @@ def attribute_rows(table: pa.Table) -> list[Attributes]:
 
 def mappings(array: pa.Array | pa.ChunkedArray) -> list[dict[str, Any]]:
     """A column of structs, maps or JSON texts as dicts; null is empty."""
-    array = _whole(array)
+    array = whole(array)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return [_parsed(text, row) for row, text in enumerate(array.to_pylist())]
     if pa.types.is_map(array.type):
@@ -78,7 +82,8 @@ def _flat(prefix: str, array: pa.Array) -> dict[str, pa.Array]:
     return columns
 
 
-def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
     if not isinstance(array, pa.ChunkedArray):
         return array
     combined = array.combine_chunks()

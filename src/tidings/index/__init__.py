@@ -7,10 +7,12 @@ import pyarrow as pa
 
 from tidings import language
 from tidings.filters import ContextFilter, Filter
+from tidings.index.rows import Rows, read, written
 from tidings.matching import covering
 from tidings.matching import index as matching
 from tidings.matching.index import Explanation, Positions
-from tidings.matching.index.tables import mappings
+from tidings.matching.index.bulk import Bulk
+from tidings.matching.index.tables import columns_of, has_rows_of_names, mappings, whole
 from tidings.model import filter as values
 from tidings.model.errors import InvalidValueError
 from tidings.model.subscription import Subscription
@@ -43,41 +45,26 @@ class Index(matching.Index):
         )
 
     def add_many(self, table: pa.Table) -> None:
-        """Adds the rows of a table: `id`, `content`, and optionally `subscriber`, `publishers` and `format`."""
-        missing = {"id", "content"} - set(table.column_names)
-        if missing:
-            raise InvalidValueError(f"the table has no column {missing.pop()}")
-        columns = {name: table[name].to_pylist() for name in table.column_names}
-        nothing = [None] * table.num_rows
-        rows = zip(
-            columns["id"],
-            columns["content"],
-            columns.get("subscriber", columns["id"]),
-            columns.get("publishers", nothing),
-            columns.get("format", nothing),
-            strict=True,
-        )
-        self.put_many(
-            [
-                Subscription.of(
-                    _filter("" if content is None else content, format or "sql"),
-                    id=id,
-                    subscriber=id if subscriber is None else subscriber,
-                    publishers=_context_filter(publishers),
-                )
-                for id, content, subscriber, publishers, format in rows  # noqa: A001
-            ]
-        )
+        """Adds the rows of a table: `id`, `content`, and optionally `subscriber`, `publishers`, `format` and `subject`.
+
+        A row that cannot be read is named in the error, and nothing is added.
+        """
+        given = Rows(table)
+        with self._changing:
+            bulk = Bulk(self._columns)
+            given.fill(bulk)
+            self._put_rows(given, bulk)
 
     def set_contexts(self, table: pa.Table) -> int:
         """Sets the contexts of many clients: `client`, and `context` or one column a name. How many changed."""
         if "client" not in table.column_names:
             raise InvalidValueError("the table has no column client")
-        if "context" in table.column_names:
-            contexts = mappings(table["context"])
-        else:
-            contexts = table.drop_columns(["client"]).to_pylist()
-        return sum(map(self.set_context, table["client"].to_pylist(), contexts))
+        if table["client"].null_count:
+            raise InvalidValueError("client: a row has no client")
+        named = table.drop_columns(["client"])
+        if has_rows_of_names(named, "context"):
+            return sum(map(self.set_context, table["client"].to_pylist(), mappings(table["context"])))
+        return self._set_columns(whole(table["client"]), columns_of(named, "context"))
 
     def match_positions(
         self, event: Mapping[str, Any], *, subscribers: str | values.ContextFilter | None = None, **about: Any
@@ -104,6 +91,12 @@ class Index(matching.Index):
         """The ids of the subscriptions whose content this filter covers."""
         wide = _filter(content, "sql")
         return {one.id for one in self.subscriptions() if covering.covers(wide, one.content)}
+
+    def _read(self, row: dict[str, Any]) -> Subscription:
+        return read(row)
+
+    def _written(self, subscription: Subscription) -> dict[str, Any]:
+        return written(subscription)
 
     def _parse_context(self, text: str) -> values.ContextFilter:
         return ContextFilter(language.parse_context(text))

@@ -1,0 +1,138 @@
+"""Subscriptions as rows of a table: read as far as matching needs, and written so that they can be read again."""
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tidings import language
+from tidings.filters import ContextFilter, Filter
+from tidings.language.tokens import split
+from tidings.matching.index.bulk import Bulk, plan_of
+from tidings.matching.index.register import SCHEMA
+from tidings.model import filter as values
+from tidings.model.errors import FilterError, InvalidValueError
+from tidings.model.event import checked_client
+from tidings.model.limits import MAX_FILTER_CHARACTERS
+from tidings.model.schema import AttributeFilter, Schema
+from tidings.model.subscription import Subscription
+
+COLUMNS = SCHEMA.names
+_PLAIN = MAX_FILTER_CHARACTERS // 8  # longer texts are read with all care
+
+
+class Rows:
+    """A table with `id`, `content`, and some of the other columns; of rows with one id, the last counts."""
+
+    def __init__(self, table: pa.Table) -> None:
+        missing = {"id", "content"} - set(table.column_names)
+        if missing:
+            raise InvalidValueError(f"the table has no column {sorted(missing)[0]}")
+        known = [name for name in COLUMNS if name in table.column_names]
+        try:
+            table = table.select(known).cast(pa.schema([(name, pa.string()) for name in known]))
+        except pa.ArrowException as error:
+            raise InvalidValueError(f"subscriptions are a table of texts: {error}") from None
+        names = table["id"].to_pylist()
+        if len(set(names)) < len(names):
+            table = table.take(sorted({name: row for row, name in enumerate(names)}.values()))
+            names = table["id"].to_pylist()
+        self.table = table.combine_chunks()
+        self.names: list[str] = names
+        self.subscribers: list[str] = self._column("subscriber", names)
+        self.publishers: list[values.ContextFilter | None] = [
+            _context_filter(text) for text in self._column("publishers", [None] * len(names))
+        ]
+        for row, (name, subscriber) in enumerate(zip(names, self.subscribers, strict=True)):
+            try:
+                checked_client(name)
+                checked_client(subscriber)
+            except InvalidValueError as error:
+                raise InvalidValueError(f"row {row}: {error}") from None
+
+    def _column(self, name: str, otherwise: list[Any]) -> list[Any]:
+        if name not in self.table.column_names:
+            return otherwise
+        given = self.table[name].to_pylist()
+        return [instead if one is None else one for one, instead in zip(given, otherwise, strict=True)]
+
+    def fill(self, bulk: Bulk) -> None:
+        """Hands the content of every row to the index; filters of a shape that was met before go the short way."""
+        plans: dict[Any, int] = {}
+        special = {"format", "subject", "structure"} & set(self.table.column_names)
+        for row, text in enumerate(self.table["content"].to_pylist()):
+            try:
+                if special or text is None or len(text) > _PLAIN:
+                    bulk.take(row, self._careful(row))
+                    continue
+                shape, literals = split(text)
+                plan = plans.get(shape)
+                if plan is not None and bulk.fill(row, plan, literals):
+                    continue
+                subscription = self._careful(row)
+                learned = None if plan is not None else plan_of(subscription.content.expression, literals)
+                if learned is not None:
+                    plans[shape] = bulk.plan(learned)
+                bulk.take(row, subscription)
+            except FilterError as error:
+                raise FilterError(f"row {row}: {error.message}", error.text, error.position) from None
+
+    def _careful(self, row: int) -> Subscription:
+        return read(self.table.slice(row, 1).to_pylist()[0])
+
+
+def read(row: dict[str, Any]) -> Subscription:
+    """The subscription that a row describes."""
+    structure = row.get("structure")
+    return Subscription.of(
+        Filter.parse(row.get("content") or "", row.get("format") or "sql"),
+        id=row["id"],
+        subscriber=row.get("subscriber") or row["id"],
+        publishers=_context_filter(row.get("publishers")),
+        subject=row.get("subject"),
+        structure=None if structure is None else _structure(structure),
+        policy=row.get("policy"),
+        durable=row.get("durable"),
+        notify=row.get("notify") or "subscription",
+    )
+
+
+def written(subscription: Subscription) -> dict[str, Any]:
+    """The row that describes a subscription."""
+    structure = subscription.structure
+    return {
+        "id": subscription.id,
+        "subscriber": subscription.subscriber,
+        "content": str(subscription.content),
+        "publishers": None if subscription.publishers is None else str(subscription.publishers),
+        "format": None,
+        "subject": subscription.subject,
+        "structure": None if structure is None else _structure_text(structure),
+        "policy": subscription.policy,
+        "durable": subscription.durable,
+        "notify": subscription.notify,
+    }
+
+
+def _context_filter(text: str | None) -> ContextFilter | None:
+    return None if text is None else ContextFilter(language.parse_context(text))
+
+
+def _structure_text(structure: AttributeFilter) -> str:
+    schema, names = structure.schema, list(structure.schema.attributes.items())
+    ends = [len(schema.at_version(version).attributes) for version in range(1, schema.version + 1)]
+    versions = [
+        {name: kind.__name__ for name, kind in names[begin:end]}
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+    given = {"subject": schema.subject, "versions": versions, "names": sorted(structure.names)}
+    return msgspec.json.encode({**given, "absent": sorted(structure.absent)}).decode()
+
+
+def _structure(text: str) -> AttributeFilter:
+    given = msgspec.json.decode(text)
+    first, *others = given["versions"]
+    schema = Schema(given["subject"], first)
+    for added in others:
+        schema = schema.extend(added)
+    return AttributeFilter(schema, given["names"], given["absent"])

@@ -1,0 +1,185 @@
+"""Which subscription stands at which position, and what the kernels need to know of it beside its content.
+
+A subscription that came as text stays text, and is read again when someone asks for it: most are never asked for.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidings.matching.index.scopes import NO_FILTER
+from tidings.model.subscription import Subscription
+
+SCHEMA = pa.schema(
+    [
+        (name, pa.string())
+        for name in (
+            *("id", "subscriber", "content", "publishers", "format"),
+            *("subject", "structure", "policy", "durable", "notify"),
+        )
+    ]
+)
+Reader = Callable[[dict[str, Any]], Subscription]
+_MADE = -1  # the chunk of a subscription that came as one
+_REST = 1024  # so many others are removed before a position is used again
+
+
+class _Chunk:
+    """A table of subscriptions that came together."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.living = table.num_rows
+
+
+def _complete(table: pa.Table) -> pa.Table:
+    """With all columns of the schema."""
+    nothing = pa.nulls(table.num_rows, pa.string())
+    return pa.table([table[name] if name in table.column_names else nothing for name in SCHEMA.names], SCHEMA)
+
+
+class Register:
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+        self._names: list[str] | None = []
+        self._positions: dict[str, int] | None = {}
+        self._made: dict[int, Subscription] = {}
+        self._chunks: dict[int, _Chunk] = {}
+        self._free: deque[int] = deque()
+        self._size = 0  # positions in use or free
+        self._ids: pa.Array | None = None
+        self.clients = np.zeros(64, np.int32)  # the row of the subscriber's context
+        self.programs = np.full(64, NO_FILTER, np.int32)  # the program of its `publishers` filter
+        self._chunk = np.zeros(64, np.int32)
+        self._row = np.zeros(64, np.int32)
+        self.reused = 0  # how often a position came to stand for another subscription
+
+    def __len__(self) -> int:
+        return self._size - len(self._free)
+
+    @property
+    def size(self) -> int:
+        """Positions are below it."""
+        return self._size
+
+    @property
+    def names(self) -> list[str]:
+        """The id at each position."""
+        if self._names is None:
+            self._names = self.ids().to_pylist()
+        return self._names
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Where each subscription stands."""
+        if self._positions is None:
+            free = set(self._free)
+            self._positions = {name: at for at, name in enumerate(self.names) if at not in free}
+        return self._positions
+
+    def saved(self, write: Callable[[Subscription], dict[str, Any]]) -> tuple[dict[str, Any], pa.Table]:
+        """Everything: arrays, and the subscriptions as a table by position; free positions have empty rows."""
+        nobody = pa.Table.from_pylist([{"id": ""}], SCHEMA)
+        made = pa.Table.from_pylist([write(one) for one in self._made.values()], SCHEMA)
+        tables, places, start = [nobody, made], np.zeros(self._size, np.int64), 1 + made.num_rows
+        places[list(self._made)] = np.arange(1, start)
+        for number, chunk in self._chunks.items():
+            mine = np.flatnonzero(self._chunk[: self._size] == number)
+            places[mine] = start + self._row[mine]
+            tables.append(_complete(chunk.table))
+            start += chunk.table.num_rows
+        free = np.array(self._free, np.int32)
+        places[free] = 0
+        arrays = {"clients": self.clients[: self._size], "programs": self.programs[: self._size], "free": free}
+        return arrays, pa.concat_tables(tables).take(places)
+
+    def restore(self, array: Callable[[str], Any], table: pa.Table) -> None:
+        """What `saved` gave. Names and positions are made when someone asks for them."""
+        self._size = table.num_rows
+        self._free = deque(array("free").tolist())
+        self.clients, self.programs = array("clients").copy(), array("programs").copy()
+        self._chunk, self._row = np.zeros(self._size, np.int32), np.arange(self._size, dtype=np.int32)
+        if self._size:
+            self._chunks = {0: _Chunk(table)}
+            self._chunks[0].living = len(self)
+        self._ids = table["id"].combine_chunks()
+        self._names = self._positions = None
+
+    def ids(self) -> pa.Array:
+        """The ids by position, as Arrow."""
+        if self._ids is None:
+            self._ids = pa.array(self.names, pa.string())
+        return self._ids
+
+    def __getitem__(self, position: int) -> Subscription:
+        chunk = int(self._chunk[position])
+        if chunk == _MADE:
+            return self._made[position]
+        row = int(self._row[position])
+        return self._read(self._chunks[chunk].table.slice(row, 1).to_pylist()[0])
+
+    def place(self, subscription: Subscription, client: int, program: int) -> int:
+        """A position for it; that of its id's former owner is left to be forgotten."""
+        position = self._vacant(1)[0]
+        self._made[position] = subscription
+        self._chunk[position] = _MADE
+        self._note(position, subscription.id, client, program)
+        return position
+
+    def place_many(self, table: pa.Table, names: Sequence[str], clients: Any, programs: Any) -> Any:
+        """Positions for the rows of a table that `read` understands."""
+        number = max(self._chunks, default=-1) + 1
+        self._chunks[number] = _Chunk(table)
+        positions = self._vacant(len(names))
+        at = np.array(positions, np.int32)
+        self._chunk[at], self._row[at] = number, np.arange(len(names))
+        self.clients[at], self.programs[at] = clients, programs
+        known = self.names
+        for position, name in zip(positions, names, strict=True):
+            known[position] = name
+        self.positions.update(zip(names, positions, strict=True))
+        self._ids = None
+        return at
+
+    def forget(self, position: int) -> None:
+        """Nobody stands there any more. The id stays readable until the position is used again."""
+        chunk = int(self._chunk[position])
+        if chunk == _MADE:
+            del self._made[position]
+        else:
+            self._chunks[chunk].living -= 1
+            if not self._chunks[chunk].living:
+                del self._chunks[chunk]
+        self.programs[position] = NO_FILTER
+        self._free.append(position)
+
+    def renumber_programs(self, moved: npt.NDArray[np.int32]) -> None:
+        """Gives each program the number that stands at its old one."""
+        used = self.programs >= 0
+        self.programs[used] = moved[self.programs[used]]
+
+    def _note(self, position: int, name: str, client: int, program: int) -> None:
+        self.clients[position], self.programs[position] = client, program
+        self.names[position] = name
+        self.positions[name] = position
+        self._ids = None
+
+    def _vacant(self, count: int) -> list[int]:
+        found = [self._free.popleft() for _ in range(min(count, max(0, len(self._free) - _REST)))]
+        self.reused += len(found)
+        first, self._size = self._size, self._size + count - len(found)
+        self.names.extend([""] * (self._size - first))
+        self._grow()
+        return [*found, *range(first, self._size)]
+
+    def _grow(self) -> None:
+        if self._size > len(self.clients):
+            for name in ("clients", "programs", "_chunk", "_row"):
+                old = getattr(self, name)
+                grown = np.zeros(max(64, 2 * self._size), np.int32)
+                grown[: len(old)] = old
+                setattr(self, name, grown)
