@@ -8,6 +8,8 @@ import typer
 from tidings._version import __version__
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Count = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw the result into this file (PNG or SVG).")]
 
 app = typer.Typer(
     name="tidings",
@@ -105,11 +107,7 @@ def bench_covering(
 
 
 @bench.command(name="match")
-def bench_match(
-    count: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
-    plot: Annotated[Path | None, typer.Option(help="Draw the result into this file (PNG or SVG).")] = None,
-    as_json: AsJson = False,
-) -> None:
+def bench_match(count: Count = 100_000, plot: Plot = None, as_json: AsJson = False) -> None:
     """Matching events with the index, beside what one would use instead.
 
     Example: tidings bench match --count 10000 --plot match.png
@@ -117,6 +115,72 @@ def bench_match(
     from tidings.cli.bench import match, report
 
     report(match.measure(count, plot), as_json)
+
+
+@bench.command(name="ranges")
+def bench_ranges(count: Count = 100_000, as_json: AsJson = False) -> None:
+    """Matching subscriptions that have no equality, only ranges.
+
+    Example: tidings bench ranges --count 1000000
+    """
+    from tidings.cli.bench import ranges, report
+
+    report(ranges.measure(count), as_json)
+
+
+@bench.command(name="strings")
+def bench_strings(count: Count = 100_000, as_json: AsJson = False) -> None:
+    """Matching subscriptions that ask how strings begin, end, or what they contain.
+
+    Example: tidings bench strings --count 10000
+    """
+    from tidings.cli.bench import report, strings
+
+    report(strings.measure(count), as_json)
+
+
+@bench.command(name="contexts")
+def bench_contexts(count: Count = 1_000_000, plot: Plot = None, as_json: AsJson = False) -> None:
+    """Changes of context, at three sizes, beside leaving and subscribing anew.
+
+    Example: tidings bench contexts --count 100000 --plot contexts.png
+    """
+    from tidings.cli.bench import contexts, report
+
+    report(contexts.measure(count, plot), as_json)
+
+
+@bench.command(name="grid")
+def bench_grid(count: Count = 80_000, plot: Plot = None, as_json: AsJson = False) -> None:
+    """Events for subscribers nearby, beside looking at everyone's context, and beside content alone.
+
+    Example: tidings bench grid --count 10000 --plot grid.png
+    """
+    from tidings.cli.bench import grid, report
+
+    report(grid.measure(count, plot), as_json)
+
+
+@bench.command(name="growth")
+def bench_growth(count: Count = 1_000_000, plot: Plot = None, as_json: AsJson = False) -> None:
+    """What an event costs with a hundredth of the subscriptions, a tenth, and all, at the same number of matches.
+
+    Example: tidings bench growth --plot growth.png
+    """
+    from tidings.cli.bench import growth, report
+
+    report(growth.measure(count, plot), as_json)
+
+
+@bench.command(name="add")
+def bench_add(count: Count = 100_000, as_json: AsJson = False) -> None:
+    """Getting subscriptions into the index, in bulk and one by one, and out of it.
+
+    Example: tidings bench add --count 1000000
+    """
+    from tidings.cli.bench import add, report
+
+    report(add.measure(count), as_json)
 
 
 @bench.command(name="start")
@@ -134,11 +198,14 @@ def bench_start(
 
 
 @bench.command(name="all")
-def bench_all(as_json: AsJson = False) -> None:
+def bench_all(
+    count: Annotated[int, typer.Option(min=1, help="How many subscriptions, at most.")] = 100_000,
+    as_json: AsJson = False,
+) -> None:
     """Everything that can be measured, one after the other.
 
     Example: tidings bench all --json > today.json
     """
-    from tidings.cli.bench import covering, language, report, start
+    from tidings.cli.bench import everything, report
 
-    report([*start.measure(15), *language.measure(100_000), *covering.measure(300)], as_json)
+    report(everything.measure(count), as_json)

@@ -3,10 +3,11 @@
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tidings.cli.terminal import out, print_json
+from tidings.cli.terminal import out, print_json, progress
 
 
 class Measurement(NamedTuple):
@@ -29,6 +30,15 @@ def median(seconds: Iterable[float]) -> float:
     return statistics.median(seconds)
 
 
+@contextmanager
+def steps(total: int) -> Iterator[Callable[[str], None]]:
+    """Progress of long work: what is called with the name of each step before it begins."""
+    with progress() as bar:
+        task = bar.add_task("", total=total)
+        begun = iter(range(total))
+        yield lambda what: bar.update(task, completed=next(begun), description=what)
+
+
 def report(measurements: list[Measurement], as_json: bool) -> None:
     if as_json:
         print_json([measurement._asdict() for measurement in measurements])
@@ -37,5 +47,10 @@ def report(measurements: list[Measurement], as_json: bool) -> None:
 
     table = Table("what", "measured", "goal", "beside it", box=None, pad_edge=False)
     for one in measurements:
-        table.add_row(one.what, f"{one.value:,.3g} {one.unit}", one.goal, one.beside)
+        table.add_row(one.what, f"{_number(one.value)} {one.unit}", one.goal, one.beside)
     out.print(table)
+
+
+def _number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -22,7 +22,7 @@ def subscriptions(count: int, seed: int = 1, width: float = 0.25) -> tuple[Any, 
     attribute = np.full((count, SLOTS), -1, np.int16)
     low, high = np.zeros((count, SLOTS)), np.zeros((count, SLOTS))
     attribute[:, 0] = 0
-    low[:, 0] = high[:, 0] = draw.choice(CLASSES, count, p=_zipf())
+    low[:, 0] = high[:, 0] = draw.choice(CLASSES, count, p=zipf())
     second = draw.random(count) < 0.5
     attribute[second, 1] = 1 + draw.integers(0, CATEGORICAL, count)[second]
     low[:, 1] = high[:, 1] = draw.integers(0, VALUES, count)
@@ -41,7 +41,7 @@ def events(count: int, seed: int = 1) -> Any:
     """A row an event, NaN where an attribute is missing."""
     draw = np.random.default_rng([seed, 1])
     rows = np.full((count, ATTRIBUTES), np.nan)
-    rows[:, 0] = draw.choice(CLASSES, count, p=_zipf())
+    rows[:, 0] = draw.choice(CLASSES, count, p=zipf())
     values = np.hstack([draw.integers(0, VALUES, (count, CATEGORICAL)), draw.random((count, NUMERIC)) * DOMAIN])
     rank = np.argsort(np.argsort(draw.random((count, ATTRIBUTES - 1)), axis=1), axis=1)
     present = rank < draw.integers(9, 20, count)[:, None]
@@ -55,11 +55,26 @@ def texts(attribute: Any, low: Any, high: Any) -> list[str]:
 
 
 def table(rows: Any) -> pa.Table:
-    return pa.table({f"a{i}": pa.array(rows[:, i], from_pandas=True) for i in range(ATTRIBUTES)})
+    return pa.table({f"a{i}": pa.array(rows[:, i], from_pandas=True) for i in range(rows.shape[1])})
 
 
 def dicts(rows: Any) -> list[dict[str, float]]:
     return [{f"a{i}": value for i, value in enumerate(row) if value == value} for row in rows.tolist()]
+
+
+def loadable(attribute: Any, low: Any, high: Any, chunk: int = 65_536) -> pa.Table:
+    """The subscriptions as the index takes them in bulk, without ever having all texts as Python strings."""
+    count = len(attribute)
+    starts = range(0, count, chunk)
+    content = [pa.array(texts(*(one[at : at + chunk] for one in (attribute, low, high))), pa.string()) for at in starts]
+    return pa.table({"id": [f"s{i}" for i in range(count)], "content": pa.chunked_array(content, pa.string())})
+
+
+def answer(slots: tuple[Any, Any, Any], row: Any) -> Any:
+    """The positions of the subscriptions that an event concerns, found by looking at all of them."""
+    attribute, low, high = slots
+    value = row[np.maximum(attribute, 0)]
+    return np.flatnonzero(((attribute < 0) | ((value >= low) & (value <= high))).all(axis=1))
 
 
 def _text(attributes: list[int], lows: list[float], highs: list[float]) -> str:
@@ -67,6 +82,6 @@ def _text(attributes: list[int], lows: list[float], highs: list[float]) -> str:
     return " and ".join(f"a{a} = {lo:.0f}" if lo == hi else f"a{a} between {lo!r} and {hi!r}" for a, lo, hi in slots)
 
 
-def _zipf() -> Any:
+def zipf() -> Any:
     weight = 1 / np.arange(1, CLASSES + 1)
     return weight / weight.sum()

@@ -1,0 +1,48 @@
+"""Measurements as pictures, for those who would rather look."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def bars(values: Mapping[str, float], label: str, path: Path) -> None:
+    """A bar a name, the longest on top; what is ours is blue."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(8, 0.5 * len(values) + 1.2), layout="constrained")
+    names = sorted(values, key=lambda name: values[name])
+    colours = ["tab:blue" if name.startswith("tidings") else "tab:gray" for name in names]
+    drawn = axes.barh(names, [values[name] for name in names], color=colours)
+    axes.bar_label(drawn, [f"{values[name]:,.3g}" for name in names], padding=3)
+    axes.set_xscale("log")
+    axes.set_xlim(right=max(values.values()) * 6)
+    axes.set_xlabel(label)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def curve(points: Mapping[int, float], across: str, up: str, path: Path) -> None:
+    """Points joined by lines, both axes logarithmic, beside a line that grows as fast as what is told on the x axis."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    sizes = sorted(points)
+    axes.plot(sizes, [points[size] for size in sizes], "o-", color="tab:blue", label="tidings")
+    first = points[sizes[0]] / sizes[0]
+    axes.plot(sizes, [first * size for size in sizes], ":", color="tab:gray", label="in proportion")
+    for size in sizes:
+        axes.annotate(f"{points[size]:,.3g}", (size, points[size]), xytext=(4, -12), textcoords="offset points")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot

@@ -1,0 +1,34 @@
+"""All measurements in one list, each with the name of its own command before it."""
+
+from collections.abc import Callable
+
+from tidings.cli.bench import (
+    Measurement,
+    add,
+    contexts,
+    covering,
+    grid,
+    growth,
+    language,
+    match,
+    ranges,
+    start,
+    strings,
+)
+
+
+def measure(count: int) -> list[Measurement]:
+    """With at most `count` subscriptions each."""
+    benches: dict[str, Callable[[], list[Measurement]]] = {
+        "start": lambda: start.measure(5),
+        "language": lambda: language.measure(count),
+        "covering": lambda: covering.measure(min(count, 300)),
+        "match": lambda: match.measure(count, None),
+        "ranges": lambda: ranges.measure(count),
+        "strings": lambda: strings.measure(count),
+        "contexts": lambda: contexts.measure(count, None),
+        "grid": lambda: grid.measure(min(count, 80_000), None),
+        "growth": lambda: growth.measure(count, None),
+        "add": lambda: add.measure(count),
+    }
+    return [one._replace(what=f"{name}: {one.what}") for name, measure in benches.items() for one in measure()]
