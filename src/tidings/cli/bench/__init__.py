@@ -5,9 +5,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tidings.cli.terminal import out, print_json, progress
+
+T = TypeVar("T")
 
 
 class Measurement(NamedTuple):
@@ -20,10 +22,18 @@ class Measurement(NamedTuple):
 
 def timed(work: Callable[[], Any]) -> float:
     """Seconds, without the garbage of what came before."""
+    return each_timed(lambda _: work(), [None])[0]
+
+
+def each_timed(work: Callable[[T], Any], rounds: Iterable[T]) -> list[float]:
+    """Seconds of the work on each of the rounds, which may differ so that no round knows what the one before saw."""
+    found = []
     gc.collect()
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+    for one in rounds:
+        begin = time.perf_counter()
+        work(one)
+        found.append(time.perf_counter() - begin)
+    return found
 
 
 def median(seconds: Iterable[float]) -> float:

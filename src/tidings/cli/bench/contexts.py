@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tidings.cli.bench import Measurement, drawing, median, moving_workload, steps, timed
+from tidings.cli.bench import Measurement, drawing, each_timed, median, moving_workload, steps, timed
 from tidings.index import Index
 
 _A_CLIENT = 10  # subscriptions
@@ -79,9 +79,9 @@ def _cost(index: Index, clients: int, changes: int) -> Cost:
             index.set_context(client, context)
 
     def in_bulk(tables: list[pa.Table]) -> float:
-        return median(timed(lambda table=table: index.set_contexts(table)) for table in tables) / changes  # type: ignore[misc]
+        return median(each_timed(index.set_contexts, tables)) / changes
 
-    single = median(timed(lambda some=some: one_by_one(some)) for some in lists) / (changes // 5)  # type: ignore[misc]
+    single = median(each_timed(one_by_one, lists)) / (changes // 5)
     return Cost(single, in_bulk(tables), in_bulk(encoded))
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from tidings.cli.bench import Measurement, median, steps, string_workload, timed
+from tidings.cli.bench import Measurement, each_timed, median, steps, string_workload, timed
 from tidings.index import Index
 
 _EVENTS = 20_000
@@ -11,20 +11,20 @@ _ROUNDS = 3
 
 
 def measure(count: int) -> list[Measurement]:
+    size = min(_EVENTS, 20 * count)
     with steps(4) as step:
         step("loading the index")
         given = string_workload.subscriptions(count)
-        index, table = Index(), string_workload.events(_EVENTS)
+        index, table = Index(), string_workload.events(size)
         ids = [f"s{i}" for i in range(count)]
         index.add_many(pa.table({"id": ids, "content": string_workload.texts(given)}))
         step("values that come again")
-        matches = index.match_batch(table).num_rows / _EVENTS
-        rate = _EVENTS / median(timed(lambda: index.match_batch(table)) for _ in range(_ROUNDS))
+        matches = index.match_batch(table).num_rows / size
+        rate = size / median(each_timed(index.match_batch, [table] * _ROUNDS))
         step("values that never do")
-        fresh = string_workload.distinct_events(_EVENTS)
-        size = _EVENTS // _ROUNDS  # every round has values of its own, or they would be known by then
-        parts = [fresh.slice(at * size, size) for at in range(_ROUNDS)]
-        distinct = size / median(timed(lambda part=part: index.match_batch(part)) for part in parts)  # type: ignore[misc]
+        fresh = string_workload.distinct_events(_ROUNDS * size)
+        parts = [fresh.slice(at * size, size) for at in range(_ROUNDS)]  # what came once would be known by the next
+        distinct = size / median(each_timed(index.match_batch, parts))
         step("a loop")
         events = table.slice(0, _LOOPED).to_pylist()
         loop = _LOOPED / timed(lambda: [string_workload.answer(given, event) for event in events])

@@ -1,0 +1,142 @@
+"""Benchmarks run on little, and what they are measured on has the properties that it claims. Speed is not tested."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.cli.test_cli import BENCHES, as_json, run
+from tidings.cli import bench
+from tidings.cli.bench import everything, moving_workload, range_workload, string_workload, workload
+from tidings.index import Index
+
+UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a subscription"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "measured"),
+    [
+        (["language", "--count", "200"], 2),
+        (["covering", "--count", "4"], 3),
+        (["start", "--rounds", "1"], 3),
+        (["match", "--count", "300"], 10),
+        (["ranges", "--count", "300"], 1),
+        (["strings", "--count", "100"], 2),
+        (["contexts", "--count", "100"], 19),
+        (["grid", "--count", "300"], 6),
+        (["growth", "--count", "300"], 4),
+        (["add", "--count", "300"], 3),
+    ],
+)
+def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_path: Path) -> None:
+    picture = tmp_path / "drawn.png"
+    draws = arguments[0] in ("match", "contexts", "grid", "growth")
+    found = as_json("bench", *arguments, *(["--plot", str(picture)] if draws else []))
+    assert len(found) == measured
+    assert all(one["value"] > 0 and one["unit"] in UNITS for one in found)
+    assert picture.exists() == draws
+    assert not draws or picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_json_there_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.report([bench.Measurement("a", 1234.5, "us", "2 us"), bench.Measurement("b", 0.01234, "s")], as_json=False)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["what", "measured", "goal", "beside", "it"],
+        ["a", "1,234", "us", "2", "us"],
+        ["b", "0.0123", "s"],
+    ]
+    assert run("bench", "add", "--count", "10").stdout.startswith("what")
+
+
+def test_all_of_them_say_whose_each_number_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [name for name in BENCHES if name != "all"]
+    for name in names:
+        module = import_module(f"tidings.cli.bench.{name}")
+        monkeypatch.setattr(module, "measure", lambda *_: [bench.Measurement("one", 1, "s")])
+    assert [one.what for one in everything.measure(10)] == [f"{name}: one" for name in names]
+
+
+def share_that_matches(slots: Any, rows: Any) -> float:
+    return sum(len(workload.answer(slots, row)) for row in rows) / len(rows) / len(slots[0])
+
+
+@pytest.mark.parametrize(("width", "share"), [(0.755, 0.01), (0.25, 0.001), (0.0875, 0.0001)])
+def test_workload_w_matches_as_often_as_its_width_says(width: float, share: float) -> None:
+    slots = workload.subscriptions(20_000, width=width)
+    assert share_that_matches(slots, workload.events(300)) == pytest.approx(share, rel=0.25)
+
+
+def test_ranges_match_as_often_as_they_say_however_many_there_are() -> None:
+    slots, rows = range_workload.subscriptions(20_000), range_workload.events(400)
+    asked = (slots[0] >= 0).sum(axis=1)
+    for count in (2, 3, 4):
+        some = tuple(one[asked == count] for one in slots)
+        assert share_that_matches(some, rows) == pytest.approx(range_workload.SELECTIVITY, rel=0.2)
+    assert not any("=" in text for text in workload.texts(*slots))
+
+
+def test_strings_have_the_values_and_matches_that_they_say() -> None:
+    given, events = string_workload.subscriptions(10_000), string_workload.events(50_000)
+    for name in ("s0", "s1", "s2"):
+        assert 9_900 <= len(set(events[name].to_pylist())) <= string_workload.VALUES
+        assert len(set(string_workload.distinct_events(20_000)[name].to_pylist())) == 20_000
+    few = events.slice(0, 200).to_pylist()
+    found = sum(len(string_workload.answer(given, event)) for event in few)
+    assert found / len(few) / 10_000 == pytest.approx(0.0002, rel=0.5)
+
+
+def test_a_tenth_matches_what_moves_by_its_content_and_the_box_is_found_hidden_or_not() -> None:
+    count, events = 3_000, moving_workload.events(300)
+    found = {}
+    for publishers in (None, moving_workload.BOX, moving_workload.HIDDEN_BOX):
+        index = Index()
+        index.add_many(moving_workload.subscriptions(count, publishers))
+        index.set_contexts(moving_workload.everyone(count))
+        found[publishers] = index.match_batch(events).num_rows / 300 / count
+    assert found[None] == pytest.approx(0.1, rel=0.1)
+    assert found[moving_workload.BOX] == pytest.approx(0.00016, rel=0.4)
+    assert found[moving_workload.BOX] == found[moving_workload.HIDDEN_BOX]
+
+
+def test_the_index_finds_what_looking_at_everyone_finds() -> None:
+    slots, rows = range_workload.subscriptions(3_000), range_workload.events(30)
+    index = Index()
+    index.add_many(workload.loadable(*slots, chunk=1_000))
+    for row, event in zip(rows, workload.dicts(rows), strict=True):
+        assert sorted(index.match_positions(event).tolist()) == workload.answer(slots, row).tolist()
+    given, events = string_workload.subscriptions(3_000), string_workload.events(30).to_pylist()
+    index = Index()
+    index.add_many(pa.table({"id": [f"s{i}" for i in range(3_000)], "content": string_workload.texts(given)}))
+    for event in events:
+        assert sorted(index.match_positions(event).tolist()) == string_workload.answer(given, event)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda seed: workload.loadable(*workload.subscriptions(50, seed)),
+        lambda seed: workload.table(workload.events(50, seed)),
+        lambda seed: workload.loadable(*range_workload.subscriptions(50, seed)),
+        lambda seed: workload.table(range_workload.events(50, seed)),
+        lambda seed: pa.table({"text": string_workload.texts(string_workload.subscriptions(50, seed))}),
+        lambda seed: string_workload.events(50, seed),
+        lambda seed: string_workload.distinct_events(50, seed),
+        lambda seed: moving_workload.subscriptions(50, moving_workload.BOX, seed=seed),
+        lambda seed: moving_workload.events(50, seed),
+        lambda seed: moving_workload.everyone(50, seed),
+        lambda seed: moving_workload.moves(50, 10, seed),
+    ],
+)
+def test_the_same_seed_gives_the_same_data(made: Callable[[int], pa.Table]) -> None:
+    assert made(1).equals(made(1))
+    assert not made(1).equals(made(2))
+
+
+def test_texts_in_chunks_are_the_texts() -> None:
+    slots = workload.subscriptions(25)
+    assert workload.loadable(*slots, chunk=10)["content"].to_pylist() == workload.texts(*slots)
+    assert np.all(slots[0][:, 0] == 0)
