@@ -29,7 +29,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a sub
         (["contexts", "--count", "100"], 19),
         (["grid", "--count", "300"], 6),
         (["growth", "--count", "300"], 4),
-        (["add", "--count", "300"], 3),
+        (["add", "--count", "300"], 4),
     ],
 )
 def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_path: Path) -> None:

@@ -57,10 +57,10 @@ def report(measurements: list[Measurement], as_json: bool) -> None:
 
     table = Table("what", "measured", "goal", "beside it", box=None, pad_edge=False)
     for one in measurements:
-        table.add_row(one.what, f"{_number(one.value)} {one.unit}", one.goal, one.beside)
+        table.add_row(one.what, f"{number(one.value)} {one.unit}", one.goal, one.beside)
     out.print(table)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Three digits, or all before the point."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

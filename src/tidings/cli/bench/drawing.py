@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tidings.cli.bench import number
+
 
 def bars(values: Mapping[str, float], label: str, path: Path) -> None:
     """A bar a name, the longest on top; what is ours is blue."""
@@ -12,10 +14,10 @@ def bars(values: Mapping[str, float], label: str, path: Path) -> None:
     names = sorted(values, key=lambda name: values[name])
     colours = ["tab:blue" if name.startswith("tidings") else "tab:gray" for name in names]
     drawn = axes.barh(names, [values[name] for name in names], color=colours)
-    axes.bar_label(drawn, [f"{values[name]:,.3g}" for name in names], padding=3)
+    axes.bar_label(drawn, [number(values[name]) for name in names], padding=3)
     axes.set_xscale("log")
-    axes.set_xlim(right=max(values.values()) * 6)
-    axes.set_xlabel(label)
+    axes.set_xlim(min(values.values()) / 3, max(values.values()) * 6)
+    figure.supxlabel(label, fontsize="medium")
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
@@ -29,9 +31,10 @@ def curve(points: Mapping[int, float], across: str, up: str, path: Path) -> None
     first = points[sizes[0]] / sizes[0]
     axes.plot(sizes, [first * size for size in sizes], ":", color="tab:gray", label="in proportion")
     for size in sizes:
-        axes.annotate(f"{points[size]:,.3g}", (size, points[size]), xytext=(4, -12), textcoords="offset points")
+        axes.annotate(number(points[size]), (size, points[size]), xytext=(4, -12), textcoords="offset points")
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.margins(0.12)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.legend()
