@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tidings.cli.bench import Measurement, drawing, each_timed, median, steps, workload
+from tidings.cli.bench import Measurement, drawing, each_timed, median, number, steps, workload
 from tidings.index import Index
 
 _EVENTS = 10_000
@@ -30,5 +30,5 @@ def measure(count: int, plot: Path | None) -> list[Measurement]:
     goal = "10" if count == 1_000_000 else ""
     found.append(Measurement(grown, us[sizes[-1]] / us[sizes[0]], "times", goal))
     if plot is not None:
-        drawing.curve(us, "subscriptions", f"us an event, about {count // 10_000:,} matches each", plot)
+        drawing.curve(us, "subscriptions", f"us an event, about {number(count / 10_000)} matches each", plot)
     return found
