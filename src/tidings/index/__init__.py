@@ -67,14 +67,21 @@ class Index(matching.Index):
         return self._set_columns(whole(table["client"]), columns_of(named, "context"))
 
     def match_positions(
-        self, event: Mapping[str, Any], *, subscribers: str | values.ContextFilter | None = None, **about: Any
+        self,
+        event: Mapping[str, Any],
+        *,
+        context: Mapping[str, Any] | None = None,
+        subscribers: str | values.ContextFilter | None = None,
+        subject: str | None = None,
+        payload: bytes | None = None,
+        publisher: str | None = None,
     ) -> Positions:
         """The positions of the subscriptions that an event concerns: numbers that `id` knows.
 
         `context` is the publisher's; `subscribers` says for whom the event is; `subject`, `payload` and `publisher`
         are the event's own.
         """
-        return super().match_positions(event, subscribers=_context_filter(subscribers), **about)
+        return self._positions(event, context, _context_filter(subscribers), subject, payload, publisher)
 
     def explain(self, event: Mapping[str, Any], subscription: str, **about: Any) -> Explanation:
         """Why the event does, or does not, concern a subscription: the predicate that decided, with its values."""

@@ -187,11 +187,22 @@ class Index:
         publisher: str | None = None,
     ) -> Positions:
         """The positions of the subscriptions that an event concerns: numbers that `id` knows."""
-        try:
-            encoded = self._columns.encode(self._everything(event, subject, payload, publisher))
-        except NotPlain:
-            event = Attributes.of(event)
-            encoded = self._columns.encode(self._everything(event, subject, payload, publisher))
+        return self._positions(event, context, subscribers, subject, payload, publisher)
+
+    def _positions(
+        self,
+        event: Mapping[str, Any],
+        context: Mapping[str, Any] | None,
+        subscribers: ContextFilter | None,
+        subject: str | None,
+        payload: bytes | None,
+        publisher: str | None,
+    ) -> Positions:
+        columns = self._columns
+        if columns.asks_system:
+            encoded = self._encoded(self._everything(event, subject, payload, publisher))
+        else:
+            encoded = self._encoded(event)
         scratch = self._scratch()
         parts = [self._match(raw, scratch, *encoded) for raw in self._store.segments]
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -201,12 +212,18 @@ class Index:
             return found
         return self._in_context(found, Context.of(context), subscribers)
 
+    def _encoded(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
+        try:
+            return self._columns.encode(values)
+        except NotPlain:
+            system = {name: value for name, value in values.items() if type(name) is str and name.startswith("$")}
+            others = {name: value for name, value in values.items() if name not in system}
+            return self._columns.encode({**Attributes.of(others), **system})
+
     def _everything(
         self, event: Mapping[str, Any], subject: str | None, payload: bytes | None, publisher: str | None
     ) -> Mapping[str, Any]:
         """The event's attributes, and what the system says of it as far as some filter asks."""
-        if not self._columns.asks_system:
-            return event
         text = text_of(payload) if PAYLOAD in self._columns.numbers else None
         return {**event, SUBJECT: subject, PUBLISHER: publisher, PAYLOAD: text}
 
@@ -227,11 +244,16 @@ class Index:
             texts = {PAYLOAD: tables.as_text(columns[PAYLOAD])} if PAYLOAD in columns else {}
             encoded, row = self._columns.encode_table({**columns, **texts}, rows), lambda e: tables.row_of(columns, e)
         parts = [self._match_ordered(raw, encoded, rows) for raw in self._store.segments]
-        event, position = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        event, position = parts[0]
         if len(parts) > 1:
+            event, position = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
             order = np.argsort(event, kind="stable")
             event, position = event[order], position[order]
-        if (position < 0).any() or self._scoped(position).any() or tables.SUBSCRIBERS in table.column_names:
+        if (
+            (self._has_residuals and (position < 0).any())
+            or (self._has_scopes and self._scoped(position).any())
+            or tables.SUBSCRIBERS in table.column_names
+        ):
             event, position = self._settled(event, position, row, table)
         ids = pa.DictionaryArray.from_arrays(pa.array(position), self._register.ids())
         return pa.table({"event": event, "subscription": ids})
@@ -255,12 +277,13 @@ class Index:
             self._local.out = np.empty(2 * int(self._local.arrays.counters[NEEDED]), np.int32)
 
     def _match_many(self, raw: Raw, events: Events, order: Any) -> tuple[Positions, Any]:
+        given = events.in_order(order)
         scratch, ends = self._scratch(), np.zeros(len(order), np.int64)
         out = np.empty(1 << 20, np.int32)
         parts: list[Positions] = []
         start = offset = 0
         while True:
-            done = kernels.match_events(raw, scratch, *events, order, start, out, ends)
+            done = kernels.match_events(raw, scratch, *given, start, out, ends)
             filled = int(ends[done - 1]) if done > start else 0
             ends[start:done] += offset
             offset += filled

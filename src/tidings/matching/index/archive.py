@@ -20,7 +20,7 @@ from tidings.model.errors import IndexDamagedError
 _FORMAT, _VERSION = "tidings index", 1
 _CONTENTS = "contents.json"
 _PIECE = 1 << 24
-_WORTH_MAPPING = 1 << 20
+_WORTH_MAPPING = 1 << 16
 
 
 def write(

@@ -17,6 +17,7 @@ from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
 from tidings.model.values import Attributes
 
 NO_TESTS = np.empty((0, 0), np.int32)
+_NOTHING_LOST = np.empty((0, 0), np.int16)
 
 
 def split_number(number: Number) -> tuple[float, int]:
@@ -25,19 +26,26 @@ def split_number(number: Number) -> tuple[float, int]:
     return nearest, (number - int(nearest) if isinstance(number, int) else 0)
 
 
-_NO_VALUES, _NO_MEMBERS = np.empty(0), np.empty(0, np.int32)
+_NO_MEMBERS = np.empty(0, np.int32)
 
 
 class Events(NamedTuple):
-    """A batch of events: a row a column, a column an event."""
+    """A batch of events: a row an attribute, a column an event."""
 
-    attribute: Any  # the attribute of each column
+    attribute: Any  # of each row
     kind: Any
     f: Any
-    r: Any
-    tests: Any  # the string tests that a value passes: columns x events, numbers of lists
+    r: Any  # no rows at all if no number lost anything when it became a float
+    tests: Any  # the string tests that a value passes, as numbers of lists; no rows if there are none
     test_first: Any  # a list's first member in `test_members`; one more at the end
     test_members: Any
+
+    def in_order(self, order: Any) -> "Events":
+        """The events in another order, and a row an event: what one event says lies together."""
+        kind, f = np.ascontiguousarray(self.kind[:, order].T), np.ascontiguousarray(self.f[:, order].T)
+        r = np.ascontiguousarray(self.r[:, order].T) if len(self.r) else self.r
+        tests = np.ascontiguousarray(self.tests[:, order].T) if len(self.tests) else self.tests
+        return self._replace(kind=kind, f=f, r=r, tests=tests)
 
 
 class NotPlain(Exception):  # noqa: N818 - never leaves the index
@@ -119,13 +127,15 @@ class Columns:
         return 0.0, 0.0, what, 0, 0
 
     def encode(self, event: Mapping[str, Any]) -> tuple[Any, Any]:
-        """One event, for the kernels: attribute, kind, number and rest of each value, and the string tests passed.
+        """One event, for the kernels: how many numbers there are that floats hold as they are; attribute and number of
+        each; then attribute, kind, number and rest of the other values. And the string tests that were passed.
         Names that no filter mentions are passed over.
 
         Raises `NotPlain` for a value that has to go through the door of `Attributes` first.
         """
-        values: list[float] = []
-        tests: list[Any] | None = None
+        plain: list[float] = [0.0]
+        others: list[float] = []
+        tests: Any = _NO_MEMBERS
         numbers = self.numbers
         for name, value in event.items():
             attribute = numbers.get(name)
@@ -133,24 +143,22 @@ class Columns:
                 continue
             kind = type(value)
             if kind is float and value - value == 0.0:  # finite
-                values += (attribute, NUMBER, value, 0)
+                plain += (attribute, value)
             elif kind is int and MIN_INTEGER <= value <= MAX_INTEGER:
                 nearest = float(value)
-                values += (attribute, NUMBER, nearest, value - int(nearest))
+                others += (attribute, NUMBER, nearest, value - int(nearest))
             elif kind is str:
                 column = self._columns[attribute]
-                values += (attribute, STRING, column.codes.get(value, -1), 0)
+                others += (attribute, STRING, column.codes.get(value, -1), 0)
                 if column.tests is not None:
                     passed = column.tests.passed_by(value)
-                    tests = [passed] if tests is None else [*tests, passed]
+                    tests = passed if tests is _NO_MEMBERS else np.concatenate([tests, passed])
             elif kind is bool:
-                values += (attribute, BOOLEAN, value, 0)
+                others += (attribute, BOOLEAN, value, 0)
             else:
                 raise NotPlain(name)
-        encoded = np.frombuffer(buffer("d", values)) if values else _NO_VALUES
-        if tests is None:
-            return encoded, _NO_MEMBERS
-        return encoded, tests[0] if len(tests) == 1 else np.concatenate(tests)
+        plain[0] = len(plain) >> 1
+        return np.frombuffer(buffer("d", plain + others if others else plain)), tests
 
     def encode_rows(self, rows: list[Attributes]) -> Events:
         """A batch of events that each bring their own names."""
@@ -163,7 +171,7 @@ class Columns:
                 if name in places:
                     c = places[name]
                     one, passed = self.encode({name: value})
-                    kind[c, e], f[c, e], r[c, e] = one[1:]
+                    kind[c, e], f[c, e], r[c, e] = (NUMBER, one[2], 0) if one[0] else one[2:]
                     if len(passed):
                         tests[c, e] = members.add(passed)
         attributes = np.array([self.numbers[name] for name in places], np.int32)
@@ -173,10 +181,13 @@ class Columns:
         """A batch: columns whose names some filter mentions, as arrays of the kernels' kinds."""
         chosen = [(self.numbers[name], name, array) for name, array in table.items() if name in self.numbers]
         size = (len(chosen), rows)
-        kind, f, r = np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16)
+        kind, f, r = np.zeros(size, np.uint8), np.zeros(size), _NOTHING_LOST
         tests, members = NO_TESTS, _Members()
         for c, (attribute, name, array) in enumerate(chosen):
-            passed = self._encode_column(attribute, name, array, kind[c], f[c], r[c], members)
+            passed, lost = self._encode_column(attribute, name, array, kind[c], f[c], members)
+            if lost is not None:
+                r = np.zeros(size, np.int16) if r is _NOTHING_LOST else r
+                r[c] = lost
             if passed is not None:
                 tests = np.full(size, -1, np.int32) if tests is NO_TESTS else tests
                 tests[c] = passed
@@ -184,21 +195,21 @@ class Columns:
         return Events(attributes, kind, f, r, tests, *members.arrays())
 
     def _encode_column(
-        self, attribute: int, name: str, array: pa.Array, kind: Any, f: Any, r: Any, members: "_Members"
-    ) -> Any | None:
+        self, attribute: int, name: str, array: pa.Array, kind: Any, f: Any, members: "_Members"
+    ) -> tuple[Any | None, Any | None]:
+        """Writes kinds and numbers; the lists of string tests passed, and what the numbers lost, if anything."""
         valid = np.asarray(pc.is_valid(array))
         if pa.types.is_dictionary(array.type) and not pa.types.is_string(array.type.value_type):
             array = array.dictionary_decode()
         if pa.types.is_null(array.type):
-            return None
+            return None, None
         if pa.types.is_boolean(array.type):
-            kind[:], f[:] = np.where(valid, 3, 0), np.asarray(array.fill_null(False))
+            kind[:], f[:] = np.where(valid, BOOLEAN, 0), np.asarray(array.fill_null(False))
         elif pa.types.is_integer(array.type):
             values = np.asarray(array.cast(pa.int64()).fill_null(0))
-            f[:] = values
-            kind[:] = valid
+            f[:], kind[:] = values, valid
             if len(values) and (values.max() > 2**53 or values.min() < -(2**53)):
-                r[:] = _lost(values, f)
+                return None, _lost(values, f)
         elif pa.types.is_floating(array.type):
             f[:] = np.asarray(array.cast(pa.float64()).fill_null(0.0))
             kind[:] = valid
@@ -207,10 +218,10 @@ class Columns:
         elif (
             pa.types.is_string(array.type) or pa.types.is_large_string(array.type) or pa.types.is_dictionary(array.type)
         ):
-            return self._encode_strings(attribute, array, kind, f, members)
+            return self._encode_strings(attribute, array, kind, f, members), None
         else:
             raise InvalidValueError(f"{name}: a column is of booleans, numbers or strings, not {array.type}")
-        return None
+        return None, None
 
     def _encode_strings(self, attribute: int, array: pa.Array, kind: Any, f: Any, members: "_Members") -> Any | None:
         encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)

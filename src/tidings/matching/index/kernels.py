@@ -39,6 +39,7 @@ LARGEST = np.finfo(np.float64).max
 # Rows of an attribute's table: missing, a kind that no constraint speaks of, then what the segment needs. A row has two
 # halves: conjuncts that a value there might satisfy, and those that every value there satisfies.
 ROW_MISSING, ROW_OTHER, ROW_FIRST = 0, 1, 2
+PENDING = 2 * BLOCK // WORD  # behind a block's candidates: the numbers of those that must be checked
 
 # Where each array stands in the table of contents.
 (
@@ -231,7 +232,12 @@ def find_cluster(keys, key_attribute, key_kind, key_f, key_r, attribute, kind, f
 
 @njit(cache=True, inline="always")
 def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
-    """Whether the event that lies in the scratch satisfies all predicates of a conjunct, exactly."""
+    """Whether the event that lies in the scratch satisfies all predicates of a conjunct, exactly.
+
+    All are looked at, whatever the first ones say: nobody can guess the answer, and without a branch on it the
+    processor fetches the next conjunct's predicates meanwhile.
+    """
+    passed = True
     for p in range(first, last):
         pred = preds[p]
         attribute, kind = pred.what >> 3, pred.what & 7
@@ -241,23 +247,19 @@ def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
         given, f = kinds[attribute], fs[attribute]
         if kind == NUMBER or kind == BOOLEAN:  # noqa: SIM109 - tuples cost time in a kernel
             low, high = pred.low, pred.high
-            if not ((given == kind) & (f >= low) & (f <= high)):  # one branch, since nobody can guess it
-                return False
+            passed &= (given == kind) & (f >= low) & (f <= high)
             # On a bound itself, what the float lost decides.
             if (f == low) | (f == high):
-                if f == low and rs[attribute] < pred.low_rest:
-                    return False
-                if f == high and rs[attribute] > pred.high_rest:
-                    return False
+                passed &= (f != low) | (rs[attribute] >= pred.low_rest)
+                passed &= (f != high) | (rs[attribute] <= pred.high_rest)
         elif kind == STRING:
-            if given != STRING or (pred.low >= 0 and pred.low != f):
-                return False
+            passed &= (given == STRING) & ((pred.low < 0) | (pred.low == f))
         elif kind == TEST:
             if given != STRING or int(pred.low) >= len(test_stamp) or test_stamp[int(pred.low)] != stamp:
                 return False
-        elif (kind == MISSING) != (given == MISSING):
-            return False
-    return True
+        else:
+            passed &= (kind == MISSING) == (given == MISSING)
+    return passed
 
 
 @njit(cache=True, inline="always")
@@ -304,6 +306,20 @@ def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attrib
 
 
 @njit(cache=True, inline="always")
+def noted(found, seen, stamp, out, count):
+    """Writes a conjunct's subscription down, unless another of its conjuncts was there first."""
+    position = found >> 2
+    if found & SEVERAL:
+        if position >= len(seen) or seen[position] == stamp:
+            return count
+        if not found & RESIDUAL:
+            seen[position] = stamp
+    if count < len(out):
+        out[count] = ~position if found & RESIDUAL else position
+    return count + 1
+
+
+@njit(cache=True, inline="always")
 def look_up(
     keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, block_conjunct, block_word, block_entry,
     entry_attribute, entry_table, bits, alive, owner, pred_first, preds,
@@ -338,27 +354,37 @@ def look_up(
                 entry_attribute, entry_table, row, acc,
             ):  # fmt: skip
                 continue
+            first, doubtful = block_conjunct[block], 0
             for w in range(words):
-                left, sure = acc[w], acc[8 + w] & trusted
-                candidates += int(_count_bits(left))
-                while left:
-                    low = left & (~left + U1)
-                    left ^= low
-                    conjunct = block_conjunct[block] + w * WORD + np.int64(_count_bits(low - U1))
-                    if not (sure & low) and not passes(
-                        preds, pred_first[conjunct], pred_first[conjunct + 1], kinds, fs, rs, test_stamp, stamp
-                    ):
-                        continue
-                    found = owner[conjunct]
-                    position, flags = found >> 2, found & 3
-                    if flags & SEVERAL:
-                        if position >= len(seen) or seen[position] == stamp:
-                            continue
-                        if not flags & RESIDUAL:
-                            seen[position] = stamp
+                sure = acc[8 + w] & trusted
+                unsure = acc[w] & ~sure
+                candidates += int(_count_bits(acc[w]))
+                while sure:
+                    low = sure & (~sure + U1)
+                    sure ^= low
+                    found = owner[first + w * WORD + np.int64(_count_bits(low - U1))]
+                    if found & 3:
+                        count = noted(found, seen, stamp, out, count)
+                    else:
+                        if count < len(out):
+                            out[count] = found >> 2
+                        count += 1
+                while unsure:
+                    low = unsure & (~unsure + U1)
+                    unsure ^= low
+                    acc[PENDING + doubtful] = np.uint64(first + w * WORD) + _count_bits(low - U1)
+                    doubtful += 1
+            for i in range(doubtful):
+                conjunct = np.int64(acc[PENDING + i])
+                passed = passes(preds, pred_first[conjunct], pred_first[conjunct + 1], kinds, fs, rs, test_stamp, stamp)
+                found = owner[conjunct]
+                if found & 3:
+                    if passed:
+                        count = noted(found, seen, stamp, out, count)
+                else:
                     if count < len(out):
-                        out[count] = ~position if flags & RESIDUAL else position
-                    count += 1
+                        out[count] = found >> 2
+                    count += passed
             if candidates > limit:
                 return count, candidates
     return count, candidates
@@ -369,8 +395,7 @@ def match_event(raw, scratch, event, tests, limit, out):
     """Whom one event concerns: how many positions stand in `out`, or -1 if there was no room (the counters tell how
     much is needed), or -2 if there were more candidates than the limit.
 
-    The event is a row of attribute, kind, number and rest for each of its values; `tests` are the string tests that
-    its strings pass.
+    The event is what `Columns.encode` makes; `tests` are the string tests that its strings pass.
     """
     kinds, fs, rs, row = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
     present, test_stamp, seen = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, SEEN)
@@ -379,19 +404,26 @@ def match_event(raw, scratch, event, tests, limit, out):
     edge, edges, attributes = i4(raw, EDGE_OF), f8(raw, EDGES_AT), len(number_row)
     counters[STAMP] += 1
     stamp = counters[STAMP]
-    size = 0
-    for v in range(0, len(event), 4):
-        attribute, kind, f = np.int64(event[v]), np.int64(event[v + 1]), event[v + 2]
+    size, v = 0, 1
+    plain = 1 + 2 * np.int64(event[0])
+    while v < len(event):
+        attribute = np.int64(event[v])
+        if v < plain:
+            kind, f, r = NUMBER, event[v + 1], 0
+            v += 2
+        else:
+            kind, f, r = int(event[v + 1]), event[v + 2], int(event[v + 3])
+            v += 4
         if attribute < attributes:
             present[size] = attribute
             size += 1
-            kinds[attribute], fs[attribute], rs[attribute] = kind, f, np.int64(event[v + 3])
+            kinds[attribute], fs[attribute], rs[attribute] = kind, f, r
             row[attribute] = row_of(
                 kind, f, number_row[attribute], string_row[attribute], boolean_row[attribute], edges, edge[attribute]
             )
     for test in tests:
         test_stamp[test] = stamp
-    acc = np.empty(2 * BLOCK // WORD, np.uint64)
+    acc = np.empty(PENDING + BLOCK, np.uint64)
     count, candidates = look_up(
         i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND), f8(raw, KEY_F), i2(raw, KEY_R),
         _bytes(raw, ACCESS), i4(raw, CLUSTER_BLOCK), i4(raw, BLOCK_CONJUNCT), i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY),
@@ -413,24 +445,13 @@ def match_event(raw, scratch, event, tests, limit, out):
 
 @njit(cache=True)
 def match_events(
-    raw,
-    scratch,
-    event_attribute,
-    event_kind,
-    event_f,
-    event_r,
-    tests,
-    test_first,
-    test_members,
-    order,
-    first,
-    out,
-    ends,
+    raw, scratch, event_attribute, event_kind, event_f, event_r, tests, test_first, test_members, first, out, ends
 ):
-    """Matches the events of `order` from the `first` on: a row a column, a column an event.
+    """Matches many events, a row an event and a column an attribute, from the `first` on.
 
-    `tests` are numbers of lists of string tests. `ends[i]` is where the output of event order[i] ends. Returns the
-    place in the order for which `out` had no room (the counters tell how much it needs), or the length of the order.
+    `event_r` and `tests` have no rows where nothing is lost and nothing tested; `tests` are numbers of lists. `ends` says
+    where the output of each event ends. Returns the event for which `out` had no room (the counters tell how much it
+    needs), or how many there are.
     """
     kinds, fs, rs, row = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
     present, test_stamp, seen = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, SEEN)
@@ -448,21 +469,21 @@ def match_events(
         u8(raw, ALIVE),
     )
     owner, pred_first, preds = i4(raw, OWNER), i4(raw, PRED_FIRST), preds_of(raw)
-    acc = np.empty(2 * BLOCK // WORD, np.uint64)
+    acc = np.empty(PENDING + BLOCK, np.uint64)
     unlimited = np.int64(1) << np.int64(62)
     filled = 0
-    for i in range(first, len(order)):
-        e = order[i]
+    for e in range(first, len(ends)):
         counters[STAMP] += 1
         stamp = counters[STAMP]
         size = 0
         for c in range(len(event_attribute)):
-            attribute, kind = event_attribute[c], event_kind[c, e]
+            attribute, kind = event_attribute[c], event_kind[e, c]
             if attribute < attributes and kind != MISSING:
-                f = event_f[c, e]
+                f = event_f[e, c]
                 present[size] = attribute
                 size += 1
-                kinds[attribute], fs[attribute], rs[attribute] = kind, f, event_r[c, e]
+                kinds[attribute], fs[attribute] = kind, f
+                rs[attribute] = event_r[e, c] if len(event_r) else 0
                 row[attribute] = row_of(
                     kind,
                     f,
@@ -472,8 +493,8 @@ def match_events(
                     edges,
                     edge[attribute],
                 )
-                if len(tests) and tests[c, e] >= 0:
-                    for t in range(test_first[tests[c, e]], test_first[tests[c, e] + 1]):
+                if len(tests) and tests[e, c] >= 0:
+                    for t in range(test_first[tests[e, c]], test_first[tests[e, c] + 1]):
                         test_stamp[test_members[t]] = stamp
         count, candidates = look_up(
             keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, block_conjunct, block_word, block_entry,
@@ -485,11 +506,11 @@ def match_events(
         counters[CHECKED] += candidates
         if count > len(out):
             counters[NEEDED] = count - filled
-            return i
+            return e
         counters[FOUND] += count - filled
         filled = count
-        ends[i] = count
-    return len(order)
+        ends[e] = count
+    return len(ends)
 
 
 @njit(cache=True)
