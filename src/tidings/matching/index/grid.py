@@ -1,0 +1,143 @@
+"""Where the subscribers are: who may be within reach of an event, without looking at everyone.
+
+A client's subscriptions are kept by the power of two at or above their radius, each such level with cells of its own
+size, so that one enormous radius slows nobody else down. A client that moves is one small write.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching.index import cells
+from tidings.matching.reference import EARTH_RADIUS_METRES
+
+Place = tuple[float, ...]  # one or two coordinates; on the sphere degrees of latitude and longitude
+_HALF_ROUND = 19_000_000.0  # metres; near the other side of the earth distances are not exact enough for cells
+_LEAST_DEGREES = 2.0**-14
+_NAN = math.nan
+
+
+class Grid:
+    """Subscriptions with a reach, by position, of clients with a place. Whoever calls holds a lock."""
+
+    def __init__(self, dimensions: int = 2, geo: bool = False) -> None:
+        self._dimensions = dimensions
+        self._geo = geo
+        self._out = np.empty(256, np.int32)
+        self._state = np.zeros(0, np.int64)
+        self._make(0, 0)
+
+    def __len__(self) -> int:
+        """How many subscriptions there are."""
+        return int(self._state[cells.LIVE_POSITIONS])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in (self._state, self._entries, self._places, self._slots, self._table, self._out))
+
+    def put(self, position: int, client: int, radius: float, place: Place | None) -> None:
+        """A subscription of a client, which is at the place now; in metres on the sphere."""
+        self._take_out(position)
+        level, limit = (_level_on_sphere if self._geo else _level)(radius)
+        x, y = _coordinates(place)
+        arrays = self._state, self._entries, self._places, self._slots, self._table
+        if not cells.put(*arrays, position, client, level, limit, x, y):
+            self._resize()
+            arrays = self._state, self._entries, self._places, self._slots, self._table
+            cells.put(*arrays, position, client, level, limit, x, y)
+
+    def remove(self, position: int) -> None:
+        """Takes a subscription out; `KeyError` if there is none at the position."""
+        if not self._take_out(position):
+            raise KeyError(position)
+
+    def move(self, client: int, place: Place | None) -> None:
+        """The client is at the place from now on; without one it is in no event's reach."""
+        if place is None:
+            cells.move(self._state, self._entries, self._places, self._table, client, _NAN, _NAN)
+        elif len(place) == 2:
+            cells.move(self._state, self._entries, self._places, self._table, client, place[0], place[1])
+        else:
+            cells.move(self._state, self._entries, self._places, self._table, client, place[0], 0.0)
+
+    def moved_many(self, clients: npt.NDArray[np.int32], places: npt.NDArray[np.float64]) -> None:
+        """The same of many: a row of coordinates each, with NaN in it where there is no place."""
+        if not (places.ndim == 2 and places.shape == (len(clients), self._dimensions)):
+            raise ValueError(f"{len(clients)} clients need {len(clients)} x {self._dimensions} coordinates")
+        clients, places = np.ascontiguousarray(clients, np.int32), np.ascontiguousarray(places, np.float64)
+        cells.move_many(self._state, self._entries, self._places, self._table, clients, places)
+
+    def near(self, place: Place | None) -> npt.NDArray[np.int32]:
+        """The positions of the subscriptions whose client may be within its reach of the place, each of them once."""
+        x, y = _coordinates(place)
+        arrays = self._state, self._entries, self._places, self._slots, self._table
+        found = cells.near(*arrays, self._out, x, y, -1)
+        if found > len(self._out):
+            self._out = np.empty(2 * found, np.int32)
+            cells.near(*arrays, self._out, x, y, -1)
+        return self._out[:found].copy()
+
+    def count(self, place: Place | None, limit: int = 1 << 30) -> int:
+        """How many entries `near` would look at: about what it costs. It need not count further than the limit."""
+        x, y = _coordinates(place)
+        arrays = self._state, self._entries, self._places, self._slots, self._table
+        return int(cells.near(*arrays, self._out, x, y, limit))
+
+    def _take_out(self, position: int) -> bool:
+        arrays = self._state, self._entries, self._places, self._slots, self._table
+        was_there, wasteful = cells.remove(*arrays, position)
+        if wasteful:
+            self._resize()
+        return bool(was_there)
+
+    def _resize(self) -> None:
+        """Arrays that fit what lives, with some room."""
+        old = self._state, self._entries, self._places, self._slots
+        self._make(int(self._state[cells.LIVE]), int(self._state[cells.LIVE_POSITIONS]))
+        cells.take_over(self._state, self._entries, self._places, self._slots, self._table, *old)
+        if len(self._out) > 4 * len(self._slots):
+            self._out = np.empty(256, np.int32)
+
+    def _make(self, entries: int, positions: int) -> None:
+        entries, positions = entries + (entries >> 1) + 16, positions + (positions >> 1) + 16
+        self._state = np.zeros(cells.STATE, np.int64)
+        self._state[cells.SHAPE] = cells.SPHERE if self._geo else cells.PLANE if self._dimensions == 2 else cells.LINE
+        self._state[cells.SEED] = hash("grid")  # Python's hash of a string differs from process to process
+        self._state[cells.FREE] = self._state[cells.FREE_POSITIONS] = -1
+        self._state[cells.FIRSTS :] = -1
+        self._entries = np.zeros((entries, cells.FIRST + 1), np.int32)
+        self._places = np.zeros((entries, cells.LIMIT + 1))
+        self._slots = np.zeros((positions, cells.BEFORE + 1), np.int32)
+        keys = positions + 2 * entries  # each entry has at most a cell and a client of its own
+        self._table = np.zeros((1 << (4 * keys // 3).bit_length(), cells.VALUE + 1), np.int32)
+
+
+def _coordinates(place: Place | None) -> tuple[float, float]:
+    if place is None:
+        return _NAN, _NAN
+    return (place[0], place[1]) if len(place) == 2 else (place[0], 0.0)
+
+
+def _level(radius: float) -> tuple[int, float]:
+    """The level of a radius, and how far from an event a client may be."""
+    if radius < 0:
+        return cells.NOBODY, 0.0
+    if not radius <= 2.0 ** (cells.EVERYONE - 1 - cells.ORIGIN):
+        return cells.EVERYONE, math.inf if math.isnan(radius) else radius * (1 + cells.ROUNDING)
+    if radius == 0:
+        return cells.ORIGIN, 0.0  # whole numbers, most likely, that are to be the same
+    mantissa, exponent = math.frexp(radius)
+    power = exponent - 1 if mantissa == 0.5 else exponent
+    return max(power + cells.ORIGIN, 0), radius * (1 + cells.ROUNDING)
+
+
+def _level_on_sphere(metres: float) -> tuple[int, float]:
+    """The same; how far is the square of the chord, in radii of the earth."""
+    if metres < 0:
+        return cells.NOBODY, 0.0
+    if not metres < _HALF_ROUND:
+        return cells.EVERYONE, 5.0
+    angle = (metres * (1 + 1e-9) + 0.01) / EARTH_RADIUS_METRES  # more than `geo_distance` can be wrong by
+    level, _ = _level(max(math.degrees(angle), _LEAST_DEGREES))
+    return level, (2 * math.sin(angle / 2)) ** 2
