@@ -1,10 +1,12 @@
 """The index against the reference: whatever is added, removed, replaced or moved, both say the same."""
 
 import json
+import math
 import sys
 import threading
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -26,8 +28,23 @@ from tidings import (
 )
 from tidings.matching.index import Index
 from tidings.matching.index.conjuncts import conjuncts_of
-from tidings.matching.reference import calculate, due, matches_context
-from tidings.model.expression import Attribute, Constant, Own, walk
+from tidings.matching.index.contexts import Contexts
+from tidings.matching.index.programs import FALSE, TRUE
+from tidings.matching.reference import calculate, due, geo_distance, matches_context
+from tidings.model.expression import (
+    Arithmetic,
+    Attribute,
+    Call,
+    Comparison,
+    Condition,
+    Constant,
+    IsNull,
+    Negative,
+    Not,
+    Own,
+    ValueExpression,
+    walk,
+)
 from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.filter import Filter as FilterValue
 from tidings.model.limits import MAX_CONJUNCTS, MAX_CONTEXT_COLUMNS
@@ -302,6 +319,48 @@ def test_programs_say_what_the_reference_says(data: st.DataObject) -> None:
         assert ("asks" in index.match({}, context=theirs)) == expected
         expected = matches_context(wanted, Context.of(mine), Context.of(theirs))
         assert ("asked" in index.match({}, context=theirs, subscribers=wanted)) == expected
+
+
+degrees: st.SearchStrategy[Value] = st.one_of(
+    st.sampled_from([0, 90, -90, 91, 180, -180, 179.9999999, 360, 2**60, 1e300, -0.0, "a", True]), st.floats(-180, 180)
+)
+
+
+@examples(400, 10_000)
+@given(st.data())
+def test_programs_say_what_the_reference_says_of_distances_on_the_sphere(data: st.DataObject) -> None:
+    """Also where the distance is as close to the bound as it can be, or NULL, or calculated with."""
+    sides = st.fixed_dictionaries({}, optional={"lat": degrees, "lon": degrees, "r": degrees})
+    mine, theirs = data.draw(sides), data.draw(sides)
+    exact = geo_distance(theirs.get("lat"), theirs.get("lon"), mine.get("lat"), mine.get("lon"))
+    bounds: list[Value] = [0, 1000, 20_015_114, 0.0 if exact is None else exact]
+    if exact is not None:
+        bounds += [math.nextafter(exact, 0), math.nextafter(exact, math.inf), exact * (1 + 1e-12), exact * (1 - 1e-6)]
+    call = Call("geo_distance", (Attribute("lat"), Attribute("lon"), Own("lat"), Own("lon")))
+    inner = Call("distance", (call, Constant(0), Constant(0), Constant(0)))
+    lefts: list[ValueExpression] = [call, call, Negative(call), Arithmetic(call, "*", Constant(1)), inner]
+    rights: list[ValueExpression] = [call, Own("r"), Constant("a"), Constant(None), *map(Constant, bounds)]
+    left, right = data.draw(st.sampled_from(lefts)), data.draw(st.sampled_from(rights))
+    plain = Comparison(left, data.draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="])), right)
+    conditions: list[Condition] = [plain, Not(plain), IsNull(left), Comparison(right, plain.operator, left)]
+    condition = data.draw(st.sampled_from(conditions))
+    wanted, index = ContextFilterValue(condition), Index()
+    index.put(Subscription(id="asks", subscriber="ann", publishers=wanted))
+    index.put(Subscription(id="asked", subscriber="ann"))
+    index.set_context("ann", mine)
+    assert ("asks" in index.match({}, context=theirs)) == matches_context(wanted, Context.of(theirs), Context.of(mine))
+    expected = matches_context(wanted, Context.of(mine), Context.of(theirs))
+    assert ("asked" in index.match({}, context=theirs, subscribers=wanted)) == expected
+
+
+def test_distances_on_the_sphere_need_no_reference() -> None:
+    contexts = Contexts()
+    number = contexts.program(ContextFilter.parse("geo_distance(lat, lon, this.lat, this.lon) < 20000"))
+    contexts.set("ann", Context.of({"lat": 48.1, "lon": 11.5}))
+    one = np.zeros(1, np.int32)
+    for lon, expected in ((11.6, TRUE), (12.6, FALSE)):
+        answers = contexts.judge_publisher(one, np.array([number], np.int32), one, {"lat": 48.1, "lon": lon})
+        assert answers.tolist() == [expected]
 
 
 def test_a_string_that_only_a_filter_names_is_known_from_the_first_match() -> None:

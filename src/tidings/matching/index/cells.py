@@ -5,8 +5,6 @@ its level, the last for events whose coordinates are so large that the level's c
 clients and subscriptions are keys of the same table. What becomes empty is taken out at once.
 """
 
-# ruff: noqa: PLR1714, SIM109 - in compiled code a tuple is not the same as two comparisons
-
 import numpy as np
 from numba import njit
 
@@ -72,12 +70,12 @@ def near(state, entries, places, slots, table, out, x, y, limit):
             low, high = _bands(shape, v, reach, size)
             wide = _wide(v, reach) if shape == SPHERE else reach
             for band in range(low, high + 1):
-                around = _around(band, size) if shape == SPHERE else 0
+                around = _around(band, size) if shape == SPHERE else np.int64(0)
                 width = 360.0 / around if around > 0 else size
                 start = np.int64(np.floor((u - wide) / width))
                 number = np.int64(np.floor((u + wide) / width)) - start + 1
                 if around > 0 and (number >= around or wide >= 180.0):
-                    start, number = 0, around
+                    start, number = np.int64(0), around
                 for n in range(start, start + number):
                     cx = n % around if around > 0 else n & _FOLD
                     e = _first(table, seed, cx, band & _FOLD, level)
@@ -196,11 +194,8 @@ def _level(shape, entries, places, slots, out, found, e, a, b, c, slack):
 def _given(shape, entries, places, slots, out, found, e, a, b, c, slack):
     """The entry's positions if it is within reach; NaN, a place on the sphere that is not known well, always is."""
     x, y, z, limit = places[e, A] - a, places[e, B] - b, places[e, C] - c, places[e, LIMIT]
-    if shape == SPHERE:
-        far = x * x + y * y + z * z > limit
-    else:
-        far = abs(x) > limit + slack or abs(y) > limit + slack
-    if not far:
+    apart = x * x + y * y + z * z if shape == SPHERE else max(abs(x), abs(y))
+    if not apart > limit + slack:
         s = np.int64(entries[e, FIRST])
         while s >= 0:
             if found < len(out):
@@ -410,7 +405,9 @@ def _found(table, seed, key, key_2, kind):
     """The row of a key, or the empty one where it belongs."""
     mask = len(table) - 1
     at = _hashed(seed, key, key_2, kind) & mask
-    while table[at, KIND] != 0 and not (table[at, KEY] == key and table[at, KEY_2] == key_2 and table[at, KIND] == kind):
+    while table[at, KIND] != 0:
+        if table[at, KEY] == key and table[at, KEY_2] == key_2 and table[at, KIND] == kind:
+            break
         at = (at + 1) & mask
     return at
 

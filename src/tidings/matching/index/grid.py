@@ -79,10 +79,10 @@ class Grid:
         return self._out[:found].copy()
 
     def count(self, place: Place | None, limit: int = 1 << 30) -> int:
-        """How many entries `near` would look at: about what it costs. It need not count further than the limit."""
+        """How many entries `near` would look at: about what it costs. It counts no further than the limit."""
         x, y = _coordinates(place)
         arrays = self._state, self._entries, self._places, self._slots, self._table
-        return int(cells.near(*arrays, self._out, x, y, limit))
+        return min(int(cells.near(*arrays, self._out, x, y, limit)), limit)
 
     def _take_out(self, position: int) -> bool:
         arrays = self._state, self._entries, self._places, self._slots, self._table

@@ -1,17 +1,20 @@
 """Context filters as programs: a few numbers that a compiled loop interprets on the contexts' columns.
 
-Nothing is compiled for a single filter. What a program cannot say (patterns, distances on the sphere) is left to the
-reference, and so is the order of strings, which only shows when values are there: `UNSURE`.
+Nothing is compiled for a single filter. What a program cannot say (patterns) is left to the reference, and so is what
+only shows when values are there, as `UNSURE`: the order of strings, and distances on the sphere that are too close to
+what they are compared with.
 """
 
 # ruff: noqa: SIM109 - in compiled code a tuple is not the same as two comparisons
 
+import math
 from typing import Protocol
 
 import numpy as np
 from numba import njit
 
 from tidings.matching.formula import folded
+from tidings.matching.reference import EARTH_RADIUS_METRES
 from tidings.model.expression import (
     And,
     Arithmetic,
@@ -31,15 +34,18 @@ from tidings.model.expression import (
 )
 from tidings.model.values import Value
 
-NULL, INT, FLOAT, STRING, BOOLEAN = range(5)
+NULL, INT, FLOAT, STRING, BOOLEAN, APPROXIMATE = range(6)
 FALSE, TRUE, UNKNOWN, UNSURE = range(4)
 (
-    CONSTANT, OTHER, OWN, NEGATE, ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER, DISTANCE,
+    CONSTANT, OTHER, OWN, NEGATE, ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER, DISTANCE, GEO_DISTANCE,
     EQUAL, DIFFERENT, LESS, AT_MOST, MORE, AT_LEAST, IS_NULL, ALL, ANY, NOT, KNOWN,
-) = range(21)  # fmt: skip
+) = range(22)  # fmt: skip
 _ARITHMETIC = {"+": ADD, "-": SUBTRACT, "*": MULTIPLY, "/": DIVIDE, "%": REMAINDER}
 _COMPARISONS = {"=": EQUAL, "!=": DIFFERENT, "<": LESS, "<=": AT_MOST, ">": MORE, ">=": AT_LEAST}
 _STACK = 256
+_DEGREE = math.pi / 180  # what `math.radians` multiplies by
+_MANY_TURNS = 2.0**20  # radians whose sines are left to the reference
+_OTHER_SIDE = 20_015_000.0  # metres from where on an arc sine loses half of its digits
 _LARGEST, _SMALLEST = np.int64(2**63 - 1), np.int64(-(2**63))
 
 
@@ -110,10 +116,10 @@ def _value(node: Expression, steps: list[tuple[int, int]], contexts: Numbers) ->
             _value(left, steps, contexts)
             _value(right, steps, contexts)
             steps.append((_ARITHMETIC[operator], 0))
-        case Call("distance", arguments):
+        case Call(function, arguments):
             for argument in arguments:
                 _value(argument, steps, contexts)
-            steps.append((DISTANCE, 0))
+            steps.append((DISTANCE if function == "distance" else GEO_DISTANCE, 0))
         case _:
             raise NotSayable
 
@@ -156,17 +162,24 @@ def judge(
                     k[v] = NULL
                 v += 1
             elif step == NEGATE:
+                unsure = unsure or k[v - 1] == APPROXIMATE
                 k[v], i[v], f[v] = k[v - 1], i[v - 1], f[v - 1]
                 k[v - 1], i[v - 1], f[v - 1] = INT, 0, 0.0
                 k[v - 1], i[v - 1], f[v - 1] = calculated(SUBTRACT, INT, 0, 0.0, k[v], i[v], f[v])
             elif step <= REMAINDER:
                 v -= 1
+                unsure = unsure or k[v - 1] == APPROXIMATE or k[v] == APPROXIMATE
                 k[v - 1], i[v - 1], f[v - 1] = calculated(step, k[v - 1], i[v - 1], f[v - 1], k[v], i[v], f[v])
-            elif step == DISTANCE:
+            elif step == DISTANCE or step == GEO_DISTANCE:
                 v -= 3
                 numeric = True
                 for n in range(v - 1, v + 3):
                     numeric = numeric and (k[n] == INT or k[n] == FLOAT)
+                    unsure = unsure or k[n] == APPROXIMATE
+                if step == GEO_DISTANCE:
+                    k[v - 1], f[v - 1] = sphere_distance(f[v - 1], f[v], f[v + 1], f[v + 2]) if numeric else (NULL, 0.0)
+                    unsure = unsure or np.isnan(f[v - 1])
+                    continue
                 dx, dy = f[v + 1] - f[v - 1], f[v + 2] - f[v]
                 length = np.sqrt(dx * dx + dy * dy) if numeric else 0.0
                 k[v - 1] = FLOAT if numeric and np.isfinite(length) else NULL
@@ -204,7 +217,14 @@ def judge(
 
 @njit(cache=True)
 def compared(step, k1, i1, f1, k2, i2, f2):
-    if (k1 == INT or k1 == FLOAT) and (k2 == INT or k2 == FLOAT):
+    if k1 == APPROXIMATE or k2 == APPROXIMATE:
+        if k1 == NULL or k1 == STRING or k1 == BOOLEAN or k2 == NULL or k2 == STRING or k2 == BOOLEAN:
+            return UNKNOWN
+        larger = max(abs(f1), abs(f2))
+        if abs(f1 - f2) <= (1.0 if larger > _OTHER_SIDE else 1e-9 * larger + 1e-6):
+            return UNSURE
+        order = -1 if f1 < f2 else 1
+    elif (k1 == INT or k1 == FLOAT) and (k2 == INT or k2 == FLOAT):
         if f1 != f2:
             order = -1 if f1 < f2 else 1
         else:
@@ -229,6 +249,20 @@ def compared(step, k1, i1, f1, k2, i2, f2):
     if step == MORE:
         return TRUE if order > 0 else FALSE
     return TRUE if order >= 0 else FALSE
+
+
+@njit(cache=True)
+def sphere_distance(lat1, lon1, lat2, lon2):
+    """As the reference does, but sines differ in their last bits from one library to another; NaN where by more."""
+    half_turn = (lon2 - lon1) * _DEGREE / 2
+    if abs(lat1) > 90.0 or abs(lat2) > 90.0 or not np.isfinite(half_turn):
+        return NULL, 0.0
+    if abs(half_turn) > _MANY_TURNS:
+        return APPROXIMATE, np.nan
+    phi1, phi2 = lat1 * _DEGREE, lat2 * _DEGREE
+    across, along = np.sin((phi2 - phi1) / 2), np.sin(half_turn)
+    h = across * across + np.cos(phi1) * np.cos(phi2) * along * along
+    return APPROXIMATE, 2 * EARTH_RADIUS_METRES * np.arcsin(min(1.0, np.sqrt(h)))
 
 
 @njit(cache=True)
