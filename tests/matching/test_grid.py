@@ -139,7 +139,7 @@ class GridMachine(RuleBasedStateMachine):
     def agree(self) -> None:
         for here in self.asked:
             self.listed.check(here)
-        in_table = int((self.listed.grid._table[:, cells.KIND] != 0).sum())
+        in_table = int((self.listed.grid._arrays.table[:, cells.KIND] != 0).sum())
         assert in_table <= 3 * len(self.listed.subscriptions)
 
 
@@ -229,7 +229,7 @@ class TestChurn:
         for i in range(19_900, 20_000):
             grid.remove(i)
         assert len(grid) == 0
-        assert not grid._table[:, cells.KIND].any()
+        assert not grid._arrays.table[:, cells.KIND].any()
         assert grid.near((0.0, 0.0)).tolist() == []
 
     def test_after_a_crowd_the_arrays_shrink(self) -> None:
@@ -257,7 +257,7 @@ class TestChurn:
             places = np.column_stack([random.uniform(-90, 90, 50), random.uniform(-180, 180, 50)])
             grid.moved_many(np.arange(50, dtype=np.int32), places)
         assert grid.nbytes == before
-        assert (grid._table[:, cells.KIND] != 0).sum() <= 150
+        assert (grid._arrays.table[:, cells.KIND] != 0).sum() <= 150
 
 
 def test_more_than_the_buffer_holds() -> None:

@@ -53,18 +53,15 @@ def near(state, entries, places, slots, table, out, x, y, limit):
     found = 0
     slack = ROUNDING * max(abs(x), abs(y)) + _UNDERFLOW if shape != SPHERE else 0.0
     for level in range(NOBODY):
-        here = state[COUNTS + level]
-        if here == 0:
+        if state[COUNTS + level] == 0:
             continue
         size = _SIZE[level]
         if level == EVERYONE:
             e = _first(table, seed, _ANYWHERE, 0, level)
-            found = _cell(shape, entries, places, slots, out, found, e, a, b, c, slack, limit)
+            found = _listed(shape, entries, places, slots, out, found, e, NEXT, a, b, c, slack, limit)
         elif usable == _FAR_ROUND or slack > 0.4 * size:
-            if limit < 0:
-                found = _level(shape, entries, places, slots, out, found, state[FIRSTS + level], a, b, c, slack)
-            else:
-                found += here
+            e = state[FIRSTS + level]
+            found = _listed(shape, entries, places, slots, out, found, e, LEVEL_NEXT, a, b, c, slack, limit)
         else:
             reach = size if shape == SPHERE else size * (1 + ROUNDING) + slack
             low, high = _bands(shape, v, reach, size)
@@ -78,10 +75,15 @@ def near(state, entries, places, slots, table, out, x, y, limit):
                     start, number = np.int64(0), around
                 for n in range(start, start + number):
                     cx = n % around if around > 0 else n & _FOLD
-                    e = _first(table, seed, cx, band & _FOLD, level)
-                    found = _cell(shape, entries, places, slots, out, found, e, a, b, c, slack, limit)
-        if limit >= 0 and found >= limit:
-            break
+                    cy = band & _FOLD  # what `_found` does, written out: it is most of the cost of an empty cell
+                    at = _hashed(seed, cx, cy, level + 1) & (len(table) - 1)
+                    while table[at, KIND] != 0:
+                        if table[at, KEY] == cx and table[at, KEY_2] == cy and table[at, KIND] == level + 1:
+                            break
+                        at = (at + 1) & (len(table) - 1)
+                    if table[at, KIND] != 0:
+                        e = np.int64(table[at, VALUE])
+                        found = _listed(shape, entries, places, slots, out, found, e, NEXT, a, b, c, slack, limit)
     return found
 
 
@@ -169,39 +171,25 @@ def take_over(state, entries, places, slots, table, old_state, old_entries, old_
 
 
 @njit(cache=True)
-def _cell(shape, entries, places, slots, out, found, e, a, b, c, slack, limit):
-    while e >= 0:
-        if limit < 0:
-            found = _given(shape, entries, places, slots, out, found, e, a, b, c, slack)
-        else:
+def _listed(shape, entries, places, slots, out, found, e, link, a, b, c, slack, limit):
+    """The positions of a list's entries within reach; NaN, a place on the sphere that is not known well, always is.
+
+    All in one piece: arrays that are handed on for each entry are counted in and out for each entry.
+    """
+    while e >= 0 and (limit < 0 or found < limit):
+        if limit >= 0:
             found += 1
-            if found >= limit:
-                break
-        e = np.int64(entries[e, NEXT])
-    return found
-
-
-@njit(cache=True)
-def _level(shape, entries, places, slots, out, found, e, a, b, c, slack):
-    while e >= 0:
-        if entries[e, CX] < _NOWHERE:
-            found = _given(shape, entries, places, slots, out, found, e, a, b, c, slack)
-        e = np.int64(entries[e, LEVEL_NEXT])
-    return found
-
-
-@njit(cache=True, inline="always")
-def _given(shape, entries, places, slots, out, found, e, a, b, c, slack):
-    """The entry's positions if it is within reach; NaN, a place on the sphere that is not known well, always is."""
-    x, y, z, limit = places[e, A] - a, places[e, B] - b, places[e, C] - c, places[e, LIMIT]
-    apart = x * x + y * y + z * z if shape == SPHERE else max(abs(x), abs(y))
-    if not apart > limit + slack:
-        s = np.int64(entries[e, FIRST])
-        while s >= 0:
-            if found < len(out):
-                out[found] = slots[s, POSITION]
-            found += 1
-            s = np.int64(slots[s, AFTER])
+        elif link == NEXT or entries[e, CX] < _NOWHERE:
+            x, y, z = abs(places[e, A] - a), abs(places[e, B] - b), places[e, C] - c
+            apart = x * x + y * y + z * z if shape == SPHERE else x if x > y else y
+            if not apart > places[e, LIMIT] + slack:
+                s = entries[e, FIRST]
+                while s >= 0:
+                    if found < len(out):
+                        out[found] = slots[s, POSITION]
+                    found += 1
+                    s = slots[s, AFTER]
+        e = entries[e, link]
     return found
 
 

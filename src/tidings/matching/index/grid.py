@@ -5,6 +5,7 @@ size, so that one enormous radius slows nobody else down. A client that moves is
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,27 +26,24 @@ class Grid:
         self._dimensions = dimensions
         self._geo = geo
         self._out = np.empty(256, np.int32)
-        self._state = np.zeros(0, np.int64)
-        self._make(0, 0)
+        self._arrays = self._made(0, 0)
 
     def __len__(self) -> int:
         """How many subscriptions there are."""
-        return int(self._state[cells.LIVE_POSITIONS])
+        return int(self._arrays.state[cells.LIVE_POSITIONS])
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in (self._state, self._entries, self._places, self._slots, self._table, self._out))
+        return sum(array.nbytes for array in self._arrays) + self._out.nbytes
 
     def put(self, position: int, client: int, radius: float, place: Place | None) -> None:
-        """A subscription of a client, which is at the place now; in metres on the sphere."""
+        """A subscription of a client, which is at the place now; the radius is in metres on the sphere."""
         self._take_out(position)
         level, limit = (_level_on_sphere if self._geo else _level)(radius)
         x, y = _coordinates(place)
-        arrays = self._state, self._entries, self._places, self._slots, self._table
-        if not cells.put(*arrays, position, client, level, limit, x, y):
+        if not cells.put(*self._arrays, position, client, level, limit, x, y):
             self._resize()
-            arrays = self._state, self._entries, self._places, self._slots, self._table
-            cells.put(*arrays, position, client, level, limit, x, y)
+            cells.put(*self._arrays, position, client, level, limit, x, y)
 
     def remove(self, position: int) -> None:
         """Takes a subscription out; `KeyError` if there is none at the position."""
@@ -54,63 +52,71 @@ class Grid:
 
     def move(self, client: int, place: Place | None) -> None:
         """The client is at the place from now on; without one it is in no event's reach."""
-        if place is None:
-            cells.move(self._state, self._entries, self._places, self._table, client, _NAN, _NAN)
-        elif len(place) == 2:
-            cells.move(self._state, self._entries, self._places, self._table, client, place[0], place[1])
-        else:
-            cells.move(self._state, self._entries, self._places, self._table, client, place[0], 0.0)
+        state, entries, places, _, table = self._arrays
+        x, y = _coordinates(place)
+        cells.move(state, entries, places, table, client, x, y)
 
     def moved_many(self, clients: npt.NDArray[np.int32], places: npt.NDArray[np.float64]) -> None:
         """The same of many: a row of coordinates each, with NaN in it where there is no place."""
-        if not (places.ndim == 2 and places.shape == (len(clients), self._dimensions)):
+        if places.shape != (len(clients), self._dimensions):
             raise ValueError(f"{len(clients)} clients need {len(clients)} x {self._dimensions} coordinates")
-        clients, places = np.ascontiguousarray(clients, np.int32), np.ascontiguousarray(places, np.float64)
-        cells.move_many(self._state, self._entries, self._places, self._table, clients, places)
+        state, entries, stored, _, table = self._arrays
+        rows, given = np.ascontiguousarray(clients, np.int32), np.ascontiguousarray(places, np.float64)
+        cells.move_many(state, entries, stored, table, rows, given)
 
     def near(self, place: Place | None) -> npt.NDArray[np.int32]:
         """The positions of the subscriptions whose client may be within its reach of the place, each of them once."""
         x, y = _coordinates(place)
-        arrays = self._state, self._entries, self._places, self._slots, self._table
-        found = cells.near(*arrays, self._out, x, y, -1)
+        found = cells.near(*self._arrays, self._out, x, y, -1)
         if found > len(self._out):
             self._out = np.empty(2 * found, np.int32)
-            cells.near(*arrays, self._out, x, y, -1)
+            cells.near(*self._arrays, self._out, x, y, -1)
         return self._out[:found].copy()
 
     def count(self, place: Place | None, limit: int = 1 << 30) -> int:
         """How many entries `near` would look at: about what it costs. It counts no further than the limit."""
         x, y = _coordinates(place)
-        arrays = self._state, self._entries, self._places, self._slots, self._table
-        return min(int(cells.near(*arrays, self._out, x, y, limit)), limit)
+        return int(cells.near(*self._arrays, self._out, x, y, limit))
 
     def _take_out(self, position: int) -> bool:
-        arrays = self._state, self._entries, self._places, self._slots, self._table
-        was_there, wasteful = cells.remove(*arrays, position)
-        if wasteful:
+        was_there, is_wasteful = cells.remove(*self._arrays, position)
+        if is_wasteful:
             self._resize()
         return bool(was_there)
 
     def _resize(self) -> None:
         """Arrays that fit what lives, with some room."""
-        old = self._state, self._entries, self._places, self._slots
-        self._make(int(self._state[cells.LIVE]), int(self._state[cells.LIVE_POSITIONS]))
-        cells.take_over(self._state, self._entries, self._places, self._slots, self._table, *old)
-        if len(self._out) > 4 * len(self._slots):
+        state, entries, places, slots, _ = self._arrays
+        self._arrays = self._made(int(state[cells.LIVE]), int(state[cells.LIVE_POSITIONS]))
+        cells.take_over(*self._arrays, state, entries, places, slots)
+        if len(self._out) > 4 * len(self._arrays.slots) + 256:
             self._out = np.empty(256, np.int32)
 
-    def _make(self, entries: int, positions: int) -> None:
+    def _made(self, entries: int, positions: int) -> "_Arrays":
         entries, positions = entries + (entries >> 1) + 16, positions + (positions >> 1) + 16
-        self._state = np.zeros(cells.STATE, np.int64)
-        self._state[cells.SHAPE] = cells.SPHERE if self._geo else cells.PLANE if self._dimensions == 2 else cells.LINE
-        self._state[cells.SEED] = hash("grid")  # Python's hash of a string differs from process to process
-        self._state[cells.FREE] = self._state[cells.FREE_POSITIONS] = -1
-        self._state[cells.FIRSTS :] = -1
-        self._entries = np.zeros((entries, cells.FIRST + 1), np.int32)
-        self._places = np.zeros((entries, cells.LIMIT + 1))
-        self._slots = np.zeros((positions, cells.BEFORE + 1), np.int32)
-        keys = positions + 2 * entries  # each entry has at most a cell and a client of its own
-        self._table = np.zeros((1 << (4 * keys // 3).bit_length(), cells.VALUE + 1), np.int32)
+        keys = positions + 2 * entries  # an entry has at most a cell and a client of its own
+        state = np.zeros(cells.STATE, np.int64)
+        state[cells.SHAPE] = cells.SPHERE if self._geo else cells.PLANE if self._dimensions == 2 else cells.LINE
+        state[cells.SEED] = hash("grid")  # differs from process to process, as Python's hashes of strings do
+        state[cells.FREE] = state[cells.FREE_POSITIONS] = -1
+        state[cells.FIRSTS :] = -1
+        return _Arrays(
+            state,
+            np.zeros((entries, cells.FIRST + 1), np.int32),
+            np.zeros((entries, cells.LIMIT + 1)),
+            np.zeros((positions, cells.BEFORE + 1), np.int32),
+            np.zeros((1 << (4 * keys // 3).bit_length(), cells.VALUE + 1), np.int32),
+        )
+
+
+class _Arrays(NamedTuple):
+    """What the kernels take, one by one: a tuple of arrays as an argument would cost more than all of them."""
+
+    state: npt.NDArray[np.int64]
+    entries: npt.NDArray[np.int32]
+    places: npt.NDArray[np.float64]
+    slots: npt.NDArray[np.int32]
+    table: npt.NDArray[np.int32]
 
 
 def _coordinates(place: Place | None) -> tuple[float, float]:
