@@ -260,6 +260,28 @@ class TestChurn:
         assert (grid._arrays.table[:, cells.KIND] != 0).sum() <= 150
 
 
+def test_longitudes_of_very_many_turns_are_never_missed() -> None:
+    grid = Grid(2, geo=True)
+    many, plain = 1e15, 1e15 % 360
+    assert is_within(True, 100_000.0, (10.0, plain), (10.0, many))
+    grid.put(1, 1, 100_000.0, (10.0, many))
+    grid.put(2, 2, 100_000.0, (10.0, plain))
+    assert sorted(grid.near((10.0, plain)).tolist()) == [1, 2]
+    assert sorted(grid.near((10.0, many)).tolist()) == [1, 2]
+
+
+def test_whole_numbers_and_read_only_arrays_compile_nothing_anew() -> None:
+    grid = Grid()
+    grid.put(1, 1, 5.0, (0.0, 0.0))
+    places = np.asfortranarray([[3.0, 4.0], [math.nan, 0.0]])
+    places.flags.writeable = False
+    grid.moved_many(np.array([1, 9], np.int64).astype(np.int32), places)
+    known = len(cells.near.signatures), len(cells.move_many.signatures)
+    assert grid.near((2, 3)).tolist() == [1]
+    grid.moved_many(np.array([1], np.int32), places[:1])
+    assert (len(cells.near.signatures), len(cells.move_many.signatures)) == known
+
+
 def test_more_than_the_buffer_holds() -> None:
     grid = Grid()
     for i in range(3_000):

@@ -61,8 +61,8 @@ class Grid:
         if places.shape != (len(clients), self._dimensions):
             raise ValueError(f"{len(clients)} clients need {len(clients)} x {self._dimensions} coordinates")
         state, entries, stored, _, table = self._arrays
-        rows, given = np.ascontiguousarray(clients, np.int32), np.ascontiguousarray(places, np.float64)
-        cells.move_many(state, entries, stored, table, rows, given)
+        # Copies: arrays that are read-only or have gaps would have the kernel compiled once more.
+        cells.move_many(state, entries, stored, table, np.array(clients, np.int32), np.array(places, np.float64))
 
     def near(self, place: Place | None) -> npt.NDArray[np.int32]:
         """The positions of the subscriptions whose client may be within its reach of the place, each of them once."""
@@ -120,9 +120,10 @@ class _Arrays(NamedTuple):
 
 
 def _coordinates(place: Place | None) -> tuple[float, float]:
+    """As floats in any case: the kernels are compiled for those."""
     if place is None:
         return _NAN, _NAN
-    return (place[0], place[1]) if len(place) == 2 else (place[0], 0.0)
+    return (float(place[0]), float(place[1])) if len(place) == 2 else (float(place[0]), 0.0)
 
 
 def _level(radius: float) -> tuple[int, float]:
