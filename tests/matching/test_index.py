@@ -26,10 +26,11 @@ from tidings import (
     Subscription,
     uuid7,
 )
-from tidings.matching.index import Index
+from tidings.matching.index import Index, neighbourhood
 from tidings.matching.index.conjuncts import conjuncts_of
 from tidings.matching.index.contexts import Contexts
 from tidings.matching.index.programs import FALSE, TRUE
+from tidings.matching.index.scopes import ONE, Scopes
 from tidings.matching.reference import calculate, due, geo_distance, matches_context
 from tidings.model.expression import (
     Arithmetic,
@@ -61,7 +62,7 @@ class Both:
     """An index, and the subscriptions and contexts that it was told, for the reference."""
 
     def __init__(self) -> None:
-        self.index = Index()
+        self.index = td.Index()
         self.subscriptions: dict[str, Subscription] = {}
         self.contexts: dict[str, Context] = {}
 
@@ -92,6 +93,21 @@ class Both:
             if due(one, event, self.contexts.get(one.subscriber, Context()))
         }
         assert found == expected, {one: str(self.subscriptions[one].content) for one in found ^ expected}
+        assert pairs(self.index, batch_of(event)) == {(0, one) for one in expected}
+
+
+def batch_of(event: Event) -> pa.Table:
+    """A batch of one event, whose values may be of any kind."""
+    return pa.table(
+        {
+            "attributes": [json.dumps(event.attributes)],
+            "context": [json.dumps(event.context)],
+            "subscribers": pa.array([None if event.subscribers is None else str(event.subscribers)], pa.string()),
+            "$subject": pa.array([event.subject], pa.string()),
+            "$payload": pa.array([event.payload], pa.binary()),
+            "$publisher": [event.publisher],
+        }
+    )
 
 
 @st.composite
@@ -109,12 +125,30 @@ def events(draw: st.DrawFn) -> Event:
 
 
 @st.composite
+def boxes(draw: st.DrawFn) -> ContextFilterValue:
+    """Filters that a grid of positions can answer."""
+    r, q = draw(st.integers(0, 3)), draw(st.sampled_from([0.5, 1, 2, 100_000]))
+    text = draw(
+        st.sampled_from(
+            [
+                "a between this.a - {r} and this.a + {q}",
+                "a between this.a - {r} and this.a + {r} and b between this.b - {q} and this.b + {q}",
+                "distance(a, b, this.a, this.b) <= {q}",
+                "geo_distance(a, b, this.a, this.b) < {q} * 100000",
+                "geo_distance(this.a, this.b, a, b) <= 157225 and c = this.c",
+            ]
+        )
+    )
+    return ContextFilter.parse(text.format(r=r, q=q))
+
+
+@st.composite
 def subscriptions(draw: st.DrawFn, id: st.SearchStrategy[str]) -> Subscription:  # noqa: A002
     return Subscription(
         id=draw(id),
         subscriber=draw(clients),
         content=FilterValue(draw(conditions())),
-        publishers=draw(st.one_of(st.none(), conditions(context=True).map(ContextFilterValue))),
+        publishers=draw(st.one_of(st.none(), boxes(), conditions(context=True).map(ContextFilterValue))),
         structure=draw(structures),
         subject=draw(st.one_of(st.none(), subjects)),
     )
@@ -125,8 +159,10 @@ class IndexMachine(RuleBasedStateMachine):
 
     ids = st.integers(0, 9).map("s{}".format)
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(by_place=st.booleans())
+    def begin(self, by_place: bool) -> None:
+        self.few = neighbourhood._FEW
+        neighbourhood._FEW = -(1 << 40) if by_place else self.few  # with so few, content alone would decide
         self.both = Both()
         self.event = Event.of({"a": 1}, id=uuid7(0, bytes(10)), publisher="pub", timestamp=0)
 
@@ -153,6 +189,9 @@ class IndexMachine(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         self.both.index._store._flush()
+
+    def teardown(self) -> None:
+        neighbourhood._FEW = self.few
 
     @invariant()
     def agree(self) -> None:
@@ -355,11 +394,13 @@ def test_programs_say_what_the_reference_says_of_distances_on_the_sphere(data: s
 
 def test_distances_on_the_sphere_need_no_reference() -> None:
     contexts = Contexts()
-    number = contexts.program(ContextFilter.parse("geo_distance(lat, lon, this.lat, this.lon) < 20000"))
+    scopes = Scopes(contexts)
+    number = scopes.enter(ContextFilter.parse("geo_distance(lat, lon, this.lat, this.lon) < 20000"))
     contexts.set("ann", Context.of({"lat": 48.1, "lon": 11.5}))
     one = np.zeros(1, np.int32)
     for lon, expected in ((11.6, TRUE), (12.6, FALSE)):
-        answers = contexts.judge_publisher(one, np.array([number], np.int32), one, {"lat": 48.1, "lon": lon})
+        publisher = scopes.publisher({"lat": 48.1, "lon": lon})
+        answers = scopes.judge_publishers(one, ONE, np.array([number], np.int32), one, publisher)
         assert answers.tolist() == [expected]
 
 

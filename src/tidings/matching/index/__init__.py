@@ -1,7 +1,9 @@
 """The index: which of very many subscriptions does an event concern, given everyone's context now?"""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -17,15 +19,19 @@ from tidings.matching.index.bulk import Bulk
 from tidings.matching.index.columns import Columns, Events, NotPlain
 from tidings.matching.index.conjuncts import conjuncts_for
 from tidings.matching.index.contexts import Contexts
+from tidings.matching.index.grid import Place
 from tidings.matching.index.layout import CHECKED, FOUND, NEEDED, Raw
+from tidings.matching.index.neighbourhood import Neighbourhood
 from tidings.matching.index.programs import NotSayable
+from tidings.matching.index.reach import reach_of
 from tidings.matching.index.register import Register
-from tidings.matching.index.scopes import NO_FILTER, Scopes
+from tidings.matching.index.scopes import NO_FILTER, ONE, Others, Scopes
 from tidings.matching.index.store import Store
 from tidings.matching.reference import Scope, matches_context, passes_structure, passes_subject, truth
 from tidings.model.errors import IndexDamagedError, InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilter
+from tidings.model.limits import MAX_NEIGHBOURHOODS
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
 
@@ -41,6 +47,7 @@ class Rows(Protocol):
 
 Positions = npt.NDArray[np.int32]
 _UNLIMITED = 1 << 62
+_NOBODY: Positions = np.empty(0, np.int32)
 
 
 class Stats(NamedTuple):
@@ -65,6 +72,9 @@ class Index:
         self._register = Register(self._read)
         self._contexts = Contexts()
         self._scopes = Scopes(self._contexts)
+        self._homes: dict[int, Neighbourhood] = {}  # of subscriptions that concern only events nearby
+        self._movers: Counter[int] = Counter()  # how many such subscriptions a client has, by its row
+        self._rehoused = 0  # how often a replaced subscription went to live elsewhere
         self._changing = threading.RLock()
         self._local = threading.local()
         self._scratches: list[layout.Scratch] = []  # of all threads, for the statistics
@@ -86,9 +96,17 @@ class Index:
             replaced = self._register.positions.get(subscription.id)
             client, program = self._situation(subscription.subscriber, subscription.publishers)
             position = self._register.place(subscription, client, program)
-            for one in conjuncts:
-                self._store.add(position, one.flags, self._columns.predicates(one), len(self._columns))
+            rows = [(one.flags, self._columns.predicates(one)) for one in conjuncts]
+            home, radius = self._home(subscription.publishers, program)
+            if home:
+                self._move_in(position, home)
+                place = self._contexts.place(client, self._homes[home].names)
+                self._homes[home].put(position, rows, len(self._columns), client, radius, place)
+            else:
+                for flags, predicates in rows:
+                    self._store.add(position, flags, predicates, len(self._columns))
             if replaced is not None:
+                self._rehoused += home != self._register.homes[replaced]
                 self._forget(replaced)
             return position
 
@@ -102,23 +120,59 @@ class Index:
             replaced = self._replaced([one.id for one in given])
             for one in given:
                 positions.append(self._register.place(one, *self._situation(one.subscriber, one.publishers)))
-            self._load(bulk, np.array(positions, np.int32), replaced)
+            self._load(bulk, np.array(positions, np.int32), [one.publishers for one in given], replaced)
 
     def _put_rows(self, rows: Rows, bulk: Bulk) -> None:
         replaced = self._replaced(rows.names)
         situations = [self._situation(*one) for one in zip(rows.subscribers, rows.publishers, strict=True)]
         clients, programs = np.array(situations, np.int32).reshape(-1, 2).T
-        self._load(bulk, self._register.place_many(rows.table, rows.names, clients, programs), replaced)
+        positions = self._register.place_many(rows.table, rows.names, clients, programs)
+        self._load(bulk, positions, rows.publishers, replaced)
 
     def _replaced(self, names: list[str]) -> list[int]:
         known = self._register.positions
         return [known[name] for name in names if name in known]
 
-    def _load(self, bulk: Bulk, positions: Positions, replaced: list[int]) -> None:
+    def _load(self, bulk: Bulk, positions: Positions, filters: list[ContextFilter | None], replaced: list[int]) -> None:
+        """Lets many in: the common ones all at once, those of each neighbourhood likewise."""
         self._has_residuals |= bulk.has_residuals
-        self._store.add_many(bulk.conjuncts(positions), len(self._columns))
+        conjuncts = bulk.conjuncts(positions)
+        register, radii = self._register, {}
+        for position, wanted in zip(positions.tolist(), filters, strict=True):
+            if wanted is not None:
+                number, radii[position] = self._home(wanted, int(register.programs[position]))
+                if number:
+                    self._move_in(position, number)
+        home_of = register.homes[conjuncts.owner >> 2]
+        self._store.add_many(conjuncts.those(home_of == 0), len(self._columns))
+        for number in np.unique(register.homes[positions]).tolist():
+            if number:
+                home = self._homes[number]
+                home.put_many(conjuncts.those(home_of == number), len(self._columns))
+                for position in positions[register.homes[positions] == number].tolist():
+                    client = int(register.clients[position])
+                    home.settle(position, client, radii[position], self._contexts.place(client, home.names))
+        self._rehoused += bool(self._homes and replaced)
         for position in replaced:
             self._forget(position)
+
+    def _home(self, publishers: ContextFilter | None, program: int) -> tuple[int, float]:
+        """The neighbourhood for subscriptions with such a filter, 0 for none, and how far they reach."""
+        reach = None if publishers is None or program < 0 else reach_of(publishers)
+        if reach is None:
+            return 0, 0.0
+        for number, home in self._homes.items():
+            if (home.names, home.geo) == (reach.names, reach.geo):
+                return number, reach.radius
+        if len(self._homes) == MAX_NEIGHBOURHOODS:
+            return 0, 0.0
+        number = 1 + max(self._homes, default=0)
+        self._homes = {**self._homes, number: Neighbourhood(reach.names, reach.geo)}
+        return number, reach.radius
+
+    def _move_in(self, position: int, home: int) -> None:
+        self._register.homes[position] = home
+        self._movers[int(self._register.clients[position])] += 1
 
     def remove(self, id: str) -> None:  # noqa: A002
         """Takes a subscription out; `KeyError` if there is none of that id."""
@@ -139,8 +193,17 @@ class Index:
 
     def _forget(self, position: int) -> None:
         register = self._register
-        self._store.remove(position)
-        self._contexts.leave(int(register.clients[position]))
+        client, home = int(register.clients[position]), int(register.homes[position])
+        if home:
+            self._homes[home].remove(position)
+            if not len(self._homes[home]):
+                self._homes = {number: one for number, one in self._homes.items() if number != home}
+            self._movers[client] -= 1
+            if not self._movers[client]:
+                del self._movers[client]
+        else:
+            self._store.remove(position)
+        self._contexts.leave(client)
         moved = self._scopes.leave(int(register.programs[position]))
         register.forget(position)
         if moved is not None:
@@ -154,15 +217,22 @@ class Index:
     def set_context(self, client: str, context: Mapping[str, Any]) -> bool:
         """The client's context from now on; whether it differs from the one before."""
         with self._changing:
-            return self._contexts.set(client, context) >= 0
+            row = self._contexts.set(client, context)
+            if row in self._movers:
+                for home in self._homes.values():
+                    home.move(row, self._contexts.place(row, home.names))
+            return row >= 0
 
     def _set_columns(self, clients: pa.Array, values: Mapping[str, pa.Array]) -> int:
         with self._changing:
             try:
-                return len(self._contexts.set_many(clients, values))
+                rows = self._contexts.set_many(clients, values)
             except NotSayable:
-                rows = pa.table(dict(values)).to_pylist()
-                return sum(map(self.set_context, clients.to_pylist(), rows))
+                each = pa.table(dict(values)).to_pylist()
+                return sum(map(self.set_context, clients.to_pylist(), each))
+            for home in self._homes.values():
+                home.move_many(rows.astype(np.int32), self._contexts.places(rows, home.names))
+            return len(rows)
 
     # Matching
 
@@ -203,14 +273,31 @@ class Index:
             encoded = self._encoded(self._everything(event, subject, payload, publisher))
         else:
             encoded = self._encoded(event)
-        scratch = self._scratch()
-        parts = [self._match(raw, scratch, *encoded) for raw in self._store.segments]
+        while True:
+            rehoused = self._rehoused
+            parts = [self._match(raw, encoded) for raw in self._store.segments]
+            if self._homes:
+                parts += self._match_nearby(encoded, context)
+            if self._rehoused == rehoused:  # else one that moved meanwhile may have been seen nowhere
+                break
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if self._has_residuals and (found < 0).any():
             found = self._confirmed(found, Scope(Attributes.of(event), {}, subject, payload, publisher))
         if subscribers is None and not (self._has_scopes and self._scoped(found).any()):
             return found
         return self._in_context(found, Context.of(context), subscribers)
+
+    def _match_nearby(self, encoded: tuple[Any, Any], context: Mapping[str, Any] | None) -> list[Positions]:
+        """Whom the content may concern of those who look around themselves."""
+        parts = []
+        with self._changing:
+            scratch = self._scratch()
+            for home in self._homes.values():
+                place = _place(context, home.names)
+                if place is not None:  # from nowhere, an event is near nobody
+                    match = partial(self._match_few, encoded)
+                    parts.append(home.match(place, match, scratch, *encoded))
+        return parts
 
     def _encoded(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
         try:
@@ -238,12 +325,14 @@ class Index:
         row: Callable[[int], Mapping[str, Any]]
         if tables.has_rows_of_names(table):
             given = tables.attribute_rows(table)
-            encoded, row = self._columns.encode_rows(given), given.__getitem__
+            encoded, row = self._columns.encode_rows([tables.with_text(one) for one in given]), given.__getitem__
         else:
             columns = tables.attribute_columns(table)
             texts = {PAYLOAD: tables.as_text(columns[PAYLOAD])} if PAYLOAD in columns else {}
             encoded, row = self._columns.encode_table({**columns, **texts}, rows), lambda e: tables.row_of(columns, e)
         parts = [self._match_ordered(raw, encoded, rows) for raw in self._store.segments]
+        if self._homes and tables.CONTEXT in table.column_names:
+            parts.append(self._match_all_nearby(encoded, _Contexts(table), rows))
         event, position = parts[0]
         if len(parts) > 1:
             event, position = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -268,13 +357,26 @@ class Index:
         position, ends = self._match_many(raw, encoded, order)
         return kernels.in_event_order(order, ends, position)  # type: ignore[no-any-return]
 
-    def _match(self, raw: Raw, scratch: Raw, values: Any, tests: Any) -> Positions:
+    def _match(self, raw: Raw, encoded: tuple[Any, Any]) -> Positions:
+        return self._match_few(encoded, raw, _UNLIMITED)  # type: ignore[return-value]
+
+    def _match_few(self, encoded: tuple[Any, Any], raw: Raw, limit: int) -> Positions | None:
+        """Whom the content concerns; None if there are more candidates than the limit."""
         while True:
+            scratch = self._scratch()
             out: Positions = self._local.out
-            count = kernels.match_event(raw, scratch, values, tests, _UNLIMITED, out)
+            count = kernels.match_event(raw, scratch, *encoded, limit, out)
             if count >= 0:
                 return out[:count].copy()
+            if count == kernels.TOO_MANY:
+                return None
             self._local.out = np.empty(2 * int(self._local.arrays.counters[NEEDED]), np.int32)
+
+    def _match_all_nearby(self, events: Events, contexts: "_Contexts", rows: int) -> tuple[Any, Positions]:
+        found = [self._match_nearby(events.one(e), contexts[e]) for e in range(rows)]
+        each = [np.concatenate(parts) if parts else _NOBODY for parts in found]
+        sizes = np.array([len(one) for one in each], np.int64)
+        return np.repeat(np.arange(rows), sizes), np.concatenate([_NOBODY, *each])
 
     def _match_many(self, raw: Raw, events: Events, order: Any) -> tuple[Positions, Any]:
         given = events.in_order(order)
@@ -348,44 +450,65 @@ class Index:
         return self._register.programs[found] != NO_FILTER  # type: ignore[no-any-return]
 
     def _in_context(self, found: Positions, context: Context, subscribers: ContextFilter | None) -> Positions:
-        with self._changing:
-            answers = self._scopes.judge_publisher(found, self._register.programs, self._register.clients, context)
-            found, answers = found[answers != programs.FALSE], answers[answers != programs.FALSE]
-            if subscribers is not None:
-                others = self._scopes.judge_subscribers(found, subscribers, self._register.clients, context)
-                if others is None:
-                    others = np.full(len(found), programs.UNSURE, np.uint8)
-                answers = np.where((answers == programs.TRUE) | (others != programs.TRUE), others, answers)
-        unsure = [self._is_in_context(p, context, subscribers) for p in found[answers == programs.UNSURE].tolist()]
-        kept = answers == programs.TRUE
-        kept[answers == programs.UNSURE] = unsure
-        return found[kept]  # type: ignore[no-any-return]
+        """Those of whom both context filters are true, theirs and the event's."""
+        if self._has_scopes:
+            with self._changing:
+                publishers = self._scopes.publisher(context)
+            found = found[self._accepts(found, ONE, publishers, lambda p: self._accepts_publisher(p, context))]
+        return found if subscribers is None else self._meant(found, subscribers, context)
 
-    def _is_in_context(self, position: int, context: Context, subscribers: ContextFilter | None) -> bool:
+    def _accepts(self, found: Positions, which: Any, publishers: Others, ask: Callable[[int], bool]) -> Any:
+        """Whether each one's `publishers` filter is true. What the programs cannot say is asked: by position if there
+        is but one publisher, else by place.
+        """
+        register = self._register
+        with self._changing:
+            answers = self._scopes.judge_publishers(found, which, register.programs, register.clients, publishers)
+        kept = answers == programs.TRUE
+        for at in np.flatnonzero(answers == programs.UNSURE).tolist():
+            kept[at] = ask(int(found[at]) if which is ONE else at)
+        return kept
+
+    def _accepts_publisher(self, position: int, context: Context) -> bool:
         subscription = self._subscription(position)
         if subscription is None:
             return False
-        own = self._contexts.get(subscription.subscriber)
-        return matches_context(subscription.publishers, context, own) and matches_context(subscribers, own, context)
+        return matches_context(subscription.publishers, context, self._contexts.get(subscription.subscriber))
+
+    def _meant(self, found: Positions, wanted: ContextFilter, context: Context) -> Positions:
+        """Those of whose context the event's own filter is true."""
+        with self._changing:
+            answers = self._scopes.judge_subscribers(found, wanted, self._register.clients, context)
+            if answers is None:
+                answers = np.full(len(found), programs.UNSURE, np.uint8)
+            kept = answers == programs.TRUE
+            for at in np.flatnonzero(answers == programs.UNSURE).tolist():
+                own = self._contexts.at(int(self._register.clients[found[at]]))
+                kept[at] = matches_context(wanted, own, context)
+        return found[kept]  # type: ignore[no-any-return]
 
     def _settled(self, event: Any, position: Positions, row: Any, table: pa.Table) -> tuple[Any, Positions]:
-        """What is left for the reference in a batch: doubtful candidates, and contexts in both directions."""
-        contexts = tables.mappings(table[tables.CONTEXT]) if tables.CONTEXT in table.column_names else None
-        texts = table[tables.SUBSCRIBERS].to_pylist() if tables.SUBSCRIBERS in table.column_names else None
-        starts = np.flatnonzero(np.diff(event, prepend=-1))
-        parts, events = [], []
-        for begin, end in zip(starts, [*starts[1:], len(event)], strict=True):
-            e, found = int(event[begin]), position[begin:end]
-            if (found < 0).any():
-                found = self._confirmed(found, tables.scope_of(row(e)))
-            wanted = self._parse_context(texts[e]) if texts is not None and texts[e] is not None else None
-            if wanted is not None or self._scoped(found).any():
-                found = self._in_context(found, Context.of(contexts[e] if contexts else None), wanted)
-            parts.append(found)
-            events.append(np.full(len(found), e))
-        if not parts:
-            return event, position
-        return np.concatenate(events), np.concatenate(parts)
+        """What is left of a batch: doubtful candidates, and contexts in both directions."""
+        if self._has_residuals and (position < 0).any():
+            event, position = _each(event, position, lambda e, p: self._confirmed(p, tables.scope_of(row(e))))
+        contexts = _Contexts(table)
+        if self._has_scopes:
+            with self._changing:
+                publishers = contexts.encoded(self._scopes)
+            kept = self._accepts(
+                position, event, publishers,
+                lambda at: self._accepts_publisher(int(position[at]), contexts[int(event[at])]),
+            )  # fmt: skip
+            event, position = event[kept], position[kept]
+        if tables.SUBSCRIBERS in table.column_names:
+            texts = table[tables.SUBSCRIBERS].to_pylist()
+
+            def meant(e: int, found: Positions) -> Positions:
+                text = texts[e]
+                return found if text is None else self._meant(found, self._parse_context(text), contexts[e])
+
+            event, position = _each(event, position, meant)
+        return event, position
 
     def _parse_context(self, text: str) -> ContextFilter:
         raise InvalidValueError(f"subscribers: {text!r} is text; tidings.Index reads it")
@@ -398,14 +521,20 @@ class Index:
             segments = {f"segment{number:03}": raw for number, raw in enumerate(self._store.settled())}
             register, table = self._register.saved(self._written)
             contexts, facts = self._contexts.saved()
+            homes = {
+                f"near{number}_{name}": array
+                for number, one in self._homes.items()
+                for name, array in one.saved().items()
+            }
             facts = {
                 "contexts": facts,
                 "columns": self._columns.saved(),
                 "scopes": self._scopes.saved(),
                 "residuals": self._has_residuals,
+                "homes": [[number, one.names, one.geo] for number, one in self._homes.items()],
                 "tables": [kernels.BLOCK, kernels.BUCKETS, kernels.STRING_BUCKETS],
             }
-            archive.write(Path(folder), {**segments, **register, **contexts}, {"subscriptions": table}, facts)
+            archive.write(Path(folder), {**segments, **register, **contexts, **homes}, {"subscriptions": table}, facts)
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
@@ -426,6 +555,11 @@ class Index:
         index._contexts.restore(saved.array, facts["contexts"])
         index._scopes.restore(facts["scopes"])
         index._has_residuals = facts["residuals"]
+        for number, names, geo in facts["homes"]:
+            prefix = f"near{number}_"
+            arrays = {name.removeprefix(prefix): saved.array(name) for name in saved.names(prefix)}
+            index._homes[number] = Neighbourhood.of(tuple(names), geo, arrays, len(index._columns))
+        index._movers.update(index._register.clients[index._register.homes > 0].tolist())
         index._has_scopes = bool((index._register.programs != NO_FILTER).any())
         return index
 
@@ -464,6 +598,50 @@ class Index:
             dead_share=self._store.dead / max(1, self._store.conjuncts + self._store.dead),
             candidates_per_match=float(counters[CHECKED]) / max(1, int(counters[FOUND])),
         )
+
+
+class _Contexts:
+    """The publishers' contexts of a batch, read as far as someone asks."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._rows = table.num_rows
+        self._column = table[tables.CONTEXT] if tables.CONTEXT in table.column_names else None
+        self._mappings: list[dict[str, Any]] | None = None
+
+    def __getitem__(self, event: int) -> Context:
+        if self._column is None:
+            return Context()
+        if self._mappings is None:
+            self._mappings = tables.mappings(self._column)
+        return Context.of(self._mappings[event])
+
+    def encoded(self, scopes: Scopes) -> Others:
+        if self._column is None:
+            return scopes.publishers_of({}, self._rows)
+        if pa.types.is_struct(self._column.type):
+            return scopes.publishers_of(tables.columns_of(pa.table({"": self._column}), ""), self._rows)
+        return scopes.publishers([self[event] for event in range(self._rows)])
+
+
+def _each(event: Any, position: Positions, change: Callable[[int, Positions], Positions]) -> tuple[Any, Positions]:
+    """The pairs, with the positions of each event changed."""
+    if not len(event):
+        return event, position
+    starts = np.flatnonzero(np.diff(event, prepend=-1))
+    numbers = event[starts]
+    found = [change(e, one) for e, one in zip(numbers.tolist(), np.split(position, starts[1:]), strict=True)]
+    return np.repeat(numbers, [len(one) for one in found]), np.concatenate([_NOBODY, *found])
+
+
+def _place(context: Mapping[str, Any] | None, names: tuple[str, ...]) -> Place | None:
+    """Where a publisher is; None if it does not say."""
+    found = []
+    for name in names:
+        value = None if context is None else context.get(name)
+        if type(value) is not float and (not isinstance(value, int | float) or isinstance(value, bool)):
+            return None
+        found.append(float(value))
+    return tuple(found)
 
 
 def _leading_attribute(arrays: layout.Segment) -> int:

@@ -1,7 +1,7 @@
 """From names and values to the numbers that kernels work on: attributes, strings that filters mention, string tests."""
 
 from array import array as buffer
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,7 +14,6 @@ from tidings.matching.index.stringtests import StringTests
 from tidings.matching.numbers import Number
 from tidings.model.errors import InvalidValueError
 from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
-from tidings.model.values import Attributes
 
 NO_TESTS = np.empty((0, 0), np.int32)
 _NOTHING_LOST = np.empty((0, 0), np.int16)
@@ -39,6 +38,18 @@ class Events(NamedTuple):
     tests: Any  # the string tests that a value passes, as numbers of lists; no rows if there are none
     test_first: Any  # a list's first member in `test_members`; one more at the end
     test_members: Any
+
+    def one(self, e: int) -> tuple[Any, Any]:
+        """A single event, as `Columns.encode` makes it."""
+        there = np.flatnonzero(self.kind[:, e])
+        values = np.zeros(1 + 4 * len(there))
+        values[1::4], values[2::4], values[3::4] = self.attribute[there], self.kind[there, e], self.f[there, e]
+        if len(self.r):
+            values[4::4] = self.r[there, e]
+        if not len(self.tests):
+            return values, _NO_MEMBERS
+        lists = [self.test_members[self.test_first[t] : self.test_first[t + 1]] for t in self.tests[there, e] if t >= 0]
+        return values, np.concatenate([_NO_MEMBERS, *lists])
 
     def in_order(self, order: Any) -> "Events":
         """The events in another order, and a row an event: what one event says lies together."""
@@ -160,21 +171,24 @@ class Columns:
         plain[0] = len(plain) >> 1
         return np.frombuffer(buffer("d", plain + others if others else plain)), tests
 
-    def encode_rows(self, rows: list[Attributes]) -> Events:
+    def encode_rows(self, rows: Sequence[Mapping[str, Any]]) -> Events:
         """A batch of events that each bring their own names."""
-        places = {name: c for c, name in enumerate(dict.fromkeys(n for row in rows for n in row if n in self.numbers))}
-        size = (len(places), len(rows))
+        encoded = [self.encode(row) for row in rows]
+        names = dict.fromkeys(name for row in rows for name in row if name in self.numbers)
+        attributes = np.array([self.numbers[name] for name in names], np.int32)
+        place = np.zeros(len(self), np.int64)
+        place[attributes] = np.arange(len(attributes))
+        size = (len(attributes), len(rows))
         kind, f, r = np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16)
         tests, members = np.full(size, -1, np.int32), _Members()
-        for e, row in enumerate(rows):
-            for name, value in row.items():
-                if name in places:
-                    c = places[name]
-                    one, passed = self.encode({name: value})
-                    kind[c, e], f[c, e], r[c, e] = (NUMBER, one[2], 0) if one[0] else one[2:]
-                    if len(passed):
-                        tests[c, e] = members.add(passed)
-        attributes = np.array([self.numbers[name] for name in places], np.int32)
+        for e, (values, passed) in enumerate(encoded):
+            end = 1 + 2 * int(values[0])
+            at = place[values[1:end:2].astype(np.int64)]
+            kind[at, e], f[at, e] = NUMBER, values[2:end:2]
+            at = place[values[end::4].astype(np.int64)]
+            kind[at, e], f[at, e], r[at, e] = values[end + 1 :: 4], values[end + 2 :: 4], values[end + 3 :: 4]
+            if len(passed):
+                tests[at[0], e] = members.add(passed)  # whose value passed them is in the test's own number
         return Events(attributes, kind, f, r, tests, *members.arrays())
 
     def encode_table(self, table: Mapping[str, pa.Array], rows: int) -> Events:

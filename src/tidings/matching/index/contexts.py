@@ -156,7 +156,7 @@ class Contexts:
         places = np.array([self.column(checked_name(name)) for name in values], np.int64)
         encoded = [np.empty((len(values), len(clients)), kind) for kind in _TYPES]
         for c, (name, array) in enumerate(values.items()):
-            encoded[0][c], encoded[1][c], encoded[2][c] = self._encoded_column(name, array)
+            encoded[0][c], encoded[1][c], encoded[2][c] = self.encoded_column(name, array)
         rows = self._rows_of(clients)
         changed = write_rows(*self._tables, np.asarray(self._sizes), rows, places, self._width, *encoded)
         if self._beside:
@@ -177,8 +177,10 @@ class Contexts:
             rows = [self.row(name) for name in names]
         return np.array(rows, np.int64)
 
-    def _encoded_column(self, name: str, array: pa.Array) -> tuple[Any, Any, Any]:
-        """Kinds, integers and floats of a column of Arrow's."""
+    def encoded_column(
+        self, name: str, array: pa.Array, strangers: dict[str, int] | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Kinds, integers and floats of a column of Arrow's. With `strangers`, strings are only looked up."""
         valid = np.asarray(pc.is_valid(array))
         nothing = np.zeros(len(array), np.int64)
         if pa.types.is_null(array.type):
@@ -196,7 +198,9 @@ class Contexts:
         given = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
         if not pa.types.is_string(given.type.value_type):
             raise InvalidValueError(f"{name}: a column is of booleans, numbers or strings, not {array.type}")
-        distinct = [self.encoded(checked_value(text, name))[1] for text in given.dictionary.to_pylist()]
+        texts = [checked_value(text, name) for text in given.dictionary.to_pylist()]
+        encoded = [self.encoded(one) if strangers is None else self.looked_up(one, strangers) for one in texts]
+        distinct = [whole for _, whole, _ in encoded]
         whole = np.array([*distinct, 0])[np.asarray(given.indices.fill_null(-1))]
         return np.where(valid, STRING, NULL).astype(np.uint8), whole, nothing.astype(np.float64)
 

@@ -5,7 +5,7 @@ size, so that one enormous radius slows nobody else down. A client that moves is
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,14 @@ class Grid:
         """How many entries `near` would look at: about what it costs. It counts no further than the limit."""
         x, y = _coordinates(place)
         return int(cells.near(*self._arrays, self._out, x, y, limit))
+
+    def saved(self) -> dict[str, npt.NDArray[Any]]:
+        """All arrays, by name."""
+        return self._arrays._asdict()
+
+    def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """What `saved` gave."""
+        self._arrays = _Arrays(**{name: array.copy() for name, array in saved.items()})
 
     def _take_out(self, position: int) -> bool:
         was_there, is_wasteful = cells.remove(*self._arrays, position)

@@ -33,12 +33,14 @@ BUCKETS = 32  # of numbers, for each attribute
 EDGES = BUCKETS - 1
 STRING_BUCKETS = 16
 MISSING, NUMBER, STRING, BOOLEAN, PRESENT, TEST = range(6)
+SEPARATOR = 7  # no predicate, but what stands between conjuncts where they lie by subscription
 EXACT_FLOAT = 2.0**53  # below it, a float loses nothing of an integer
 LARGEST = np.finfo(np.float64).max
 
 # Rows of an attribute's table: missing, a kind that no constraint speaks of, then what the segment needs. A row has two
 # halves: conjuncts that a value there might satisfy, and those that every value there satisfies.
 ROW_MISSING, ROW_OTHER, ROW_FIRST = 0, 1, 2
+NO_ROOM, TOO_MANY = -1, -2
 PENDING = 2 * BLOCK // WORD  # behind a block's candidates: the numbers of those that must be checked
 
 # Where each array stands in the table of contents.
@@ -435,10 +437,10 @@ def match_event(raw, scratch, event, tests, limit, out):
         kinds[present[c]], row[present[c]] = MISSING, ROW_MISSING
     counters[CHECKED] += candidates
     if candidates > limit:
-        return -2
+        return TOO_MANY
     if count > len(out):
         counters[NEEDED] = count
-        return -1
+        return NO_ROOM
     counters[FOUND] += count
     return count
 
@@ -449,9 +451,9 @@ def match_events(
 ):
     """Matches many events, a row an event and a column an attribute, from the `first` on.
 
-    `event_r` and `tests` have no rows where nothing is lost and nothing tested; `tests` are numbers of lists. `ends` says
-    where the output of each event ends. Returns the event for which `out` had no room (the counters tell how much it
-    needs), or how many there are.
+    `event_r` and `tests` have no rows where nothing is lost and nothing tested; `tests` are numbers of lists. `ends`
+    says where the output of each event ends. Returns the event for which `out` had no room (the counters tell how
+    much it needs), or how many there are.
     """
     kinds, fs, rs, row = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
     present, test_stamp, seen = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, SEEN)
@@ -528,3 +530,54 @@ def in_event_order(order, ends, out):
             event[at], position[at] = order[i], out[j]
             at += 1
     return event, position
+
+
+@njit(cache=True)
+def check_positions(first, last, preds, scratch, event, tests, positions, out):
+    """Which of the positions one event concerns by its content: how many stand in `out`, which has room for all.
+
+    From first[position] to last[position] stand the predicates of a subscription, each conjunct behind a separator.
+    Positions that the reference has to confirm come as their complement.
+    """
+    kinds, fs, rs = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R)
+    present, test_stamp, counters = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, COUNTERS)
+    counters[STAMP] += 1
+    stamp = counters[STAMP]
+    size, v = 0, 1
+    plain = 1 + 2 * np.int64(event[0])
+    while v < len(event):
+        attribute = np.int64(event[v])
+        if v < plain:
+            kind, f, r = NUMBER, event[v + 1], 0
+            v += 2
+        else:
+            kind, f, r = int(event[v + 1]), event[v + 2], int(event[v + 3])
+            v += 4
+        if attribute < len(kinds):
+            present[size] = attribute
+            size += 1
+            kinds[attribute], fs[attribute], rs[attribute] = kind, f, r
+    for test in tests:
+        test_stamp[test] = stamp
+    count = 0
+    for position in positions:
+        at, end = first[position], last[position]
+        sure = doubtful = False
+        while at < end and not sure:
+            conjunct = at + 1
+            at = conjunct
+            while at < end and preds[at].what & 7 != SEPARATOR:
+                at += 1
+            if passes(preds, conjunct, at, kinds, fs, rs, test_stamp, stamp):
+                if (preds[conjunct - 1].what >> 3) & RESIDUAL:
+                    doubtful = True
+                else:
+                    sure = True
+        if sure or doubtful:
+            out[count] = position if sure else ~position
+            count += 1
+    for c in range(size):
+        kinds[present[c]] = MISSING
+    counters[CHECKED] += len(positions)
+    counters[FOUND] += count
+    return count

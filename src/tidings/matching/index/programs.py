@@ -126,10 +126,12 @@ def _value(node: Expression, steps: list[tuple[int, int]], contexts: Numbers) ->
 
 @njit(cache=True)
 def judge(
-    positions, program_of, client_of, first, steps, ck, ci, cf, other_k, other_i, other_f, kinds, ints, floats, swapped
-):
+    positions, which, program_of, client_of, first, steps, ck, ci, cf,
+    other_k, other_i, other_f, kinds, ints, floats, swapped,
+):  # fmt: skip
     """What the program of each position says: of the other party's context, and of the client's own row.
 
+    `which` tells for each position whose context of the other parties' is meant; if it is empty, there is but one.
     `swapped` asks the other way round, as an event's `subscribers` do: the client's row is then the other party. A
     `program_of` with a single entry is the program of all.
     """
@@ -142,7 +144,7 @@ def judge(
         if program < 0:
             answers[p] = TRUE if program == -1 else UNSURE
             continue
-        client = client_of[position]
+        client, other = client_of[position], which[p] if len(which) else 0
         v = w = 0
         unsure = False
         for s in range(first[program], first[program + 1]):
@@ -156,8 +158,8 @@ def judge(
                         k[v], i[v], f[v] = kinds[client, number], ints[client, number], floats[client, number]
                     else:
                         k[v] = NULL
-                elif number < len(other_k):
-                    k[v], i[v], f[v] = other_k[number], other_i[number], other_f[number]
+                elif number < other_k.shape[1]:
+                    k[v], i[v], f[v] = other_k[other, number], other_i[other, number], other_f[other, number]
                 else:
                     k[v] = NULL
                 v += 1

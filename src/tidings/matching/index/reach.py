@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from tidings.matching.formula import folded
@@ -22,6 +23,7 @@ from tidings.model.expression import (
     ValueExpression,
 )
 from tidings.model.filter import ContextFilter
+from tidings.model.limits import MAX_CACHED_PATTERNS
 
 _MANY = 16  # operations in a comparison, with whose rounding grids do not reckon any more
 _MIRRORED: dict[ComparisonOperator, ComparisonOperator] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -40,6 +42,7 @@ class Reach(NamedTuple):
     radius: float
 
 
+@lru_cache(MAX_CACHED_PATTERNS)
 def reach_of(filter: ContextFilter) -> Reach | None:  # noqa: A002 - the model's own word
     """The reach that the filter's parts give it together; None where nothing in it bounds one."""
     comparisons = list(_comparisons(filter.expression))

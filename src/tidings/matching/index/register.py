@@ -54,6 +54,7 @@ class Register:
         self._ids: pa.Array | None = None
         self.clients = np.zeros(64, np.int32)  # the row of the subscriber's context
         self.programs = np.full(64, NO_FILTER, np.int32)  # the program of its `publishers` filter
+        self.homes = np.zeros(64, np.int32)  # the neighbourhood that it lives in, 0 for none
         self._chunk = np.zeros(64, np.int32)
         self._row = np.zeros(64, np.int32)
         self.reused = 0  # how often a position came to stand for another subscription
@@ -94,14 +95,14 @@ class Register:
             start += chunk.table.num_rows
         free = np.array(self._free, np.int32)
         places[free] = 0
-        arrays = {"clients": self.clients[: self._size], "programs": self.programs[: self._size], "free": free}
+        arrays = {name: getattr(self, name)[: self._size] for name in ("clients", "programs", "homes")} | {"free": free}
         return arrays, pa.concat_tables(tables).take(places)
 
     def restore(self, array: Callable[[str], Any], table: pa.Table) -> None:
         """What `saved` gave. Names and positions are made when someone asks for them."""
         self._size = table.num_rows
         self._free = deque(array("free").tolist())
-        self.clients, self.programs = array("clients").copy(), array("programs").copy()
+        self.clients, self.programs, self.homes = (array(one).copy() for one in ("clients", "programs", "homes"))
         self._chunk, self._row = np.zeros(self._size, np.int32), np.arange(self._size, dtype=np.int32)
         if self._size:
             self._chunks = {0: _Chunk(table)}
@@ -154,7 +155,7 @@ class Register:
             self._chunks[chunk].living -= 1
             if not self._chunks[chunk].living:
                 del self._chunks[chunk]
-        self.programs[position] = NO_FILTER
+        self.programs[position], self.homes[position] = NO_FILTER, 0
         self._free.append(position)
 
     def renumber_programs(self, moved: npt.NDArray[np.int32]) -> None:
@@ -178,7 +179,7 @@ class Register:
 
     def _grow(self) -> None:
         if self._size > len(self.clients):
-            for name in ("clients", "programs", "_chunk", "_row"):
+            for name in ("clients", "programs", "homes", "_chunk", "_row"):
                 old = getattr(self, name)
                 grown = np.zeros(max(64, 2 * self._size), np.int32)
                 grown[: len(old)] = old

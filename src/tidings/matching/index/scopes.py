@@ -1,11 +1,12 @@
 """The context filters of subscriptions and of passing events, and what they say of everyone's context."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tidings.matching.index.contexts import Contexts
 from tidings.matching.index.programs import CONSTANT, NULL, NotSayable, Program, compiled, judge
@@ -14,6 +15,8 @@ from tidings.model.limits import MAX_CACHED_PATTERNS
 from tidings.model.values import Value
 
 NO_FILTER, FOR_THE_REFERENCE = -1, -2
+Others = tuple[Any, Any, Any]  # contexts of other parties: kinds, integers and floats, a row a party, a column a name
+ONE = np.empty(0, np.int64)  # there is but one of them
 _SOME = 1024  # below it, nothing is tidied up
 
 
@@ -108,17 +111,42 @@ class Scopes:
 
     # What they say
 
-    def judge_publisher(self, positions: Any, programs: Any, clients: Any, publisher: Mapping[str, Value]) -> Any:
-        """What each subscription's program says of the publisher's context."""
-        filters = self._program_arrays()  # first: it takes in the strings that filters name
-        size = self._contexts.width
-        row = np.zeros(size, np.uint8), np.zeros(size, np.int64), np.zeros(size)
+    def publisher(self, context: Mapping[str, Value]) -> Others:
+        """One publisher's context, as `judge_publishers` takes it."""
+        return self.publishers([context])
+
+    def publishers(self, contexts: Sequence[Mapping[str, Value]]) -> Others:
+        """The contexts of many."""
+        self._program_arrays()  # first: it takes in the strings that filters name
+        size = (len(contexts), self._contexts.width)
+        kinds, ints, floats = np.zeros(size, np.uint8), np.zeros(size, np.int64), np.zeros(size)
+        columns, strangers = self._contexts.columns, dict[str, int]()
+        for row, context in enumerate(contexts):
+            for name, value in context.items():
+                column = columns.get(name)
+                if column is not None:
+                    at = row, column
+                    kinds[at], ints[at], floats[at] = self._contexts.looked_up(value, strangers)
+        return kinds, ints, floats
+
+    def publishers_of(self, values: Mapping[str, pa.Array], count: int) -> Others:
+        """The same from columns."""
+        self._program_arrays()
+        size = (count, self._contexts.width)
+        kinds, ints, floats = np.zeros(size, np.uint8), np.zeros(size, np.int64), np.zeros(size)
         strangers: dict[str, int] = {}
-        for name, value in publisher.items():
+        for name, array in values.items():
             column = self._contexts.columns.get(name)
             if column is not None:
-                row[0][column], row[1][column], row[2][column] = self._contexts.looked_up(value, strangers)
-        return judge(positions, programs, clients, *filters, *row, *self._contexts.table, False)
+                found = self._contexts.encoded_column(name, array, strangers)
+                kinds[:, column], ints[:, column], floats[:, column] = found
+        return kinds, ints, floats
+
+    def judge_publishers(self, positions: Any, which: Any, programs: Any, clients: Any, publishers: Others) -> Any:
+        """What each subscription's program says of a publisher's context; `which` tells for each whose."""
+        return judge(
+            positions, which, programs, clients, *self._program_arrays(), *publishers, *self._contexts.table, False
+        )
 
     def judge_subscribers(
         self, positions: Any, wanted: ContextFilter, clients: Any, publisher: Mapping[str, Value]
@@ -130,10 +158,10 @@ class Scopes:
         strangers: dict[str, int] = {}
         looked_up = self._contexts.looked_up
         constants = _columns([looked_up(value, strangers) for value in passing.constants])
-        own = _columns([looked_up(publisher.get(name), strangers) for name in passing.names])
+        own = [one[None] for one in _columns([looked_up(publisher.get(name), strangers) for name in passing.names])]
         first, steps = np.array([0, len(passing.steps)], np.int32), np.array(passing.steps, np.int32)
         program = np.zeros(1, np.int32)
-        return judge(positions, program, clients, first, steps, *constants, *own, *self._contexts.table, True)
+        return judge(positions, ONE, program, clients, first, steps, *constants, *own, *self._contexts.table, True)
 
     def _passing_program(self, wanted: ContextFilter) -> "_Passing | None":
         """Filters that come with events are kept for a while, in case they come again."""

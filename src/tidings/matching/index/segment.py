@@ -35,6 +35,15 @@ class Conjuncts(NamedTuple):
     pred_first: Array
     pred: Array  # records of PREDICATE
 
+    def those(self, chosen: Array) -> "Conjuncts":
+        """Only the chosen ones."""
+        if chosen.all():
+            return self
+        lengths = np.diff(self.pred_first)
+        first = np.zeros(int(chosen.sum()) + 1, np.int32)
+        np.cumsum(lengths[chosen], out=first[1:])
+        return Conjuncts(self.owner[chosen], first, self.pred[np.repeat(chosen, lengths)])
+
     @property
     def attribute(self) -> Array:
         return self.pred["what"] >> 3

@@ -35,9 +35,14 @@ def columns_of(table: pa.Table, whole_row: str) -> dict[str, pa.Array]:
     return columns
 
 
-def attribute_rows(table: pa.Table) -> list[Attributes]:
-    """Every event's attributes, of a table whose rows bring their own names."""
-    return [Attributes.of(one) for one in mappings(table[ATTRIBUTES])]
+def attribute_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Every event's attributes, and what the system says of it, of a table whose rows bring their own names."""
+    rows: list[dict[str, Any]] = [dict(Attributes.of(one)) for one in mappings(table[ATTRIBUTES])]
+    for name in (SUBJECT, PUBLISHER, PAYLOAD):
+        if name in table.column_names:
+            for row, value in zip(rows, table[name].to_pylist(), strict=True):
+                row[name] = value
+    return rows
 
 
 def mappings(array: pa.Array | pa.ChunkedArray) -> list[dict[str, Any]]:
@@ -62,6 +67,12 @@ def scope_of(row: Mapping[str, Any]) -> Scope:
 
 def row_of(columns: Mapping[str, pa.Array], number: int) -> dict[str, Any]:
     return {name: array[number].as_py() for name, array in columns.items()}
+
+
+def with_text(row: dict[str, Any]) -> dict[str, Any]:
+    """An event with its payload as patterns see it."""
+    payload = row.get(PAYLOAD)
+    return row if payload is None else {**row, PAYLOAD: payload if isinstance(payload, str) else text_of(payload)}
 
 
 def as_text(payloads: pa.Array) -> pa.Array:

@@ -1,0 +1,97 @@
+"""Subscriptions that concern only events nearby: found by place or by content, whichever looks at fewer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching.index.grid import Grid, Place
+from tidings.matching.index.layout import Raw
+from tidings.matching.index.pool import Pool
+from tidings.matching.index.segment import Conjuncts
+from tidings.matching.index.store import Store
+
+Positions = npt.NDArray[np.int32]
+Match = Callable[[Raw, int], Positions | None]  # a segment, and how many candidates there may be at most
+_FEW = 64  # candidates that are not worth a look at the grid
+
+
+class Neighbourhood:
+    """All subscriptions whose reach is over the same names. Whoever calls holds a lock."""
+
+    def __init__(self, names: tuple[str, ...], geo: bool) -> None:
+        self.names = names
+        self.geo = geo
+        self.store = Store()
+        self._grid = Grid(len(names), geo)
+        self._pool = Pool()
+
+    def __len__(self) -> int:
+        return len(self._grid)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(raw.nbytes for raw in self.store.segments) + self._grid.nbytes + self._pool.nbytes
+
+    def put(
+        self, position: int, conjuncts: Sequence[tuple[int, list[Any]]], attributes: int,
+        client: int, radius: float, place: Place | None,
+    ) -> None:  # fmt: skip
+        for flags, predicates in conjuncts:
+            self.store.add(position, flags, predicates, attributes)
+        self._pool.put(position, conjuncts)
+        self._grid.put(position, client, radius, place)
+
+    def put_many(self, conjuncts: Conjuncts, attributes: int) -> None:
+        """The content of many; `settle` tells where each of them is."""
+        self.store.add_many(conjuncts, attributes)
+        if len(conjuncts.owner):
+            self._pool.put_many(conjuncts)
+
+    def settle(self, position: int, client: int, radius: float, place: Place | None) -> None:
+        self._grid.put(position, client, radius, place)
+
+    def remove(self, position: int) -> None:
+        self.store.remove(position)
+        self._pool.remove(position)
+        self._grid.remove(position)
+
+    def move(self, client: int, place: Place | None) -> None:
+        self._grid.move(client, place)
+
+    def move_many(self, clients: npt.NDArray[np.int32], places: npt.NDArray[np.float64]) -> None:
+        self._grid.moved_many(clients, places)
+
+    def match(self, place: Place, match: Match, scratch: Raw, values: Any, tests: Any) -> Positions:
+        """Whom an event at the place may concern; complements are for the reference to confirm.
+
+        The content is looked at first, but given up as soon as it has more candidates than there are clients nearby.
+        """
+        limit = _FEW + self._grid.count(place)
+        parts = []
+        for raw in self.store.segments:
+            found = match(raw, limit)
+            if found is None:
+                return self._pool.checked(self._grid.near(place), scratch, values, tests)  # type: ignore[no-any-return]
+            parts.append(found)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def saved(self) -> dict[str, npt.NDArray[Any]]:
+        """All arrays, by name."""
+        segments = {f"segment{number:03}": raw for number, raw in enumerate(self.store.settled())}
+        pool = {f"pool_{name}": array for name, array in self._pool.saved().items()}
+        grid = {f"grid_{name}": array for name, array in self._grid.saved().items()}
+        return {**segments, **pool, **grid}
+
+    @classmethod
+    def of(
+        cls, names: tuple[str, ...], geo: bool, arrays: dict[str, npt.NDArray[Any]], attributes: int
+    ) -> "Neighbourhood":
+        """What `saved` gave."""
+        made = cls(names, geo)
+        segments = [arrays[name] for name in sorted(arrays) if name.startswith("segment")]
+        made.store = Store.of(segments, attributes)
+        made._pool = Pool.of(arrays["pool_first"], arrays["pool_last"], arrays["pool_preds"])
+        made._grid.restore({name.removeprefix("grid_"): arrays[name] for name in arrays if name.startswith("grid_")})
+        return made
