@@ -10,7 +10,8 @@ from numba import njit
 
 LINE, PLANE, SPHERE = range(3)
 
-# Levels: cells of 2 to the (level - ORIGIN); above them one cell for everyone, and no cell at all for nobody.
+# Levels: cells of 2 to the (level - ORIGIN); above them one cell for everyone, and no cell at all for nobody. In the
+# plane a radius is up to twice the size of its level's cells, on the sphere up to once.
 ORIGIN = 40
 EVERYONE = 103
 NOBODY = 104
@@ -24,10 +25,13 @@ KEY, KEY_2, KIND, VALUE = range(4)
 _CLIENT_KEY, _POSITION_KEY = NOBODY + 1, NOBODY + 2  # kinds; a cell's is its level plus one, 0 is an empty row
 
 # The state: the grid's shape, the table's seed, how many entries live, how many rows were ever used and which is free;
-# the same of subscriptions; then of each level how many entries are in its cells, and the first of its list.
+# the same of subscriptions; then of each level how many entries are in its cells, the first of its list, and the
+# largest radius that it ever had, in parts of a cell.
 SHAPE, SEED, LIVE, USED, FREE, LIVE_POSITIONS, USED_POSITIONS, FREE_POSITIONS, COUNTS = range(9)
 FIRSTS = COUNTS + NOBODY + 1
-STATE = FIRSTS + NOBODY + 1
+WIDEST = FIRSTS + NOBODY + 1
+STATE = WIDEST + NOBODY + 1
+_PARTS = 256
 
 # Cells far away share the numbers of those at hand: the coordinates tell them apart.
 _FOLD = np.int64(2**30 - 1)
@@ -42,15 +46,14 @@ _UNUSABLE, _USABLE, _FAR_ROUND = range(3)  # a place; the last has a longitude t
 
 @njit(cache=True)
 def near(state, entries, places, slots, table, out, x, y, limit):
-    """The positions of the subscriptions within reach, as many as `out` holds; how many there are.
-
-    With a `limit` of 0 or more it says how many entries would have to be looked at, and stops at the limit.
+    """The positions of the subscriptions within reach, as many as `out` holds; how many there are, or -1 if more than
+    `limit` entries would have to be looked at.
     """
     shape, seed = state[SHAPE], state[SEED]
     usable, a, b, c, u, v = _settled(shape, x, y)
     if usable == _UNUSABLE:
         return 0
-    found = 0
+    found = looked = 0
     slack = ROUNDING * max(abs(x), abs(y)) + _UNDERFLOW if shape != SPHERE else 0.0
     for level in range(NOBODY):
         if state[COUNTS + level] == 0:
@@ -58,12 +61,16 @@ def near(state, entries, places, slots, table, out, x, y, limit):
         size = _SIZE[level]
         if level == EVERYONE:
             e = _first(table, seed, _ANYWHERE, 0, level)
-            found = _listed(shape, entries, places, slots, out, found, e, NEXT, a, b, c, slack, limit)
+            found, looked = _listed(
+                shape, entries, places, slots, out, found, e, NEXT, a, b, c, slack, looked, limit
+            )  # fmt: skip
         elif usable == _FAR_ROUND or slack > 0.4 * size:
             e = state[FIRSTS + level]
-            found = _listed(shape, entries, places, slots, out, found, e, LEVEL_NEXT, a, b, c, slack, limit)
+            found, looked = _listed(
+                shape, entries, places, slots, out, found, e, LEVEL_NEXT, a, b, c, slack, looked, limit
+            )  # fmt: skip
         else:
-            reach = size if shape == SPHERE else size * (1 + ROUNDING) + slack
+            reach = size if shape == SPHERE else size * state[WIDEST + level] / _PARTS * (1 + ROUNDING) + slack
             low, high = _bands(shape, v, reach, size)
             wide = _wide(v, reach) if shape == SPHERE else reach
             for band in range(low, high + 1):
@@ -83,7 +90,13 @@ def near(state, entries, places, slots, table, out, x, y, limit):
                         at = (at + 1) & (len(table) - 1)
                     if table[at, KIND] != 0:
                         e = np.int64(table[at, VALUE])
-                        found = _listed(shape, entries, places, slots, out, found, e, NEXT, a, b, c, slack, limit)
+                        found, looked = _listed(
+                            shape, entries, places, slots, out, found, e, NEXT, a, b, c, slack, looked, limit
+                        )  # fmt: skip
+                        if looked > limit:
+                            return -1
+        if looked > limit:
+            return -1
     return found
 
 
@@ -119,6 +132,7 @@ def put(state, entries, places, slots, table, position, client, level, limit, x,
     if e < 0:
         e = first = _new_entry(state, entries, places, table, client, level)
     places[e, LIMIT] = max(places[e, LIMIT], limit)
+    _widen(state, level, limit)
     _put_position(state, entries, slots, table, e, position)
     _move_all(state, entries, places, table, first, x, y)
     return True
@@ -159,6 +173,7 @@ def take_over(state, entries, places, slots, table, old_state, old_entries, old_
         new = _new_entry(state, entries, places, table, old_entries[e, CLIENT], level)
         for column in range(LIMIT + 1):
             places[new, column] = old_places[e, column]
+        _widen(state, level, places[new, LIMIT])
         if old_entries[e, CX] != _NOWHERE:
             _enter(state, entries, table, new, old_entries[e, CX], old_entries[e, CY])
         s = np.int64(old_entries[e, FIRST])
@@ -171,15 +186,14 @@ def take_over(state, entries, places, slots, table, old_state, old_entries, old_
 
 
 @njit(cache=True)
-def _listed(shape, entries, places, slots, out, found, e, link, a, b, c, slack, limit):
+def _listed(shape, entries, places, slots, out, found, e, link, a, b, c, slack, looked, limit):
     """The positions of a list's entries within reach; NaN, a place on the sphere that is not known well, always is.
 
     All in one piece: arrays that are handed on for each entry are counted in and out for each entry.
     """
-    while e >= 0 and (limit < 0 or found < limit):
-        if limit >= 0:
-            found += 1
-        elif link == NEXT or entries[e, CX] < _NOWHERE:
+    while e >= 0 and looked <= limit:
+        looked += 1
+        if link == NEXT or entries[e, CX] < _NOWHERE:
             x, y, z = abs(places[e, A] - a), abs(places[e, B] - b), places[e, C] - c
             apart = x * x + y * y + z * z if shape == SPHERE else x if x > y else y
             if not apart > places[e, LIMIT] + slack:
@@ -190,7 +204,7 @@ def _listed(shape, entries, places, slots, out, found, e, link, a, b, c, slack, 
                     found += 1
                     s = slots[s, AFTER]
         e = entries[e, link]
-    return found
+    return found, looked
 
 
 # Places
@@ -259,6 +273,12 @@ def _wide(latitude, reach):
 
 
 # Entries
+
+
+@njit(cache=True)
+def _widen(state, level, limit):
+    if state[SHAPE] != SPHERE and level < EVERYONE:
+        state[WIDEST + level] = max(state[WIDEST + level], np.int64(np.ceil(limit / _SIZE[level] * _PARTS)))
 
 
 @njit(cache=True)

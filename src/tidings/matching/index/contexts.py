@@ -36,6 +36,7 @@ class Contexts:
         self._beside: dict[int, dict[str, Value]] = {}  # what has no column, by row
         self._beside_names: Counter[str] = Counter()
         self._tables: tuple[Any, Any, Any]
+        self._table: tuple[Any, Any, Any]  # the same in two dimensions
         self._width: int
         self._kinds: Any
         self._ints: Any
@@ -305,6 +306,7 @@ class Contexts:
         self._width = tables[0].shape[1]
         kinds, ints, floats = (table.reshape(-1) for table in tables)
         self._tables = kinds, ints, floats
+        self._table = tables[0], tables[1], tables[2]
         # One value is read and written much faster through a memoryview than through an array.
         self._kinds, self._ints, self._floats = (memoryview(table) for table in self._tables)  # type: ignore[arg-type]
         self._users, self._sizes = memoryview(users), memoryview(sizes)  # type: ignore[arg-type]
@@ -312,8 +314,7 @@ class Contexts:
     @property
     def table(self) -> tuple[Any, Any, Any]:
         """Kinds, integers and floats: a row a client, a column a name."""
-        kinds, ints, floats = (table.reshape(-1, self._width) for table in self._tables)
-        return kinds, ints, floats
+        return self._table
 
     # Columns
 

@@ -66,17 +66,16 @@ class Grid:
 
     def near(self, place: Place | None) -> npt.NDArray[np.int32]:
         """The positions of the subscriptions whose client may be within its reach of the place, each of them once."""
+        return self.near_if_few(place, 1 << 30)  # type: ignore[return-value]
+
+    def near_if_few(self, place: Place | None, limit: int) -> npt.NDArray[np.int32] | None:
+        """The same, or None if more than `limit` clients would have to be looked at."""
         x, y = _coordinates(place)
-        found = cells.near(*self._arrays, self._out, x, y, -1)
+        found = cells.near(*self._arrays, self._out, x, y, limit)
         if found > len(self._out):
             self._out = np.empty(2 * found, np.int32)
-            cells.near(*self._arrays, self._out, x, y, -1)
-        return self._out[:found].copy()
-
-    def count(self, place: Place | None, limit: int = 1 << 30) -> int:
-        """How many entries `near` would look at: about what it costs. It counts no further than the limit."""
-        x, y = _coordinates(place)
-        return int(cells.near(*self._arrays, self._out, x, y, limit))
+            cells.near(*self._arrays, self._out, x, y, limit)
+        return None if found < 0 else self._out[:found].copy()
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """All arrays, by name."""
@@ -142,9 +141,13 @@ def _level(radius: float) -> tuple[int, float]:
         return cells.EVERYONE, math.inf if math.isnan(radius) else radius * (1 + cells.ROUNDING)
     if radius == 0:
         return cells.ORIGIN, 0.0  # whole numbers, most likely, that are to be the same
+    return max(_power(radius) - 1 + cells.ORIGIN, 0), radius * (1 + cells.ROUNDING)
+
+
+def _power(radius: float) -> int:
+    """The power of two at or above it."""
     mantissa, exponent = math.frexp(radius)
-    power = exponent - 1 if mantissa == 0.5 else exponent
-    return max(power + cells.ORIGIN, 0), radius * (1 + cells.ROUNDING)
+    return exponent - 1 if mantissa == 0.5 else exponent
 
 
 def _level_on_sphere(metres: float) -> tuple[int, float]:
@@ -154,5 +157,5 @@ def _level_on_sphere(metres: float) -> tuple[int, float]:
     if not metres < _HALF_ROUND:
         return cells.EVERYONE, 5.0
     angle = (metres * (1 + 1e-9) + 0.01) / EARTH_RADIUS_METRES  # more than `geo_distance` can be wrong by
-    level, _ = _level(max(math.degrees(angle), _LEAST_DEGREES))
+    level = _power(max(math.degrees(angle), _LEAST_DEGREES)) + cells.ORIGIN
     return level, (2 * math.sin(angle / 2)) ** 2

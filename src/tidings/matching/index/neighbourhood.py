@@ -13,8 +13,10 @@ from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.store import Store
 
 Positions = npt.NDArray[np.int32]
+_UNLIMITED = 1 << 62
 Match = Callable[[Raw, int], Positions | None]  # a segment, and how many candidates there may be at most
-_FEW = 64  # candidates that are not worth a look at the grid
+_FEW = 128  # candidates that are not worth a look at the grid
+_MANY = 20_000  # clients that are not worth a look either
 
 
 class Neighbourhood:
@@ -66,14 +68,23 @@ class Neighbourhood:
     def match(self, place: Place, match: Match, scratch: Raw, values: Any, tests: Any) -> Positions:
         """Whom an event at the place may concern; complements are for the reference to confirm.
 
-        The content is looked at first, but given up as soon as it has more candidates than there are clients nearby.
+        The content is asked first, and if it has more than a few candidates the grid; only if both have many, the
+        content has the last word. So neither a popular content nor a crowded place makes the other one wait for long.
         """
-        limit = _FEW + self._grid.count(place)
+        found = self._by_content(match, _FEW)
+        if found is not None:
+            return found
+        nearby = self._grid.near_if_few(place, _MANY)
+        if nearby is not None:
+            return self._pool.checked(nearby, scratch, values, tests)  # type: ignore[no-any-return]
+        return self._by_content(match, _UNLIMITED)  # type: ignore[return-value]
+
+    def _by_content(self, match: Match, limit: int) -> Positions | None:
         parts = []
         for raw in self.store.segments:
             found = match(raw, limit)
             if found is None:
-                return self._pool.checked(self._grid.near(place), scratch, values, tests)  # type: ignore[no-any-return]
+                return None
             parts.append(found)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
