@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind
 from tidings.matching.index.kernels import BOOLEAN, NUMBER, STRING
-from tidings.matching.index.stringtests import StringTests
+from tidings.matching.index.stringtests import StringTests, share_of
 from tidings.matching.numbers import Number
 from tidings.model.errors import InvalidValueError
 from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
@@ -134,7 +134,7 @@ class Columns:
                 column.tests = column.tests or StringTests()
                 number = column.tests.number(constraint.test, self.test_count)
                 self.test_count = max(self.test_count, number + 1)
-                return number, number, what, 0, 0
+                return number, share_of(constraint.test), what, 0, 0
         return 0.0, 0.0, what, 0, 0
 
     def encode(self, event: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -33,6 +33,7 @@ BUCKETS = 32  # of numbers, for each attribute
 EDGES = BUCKETS - 1
 STRING_BUCKETS = 16
 MISSING, NUMBER, STRING, BOOLEAN, PRESENT, TEST = range(6)
+BY_VALUE, BY_TEST = 1, 2  # how clusters are reached through an attribute
 SEPARATOR = 7  # no predicate, but what stands between conjuncts where they lie by subscription
 EXACT_FLOAT = 2.0**53  # below it, a float loses nothing of an integer
 LARGEST = np.finfo(np.float64).max
@@ -46,7 +47,8 @@ PENDING = 2 * BLOCK // WORD  # behind a block's candidates: the numbers of those
 # Where each array stands in the table of contents.
 (
     ROWS, NUMBER_ROW, STRING_ROW, BOOLEAN_ROW, EDGE_OF, EDGES_AT, ACCESS, KEYS, KEY_ATTRIBUTE, KEY_KIND, KEY_F, KEY_R,
-    CLUSTER_BLOCK, BLOCK_CONJUNCT, BLOCK_WORD, BLOCK_ENTRY, ENTRY_ATTRIBUTE, ENTRY_TABLE, BITS, ALIVE, OWNER,
+    KEY_HIGH, CLUSTER_BLOCK, CLUSTER_ENTRY, SUMMARY_ATTRIBUTE, SUMMARY_TABLE, SUMMARY, BLOCK_CONJUNCT,
+    BLOCK_WORD, BLOCK_ENTRY, ENTRY_ATTRIBUTE, ENTRY_TABLE, BITS, ALIVE, OWNER,
     PRED_FIRST, PRED,
 ) = range(len(Segment._fields))  # fmt: skip
 KIND, F, R, ROW, PRESENT_ONES, TEST_STAMP, SEEN, COUNTERS = range(len(Scratch._fields))
@@ -150,6 +152,8 @@ def fill_tables(raw):
     for block in range(len(block_conjunct) - 1):
         first = block_conjunct[block]
         words = block_word[block + 1] - block_word[block]
+        if block_entry[block] == block_entry[block + 1]:
+            continue
         for entry in range(block_entry[block], block_entry[block + 1]):
             place[entry_attribute[entry]] = entry_table[entry]
         for conjunct in range(first, block_conjunct[block + 1]):
@@ -190,6 +194,32 @@ def fill_tables(raw):
                         bits[at + (2 * row + 1) * words] |= bit
 
 
+@njit(cache=True)
+def fill_summaries(raw):
+    """For each row of a summary, one bit for each block of the cluster that has a candidate there."""
+    rows_of, cluster_block, cluster_entry = i4(raw, ROWS), i4(raw, CLUSTER_BLOCK), i4(raw, CLUSTER_ENTRY)
+    summary_attribute, summary_table, summary = i4(raw, SUMMARY_ATTRIBUTE), i8(raw, SUMMARY_TABLE), u8(raw, SUMMARY)
+    block_word, block_entry = i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY)
+    entry_attribute, entry_table, bits = i4(raw, ENTRY_ATTRIBUTE), i8(raw, ENTRY_TABLE), u8(raw, BITS)
+    summary[:] = ~np.uint64(0)
+    for cluster in range(len(cluster_entry) - 1):
+        first = cluster_block[cluster]
+        across = (cluster_block[cluster + 1] - first + WORD - 1) // WORD
+        for s in range(cluster_entry[cluster], cluster_entry[cluster + 1]):
+            attribute = summary_attribute[s]
+            for block in range(first, cluster_block[cluster + 1]):
+                words, word = block_word[block + 1] - block_word[block], (block - first) // WORD
+                bit = np.uint64(1) << np.uint64((block - first) % WORD)
+                for entry in range(block_entry[block], block_entry[block + 1]):
+                    if entry_attribute[entry] == attribute:
+                        for row in range(rows_of[attribute]):
+                            left = np.uint64(0)
+                            for i in range(words):
+                                left |= bits[entry_table[entry] + 2 * row * words + i]
+                            if left == 0:
+                                summary[summary_table[s] + row * across + word] &= ~bit
+
+
 @njit(cache=True, inline="always")
 def holds_whole_bucket(edges, edge, bucket, low, low_rest, high, high_rest):
     """Whether every number of a bucket lies within the bounds. Beyond 2^53 a float stands for several integers, of
@@ -211,7 +241,8 @@ def hash_clusters(raw):
     key_f, key_r = f8(raw, KEY_F), i2(raw, KEY_R)
     mask = len(keys) - 1
     for c in range(len(key_attribute)):
-        slot = np.int64(mix(key_attribute[c], key_kind[c], key_f[c], key_r[c]) & np.uint64(mask))
+        attribute = 0 if key_kind[c] == TEST else key_attribute[c]  # a test's number says of what it is
+        slot = np.int64(mix(attribute, key_kind[c], key_f[c], key_r[c]) & np.uint64(mask))
         while keys[slot] >= 0:
             slot = (slot + 1) & mask
         keys[slot] = c
@@ -226,7 +257,7 @@ def find_cluster(keys, key_attribute, key_kind, key_f, key_r, attribute, kind, f
     slot = np.int64(mix(attribute, kind, f, r) & np.uint64(mask))
     while keys[slot] >= 0:
         c = keys[slot]
-        if key_attribute[c] == attribute and key_kind[c] == kind and key_f[c] == f and key_r[c] == r:
+        if key_f[c] == f and key_kind[c] == kind and key_r[c] == r and (kind == TEST or key_attribute[c] == attribute):
             return c
         slot = (slot + 1) & mask
     return -1
@@ -322,23 +353,22 @@ def noted(found, seen, stamp, out, count):
 
 
 @njit(cache=True, inline="always")
-def look_up(
-    keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, block_conjunct, block_word, block_entry,
-    entry_attribute, entry_table, bits, alive, owner, pred_first, preds,
-    kinds, fs, rs, row, present, size, test_stamp, seen, stamp, acc, out, count, limit,
+def find_blocks(
+    keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, cluster_entry,
+    summary_attribute, summary_table, summary, kinds, fs, rs, row, present, size, end, blocks,
 ):  # fmt: skip
-    """Writes whom the event in the scratch concerns into `out` from `count` on, as far as there is room.
+    """Writes down the blocks in which the event in the scratch may have candidates; returns how many.
 
-    Positions that the reference has to confirm come as their complement. Returns the count with those for which there
-    was no room, and how many candidates there were; above `limit` of them it gives up.
+    From `size` to `end`, `present` are the string tests that it passes.
     """
-    candidates = 0
-    trusted = ~np.uint64(0) if len(keys) else np.uint64(0)  # a segment without order has no tables to say who is sure
-    for c in range(-1, size):  # first those without an access predicate, then through each value
+    count = 0
+    for c in range(-1, end):  # first those without an access predicate, then through each value, then each test
         cluster = np.int64(len(key_attribute))
-        if c >= 0:
+        if c >= size:
+            cluster = np.int64(find_cluster(keys, key_attribute, key_kind, key_f, key_r, 0, TEST, present[c], 0))
+        elif c >= 0:
             attribute = present[c]
-            if not access[attribute]:
+            if not access[attribute] & BY_VALUE:
                 continue
             cluster = np.int64(
                 find_cluster(
@@ -346,49 +376,84 @@ def look_up(
                     attribute, kinds[attribute], fs[attribute], rs[attribute],
                 )
             )  # fmt: skip
-            if cluster < 0:
-                continue
-        for block in range(cluster_block[cluster], cluster_block[cluster + 1]):
-            word = block_word[block]
-            words = block_word[block + 1] - word
-            if not survivors(
-                alive, bits, word, words, block_entry[block], block_entry[block + 1],
-                entry_attribute, entry_table, row, acc,
-            ):  # fmt: skip
-                continue
-            first, doubtful = block_conjunct[block], 0
-            for w in range(words):
-                sure = acc[8 + w] & trusted
-                unsure = acc[w] & ~sure
-                candidates += int(_count_bits(acc[w]))
-                while sure:
-                    low = sure & (~sure + U1)
-                    sure ^= low
-                    found = owner[first + w * WORD + np.int64(_count_bits(low - U1))]
-                    if found & 3:
-                        count = noted(found, seen, stamp, out, count)
-                    else:
-                        if count < len(out):
-                            out[count] = found >> 2
-                        count += 1
-                while unsure:
-                    low = unsure & (~unsure + U1)
-                    unsure ^= low
-                    acc[PENDING + doubtful] = np.uint64(first + w * WORD) + _count_bits(low - U1)
-                    doubtful += 1
-            for i in range(doubtful):
-                conjunct = np.int64(acc[PENDING + i])
-                passed = passes(preds, pred_first[conjunct], pred_first[conjunct + 1], kinds, fs, rs, test_stamp, stamp)
-                found = owner[conjunct]
+        if cluster < 0:
+            continue
+        first, last = cluster_block[cluster], cluster_block[cluster + 1]
+        if cluster_entry[cluster] == cluster_entry[cluster + 1]:
+            for block in range(first, last):
+                blocks[count] = block
+                count += 1
+            continue
+        across = (last - first + WORD - 1) // WORD
+        for word in range(across):
+            left = ~np.uint64(0)
+            for s in range(cluster_entry[cluster], cluster_entry[cluster + 1]):
+                left &= summary[summary_table[s] + row[summary_attribute[s]] * across + word]
+            while left:
+                low = left & (~left + U1)
+                left ^= low
+                block = first + word * WORD + np.int64(_count_bits(low - U1))
+                if block < last:
+                    blocks[count] = block
+                    count += 1
+    return count
+
+
+@njit(cache=True, inline="always")
+def look_up(
+    blocks, size, block_conjunct, block_word, block_entry, entry_attribute, entry_table, bits, alive, owner, pred_first,
+    preds, kinds, fs, rs, row, test_stamp, seen, stamp, acc, out, count, limit,
+):  # fmt: skip
+    """Writes whom of these blocks the event in the scratch concerns into `out`, from `count` on, as far as it has room.
+
+    Positions that the reference has to confirm come as their complement. Returns the count with those for which there
+    was no room, and how many candidates there were; above `limit` of them it gives up.
+    """
+    candidates = 0
+    for b in range(size):
+        block = blocks[b]
+        word = block_word[block]
+        words = block_word[block + 1] - word
+        if not survivors(
+            alive, bits, word, words, block_entry[block], block_entry[block + 1],
+            entry_attribute, entry_table, row, acc,
+        ):  # fmt: skip
+            continue
+        # Without tables nobody is sure.
+        trusted = ~np.uint64(0) if block_entry[block + 1] > block_entry[block] else np.uint64(0)
+        first, doubtful = block_conjunct[block], 0
+        for w in range(words):
+            sure = acc[8 + w] & trusted
+            unsure = acc[w] & ~sure
+            candidates += int(_count_bits(acc[w]))
+            while sure:
+                low = sure & (~sure + U1)
+                sure ^= low
+                found = owner[first + w * WORD + np.int64(_count_bits(low - U1))]
                 if found & 3:
-                    if passed:
-                        count = noted(found, seen, stamp, out, count)
+                    count = noted(found, seen, stamp, out, count)
                 else:
                     if count < len(out):
                         out[count] = found >> 2
-                    count += passed
-            if candidates > limit:
-                return count, candidates
+                    count += 1
+            while unsure:
+                low = unsure & (~unsure + U1)
+                unsure ^= low
+                acc[PENDING + doubtful] = np.uint64(first + w * WORD) + _count_bits(low - U1)
+                doubtful += 1
+        for i in range(doubtful):
+            conjunct = np.int64(acc[PENDING + i])
+            passed = passes(preds, pred_first[conjunct], pred_first[conjunct + 1], kinds, fs, rs, test_stamp, stamp)
+            found = owner[conjunct]
+            if found & 3:
+                if passed:
+                    count = noted(found, seen, stamp, out, count)
+            else:
+                if count < len(out):
+                    out[count] = found >> 2
+                count += passed
+        if candidates > limit:
+            return count, candidates
     return count, candidates
 
 
@@ -423,15 +488,22 @@ def match_event(raw, scratch, event, tests, limit, out):
             row[attribute] = row_of(
                 kind, f, number_row[attribute], string_row[attribute], boolean_row[attribute], edges, edge[attribute]
             )
+    access, end = _bytes(raw, ACCESS), size
     for test in tests:
         test_stamp[test] = stamp
+        present[end] = test
+        end += 1
+    blocks = np.empty(len(i4(raw, BLOCK_WORD)), np.int32)
+    many = find_blocks(
+        i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND), f8(raw, KEY_F), i2(raw, KEY_R), access,
+        i4(raw, CLUSTER_BLOCK), i4(raw, CLUSTER_ENTRY), i4(raw, SUMMARY_ATTRIBUTE), i8(raw, SUMMARY_TABLE),
+        u8(raw, SUMMARY), kinds, fs, rs, row, present, size, end if access[len(access) - 1] else size, blocks,
+    )  # fmt: skip
     acc = np.empty(PENDING + BLOCK, np.uint64)
     count, candidates = look_up(
-        i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND), f8(raw, KEY_F), i2(raw, KEY_R),
-        _bytes(raw, ACCESS), i4(raw, CLUSTER_BLOCK), i4(raw, BLOCK_CONJUNCT), i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY),
-        i4(raw, ENTRY_ATTRIBUTE), i8(raw, ENTRY_TABLE), u8(raw, BITS), u8(raw, ALIVE), i4(raw, OWNER),
-        i4(raw, PRED_FIRST), preds_of(raw),
-        kinds, fs, rs, row, present, size, test_stamp, seen, stamp, acc, out, 0, limit,
+        blocks, many, i4(raw, BLOCK_CONJUNCT), i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY), i4(raw, ENTRY_ATTRIBUTE),
+        i8(raw, ENTRY_TABLE), u8(raw, BITS), u8(raw, ALIVE), i4(raw, OWNER), i4(raw, PRED_FIRST), preds_of(raw),
+        kinds, fs, rs, row, test_stamp, seen, stamp, acc, out, 0, limit,
     )  # fmt: skip
     for c in range(size):
         kinds[present[c]], row[present[c]] = MISSING, ROW_MISSING
@@ -463,7 +535,10 @@ def match_events(
     keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND)
     key_f, key_r, access = f8(raw, KEY_F), i2(raw, KEY_R), _bytes(raw, ACCESS)
     cluster_block, block_conjunct = i4(raw, CLUSTER_BLOCK), i4(raw, BLOCK_CONJUNCT)
+    cluster_entry, summary_attribute = i4(raw, CLUSTER_ENTRY), i4(raw, SUMMARY_ATTRIBUTE)
+    summary_table, summary = i8(raw, SUMMARY_TABLE), u8(raw, SUMMARY)
     block_word, block_entry = i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY)
+    blocks = np.empty(len(block_word), np.int32)
     entry_attribute, entry_table, bits, alive = (
         i4(raw, ENTRY_ATTRIBUTE),
         i8(raw, ENTRY_TABLE),
@@ -495,13 +570,22 @@ def match_events(
                     edges,
                     edge[attribute],
                 )
-                if len(tests) and tests[e, c] >= 0:
+        end = size
+        if len(tests):
+            for c in range(len(event_attribute)):
+                if tests[e, c] >= 0:
                     for t in range(test_first[tests[e, c]], test_first[tests[e, c] + 1]):
                         test_stamp[test_members[t]] = stamp
+                        present[end] = test_members[t]
+                        end += 1
+        many = find_blocks(
+            keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, cluster_entry,
+            summary_attribute, summary_table, summary, kinds, fs, rs, row, present, size,
+            end if access[len(access) - 1] else size, blocks,
+        )  # fmt: skip
         count, candidates = look_up(
-            keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, block_conjunct, block_word, block_entry,
-            entry_attribute, entry_table, bits, alive, owner, pred_first, preds,
-            kinds, fs, rs, row, present, size, test_stamp, seen, stamp, acc, out, filled, unlimited,
+            blocks, many, block_conjunct, block_word, block_entry, entry_attribute, entry_table, bits, alive, owner,
+            pred_first, preds, kinds, fs, rs, row, test_stamp, seen, stamp, acc, out, filled, unlimited,
         )  # fmt: skip
         for c in range(size):
             kinds[present[c]], row[present[c]] = MISSING, ROW_MISSING

@@ -33,14 +33,19 @@ class Segment(NamedTuple):
     edges: Any  # between buckets of numbers, BUCKETS - 1 for each
     access: Any  # A: whether some cluster is reached through the attribute
     keys: Any  # hash table of clusters, -1 where empty
-    key_attribute: Any  # C: the access predicate of a cluster
+    key_attribute: Any  # C: the access predicate of a cluster: an equality, or a string test
     key_kind: Any
     key_f: Any
     key_r: Any
+    key_high: Any
     cluster_block: Any  # C + 2: a cluster's first block; the last cluster has no access predicate
+    cluster_entry: Any  # C + 2: the first entry of its summary; a cluster of few blocks has none
+    summary_attribute: Any  # for each entry of a summary
+    summary_table: Any  # where its table starts in `summary`
+    summary: Any  # for each row a bit for each block that has a candidate there
     block_conjunct: Any  # B + 1: a block's first conjunct
     block_word: Any  # B + 1: its first word in `alive`
-    block_entry: Any  # B + 1: its first entry
+    block_entry: Any  # B + 1: its first entry; a block of few conjuncts has none, and all are checked
     entry_attribute: Any  # E
     entry_table: Any  # E: where the table starts in `bits`
     bits: Any
@@ -57,7 +62,7 @@ class Scratch(NamedTuple):
     f: Any
     r: Any
     row: Any
-    present: Any  # the attributes that the event has
+    present: Any  # the attributes that the event has, and behind them the string tests that it passes
     test_stamp: Any  # the last event that passed a string test
     seen: Any  # subscriptions: the last event that was found to concern them
     counters: Any  # see below
@@ -67,8 +72,8 @@ STAMP, CHECKED, FOUND, NEEDED = range(4)  # the number of the event; candidates,
 
 # In the order of the fields.
 _SEGMENT_TYPES = (
-    *("i4", "i4", "i4", "i4", "i4", "f8", "u1", "i4", "i4", "u1", "f8", "i2"),
-    *("i4", "i4", "i4", "i4", "i4", "i8", "u8", "u8", "i4", "i4"),
+    *("i4", "i4", "i4", "i4", "i4", "f8", "u1", "i4", "i4", "u1", "f8", "i2", "f8"),
+    *("i4", "i4", "i4", "i8", "u8", "i4", "i4", "i4", "i4", "i8", "u8", "u8", "i4", "i4"),
 )
 _SCRATCH_TYPES = ("u1", "f8", "i2", "i4", "i4", "i8", "i8", "i8")
 HEAD = 512  # bytes of the table of contents: first and last byte of each array
@@ -85,7 +90,7 @@ def segment(raw: Raw) -> Segment:
 
 
 def scratch_of(attributes: int, tests: int, positions: int) -> Raw:
-    sizes = (attributes, attributes, attributes, attributes, attributes, tests, positions, 4)
+    sizes = (attributes, attributes, attributes, attributes, attributes + tests, tests, positions, 4)
     return _packed([np.zeros(size, kind) for size, kind in zip(sizes, _SCRATCH_TYPES, strict=True)])
 
 

@@ -14,6 +14,8 @@ from tidings.matching.index.kernels import (
     BLOCK,
     BOOLEAN,
     BUCKETS,
+    BY_TEST,
+    BY_VALUE,
     EDGES,
     EXACT_FLOAT,
     NUMBER,
@@ -26,6 +28,9 @@ from tidings.matching.index.kernels import (
 from tidings.matching.index.layout import PREDICATE, Raw, Segment
 
 Array = npt.NDArray[Any]
+COMMON = 0.5  # a string test that more of the values pass than this is no way to find anything
+FEW = 24  # conjuncts that are checked faster than looked up in tables
+MANY = 8  # blocks that are worth a summary
 
 
 class Conjuncts(NamedTuple):
@@ -73,14 +78,17 @@ def build(conjuncts: Conjuncts, attributes: int) -> Raw:
             key_kind=conjuncts.kind[keys].astype(np.uint8),
             key_f=conjuncts.pred["low"][keys] + 0.0,
             key_r=conjuncts.pred["low_rest"][keys],
+            key_high=conjuncts.pred["high"][keys] + 0.0,
             **blocks,
             **entries,
+            **_summaries(blocks, entries, meta["rows"]),
             alive=_alive(blocks),
             **sorted_conjuncts._asdict(),
         )
     )
     kernels.hash_clusters(raw)
     kernels.fill_tables(raw)
+    kernels.fill_summaries(raw)
     return raw
 
 
@@ -89,12 +97,12 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     for each conjunct its access predicate, -1 for none.
 
     Rare is what events will rarely have. Filters are the best guess: a value that a tenth of those ask for who ask of
-    its attribute at all, a tenth of the events will have.
+    its attribute at all, a tenth of the events will have. Of a string test, its letters are.
     """
     pred, kind = conjuncts.pred, conjuncts.kind
     point = (pred["low"] == pred["high"]) & (pred["low_rest"] == pred["high_rest"])
     point &= (kind == NUMBER) | (kind == BOOLEAN) | ((kind == STRING) & (pred["low"] >= 0))
-    places = np.flatnonzero(point)
+    places = np.flatnonzero(point | ((kind == TEST) & (pred["high"] < COMMON)))
     access = np.full(len(conjuncts.owner), -1, np.int64)
     if not len(places):
         return np.zeros(len(conjuncts.owner), np.int32), np.empty(0, np.int64), access
@@ -108,6 +116,7 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1
     share = np.bincount(group)[group] / np.bincount(values["a"])[values["a"]]
+    share = np.where(values["k"] == TEST, pred["high"][places], share)
     # The rarest one of each conjunct: sort by (conjunct, share), take the first.
     by_owner = np.lexsort((share, owner[places]))
     first = np.empty(len(by_owner), bool)
@@ -124,8 +133,12 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
 
 
 def _access(conjuncts: Conjuncts, keys: Array, attributes: int) -> Array:
-    access = np.zeros(attributes, np.uint8)
-    access[conjuncts.attribute[keys]] = 1
+    """How clusters are reached through each attribute; at the end, whether any is reached through a test."""
+    access = np.zeros(attributes + 1, np.uint8)
+    tests = conjuncts.kind[keys] == TEST
+    access[conjuncts.attribute[keys[tests]]] |= BY_TEST
+    access[conjuncts.attribute[keys[~tests]]] |= BY_VALUE
+    access[-1] = tests.any()
     return access
 
 
@@ -240,7 +253,8 @@ def _entries(conjuncts: Conjuncts, blocks: dict[str, Array], rows: Array, attrib
         np.arange(len(block_word) - 1),
         conjuncts.pred_first[block_conjunct[1:]] - conjuncts.pred_first[block_conjunct[:-1]],
     )
-    pairs, counts = np.unique(block * np.int64(attributes) + conjuncts.attribute, return_counts=True)
+    tabled = np.diff(block_conjunct)[block] >= FEW
+    pairs, counts = np.unique((block * np.int64(attributes) + conjuncts.attribute)[tabled], return_counts=True)
     block, attribute = pairs // attributes, (pairs % attributes).astype(np.int32)
     order = np.lexsort((-counts, block))
     block, attribute = block[order], attribute[order]
@@ -252,6 +266,27 @@ def _entries(conjuncts: Conjuncts, blocks: dict[str, Array], rows: Array, attrib
         "entry_attribute": attribute,
         "entry_table": table[:-1],
         "bits": np.empty(int(table[-1]), np.uint64),
+    }
+
+
+def _summaries(blocks: dict[str, Array], entries: dict[str, Array], rows: Array) -> dict[str, Array]:
+    """For clusters of many blocks, a table over blocks for each attribute that some of them have a table for."""
+    sizes = np.diff(blocks["cluster_block"])
+    attributes: list[Array] = []
+    for cluster in np.flatnonzero(sizes >= MANY).tolist():
+        first, last = blocks["cluster_block"][cluster], blocks["cluster_block"][cluster + 1]
+        mine = entries["entry_attribute"][entries["block_entry"][first] : entries["block_entry"][last]]
+        attributes.append(np.unique(mine).astype(np.int32))
+    lengths = np.zeros(len(sizes), np.int64)
+    lengths[sizes >= MANY] = [len(one) for one in attributes]
+    attribute = np.concatenate([np.empty(0, np.int32), *attributes])
+    across = np.repeat((sizes + WORD - 1) // WORD, lengths)
+    table = np.concatenate([[0], np.cumsum(rows[attribute].astype(np.int64) * across)])
+    return {
+        "cluster_entry": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        "summary_attribute": attribute,
+        "summary_table": table[:-1],
+        "summary": np.empty(int(table[-1]), np.uint64),
     }
 
 
@@ -283,7 +318,7 @@ def taken_apart(segment: Segment) -> Conjuncts:
     is_key[first[:-1][keyed]] = True
     pred[~is_key] = segment.pred
     key = cluster[keyed]
-    pred["low"][is_key] = pred["high"][is_key] = segment.key_f[key]
+    pred["low"][is_key], pred["high"][is_key] = segment.key_f[key], segment.key_high[key]
     pred["low_rest"][is_key] = pred["high_rest"][is_key] = segment.key_r[key]
     pred["what"][is_key] = segment.key_attribute[key] * 8 + segment.key_kind[key]
     kept = np.repeat(alive, lengths)
@@ -310,9 +345,9 @@ def unordered(capacity: int, predicates: int, attributes: int) -> Raw:
     blocks = capacity // BLOCK
     return layout.segment_of(Segment(
             rows=nothing, number_row=nothing, string_row=nothing, boolean_row=nothing, edge=nothing,
-            edges=np.full(EDGES, np.inf), access=np.zeros(attributes), keys=[],  # which tells that it has no order
-            key_attribute=[], key_kind=[], key_f=[], key_r=[],
-            cluster_block=[0, blocks],
+            edges=np.full(EDGES, np.inf), access=np.zeros(attributes + 1), keys=np.full(16, -1),
+            key_attribute=[], key_kind=[], key_f=[], key_r=[], key_high=[],
+            cluster_block=[0, blocks], cluster_entry=[0, 0], summary_attribute=[], summary_table=[], summary=[],
             block_conjunct=np.arange(0, capacity + 1, BLOCK),
             block_word=np.arange(0, capacity // WORD + 1, BLOCK // WORD),
             block_entry=np.zeros(blocks + 1),

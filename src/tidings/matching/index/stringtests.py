@@ -20,6 +20,8 @@ from tidings.model.limits import MAX_CACHED_STRINGS
 from tidings.model.patterns import Elements, Wild
 
 Numbers = npt.NDArray[np.int32]
+_OTHER, _PREFIX, _SUFFIX, _INSIDE = range(4)
+_LETTERS, _PLACES = 12.0, 8  # how many letters are common, and in how many places a text may stand: guesses
 
 
 class StringTests:
@@ -69,20 +71,8 @@ class StringTests:
         return known
 
     def _home(self, test: StringTest) -> tuple[dict[int, dict[str, list[int]]] | None, str]:
-        if not test.required and not test.excluded and len(test.intervals) == 1:
-            start, end = test.intervals[0]
-            return (self._prefixes, start) if start and end == after_prefix(start) else (None, "")
-        if test.intervals != EVERY or test.excluded or len(test.required) != 1:
-            return None, ""
-        (pattern,) = test.required
-        if isinstance(pattern, Regex):
-            return None, ""
-        middle = "".join(one for one in pattern[1:-1] if isinstance(one, str))
-        if pattern[0] is not Wild.RUN or len(middle) != len(pattern) - 2:
-            return None, ""
-        if pattern[-1] is Wild.RUN:
-            return self._inside, middle
-        return (self._suffixes, middle + pattern[-1]) if isinstance(pattern[-1], str) else (None, "")
+        form, text = _form(test)
+        return {_PREFIX: self._prefixes, _SUFFIX: self._suffixes, _INSIDE: self._inside}.get(form), text
 
     def _found(self, text: str) -> set[int]:
         found: set[int] = set()
@@ -96,6 +86,32 @@ class StringTests:
                 found.update(known.get(text[start : start + length], ()))
         found.update(number for number, test in self._others if passes(test, text))
         return found
+
+
+def share_of(test: StringTest) -> float:
+    """How many of the strings that come may pass the test: a guess from its letters."""
+    form, text = _form(test)
+    if form == _OTHER:
+        return 1.0
+    return min(1.0, (_PLACES if form == _INSIDE else 1) * _LETTERS ** -len(text))
+
+
+def _form(test: StringTest) -> tuple[int, str]:
+    """What the test asks, if it is simple, and the text that it looks for."""
+    if not test.required and not test.excluded and len(test.intervals) == 1:
+        start, end = test.intervals[0]
+        return (_PREFIX, start) if start and end == after_prefix(start) else (_OTHER, "")
+    if test.intervals != EVERY or test.excluded or len(test.required) != 1:
+        return _OTHER, ""
+    (pattern,) = test.required
+    if isinstance(pattern, Regex):
+        return _OTHER, ""
+    middle = "".join(one for one in pattern[1:-1] if isinstance(one, str))
+    if pattern[0] is not Wild.RUN or len(middle) != len(pattern) - 2:
+        return _OTHER, ""
+    if pattern[-1] is Wild.RUN:
+        return _INSIDE, middle
+    return (_SUFFIX, middle + pattern[-1]) if isinstance(pattern[-1], str) else (_OTHER, "")
 
 
 def passes(test: StringTest, text: str) -> bool:
