@@ -7,19 +7,24 @@ import pyarrow as pa
 
 from tidings import language
 from tidings.filters import ContextFilter, Filter
+from tidings.index.plans import Plans
 from tidings.index.rows import Rows, read, written
 from tidings.matching import covering
 from tidings.matching import index as matching
 from tidings.matching.index import Explanation, Positions
-from tidings.matching.index.bulk import Bulk
+from tidings.matching.index.bulk import Bulk, predicates_of
 from tidings.matching.index.tables import columns_of, has_rows_of_names, mappings, whole
 from tidings.model import filter as values
+from tidings.model.advertisement import checked_id
 from tidings.model.errors import InvalidValueError
+from tidings.model.event import checked_client
 from tidings.model.subscription import Subscription
 
 
 class Index(matching.Index):
     """Which of very many subscriptions does an event concern, given everyone's context now?"""
+
+    _plans = Plans()  # of all indexes: what a shape of filters says of its literals does not depend on them
 
     def add(
         self,
@@ -33,16 +38,36 @@ class Index(matching.Index):
         structure: Any = None,
     ) -> None:
         """Adds a subscription, or replaces the one of the same id; it counts from the moment that this returns."""
+        name, client = checked_id(id), checked_client(id if subscriber is None else subscriber)
+        scope = _context_filter(publishers)
+        is_plain = isinstance(content, str) and format == "sql" and subject is None and structure is None
+        if is_plain and self._add_planned(name, str(content), client, scope):
+            return
         self.put(
             Subscription.of(
                 _filter(content, format),
-                id=id,
-                subscriber=id if subscriber is None else subscriber,
+                id=name,
+                subscriber=client,
                 subject=subject,
                 structure=structure,
-                publishers=_context_filter(publishers),
+                publishers=scope,
             )
         )
+
+    def _add_planned(self, name: str, text: str, client: str, scope: values.ContextFilter | None) -> bool:
+        """Adds a subscription whose text has a shape that was met before; whether it has."""
+        found = self._plans.find(text)
+        if found is None:
+            return False
+        with self._changing:
+            predicates = predicates_of(*found, self._columns)
+            if predicates is None:
+                return False
+            row = {"id": name, "subscriber": client, "content": text}
+            if scope is not None:
+                row["publishers"] = str(scope)
+            self._put(name, row, client, scope, [(0, predicates)])
+            return True
 
     def add_many(self, table: pa.Table) -> None:
         """Adds the rows of a table: `id`, `content`, and optionally `subscriber`, `publishers`, `format` and `subject`.
@@ -52,7 +77,7 @@ class Index(matching.Index):
         given = Rows(table)
         with self._changing:
             bulk = Bulk(self._columns)
-            given.fill(bulk)
+            given.fill(bulk, self._plans)
             self._put_rows(given, bulk)
 
     def set_contexts(self, table: pa.Table) -> int:

@@ -7,18 +7,16 @@ import pyarrow as pa
 
 from tidings import language
 from tidings.filters import ContextFilter, Filter
-from tidings.language.tokens import split
-from tidings.matching.index.bulk import Bulk, plan_of
+from tidings.index.plans import Plans
+from tidings.matching.index.bulk import Bulk
 from tidings.matching.index.register import SCHEMA
 from tidings.model import filter as values
 from tidings.model.errors import FilterError, InvalidValueError
 from tidings.model.event import checked_client
-from tidings.model.limits import MAX_FILTER_CHARACTERS
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Subscription
 
 COLUMNS = SCHEMA.names
-_PLAIN = MAX_FILTER_CHARACTERS // 8  # longer texts are read with all care
 
 
 class Rows:
@@ -56,24 +54,21 @@ class Rows:
         given = self.table[name].to_pylist()
         return [instead if one is None else one for one, instead in zip(given, otherwise, strict=True)]
 
-    def fill(self, bulk: Bulk) -> None:
+    def fill(self, bulk: Bulk, plans: Plans) -> None:
         """Hands the content of every row to the index; filters of a shape that was met before go the short way."""
-        plans: dict[Any, int] = {}
+        numbers: dict[int, int] = {}  # of plans in this bulk
         special = {"format", "subject", "structure"} & set(self.table.column_names)
         for row, text in enumerate(self.table["content"].to_pylist()):
+            found = None if special or text is None else plans.find(text)
+            if found is not None:
+                plan, literals = found
+                number = numbers.get(id(plan))
+                if number is None:
+                    number = numbers[id(plan)] = bulk.plan(plan)
+                if bulk.fill(row, number, literals):
+                    continue
             try:
-                if special or text is None or len(text) > _PLAIN:
-                    bulk.take(row, self._careful(row))
-                    continue
-                shape, literals = split(text)
-                plan = plans.get(shape)
-                if plan is not None and bulk.fill(row, plan, literals):
-                    continue
-                subscription = self._careful(row)
-                learned = None if plan is not None else plan_of(subscription.content.expression, literals)
-                if learned is not None:
-                    plans[shape] = bulk.plan(learned)
-                bulk.take(row, subscription)
+                bulk.take(row, self._careful(row))
             except FilterError as error:
                 raise FilterError(f"row {row}: {error.message}", error.text, error.position) from None
 

@@ -15,7 +15,7 @@ from tidings.matching.documents import text_of
 from tidings.matching.explaining import Explanation as Explanation
 from tidings.matching.explaining import explained
 from tidings.matching.index import archive, kernels, layout, programs, tables
-from tidings.matching.index.bulk import Bulk
+from tidings.matching.index.bulk import Bulk, Predicate
 from tidings.matching.index.columns import Columns, Events, NotPlain
 from tidings.matching.index.conjuncts import conjuncts_for
 from tidings.matching.index.contexts import Contexts
@@ -93,22 +93,33 @@ class Index:
         conjuncts = conjuncts_for(subscription)
         with self._changing:
             self._has_residuals |= not all(one.exact for one in conjuncts)
-            replaced = self._register.positions.get(subscription.id)
-            client, program = self._situation(subscription.subscriber, subscription.publishers)
-            position = self._register.place(subscription, client, program)
             rows = [(one.flags, self._columns.predicates(one)) for one in conjuncts]
-            home, radius = self._home(subscription.publishers, program)
-            if home:
-                self._move_in(position, home)
-                place = self._contexts.place(client, self._homes[home].names)
-                self._homes[home].put(position, rows, len(self._columns), client, radius, place)
-            else:
-                for flags, predicates in rows:
-                    self._store.add(position, flags, predicates, len(self._columns))
-            if replaced is not None:
-                self._rehoused += home != self._register.homes[replaced]
-                self._forget(replaced)
-            return position
+            return self._put(subscription.id, subscription, subscription.subscriber, subscription.publishers, rows)
+
+    def _put(
+        self,
+        name: str,
+        subscription: Subscription | dict[str, Any],
+        subscriber: str,
+        publishers: ContextFilter | None,
+        conjuncts: list[tuple[int, list[Predicate]]],
+    ) -> int:
+        """One more: flags and predicates of each of its conjuncts."""
+        replaced = self._register.positions.get(name)
+        client, program = self._situation(subscriber, publishers)
+        position = self._register.place(name, subscription, client, program)
+        home, radius = self._home(publishers, program) if publishers is not None else (0, 0.0)
+        if home:
+            self._move_in(position, home)
+            place = self._contexts.place(client, self._homes[home].names)
+            self._homes[home].put(position, conjuncts, len(self._columns), client, radius, place)
+        else:
+            for flags, predicates in conjuncts:
+                self._store.add(position, flags, predicates, len(self._columns))
+        if replaced is not None:
+            self._rehoused += home != self._register.homes[replaced]
+            self._forget(replaced)
+        return position
 
     def put_many(self, subscriptions: list[Subscription]) -> None:
         """Many at once, which is faster than one by one."""
@@ -119,7 +130,7 @@ class Index:
                 bulk.take(row, one)
             replaced = self._replaced([one.id for one in given])
             for one in given:
-                positions.append(self._register.place(one, *self._situation(one.subscriber, one.publishers)))
+                positions.append(self._register.place(one.id, one, *self._situation(one.subscriber, one.publishers)))
             self._load(bulk, np.array(positions, np.int32), [one.publishers for one in given], replaced)
 
     def _put_rows(self, rows: Rows, bulk: Bulk) -> None:

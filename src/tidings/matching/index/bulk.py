@@ -4,6 +4,7 @@ Filters of one shape differ in their literals only. The first one of a shape is 
 of each literal becomes a `Plan`; for those that follow, the literals alone are put in place, all in one go.
 """
 
+from math import inf, nextafter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from tidings.matching.index.segment import Conjuncts
 from tidings.model.expression import And, Attribute, Between, Comparison, Condition, Constant, Expression
 from tidings.model.subscription import Subscription
 
+Predicate = tuple[float, float, int, int, int]
 _EQUAL, _BELOW, _AT_MOST, _ABOVE, _AT_LEAST, _BETWEEN = range(6)
 _OPERATORS = {"=": _EQUAL, "<": _BELOW, "<=": _AT_MOST, ">": _ABOVE, ">=": _AT_LEAST}
 
@@ -67,6 +69,43 @@ def _sign(given: Expression, literals: list[str], slot: int) -> float:
     return 1.0 if value == written else -1.0 if value == -written else 0.0
 
 
+def predicates_of(plan: Plan, literals: list[str], columns: Columns) -> list[Predicate] | None:
+    """The predicates of a single filter that follows a plan; None if it needs the careful way."""
+    values = _values(plan, literals, columns)
+    if values is None:
+        return None
+    found, at = [], 0
+    for side in plan:
+        what, low = columns.number(side.name) * 8 + side.kind, values[at]
+        high, at = (values[at + 1], at + 2) if side.operator == _BETWEEN else (low, at + 1)
+        if side.operator in (_BELOW, _AT_MOST):
+            low, high = -LARGEST, nextafter(high, -inf) if side.operator == _BELOW else high
+        elif side.operator in (_ABOVE, _AT_LEAST):
+            low, high = nextafter(low, inf) if side.operator == _ABOVE else low, LARGEST
+        found.append((low, high, what, 0, 0))
+    return found
+
+
+def _values(plan: Plan, literals: list[str], columns: Columns) -> list[float] | None:
+    """The literals as numbers; strings as their codes."""
+    values: list[float] = []
+    for side in plan:
+        written = literals[side.slot]
+        if side.kind is Kind.STRING:
+            values.append(columns.code(side.name, written[1:-1].replace("''", "'")))
+            continue
+        low = float(written) * side.sign
+        if not -EXACT_FLOAT < low < EXACT_FLOAT:
+            return None
+        values.append(low + 0.0)
+        if side.operator == _BETWEEN:
+            high = float(literals[side.slot + 1]) * side.last_sign
+            if not low <= high < EXACT_FLOAT:
+                return None
+            values.append(high + 0.0)
+    return values
+
+
 class Bulk:
     """Conjuncts on their way into the index; rows are numbered by the caller."""
 
@@ -83,7 +122,7 @@ class Bulk:
         self._rows: list[int] = []  # conjuncts that came one by one
         self._flags: list[int] = []
         self._lengths: list[int] = []
-        self._predicates: list[tuple[float, float, int, int, int]] = []
+        self._predicates: list[Predicate] = []
 
     def plan(self, plan: Plan) -> int:
         """A number for the plan."""
@@ -97,24 +136,8 @@ class Bulk:
 
     def fill(self, row: int, number: int, literals: list[str]) -> bool:
         """Takes a filter that follows a plan; whether it could: some literals need the careful way."""
-        plan = self._plans[number]
-        values: list[float] = []
-        try:
-            for side in plan:
-                written = literals[side.slot]
-                if side.kind is Kind.STRING:
-                    values.append(self._columns.code(side.name, written[1:-1].replace("''", "'")))
-                    continue
-                low = float(written) * side.sign
-                if not -EXACT_FLOAT < low < EXACT_FLOAT:
-                    return False
-                values.append(low + 0.0)
-                if side.operator == _BETWEEN:
-                    high = float(literals[side.slot + 1]) * side.last_sign
-                    if not low <= high < EXACT_FLOAT:
-                        return False
-                    values.append(high + 0.0)
-        except ValueError:  # a string where the first of this shape had a number cannot be: shapes tell them apart
+        values = _values(self._plans[number], literals, self._columns)
+        if values is None:
             return False
         self._planned.append(row)
         self._plan.append(number)

@@ -42,6 +42,9 @@ LARGEST = np.finfo(np.float64).max
 # halves: conjuncts that a value there might satisfy, and those that every value there satisfies.
 ROW_MISSING, ROW_OTHER, ROW_FIRST = 0, 1, 2
 NO_ROOM, TOO_MANY = -1, -2
+WORTH_ASKING = np.uint64(
+    8
+)  # candidates of a block: for fewer, the half of the table that tells who is sure is not read
 PENDING = 2 * BLOCK // WORD  # behind a block's candidates: the numbers of those that must be checked
 
 # Where each array stands in the table of contents.
@@ -324,17 +327,23 @@ def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attrib
     at = np.uint64(word)
     a, b, c, d = alive[at], alive[at + U1], alive[at + U2], alive[at + U3]
     e, f, g, h = alive[at + U4], alive[at + U5], alive[at + U6], alive[at + U7]
-    i, j, k, l, m, n, o, p = a, b, c, d, e, f, g, h  # noqa: E741 - words 8 to 15
     for entry in range(first_entry, last_entry):
         at = np.uint64(entry_table[entry] + row[entry_attribute[entry]] * 16)
         a, b, c, d = a & bits[at], b & bits[at + U1], c & bits[at + U2], d & bits[at + U3]
         e, f, g, h = e & bits[at + U4], f & bits[at + U5], g & bits[at + U6], h & bits[at + U7]
-        i, j, k, l = i & bits[at + U8], j & bits[at + U9], k & bits[at + U10], l & bits[at + U11]  # noqa: E741
-        m, n, o, p = m & bits[at + U12], n & bits[at + U13], o & bits[at + U14], p & bits[at + U15]
         if (a | b | c | d | e | f | g | h) == 0:
             return False
     acc[0], acc[1], acc[2], acc[3], acc[4], acc[5], acc[6], acc[7] = a, b, c, d, e, f, g, h
-    acc[8], acc[9], acc[10], acc[11], acc[12], acc[13], acc[14], acc[15] = i, j, k, l, m, n, o, p
+    left = _count_bits(a) + _count_bits(b) + _count_bits(c) + _count_bits(d)
+    left += _count_bits(e) + _count_bits(f) + _count_bits(g) + _count_bits(h)
+    if left <= WORTH_ASKING:  # it is as quick to check them
+        acc[8] = acc[9] = acc[10] = acc[11] = acc[12] = acc[13] = acc[14] = acc[15] = np.uint64(0)
+        return True
+    for entry in range(first_entry, last_entry):
+        at = np.uint64(entry_table[entry] + row[entry_attribute[entry]] * 16)
+        a, b, c, d = a & bits[at + U8], b & bits[at + U9], c & bits[at + U10], d & bits[at + U11]
+        e, f, g, h = e & bits[at + U12], f & bits[at + U13], g & bits[at + U14], h & bits[at + U15]
+    acc[8], acc[9], acc[10], acc[11], acc[12], acc[13], acc[14], acc[15] = a, b, c, d, e, f, g, h
     return True
 
 

@@ -47,7 +47,7 @@ class Register:
         self._read = read
         self._names: list[str] | None = []
         self._positions: dict[str, int] | None = {}
-        self._made: dict[int, Subscription] = {}
+        self._made: dict[int, Subscription | dict[str, Any]] = {}  # that came one by one, as such or as rows
         self._chunks: dict[int, _Chunk] = {}
         self._free: deque[int] = deque()
         self._size = 0  # positions in use or free
@@ -85,7 +85,8 @@ class Register:
     def saved(self, write: Callable[[Subscription], dict[str, Any]]) -> tuple[dict[str, Any], pa.Table]:
         """Everything: arrays, and the subscriptions as a table by position; free positions have empty rows."""
         nobody = pa.Table.from_pylist([{"id": ""}], SCHEMA)
-        made = pa.Table.from_pylist([write(one) for one in self._made.values()], SCHEMA)
+        rows = [one if isinstance(one, dict) else write(one) for one in self._made.values()]
+        made = pa.Table.from_pylist(rows, SCHEMA)
         tables, places, start = [nobody, made], np.zeros(self._size, np.int64), 1 + made.num_rows
         places[list(self._made)] = np.arange(1, start)
         for number, chunk in self._chunks.items():
@@ -119,16 +120,22 @@ class Register:
     def __getitem__(self, position: int) -> Subscription:
         chunk = int(self._chunk[position])
         if chunk == _MADE:
-            return self._made[position]
+            made = self._made[position]
+            return self._read(made) if isinstance(made, dict) else made
         row = int(self._row[position])
         return self._read(self._chunks[chunk].table.slice(row, 1).to_pylist()[0])
 
-    def place(self, subscription: Subscription, client: int, program: int) -> int:
-        """A position for it; that of its id's former owner is left to be forgotten."""
+    def place(self, name: str, subscription: Subscription | dict[str, Any], client: int, program: int) -> int:
+        """A position for a subscription, or a row that `read` understands; that of its id's former owner is left to be
+        forgotten.
+        """
         position = self._vacant(1)[0]
         self._made[position] = subscription
         self._chunk[position] = _MADE
-        self._note(position, subscription.id, client, program)
+        self.clients[position], self.programs[position] = client, program
+        self.names[position] = name
+        self.positions[name] = position
+        self._ids = None
         return position
 
     def place_many(self, table: pa.Table, names: Sequence[str], clients: Any, programs: Any) -> Any:
@@ -163,13 +170,11 @@ class Register:
         used = self.programs >= 0
         self.programs[used] = moved[self.programs[used]]
 
-    def _note(self, position: int, name: str, client: int, program: int) -> None:
-        self.clients[position], self.programs[position] = client, program
-        self.names[position] = name
-        self.positions[name] = position
-        self._ids = None
-
     def _vacant(self, count: int) -> list[int]:
+        if count == 1 and len(self._free) <= _REST and self._size < len(self.clients):  # the usual case, quickly
+            self.names.append("")
+            self._size += 1
+            return [self._size - 1]
         found = [self._free.popleft() for _ in range(min(count, max(0, len(self._free) - _REST)))]
         self.reused += len(found)
         first, self._size = self._size, self._size + count - len(found)
