@@ -145,8 +145,9 @@ def _check_count(element: Element, count: int) -> None:
     least = sum(not one.optional for one in element.parameters)
     most = None if any(one.many for one in element.parameters) else len(element.parameters)
     if count < least:
-        raise CallRefused(f"{element.name} needs {least if least > 1 else 'an'} argument{'s' * (least > 1)}"
-                          f": {element.signature}")
+        raise CallRefused(
+            f"{element.name} needs {least if least > 1 else 'an'} argument{'s' * (least > 1)}: {element.signature}"
+        )
     if most is not None and count > most:
         takes = "takes no arguments" if most == 0 else f"takes {most} argument{'s' * (most > 1)}, not {count}"
         raise CallRefused(f"{element.name} {takes}: {element.signature}")
@@ -162,7 +163,9 @@ def _fitting(element: Element, kind: Kind, argument: Argument) -> Argument:
     if isinstance(argument, Constant | Variable):
         _check_scalar(argument)
         found = _kind(argument)
-        if kind in (found, Kind.VALUE) or (kind is Kind.NAME and isinstance(argument, Constant) and found is Kind.STRING):
+        if kind in (found, Kind.VALUE) or (
+            kind is Kind.NAME and isinstance(argument, Constant) and found is Kind.STRING
+        ):
             if kind is Kind.NAME:
                 _check_name(argument)
             return argument
@@ -188,7 +191,9 @@ def _check_scalar(value: Argument) -> None:
     if isinstance(value, Variable):
         if value.name not in VARIABLES:
             hint = did_you_mean(value.name, VARIABLES).replace("mean ", "mean $")
-            raise CallRefused(f"there is no variable ${value.name[:40]}{hint or '; there are $' + ', $'.join(VARIABLES)}")
+            raise CallRefused(
+                f"there is no variable ${value.name[:40]}{hint or '; there are $' + ', $'.join(VARIABLES)}"
+            )
     elif isinstance(value, Constant):
         try:
             plain = checked_value(value.value)
@@ -217,7 +222,9 @@ def _kind(value: Constant | Variable) -> Kind:
 
 
 def _variables(node: Call | Comparison) -> set[str]:
-    arguments: Iterator[Argument] = iter((*node.call.arguments, node.value) if isinstance(node, Comparison) else node.arguments)
+    arguments: Iterator[Argument] = iter(
+        (*node.call.arguments, node.value) if isinstance(node, Comparison) else node.arguments
+    )
     found = set()
     for one in arguments:
         inside = one.items if isinstance(one, Values) else (one,)

@@ -31,7 +31,11 @@ def unexpected(error: UnexpectedToken, tokens: list[Token], text: str) -> tuple[
     position = token.start_pos or 0
     place = next((number for number, one in enumerate(tokens) if one.start_pos == position), 0)
     before = tokens[place - 1] if place else None
-    return _message(token, before, set(error.accepts or error.expected)), text, position
+    expected = set(error.accepts or error.expected)
+    if before is not None and before.type == "WORD" and token.type == "_LBRACE":  # a keyword, misspelt
+        hint = did_you_mean(before, [sign for kind, sign in _SIGNS.items() if kind in expected and sign in KEYWORDS])
+        return f"{before[:40]} is not expected here{hint}", text, before.start_pos or 0
+    return _message(token, before, expected), text, position
 
 
 def _message(token: Token, before: Token | None, expected: set[str]) -> str:

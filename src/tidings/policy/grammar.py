@@ -10,19 +10,23 @@ from lark.lexer import Lexer
 
 from tidings.model.errors import PolicyError
 from tidings.model.expression import Constant
-from tidings.model.hints import did_you_mean
-from tidings.model.limits import MAX_POLICY_BRANCHES, MAX_POLICY_CHARACTERS, MAX_POLICY_RULES
+from tidings.model.limits import (
+    MAX_POLICY_BRANCHES,
+    MAX_POLICY_CHARACTERS,
+    MAX_POLICY_ELEMENTS,
+    MAX_POLICY_NESTING,
+    MAX_POLICY_RULES,
+)
 from tidings.policy.calls import CallRefused, checked_alone, checked_call, checked_comparison, misplaced
 from tidings.policy.complaints import unexpected
 from tidings.policy.elements import Role
 from tidings.policy.numbers import read_number
-from tidings.policy.qualifiers import Qualifiers, QualifierRefused, word_of
+from tidings.policy.qualifiers import QualifierRefused, Qualifiers, word_of
 from tidings.policy.statement import (
     Argument,
     Branch,
     Call,
     Comparison,
-    Condition,
     MessageType,
     Operation,
     Rule,
@@ -30,6 +34,8 @@ from tidings.policy.statement import (
     Variable,
     all_of,
     any_of,
+    elements_in,
+    nesting,
 )
 from tidings.policy.text import written
 from tidings.policy.tokens import scan, unquoted
@@ -112,6 +118,12 @@ class _Builder(Transformer[Token, Any]):
         rules = [placed for statement in statements for placed in statement]
         if len(rules) > MAX_POLICY_RULES:
             raise _Refused(f"more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) rules", rules[MAX_POLICY_RULES][1])
+        elements = 0  # counted again: a rule with points in parentheses has become two
+        for rule, position in rules:
+            elements += elements_in(rule)
+            if elements > MAX_POLICY_ELEMENTS:
+                limit = f"MAX_POLICY_ELEMENTS ({MAX_POLICY_ELEMENTS:,})"
+                raise _Refused(f"more than {limit} conditions and actions", position)
         return tuple(rule for rule, _ in rules)
 
     def statement(self, rules: list[list[tuple[Rule, int]]]) -> list[tuple[Rule, int]]:
@@ -171,7 +183,11 @@ class _Builder(Transformer[Token, Any]):
     # Conditions
 
     def conditions(self, parts: list[Any]) -> _Placed:
-        return self.conjunction([part for part in parts if part is not None])
+        joined = self.conjunction([part for part in parts if part is not None])
+        if nesting(joined.node) + 2 > MAX_POLICY_NESTING:  # an element and a list in it nest as well
+            limit = f"MAX_POLICY_NESTING ({MAX_POLICY_NESTING})"
+            raise _Refused(f"nested deeper than {limit}", joined.elements[0][1])
+        return joined
 
     def conjunction(self, parts: list[_Placed]) -> _Placed:
         return _Placed(all_of([part.node for part in parts]), _gathered(parts))

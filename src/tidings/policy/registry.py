@@ -83,7 +83,13 @@ def policy_condition(name: Any = None, *, needs_receiver: bool = False, needs_fi
         more = {"operations": frozenset({Operation.FORWARD})} if needs_receiver else {}
         more |= {"matching": frozenset({Matching.AFTER})} if needs_receiver or needs_filter else {}
         _register(
-            function, name, Role.CONDITION, gives=gives, needs_receiver=needs_receiver, needs_filter=needs_filter, **more
+            function,
+            name,
+            Role.CONDITION,
+            gives=gives,
+            needs_receiver=needs_receiver,
+            needs_filter=needs_filter,
+            **more,
         )
         return function
 
@@ -138,9 +144,7 @@ def _register(function: Callable[..., Any], name: Any, role: Role, **more: Any) 
     summary = (inspect.getdoc(function) or "").split("\n", 1)[0]
     given = name if isinstance(name, str) else _camel(function.__name__)
     register(
-        Element(
-            name=given, role=role, summary=summary, parameters=_parameters(function), function=function, **more
-        )
+        Element(name=given, role=role, summary=summary, parameters=_parameters(function), function=function, **more)
     )
 
 
@@ -153,7 +157,9 @@ def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     found = []
     for one in declared[1:]:
         if one.kind not in (*positional, inspect.Parameter.VAR_POSITIONAL):
-            raise PolicyError(f"{function.__name__}: {one.name} cannot be given in a policy, where arguments have no names")
+            raise PolicyError(
+                f"{function.__name__}: {one.name} cannot be given in a policy, where arguments have no names"
+            )
         kind = _kind_of(hints.get(one.name, one.empty), function, one.name)
         many = one.kind is inspect.Parameter.VAR_POSITIONAL
         optional = many or one.default is not one.empty

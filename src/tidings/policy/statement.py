@@ -159,6 +159,25 @@ def calls_in(condition: Condition) -> Iterator[Call]:
                 yield from calls_in(part)
 
 
+def nesting(condition: Condition) -> int:
+    """How many parentheses stand inside each other when the condition is written."""
+    match condition:
+        case And(parts):
+            return max((nesting(part) + isinstance(part, Or) for part in parts), default=0)
+        case Or(parts):
+            return max(nesting(part) for part in parts)
+        case _:
+            return 0
+
+
+def elements_in(rule: "Rule") -> int:
+    """How many conditions and actions a rule has."""
+    return sum(
+        len(branch.actions) + sum(1 for _ in calls_in(branch.condition))
+        for branch in (*rule.branches, *rule.on_exception)
+    )
+
+
 def _flat(conditions: Iterable[Condition], kind: type[And] | type[Or]) -> tuple[Condition, ...]:
     parts: list[Condition] = []
     for one in conditions:
