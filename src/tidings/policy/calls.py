@@ -225,7 +225,7 @@ def _variables(node: Call | Comparison) -> set[str]:
     arguments: Iterator[Argument] = iter(
         (*node.call.arguments, node.value) if isinstance(node, Comparison) else node.arguments
     )
-    found = set()
+    found: set[str] = set()
     for one in arguments:
         inside = one.items if isinstance(one, Values) else (one,)
         if isinstance(one, Publication):

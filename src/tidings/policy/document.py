@@ -25,8 +25,6 @@ from tidings.policy.statement import (
     Attach,
     Branch,
     Call,
-    Comparison,
-    Condition,
     Matching,
     MessageType,
     Operation,
@@ -51,12 +49,7 @@ class Document:
     def __init__(self, text: Any) -> None:
         if not isinstance(text, str | bytes):
             raise PolicyError(f"a policy in XML is a text, not {type(text).__name__}")
-        try:
-            data = text.encode() if isinstance(text, str) else text
-        except UnicodeEncodeError as error:
-            raise PolicyError(
-                "half of a surrogate pair", text.encode("utf-8", "replace").decode(), error.start
-            ) from None
+        data = _encoded(text) if isinstance(text, str) else text
         if len(data) > MAX_POLICY_XML_BYTES:
             raise PolicyError(f"the XML is longer than MAX_POLICY_XML_BYTES ({MAX_POLICY_XML_BYTES:,})")
         self._text = text if isinstance(text, str) else data.decode("utf-8", "replace")
@@ -68,7 +61,7 @@ class Document:
     def rules(self) -> tuple[Rule, ...]:
         root = self._root()
         self._check(root, "PolicyStatement")
-        rules = []
+        rules: list[Rule] = []
         for node in self._children(root, "On"):
             if len(rules) >= MAX_POLICY_RULES:
                 raise self._error(node, f"more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) rules")
@@ -104,7 +97,8 @@ class Document:
     def _rule(self, node: Any) -> Rule:
         self._check(node, "On", "operation", "message", "matching", "broker", "attach", "yield_attach")
         points = [self._word(node, point, tuple(Point), "broker") for point in (node.get("broker") or "").split()]
-        branches, exceptions = [], []
+        branches: list[Any] = []
+        exceptions: list[Any] = []
         for child in self._children(node, "Branch", "OnException"):
             if child.tag == "Branch" and not exceptions:
                 branches.append(child)
@@ -117,7 +111,7 @@ class Document:
                 raise self._error(child, "<OnException> stands once, at the end of the rule")
         if not branches:
             raise self._error(node, "a rule has at least one <Branch>")
-        kind = {
+        kind: dict[str, Any] = {
             "operation": Operation(self._word(node, node.get("operation", "Forward"), tuple(Operation), "operation")),
             "message": MessageType(self._word(node, node.get("message"), tuple(MessageType), "message")),
             "matching": Matching(self._word(node, node.get("matching", "After"), tuple(Matching), "matching")),
@@ -152,7 +146,7 @@ class Document:
         actions = [self._placed(child, self._call(child, Role.ACTION)) for child in self._children(parts[-1], "Action")]
         return Branch(condition, tuple(actions))
 
-    def _condition(self, node: Any, depth: int = 0) -> Condition:
+    def _condition(self, node: Any, depth: int = 0) -> Any:
         if depth > 2 * MAX_POLICY_NESTING:
             raise self._error(node, f"nested deeper than MAX_POLICY_NESTING ({MAX_POLICY_NESTING})")
         if node.tag in ("And", "Or"):
@@ -166,7 +160,7 @@ class Document:
         call = self._call(node, Role.CONDITION, "And", "Or", "Compare")
         return self._placed(node, self._refusing(node, partial(checked_alone, call)))
 
-    def _comparison(self, node: Any) -> Comparison:
+    def _comparison(self, node: Any) -> Any:
         self._check(node, "Compare", "operator")
         operator: Any = self._word(node, node.get("operator"), _OPERATORS, "operator")
         if len(node) != 2:
@@ -278,6 +272,14 @@ class Document:
         start = self._place(node.sourceline or 1)
         line = self._text[start:].split("\n", 1)[0]
         return PolicyError(message, self._text, start + len(line) - len(line.lstrip()))
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        shown = text.encode("utf-8", "replace").decode()
+        raise PolicyError("half of a surrogate pair", shown, error.start) from None
 
 
 def _shown(node: Any) -> str:

@@ -24,6 +24,7 @@ from tidings.policy.statement import (
     Point,
     Publication,
     Rule,
+    Scalar,
     Variable,
     all_of,
     any_of,
@@ -201,8 +202,9 @@ def _compared(name: str, least: float) -> Condition:
 
 
 def _publish(*attributes: tuple[str, str]) -> Call:
-    said = (*((name, Constant(value)) for name, value in attributes), ("message", Variable("Message")))
-    return _checked(checked_call, "Publish", (Publication(said),), Role.ACTION)  # type: ignore[no-any-return]
+    said: list[tuple[str, Scalar]] = [(name, Constant(value)) for name, value in attributes]
+    event = Publication((*said, ("message", Variable("Message"))))
+    return _checked(checked_call, "Publish", (event,), Role.ACTION)  # type: ignore[no-any-return]
 
 
 def _checked(check: Any, *arguments: Any) -> Any:

@@ -45,7 +45,7 @@ def parse(text: Any) -> tuple[Rule, ...]:
     """The rules that a text states, or a `PolicyError`."""
     tokens = scan(_checked(text))
     try:
-        rules: tuple[Rule, ...] = _grammar().parse(tokens)  # type: ignore[arg-type,assignment]
+        rules: tuple[Rule, ...] = _grammar().parse(tokens)  # type: ignore[assignment]
     except UnexpectedToken as error:
         raise PolicyError(*unexpected(error, tokens, text)) from None
     except _Refused as refused:

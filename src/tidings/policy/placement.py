@@ -27,7 +27,7 @@ class Where(StrEnum):
     BROKER_ADVERTISEMENT = "held with a broker's own advertisement"
 
 
-# Table 1, read from the side of the rules: the message that they travel with, and the filters that they are stored with.
+# Table 1, from the side of the rules: the message that they travel with, and the filters that they are stored with.
 _ATTACHED_TO: dict[MessageType, frozenset[Where]] = {
     MessageType.PUBLICATION: frozenset({Where.ATTACHED_TO_PUBLICATION}),
     MessageType.SUBSCRIPTION: frozenset({Where.ATTACHED_TO_SUBSCRIPTION, Where.BROKER_SUBSCRIPTION}),

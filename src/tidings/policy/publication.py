@@ -113,4 +113,4 @@ def _written_value(value: Scalar) -> str:
     if isinstance(plain, str):
         bare = BARE_NAME.fullmatch(plain) and plain.lower() not in _BOOLEANS
         return plain if bare else "'" + plain.replace("'", "''") + "'"
-    return written_number(plain or 0)
+    return written_number(0 if plain is None else plain)

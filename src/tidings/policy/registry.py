@@ -80,7 +80,7 @@ def policy_condition(name: Any = None, *, needs_receiver: bool = False, needs_fi
 
     def registered(function: Function) -> Function:
         gives = _kind_of(typing.get_type_hints(function).get("return", bool), function, "what it returns")
-        more = {"operations": frozenset({Operation.FORWARD})} if needs_receiver else {}
+        more: dict[str, Any] = {"operations": frozenset({Operation.FORWARD})} if needs_receiver else {}
         more |= {"matching": frozenset({Matching.AFTER})} if needs_receiver or needs_filter else {}
         _register(
             function,

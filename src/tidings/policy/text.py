@@ -98,7 +98,7 @@ def _constant(value: bool | int | float | str | None) -> str:
     if isinstance(value, str):
         bare = BARE_NAME.fullmatch(value) and value.lower() not in ("true", "false")
         return value if bare else _quoted(value)
-    return written_number(value or 0)
+    return written_number(0 if value is None else value)
 
 
 def _quoted(text: str) -> str:

@@ -122,7 +122,7 @@ def _constant(value: bool | int | float | str | None) -> tuple[str, str]:
         return "Boolean", str(value)
     if isinstance(value, str):
         return "String", value
-    return ("Number" if isinstance(value, float) else "Integer"), written_number(value or 0)
+    return ("Number" if isinstance(value, float) else "Integer"), written_number(0 if value is None else value)
 
 
 def _close_up(root: Any) -> None:
