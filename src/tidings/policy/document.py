@@ -1,5 +1,6 @@
 """An XML document that states a policy, being read: every element is checked where it stands."""
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -40,6 +41,7 @@ from tidings.policy.statement import (
 from tidings.policy.text import written
 
 _TRUTH = {"True": True, "False": False}
+_POSITION = re.compile(r", line \d+, column \d+$")  # the error says it already
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in")
 
 
@@ -87,7 +89,8 @@ class Document:
             root = etree.fromstring(self._data, parser)
         except etree.XMLSyntaxError as error:
             line, column = error.position
-            raise PolicyError(f"not well-formed XML: {error.msg}", self._text, self._place(line, column)) from None
+            complaint = _POSITION.sub("", str(error.msg))
+            raise PolicyError(f"not well-formed XML: {complaint}", self._text, self._place(line, column)) from None
         except (ValueError, LookupError) as error:
             raise PolicyError(f"not well-formed XML: {error}") from None
         if root.getroottree().docinfo.internalDTD is not None or root.getroottree().docinfo.externalDTD is not None:

@@ -216,4 +216,6 @@ def _checked(check: Any, *arguments: Any) -> Any:
 
 def _spread(given: Iterable[Any]) -> list[str]:
     """`remove("a", "b")` and `remove(["a", "b"])` are the same."""
-    return [name for one in given for name in ([one] if isinstance(one, str) else one)]
+    return [
+        name for one in given for name in (one if isinstance(one, Iterable) and not isinstance(one, str) else [one])
+    ]

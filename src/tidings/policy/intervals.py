@@ -3,8 +3,6 @@
 Cautious: it answers only what is certain from the text, and calls nothing.
 """
 
-from collections.abc import Iterable
-
 from tidings.model.expression import Constant
 from tidings.policy.statement import TRUE, And, Call, Comparison, Condition, Or, Values
 from tidings.policy.text import written_condition
@@ -17,14 +15,15 @@ def contradiction(condition: Condition) -> str | None:
     if isinstance(condition, Or):
         clashes = [contradiction(part) for part in condition.parts]
         return clashes[0] if all(clashes) else None
-    tests = _tests(condition.parts if isinstance(condition, And) else (condition,))
-    for place, one in enumerate(tests):
-        if isinstance(one.value, Values) and not one.value.items:
-            return f"{written_condition(one)} has nothing to choose from"
-        for other in tests[:place]:
-            if one.call == other.call and _disjoint(one, other):
-                return f"{written_condition(other)} and {written_condition(one)} exclude each other"
-    parts = condition.parts if isinstance(condition, And) else ()
+    parts = condition.parts if isinstance(condition, And) else (condition,)
+    simple = [part for part in parts if isinstance(part, Call | Comparison)]
+    for place, part in enumerate(simple):
+        test = _test(part)
+        if isinstance(test.value, Values) and not test.value.items:
+            return f"{written_condition(part)} has nothing to choose from"
+        for other in simple[:place]:
+            if test.call == _test(other).call and _disjoint(test, _test(other)):
+                return f"{written_condition(other)} and {written_condition(part)} exclude each other"
     return next((clash for part in parts if isinstance(part, Or) and (clash := contradiction(part))), None)
 
 
@@ -52,10 +51,6 @@ def _implied(first: Condition, second: Condition, known: dict[tuple[int, int], b
     if isinstance(first, And):
         return any(_implies(part, second, known) for part in first.parts)
     return not isinstance(second, Or) and _within(_test(first), _test(second))
-
-
-def _tests(parts: Iterable[Condition]) -> list[Comparison]:
-    return [_test(part) for part in parts if isinstance(part, Call | Comparison)]
 
 
 def _test(condition: Call | Comparison) -> Comparison:
