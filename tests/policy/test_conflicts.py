@@ -42,7 +42,7 @@ NEVER = [
     (["ZoneName() > m && ZoneName() = a"], 1, "ZoneName() > m and ZoneName() = a exclude each other"),
     ([f"{S} && ({LOAD} > 2 && {LOAD} < 1 || {A} && {A} = False)"], 1, f"{LOAD} > 2 and {LOAD} < 1 exclude each other"),
     (["ZoneName() in []"], 1, "ZoneName() in [] has nothing to choose from"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("conditions", "branch", "why"), NEVER)
@@ -73,21 +73,34 @@ def test_branches_that_may_apply(conditions: list[str]) -> None:
 @pytest.mark.parametrize(
     ("actions", "finding"),
     [
-        ("RemoveAttributes(a), KeepOnlyAttributes(a, b)", "warning: rule 1, branch 1: a is kept and removed; what is "
-         "removed is gone"),
-        ("RemoveAttributes(c), KeepOnlyAttributes(a)", "note: rule 1, branch 1: KeepOnlyAttributes takes c away already"),
-        ("KeepOnlyAttributes(a), KeepOnlyAttributes(b)", "warning: rule 1, branch 1: the lists of KeepOnlyAttributes have "
-         "nothing in common, so nothing is left"),
+        (
+            "RemoveAttributes(a), KeepOnlyAttributes(a, b)",
+            ("warning: rule 1, branch 1: a is kept and removed; what is removed is gone"),
+        ),
+        (
+            "RemoveAttributes(c), KeepOnlyAttributes(a)",
+            "note: rule 1, branch 1: KeepOnlyAttributes takes c away already",
+        ),
+        (
+            "KeepOnlyAttributes(a), KeepOnlyAttributes(b)",
+            ("warning: rule 1, branch 1: the lists of KeepOnlyAttributes have nothing in common, so nothing is left"),
+        ),
         ("ToXML(), ToJSON()", "warning: rule 1, branch 1: ToXML() leaves ToJSON nothing to convert"),
         ("ToXML(), ToXML()", "warning: rule 1, branch 1: ToXML() is there twice"),
-        ("BlockMessage(), ToXML()", "warning: rule 1, branch 1: BlockMessage() comes first, which leaves ToXML nothing "
-         "to do"),
-        ("FloodMessage(), BlockMessage()", "warning: rule 1, branch 1: BlockMessage() comes first, which leaves "
-         "FloodMessage nothing to do"),
-        ("ToXML(), TrimAttributes()", "note: rule 1, branch 1: ToXML() stands before TrimAttributes() but is carried out "
-         "after it"),
+        (
+            "BlockMessage(), ToXML()",
+            ("warning: rule 1, branch 1: BlockMessage() comes first, which leaves ToXML nothing to do"),
+        ),
+        (
+            "FloodMessage(), BlockMessage()",
+            ("warning: rule 1, branch 1: BlockMessage() comes first, which leaves FloodMessage nothing to do"),
+        ),
+        (
+            "ToXML(), TrimAttributes()",
+            ("note: rule 1, branch 1: ToXML() stands before TrimAttributes() but is carried out after it"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_actions_that_undo_each_other(actions: str, finding: str) -> None:
     assert said(f"Then {{{actions}}}") == [finding]
 
@@ -131,8 +144,10 @@ def test_rules_that_get_in_each_others_way() -> None:
 def test_what_is_not_stored_may_still_be_sent_on() -> None:
     uninsert = "On(Insert, Subscription) { @broker: Ingress Then {UninsertMessage()} }"
     assert rules(uninsert) == [
-        "note: rule 1: keeps the subscription out of the tables, but no rule blocks it: it is still sent on; "
-        "add On(Forward, Subscription) with BlockMessage()"
+        (
+            "note: rule 1: keeps the subscription out of the tables, but no rule blocks it: it is still sent on; "
+            "add On(Forward, Subscription) with BlockMessage()"
+        )
     ]
     assert rules(uninsert, "On(Subscription) { @broker: Ingress Then {BlockMessage()} }") == []
 

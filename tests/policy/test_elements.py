@@ -74,7 +74,8 @@ def test_an_action_of_ones_own() -> None:
     element = registry.find("Stamp")
     assert element is not None
     assert element.signature == "Stamp(name, [values...])"
-    assert (element.effect, element.messages) == (Effect.ADDS, {MessageType.PUBLICATION})
+    assert element.effect is Effect.ADDS
+    assert element.messages == {MessageType.PUBLICATION}
     assert element.operations == {Operation.FORWARD}
     assert element.changes_message
     assert element.bind((Constant("a"), Constant(1), Constant(2))) == {
@@ -95,7 +96,8 @@ def test_a_condition_that_needs_a_receiver_stands_in_forward_rules() -> None:
 
     element = registry.find("NearReceiver")
     assert element is not None
-    assert (element.operations, element.matching) == ({Operation.FORWARD}, {Matching.AFTER})
+    assert element.operations == {Operation.FORWARD}
+    assert element.matching == {Matching.AFTER}
 
 
 def test_names_as_they_are() -> None:

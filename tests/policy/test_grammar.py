@@ -79,8 +79,9 @@ def test_points_in_parentheses_are_a_second_rule_without_attach() -> None:
     first, second = body(
         "@broker: Routing, Egress (Ingress)\n@attach: IfYield // both\nIf {} Then {BlockMessage()}"
     ).rules
-    assert (first.points, first.attach) == ({Point.ROUTING, Point.EGRESS}, Attach.IF_YIELD)
-    assert (second.points, second.attach) == ({Point.INGRESS}, Attach.NEVER)
+    assert first.points == {Point.ROUTING, Point.EGRESS}
+    assert second.points == {Point.INGRESS}
+    assert (first.attach, second.attach) == (Attach.IF_YIELD, Attach.NEVER)
     assert first.branches == second.branches
 
 

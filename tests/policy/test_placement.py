@@ -84,32 +84,46 @@ def test_yielding_is_for_what_messages_carry(on: MessageType, where: Where) -> N
         (
             rule(ADV),
             Where.ASSOCIATED_WITH_ADVERTISEMENT,
-            "rule 1, On(Forward, Advertisement): cannot be associated with an advertisement; they are attached to an "
-            "advertisement",
+            (
+                "rule 1, On(Forward, Advertisement): cannot be associated with an advertisement; they are "
+                "attached to an "
+                "advertisement"
+            ),
         ),
         (
             rule(UNSUB),
             Where.ATTACHED_TO_PUBLICATION,
-            "rule 1, On(Forward, Unsubscription): cannot be attached to a publication; rules on unsubscriptions are "
-            "attached to a subscription, attached to an unsubscription or associated with a subscription",
+            (
+                "rule 1, On(Forward, Unsubscription): cannot be attached to a publication; rules on "
+                "unsubscriptions are "
+                "attached to a subscription, attached to an unsubscription or associated with a subscription"
+            ),
         ),
         (
             rule(PUB, "@matching: Before"),
             Where.ASSOCIATED_WITH_SUBSCRIPTION,
-            "rule 1, On(Forward, Publication): @matching: Before cannot be associated with a subscription, since it is "
-            "matching that finds the filter; attach the rule to the publication itself, or say @matching: After",
+            (
+                "rule 1, On(Forward, Publication): @matching: Before cannot be associated with a subscription, "
+                "since it is "
+                "matching that finds the filter; attach the rule to the publication itself, or say @matching: After"
+            ),
         ),
         (
             rule(PUB, "@attach: Always"),
             Where.ATTACHED_TO_PUBLICATION,
-            "rule 1, On(Forward, Publication): @attach: Always is for rules on publications and subscriptions that an "
-            "advertisement hands down, and this policy is attached to a publication; leave @attach out",
+            (
+                "rule 1, On(Forward, Publication): @attach: Always is for rules on publications and "
+                "subscriptions that an "
+                "advertisement hands down, and this policy is attached to a publication; leave @attach out"
+            ),
         ),
         (
             rule(UNSUB, "@yield_attach: True"),
             Where.ATTACHED_TO_UNSUBSCRIPTION,
-            "rule 1, On(Forward, Unsubscription): @yield_attach is for rules that a publication or a subscription "
-            "carries, and this policy is attached to an unsubscription; leave @yield_attach out",
+            (
+                "rule 1, On(Forward, Unsubscription): @yield_attach is for rules that a publication or a subscription "
+                "carries, and this policy is attached to an unsubscription; leave @yield_attach out"
+            ),
         ),
     ],
 )
@@ -144,6 +158,9 @@ def test_what_is_idle_there() -> None:
     strict = rule(SUB, condition="StrictMatch()")
     assert said(strict, Where.ASSOCIATED_WITH_ADVERTISEMENT) == []
     assert said(strict, Where.ATTACHED_TO_SUBSCRIPTION) == [
-        "warning: rule 1: StrictMatch() goes by the policy's filter, and a rule that is attached to a subscription has "
-        "none"
+        (
+            "warning: rule 1: StrictMatch() goes by the policy's filter, and a rule that is attached to a "
+            "subscription has "
+            "none"
+        )
     ]

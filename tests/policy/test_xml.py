@@ -51,46 +51,86 @@ ERRORS: list[tuple[str, str, int]] = [
     ("<PolicyStatement>x</PolicyStatement>", "<PolicyStatement> holds no text of its own", 1),
     ("<PolicyStatement>\n<Rule/></PolicyStatement>", "<Rule> is not expected in <PolicyStatement>; there is <On>", 2),
     (document(branch(""), 'mesage="Publication"'), "<On> has no attribute mesage; did you mean message?", 2),
-    (document(branch(""), 'operation="Insert"'), "<On> needs the attribute message: Advertisement, Subscription, "
-     "Publication, Unsubscription, Unadvertisement", 2),
+    (
+        document(branch(""), 'operation="Insert"'),
+        ("<On> needs the attribute message: Advertisement, Subscription, Publication, Unsubscription, Unadvertisement"),
+        2,
+    ),
     (document(branch(""), 'message="Publicaton"'), "'Publicaton' is no value of message; did you mean Publication?", 2),
-    (document(branch(""), 'message="Publication" broker="Inside"'), "'Inside' is no value of broker; there are Ingress, "
-     "Egress, Routing", 2),
+    (
+        document(branch(""), 'message="Publication" broker="Inside"'),
+        ("'Inside' is no value of broker; there are Ingress, Egress, Routing"),
+        2,
+    ),
     (document(""), "a rule has at least one <Branch>", 2),
     (document("<Branch/>"), "a <Branch> has an <If> and a <Then>", 3),
     (document("<Branch><Then/><If/></Branch>"), "a <Branch> has an <If> and a <Then>", 3),
     (document(branch("") + "\n<OnException/>"), "an <OnException> has at least one <Branch>", 5),
-    (document(f"<OnException>{branch('')}</OnException>\n" + branch("")), "<OnException> stands once, at the end of the "
-     "rule", 5),
+    (
+        document(f"<OnException>{branch('')}</OnException>\n" + branch("")),
+        ("<OnException> stands once, at the end of the rule"),
+        5,
+    ),
     (document(branch('<Action name="BlokMessage"/>')), "there is no action BlokMessage; did you mean BlockMessage?", 4),
     (document(branch("<Action/>")), "there is no action ; there are TrimAttributes", 4),
     (document(branch('<Condition name="StrictMatch"/>')), "<Condition> is not expected in <Then>; did you mean", 4),
-    (document(branch("", '\n<Action name="Log"/>')), "<Action> is not expected here; there is <Condition>, <And>, <Or>, "
-     "<Compare>", 4),
+    (
+        document(branch("", '\n<Action name="Log"/>')),
+        ("<Action> is not expected here; there is <Condition>, <And>, <Or>, <Compare>"),
+        4,
+    ),
     (document(branch("", "<And/>")), "<And> has at least one condition", 3),
-    (document(branch("", '<Compare operator="~"/>')), "'~' is no value of operator; there are =, !=, <, <=, >, >=, in", 3),
+    (
+        document(branch("", '<Compare operator="~"/>')),
+        "'~' is no value of operator; there are =, !=, <, <=, >, >=, in",
+        3,
+    ),
     (document(branch("", '<Compare operator="="/>')), "<Compare> has a <Condition> and what it is compared with", 3),
-    (document(branch("", '<Condition name="BrokerLoadIndex"/>')), "BrokerLoadIndex() is a number and needs a comparison",
-     3),
-    (document(branch("", '<Compare operator="="><Condition name="BrokerLoadIndex"/>\n<String>a</String></Compare>')),
-     "BrokerLoadIndex() is a number and compares with a number", 4),
-    (document(branch('<Action name="Log"><Sting>a</Sting></Action>')), "<Sting> is not expected here; there are <String>, "
-     "<Integer>, <Number>, <Boolean>, <Variable>, <List>, <Event>", 4),
+    (
+        document(branch("", '<Condition name="BrokerLoadIndex"/>')),
+        "BrokerLoadIndex() is a number and needs a comparison",
+        3,
+    ),
+    (
+        document(branch("", '<Compare operator="="><Condition name="BrokerLoadIndex"/>\n<String>a</String></Compare>')),
+        "BrokerLoadIndex() is a number and compares with a number",
+        4,
+    ),
+    (
+        document(branch('<Action name="Log"><Sting>a</Sting></Action>')),
+        (
+            "<Sting> is not expected here; there are <String>, "
+            "<Integer>, <Number>, <Boolean>, <Variable>, <List>, <Event>"
+        ),
+        4,
+    ),
     (document(branch('<Action name="Log">\n<Integer>x</Integer></Action>')), "'x' is no number", 5),
-    (document(branch('<Action name="Log"><Integer>9223372036854775808</Integer></Action>')), "the integer does not fit "
-     "into 64 bits", 4),
+    (
+        document(branch('<Action name="Log"><Integer>9223372036854775808</Integer></Action>')),
+        ("the integer does not fit into 64 bits"),
+        4,
+    ),
     (document(branch('<Action name="Log"><Number>nan</Number></Action>')), "the number is too large for a float", 4),
     (document(branch('<Action name="Log"><Boolean>1</Boolean></Action>')), "'1' is no value of Boolean", 4),
     (document(branch('<Action name="Log"><String>a<b/></String></Action>')), "<String> holds text only", 4),
-    (document(branch('<Action name="Log"><Variable>Massage</Variable></Action>')), "there is no variable $Massage; did "
-     "you mean $Message?", 4),
+    (
+        document(branch('<Action name="Log"><Variable>Massage</Variable></Action>')),
+        ("there is no variable $Massage; did you mean $Message?"),
+        4,
+    ),
     (document(branch('<Action name="Publish"><Event/></Action>')), "an <Event> has at least one <Attribute>", 4),
-    (document(branch('<Action name="Publish"><Event><Attribute name="a"/></Event></Action>')), "an <Attribute> has one "
-     "value, and its name only once", 4),
+    (
+        document(branch('<Action name="Publish"><Event><Attribute name="a"/></Event></Action>')),
+        ("an <Attribute> has one value, and its name only once"),
+        4,
+    ),
     (document(branch('<Action name="UninsertMessage"/>')), "UninsertMessage() stands only in Insert rules", 4),
-    (document(branch('<Action name="Log"><Variable>Exception</Variable></Action>')), "$Exception is known only in "
-     "OnException", 4),
-]  # fmt: skip
+    (
+        document(branch('<Action name="Log"><Variable>Exception</Variable></Action>')),
+        ("$Exception is known only in OnException"),
+        4,
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "message", "line"), ERRORS, ids=[message for _, message, _ in ERRORS])
