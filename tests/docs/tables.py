@@ -169,7 +169,7 @@ def _element_answers(_: str, row: Row) -> dict[str, str]:
             (MessageType, element.messages),
             (Matching, element.matching),
         )
-        if len(declared) < len(words)  # type: ignore[arg-type]
+        if len(declared) < len(words)
     ]
     return {"call": element.signature, "stands in": ", ".join(limited) or "any rule"}
 

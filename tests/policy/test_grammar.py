@@ -1,8 +1,12 @@
 """The whole of Fig. 2, what is also accepted, and what the canonical text makes of it."""
 
+import pickle
+from typing import Any
+
+import msgspec
 import pytest
 
-from tidings import Policy
+from tidings import Policy, PolicyError
 from tidings.policy.statement import (
     ALL_POINTS,
     Attach,
@@ -203,6 +207,21 @@ def test_the_canonical_text() -> None:
   }
 }"""
     )
+
+
+def test_policies_can_be_encoded() -> None:
+    policy = body(
+        "If {ZoneName() in [a, $Broker]} Then {Publish('[a,1],[b,$Message]')} OnException {Then Log($Exception)}"
+    )
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(policy), type=Policy) == policy
+    assert pickle.loads(pickle.dumps(policy)) == policy  # noqa: S301
+
+
+def test_a_policy_has_rules() -> None:
+    wrong: list[Any] = [(), [], "x", body("Then {}").rules * 65]
+    for rules in wrong:
+        with pytest.raises(PolicyError):
+            Policy(rules)
 
 
 def test_policies_are_values() -> None:

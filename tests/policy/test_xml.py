@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.policy.paper import FIG_7
+from tests.policy.paper import FIG_7, FIGURES
+from tests.strategies import examples
 from tidings import Policy, PolicyError
 from tidings.model import limits
 
@@ -211,6 +214,46 @@ LIMITS = {
 def test_limits_are_named(limit: str) -> None:
     with pytest.raises(PolicyError, match=limit):
         Policy.from_xml(LIMITS[limit])
+
+
+SEEDS = [Policy.parse(text).to_xml() for text in FIGURES.values()]
+PIECES = [
+    "<",
+    ">",
+    "/>",
+    "&",
+    "&#0;",
+    '"',
+    "<If>",
+    "</If>",
+    "<And>",
+    "<String>",
+    "x",
+    "\n",
+    "<!--",
+    "]]>",
+    "\ud800",
+    "ä",
+]
+
+
+@examples(300, 10_000)
+@given(st.data())
+def test_mutants_are_read_or_refused(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(SEEDS))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 12))
+        put = data.draw(st.one_of(st.just(""), st.sampled_from(PIECES)))
+        text = text[:at] + put + text[at + length * data.draw(st.booleans()) :]
+    try:
+        policy = Policy.from_xml(text)
+    except PolicyError as error:
+        assert 0 <= error.position <= len(error.text)
+        assert error.message
+        assert "\n" not in error.message
+        str(error)
+    else:
+        assert Policy.parse(str(policy)) == policy
 
 
 def test_the_largest_policies_fit_both_notations() -> None:

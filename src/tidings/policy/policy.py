@@ -5,6 +5,7 @@ from typing import Self
 import msgspec
 
 from tidings.model.errors import PolicyError
+from tidings.model.limits import MAX_POLICY_RULES
 from tidings.policy import grammar, text
 from tidings.policy.statement import Rule
 
@@ -17,6 +18,8 @@ class Policy(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.rules, tuple) or not self.rules or not all(isinstance(one, Rule) for one in self.rules):
             raise PolicyError("a policy has at least one rule; Policy.parse(...) reads text, Policy.from_xml(...) XML")
+        if len(self.rules) > MAX_POLICY_RULES:
+            raise PolicyError(f"more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) rules")
 
     @classmethod
     def parse(cls, text: str) -> Self:

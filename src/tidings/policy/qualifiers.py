@@ -36,7 +36,7 @@ class Qualifiers(NamedTuple):
     def of(cls, written: list[Written]) -> "Qualifiers":
         found, seen = cls(), set()
         for token, words, in_parentheses in written:
-            name = token[1:].strip().lower()
+            name = token[1:].lower()
             if name not in _NAMES:
                 hint = did_you_mean(name, _NAMES).replace("mean ", "mean @")
                 raise QualifierRefused(f"there is no qualifier @{name[:40]}{hint or _THERE_ARE}", token)

@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     | (?P<NUMBER>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.$"'`])
     | (?P<WORD>[A-Za-z_][\w.]*)
     | (?P<VARIABLE>\$[A-Za-z_]\w*)
-    | (?P<QUALIFIER>@\s*[A-Za-z_]\w*)
+    | (?P<QUALIFIER>@[A-Za-z_]\w*)
     | (?P<_AND>&&) | (?P<_OR>\|\|)
     | (?P<COMPARE><=|>=|<>|!=|==|=|<|>)
     | (?P<_LBRACE>\{) | (?P<_RBRACE>\}) | (?P<_LPAR>\() | (?P<_RPAR>\)) | (?P<_LSQB>\[) | (?P<_RSQB>\])
