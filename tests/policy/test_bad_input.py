@@ -285,6 +285,7 @@ LIMITS = {
     "MAX_POLICY_BRANCHES": rule("If{}Then{}" + "Elseif{}Then{}" * limits.MAX_POLICY_BRANCHES),
     "MAX_POLICY_ELEMENTS": rule(f"Then {{{','.join([CALL] * (limits.MAX_POLICY_ELEMENTS + 1))}}}"),
     "MAX_POLICY_ARGUMENTS": rule(f"Then {{Log({','.join(['1'] * (limits.MAX_POLICY_ARGUMENTS + 1))})}}"),
+    "MAX_POLICY_ARGUMENTS (1,024) values": rule(f"If {{AnyOfZones([{','.join(['1'] * 1_025)}])}} Then {{}}"),
     "MAX_POLICY_NESTING": rule(
         f"If {{{'(' * limits.MAX_POLICY_NESTING}StrictMatch(){')' * limits.MAX_POLICY_NESTING}}}"
     ),

@@ -69,7 +69,8 @@ def checked_call(name: str, arguments: tuple[Argument, ...], role: Role) -> Call
         try:
             checked.append(_fitting(element, parameter.kind, argument))
         except CallRefused as refused:
-            raise CallRefused(refused.message, 0 if spread else place, refused.offset) from None
+            written = min(place, len(arguments) - 1) if spread else place
+            raise CallRefused(refused.message, written, refused.offset) from None
     return Call(name, tuple(checked))
 
 
@@ -157,6 +158,8 @@ def _fitting(element: Element, kind: Kind, argument: Argument) -> Argument:
     if kind is Kind.PUBLICATION:
         return _publication(argument)
     if isinstance(argument, Values) and kind is Kind.LIST:
+        if len(argument.items) > MAX_POLICY_ARGUMENTS:
+            raise CallRefused(f"more than MAX_POLICY_ARGUMENTS ({MAX_POLICY_ARGUMENTS:,}) values")
         for one in argument.items:
             _check_scalar(one)
         return argument
