@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from tidings.index import Index
     from tidings.matching.covering import Relation
     from tidings.model.advertisement import Advertisement
-    from tidings.model.errors import FilterError, IndexDamagedError, InvalidValueError, SchemaError, TidingsError
+    from tidings.model.errors import (
+        FilterError,
+        IndexDamagedError,
+        InvalidValueError,
+        PolicyError,
+        SchemaError,
+        TidingsError,
+    )
     from tidings.model.event import Event
     from tidings.model.identity import uuid7
     from tidings.model.notification import Notification
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     from tidings.model.subjects import Subjects
     from tidings.model.subscription import Subscription
     from tidings.model.values import Attributes, Context
+    from tidings.policy import Policy, policies, policy_action, policy_condition
 
 _HOMES = {
     "Advertisement": "tidings.model.advertisement",
@@ -35,6 +43,8 @@ _HOMES = {
     "IndexDamagedError": "tidings.model.errors",
     "InvalidValueError": "tidings.model.errors",
     "Notification": "tidings.model.notification",
+    "Policy": "tidings.policy",
+    "PolicyError": "tidings.model.errors",
     "Relation": "tidings.matching.covering",
     "Schema": "tidings.model.schema",
     "SchemaError": "tidings.model.errors",
@@ -42,6 +52,9 @@ _HOMES = {
     "Subscription": "tidings.model.subscription",
     "TidingsError": "tidings.model.errors",
     "merge": "tidings.filters",
+    "policies": "tidings.policy",
+    "policy_action": "tidings.policy",
+    "policy_condition": "tidings.policy",
     "uuid7": "tidings.model.identity",
 }
 
@@ -58,6 +71,8 @@ __all__ = [
     "IndexDamagedError",
     "InvalidValueError",
     "Notification",
+    "Policy",
+    "PolicyError",
     "Relation",
     "Schema",
     "SchemaError",
@@ -66,6 +81,9 @@ __all__ = [
     "TidingsError",
     "__version__",
     "merge",
+    "policies",
+    "policy_action",
+    "policy_condition",
     "uuid7",
 ]
 

@@ -9,6 +9,9 @@ A table takes part when its header names a subject of examples and at least one 
 | `expression` | `attributes` | `value` |
 | `first` and `second` (filters) | | `relation`, `covers`, `overlaps` |
 | `limit` | | `number` |
+| `policy rule` (what stands between the braces) | `on` | `canonical`, `error` |
+| `element` (of a policy) | | `call`, `stands in` |
+| `rules on` (a type of message) | | a column for each way to give a policy |
 
 Other columns are for the reader. Outcomes are true, false and unknown.
 """
@@ -21,23 +24,38 @@ from typing import Any
 from sybil import Document, Example, Region
 
 from tests.docs.blocks import fences
-from tidings import ContextFilter, Filter, FilterError
+from tidings import ContextFilter, Filter, FilterError, Policy, PolicyError
 from tidings.language import FORMATS
 from tidings.matching.reference import Scope, truth, value
 from tidings.model import limits
 from tidings.model.expression import Comparison
 from tidings.model.values import Attributes
+from tidings.policy import registry
+from tidings.policy.placement import Where, is_associated, is_attached
+from tidings.policy.statement import Matching, MessageType, Operation
 
 Row = Mapping[str, str]
 
 _TABLE = re.compile(r"(?:^\|[^\n]*\|[ \t]*(?:\n|\Z)){2,}", re.MULTILINE)
 _RULE = re.compile(r"\|(?:\s*:?-+:?\s*\|)+\s*")
 _CODE = re.compile(r"(`+)(.*)\1")
-_HELD_TO = {
+_PLACES = {
+    "publish": Where.ATTACHED_TO_PUBLICATION,
+    "subscribe": Where.ATTACHED_TO_SUBSCRIPTION,
+    "advertise": Where.ATTACHED_TO_ADVERTISEMENT,
+    "unsubscribe": Where.ATTACHED_TO_UNSUBSCRIPTION,
+    "unadvertise": Where.ATTACHED_TO_UNADVERTISEMENT,
+    "set on a subscription": Where.ASSOCIATED_WITH_SUBSCRIPTION,
+    "set on an advertisement": Where.ASSOCIATED_WITH_ADVERTISEMENT,
+}
+_HELD_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys([*FORMATS, "context filter"], ("outcome", "canonical", "error")),
     "expression": ("value",),
     "first": ("relation", "covers", "overlaps"),
     "limit": ("number",),
+    "policy rule": ("canonical", "error"),
+    "element": ("call", "stands in"),
+    "rules on": tuple(_PLACES),
 }
 
 
@@ -131,6 +149,39 @@ def _limit_answers(_: str, row: Row) -> dict[str, str]:
     return {"number": f"{getattr(limits, row['limit']):,}"}
 
 
+def _policy_answers(_: str, row: Row) -> dict[str, str]:
+    try:
+        policy = Policy.parse(f"PolicyStatement {{ On({row.get('on') or 'Publication'}) {{ {row['policy rule']} }} }}")
+    except PolicyError as error:
+        return {"error": error.message}
+    lines = str(policy).splitlines()[2:-2]  # without the statement and the first rule's braces
+    return {"canonical": " ".join(line.strip() for line in lines)}
+
+
+def _element_answers(_: str, row: Row) -> dict[str, str]:
+    element = registry.find(row["element"])
+    if element is None:
+        return {}
+    limited = [
+        " or ".join(one for one in words if one in declared)
+        for words, declared in (
+            (Operation, element.operations),
+            (MessageType, element.messages),
+            (Matching, element.matching),
+        )
+        if len(declared) < len(words)
+    ]
+    return {"call": element.signature, "stands in": ", ".join(limited) or "any rule"}
+
+
+def _placement_answers(_: str, row: Row) -> dict[str, str]:
+    on = MessageType(row["rules on"])
+    return {
+        column: "attached" if is_attached(on, where) else "associated" if is_associated(on, where) else "refused"
+        for column, where in _PLACES.items()
+    }
+
+
 def _literal(row: Row, column: str) -> dict[str, Any]:
     written = row.get(column)
     return dict(ast.literal_eval(written)) if written else {}
@@ -141,4 +192,7 @@ _ANSWERS: dict[str, Callable[[str, Row], dict[str, str]]] = {
     "expression": _expression_answers,
     "first": _relation_answers,
     "limit": _limit_answers,
+    "policy rule": _policy_answers,
+    "element": _element_answers,
+    "rules on": _placement_answers,
 }

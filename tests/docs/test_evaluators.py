@@ -41,6 +41,11 @@ GOOD = {
     "table of errors": "| topic | error |\n|---|---|\n| `#/a` | `in a topic, # stands only at the end` |\n",
     "bars in a table": "| regex | canonical |\n|---|---|\n| `a\\|b` | `$payload RLIKE 'a\\|b'` |\n",
     "table of limits": "| limit | number |\n|---|---|\n| `MAX_IN_VALUES` | 4,096 |\n",
+    "table of rules": "| policy rule | canonical |\n|---|---|\n| `Then Log()` | `If {} Then {Log()}` |\n",
+    "table of refused rules": "| policy rule | error |\n|---|---|\n| `Then !` | "
+    "`'!' has no meaning here; there is no negation; put the other case into an Elseif` |\n",
+    "table of elements": "| element | call |\n|---|---|\n| `Log` | `Log([values...])` |\n",
+    "table of places": "| rules on | publish | subscribe |\n|---|---|---|\n| Publication | attached | associated |\n",
 }
 BAD = {
     "wrong output": "```python\n>>> 1 + 1\n3\n```\n",
@@ -69,6 +74,9 @@ BAD = {
     "table, error instead of outcome": "| sql | outcome |\n|---|---|\n| `n >` | true |\n",
     "table, held to nothing": "| sql | meaning |\n|---|---|\n| `n > 3` | n is above 3 |\n",
     "table of limits": "| limit | number |\n|---|---|\n| `MAX_IN_VALUES` | 4,095 |\n",
+    "table of rules": "| policy rule | canonical |\n|---|---|\n| `Then Log()` | `Then Log()` |\n",
+    "table of elements": "| element | call |\n|---|---|\n| `Log` | `Log()` |\n",
+    "table of places": "| rules on | publish |\n|---|---|\n| Subscription | attached |\n",
 }
 
 

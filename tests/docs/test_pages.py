@@ -13,6 +13,7 @@ from tests.docs.blocks import fences
 from tests.docs.console import ROOT
 from tests.docs.tables import parse_tables
 from tidings.model import limits
+from tidings.policy.elements import BUILT_IN
 
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)])
@@ -46,10 +47,18 @@ def test_names_no_place_on_this_machine(page: Path) -> None:
     assert not re.search(r"/(?:home|root|Users|work)/", page.read_text())
 
 
-def test_every_limit_is_in_the_table() -> None:
-    page = Document.parse(str(DOCS / "reference" / "filter-language.md"), parse_tables)
-    told = [example.parsed["limit"] for example in page if "limit" in example.parsed]
-    assert sorted(told) == sorted(name for name in vars(limits) if name.isupper())
+def told(column: str) -> list[str]:
+    """What the tables of the reference say in that column."""
+    pages = [Document.parse(str(page), parse_tables) for page in sorted((DOCS / "reference").glob("*.md"))]
+    return [example.parsed[column] for page in pages for example in page if column in example.parsed]
+
+
+def test_every_limit_is_in_a_table() -> None:
+    assert sorted(told("limit")) == sorted(name for name in vars(limits) if name.isupper())
+
+
+def test_every_element_of_policies_is_in_a_table() -> None:
+    assert sorted(told("element")) == sorted(element.name for element in BUILT_IN)
 
 
 def test_every_decision_is_listed() -> None:

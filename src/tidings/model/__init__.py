@@ -3,6 +3,7 @@
 from tidings.model.advertisement import Advertisement as Advertisement
 from tidings.model.errors import FilterError as FilterError
 from tidings.model.errors import InvalidValueError as InvalidValueError
+from tidings.model.errors import PolicyError as PolicyError
 from tidings.model.errors import SchemaError as SchemaError
 from tidings.model.errors import TidingsError as TidingsError
 from tidings.model.event import Event as Event

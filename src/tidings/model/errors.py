@@ -34,6 +34,34 @@ class IndexDamagedError(TidingsError):
     """A saved index that is incomplete, altered or of another format."""
 
 
+class PolicyError(TidingsError, ValueError):
+    """A policy that cannot be read, or that may not stand where it was put.
+
+    `position` is the 0-based offset into `text` where the trouble starts, `line` and `column` count from 1. What
+    concerns a policy as a whole has no text; `rule` is then the number of the rule, from 1, where there is one.
+    """
+
+    def __init__(self, message: str, text: str = "", position: int = 0, rule: int | None = None) -> None:
+        super().__init__(message, text, position, rule)
+        self.message = printable(message)
+        self.text = text
+        self.position = position
+        self.rule = rule
+
+    @property
+    def line(self) -> int:
+        return self.text.count("\n", 0, self.position) + 1
+
+    @property
+    def column(self) -> int:
+        return self.position - self.text.rfind("\n", 0, self.position)
+
+    def __str__(self) -> str:
+        if not self.text:
+            return self.message
+        return f"line {self.line}, column {self.column}: {self.message}\n{caret(self.text, self.position)}"
+
+
 _WINDOW = 60  # characters shown on either side of the caret
 
 
