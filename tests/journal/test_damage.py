@@ -1,0 +1,241 @@
+"""Damage: whatever bytes are flipped, cut, moved or gone, what is read is right or it is refused."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.journal.cases import NOW, contents, copied, fill, filled, flip, log_of, publication, segments_of
+from tidings.journal import Journal, JournalOptions, Operation, Record
+from tidings.journal.identity import Identity
+from tidings.journal.log import FILE_HEADER, RECORD_HEADER
+from tidings.journal.mark import mark_bytes
+from tidings.model.errors import JournalDamagedError, JournalVersionError
+
+SEED = Identity("journal").seed
+
+
+def small(number: int) -> Operation:
+    return Operation.control("k", id=str(number))
+
+
+def small_journal(folder: Path, groups: list[int]) -> list[Record]:
+    with Journal.open(folder) as journal:
+        for count in groups:
+            journal.commit([small(journal.next + number) for number in range(count)], NOW)
+        return list(journal.read())
+
+
+def ends(folder: Path) -> list[int]:
+    """Where each record of the log ends."""
+    data, found, at = log_of(folder).read_bytes(), [], FILE_HEADER
+    while at < len(data):
+        at += RECORD_HEADER + int.from_bytes(data[at + 4 : at + 8], "little")
+        found.append(at)
+    return found
+
+
+def outcome(folder: Path) -> list[Record] | None:
+    """What can be read, or nothing if it is refused."""
+    try:
+        return contents(folder)
+    except (JournalDamagedError, JournalVersionError) as error:
+        assert str(folder) in str(error)
+        return None
+
+
+@pytest.mark.parametrize("groups", [[1, 1, 1, 1], [4], [2, 2]])
+def test_every_flipped_byte_of_a_log_is_noticed(tmp_path: Path, groups: list[int]) -> None:
+    small_journal(tmp_path / "a", groups)
+    for position in range(log_of(tmp_path / "a").stat().st_size):
+        copy = copied(tmp_path / "a", tmp_path / "b", lambda folder, at=position: flip(log_of(folder), at))  # type: ignore[misc]
+        assert outcome(copy) is None, position
+
+
+@pytest.mark.parametrize("groups", [[1, 1, 1, 1], [4], [2, 2]])
+@pytest.mark.parametrize("mark", [None, 0, 2])
+def test_flipped_bytes_when_the_mark_is_gone_or_old(tmp_path: Path, groups: list[int], mark: int | None) -> None:
+    """As after a power cut: nothing wrong is ever read, and what a later sync or the mark vouches for is not cut."""
+    held = small_journal(tmp_path / "a", groups)
+    (tmp_path / "a" / "synced").unlink()
+    if mark is not None:
+        (tmp_path / "a" / "synced").write_bytes(mark_bytes(mark, SEED))
+    stops = ends(tmp_path / "a")
+    for position in range(FILE_HEADER, stops[-1]):
+        copy = copied(tmp_path / "a", tmp_path / "b", lambda folder, at=position: flip(log_of(folder), at))  # type: ignore[misc]
+        hit = next(number for number, end in enumerate(stops) if position < end)
+        got = outcome(copy)
+        vouched = len(held) - groups[-1]  # what had been synced when the last group was written
+        if hit < max(vouched, mark or 0) or (mark is None and hit < len(held) - 1):
+            assert got is None, position
+        else:
+            assert got == held[:hit], position
+
+
+def test_every_truncation_of_what_was_synced_is_refused(tmp_path: Path) -> None:
+    small_journal(tmp_path / "a", [2, 2])
+    for size in range(log_of(tmp_path / "a").stat().st_size):
+        copy = copied(tmp_path / "a", tmp_path / "b", lambda folder, at=size: os.truncate(log_of(folder), at))  # type: ignore[misc]
+        assert outcome(copy) is None, size
+
+
+def test_every_truncation_of_what_was_not_synced_is_cut_off(tmp_path: Path) -> None:
+    held = small_journal(tmp_path / "a", [2, 2])
+    (tmp_path / "a" / "synced").write_bytes(mark_bytes(2, SEED))
+    stops = ends(tmp_path / "a")
+    for size in range(stops[1], stops[-1] + 1):
+        copy = copied(tmp_path / "a", tmp_path / "b", lambda folder, at=size: os.truncate(log_of(folder), at))  # type: ignore[misc]
+        whole = sum(end <= size for end in stops)
+        with Journal.open(copy) as journal:
+            assert list(journal.read()) == held[:whole]
+            told = [note for note in journal.notes if "unfinished write" in note]
+            assert len(told) == (size not in stops)
+            journal.commit([small(9)], NOW)
+        assert contents(copy)[:whole] == held[:whole]
+
+
+def test_an_unsynced_group_whose_pages_came_out_of_order_is_cut_off(tmp_path: Path) -> None:
+    held = small_journal(tmp_path, [2, 4])
+    (tmp_path / "synced").write_bytes(mark_bytes(2, SEED))
+    stops = ends(tmp_path)
+    data = bytearray(log_of(tmp_path).read_bytes())
+    data[stops[2] : stops[3]] = bytes(stops[3] - stops[2])
+    log_of(tmp_path).write_bytes(data)
+    assert contents(tmp_path) == held[:3]
+
+
+def test_a_tail_of_zeros_is_cut_off(tmp_path: Path) -> None:
+    held = small_journal(tmp_path, [2])
+    with log_of(tmp_path).open("ab") as file:
+        file.write(bytes(5000))
+    assert contents(tmp_path) == held
+
+
+def test_every_flipped_byte_of_the_small_files(tmp_path: Path) -> None:
+    held = small_journal(tmp_path / "a", [2, 2])
+    for name in ("journal.toml", "synced"):
+        for position in range((tmp_path / "a" / name).stat().st_size):
+            for bits in (0xFF, 0x01, 0x20):
+                copy = copied(tmp_path / "a", tmp_path / "b")
+                flip(copy / name, position, bits)
+                assert outcome(copy) in (None, held), (name, position)
+
+
+def test_every_flipped_byte_of_a_segment_is_noticed(tmp_path: Path) -> None:
+    held = small_journal(tmp_path / "a", [4])
+    with Journal.open(tmp_path / "a") as journal:
+        journal.roll()
+    assert contents(tmp_path / "a") == held
+    for position in range(0, segments_of(tmp_path / "a")[0].stat().st_size, 7):
+        copy = copied(tmp_path / "a", tmp_path / "b")
+        flip(segments_of(copy)[0], position)
+        assert outcome(copy) is None, position
+
+
+def rearranged(order: list[int]) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        stops = [FILE_HEADER, *ends(folder)]
+        data = log_of(folder).read_bytes()
+        parts = [data[stops[at] : stops[at + 1]] for at in order]
+        log_of(folder).write_bytes(data[:FILE_HEADER] + b"".join(parts))
+
+    return change
+
+
+@pytest.mark.parametrize("order", [[0, 2, 1, 3], [0, 1, 1, 2, 3], [0, 2, 3], [1, 2, 3], [0, 1, 2], [3, 2, 1, 0], []])
+def test_records_that_were_moved_doubled_or_taken_away(tmp_path: Path, order: list[int]) -> None:
+    small_journal(tmp_path, [1, 1, 1, 1])
+    rearranged(order)(tmp_path)
+    assert outcome(tmp_path) is None
+
+
+def test_records_of_another_journal(tmp_path: Path) -> None:
+    small_journal(tmp_path / "a", [1, 1])
+    with Journal.open(tmp_path / "b", salt=b"other") as journal:
+        journal.commit([small(0), small(1)], NOW)
+    shutil.copy(log_of(tmp_path / "b"), log_of(tmp_path / "a"))
+    assert outcome(tmp_path / "a") is None
+
+
+def test_a_record_inside_a_payload_is_not_taken_for_one(tmp_path: Path) -> None:
+    """Whoever knows the format but not the salt cannot make an unfinished write look like damage."""
+    small_journal(tmp_path / "other", [1, 1, 1])
+    forged = log_of(tmp_path / "other").read_bytes()[FILE_HEADER:]
+    with Journal.open(tmp_path / "a", salt=b"not to be guessed") as journal:
+        held = fill(journal, 1)
+        journal.commit([Operation.control("k", payload=forged * 2)], NOW)
+    (tmp_path / "a" / "synced").unlink()
+    os.truncate(log_of(tmp_path / "a"), log_of(tmp_path / "a").stat().st_size - 40)
+    assert contents(tmp_path / "a") == held
+
+
+@pytest.fixture
+def three_segments(tmp_path: Path) -> Path:
+    with Journal.open(tmp_path, options=JournalOptions(roll_records=4)) as journal:
+        fill(journal, 14)
+    return tmp_path
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_missing_segment_is_a_gap(three_segments: Path, gone: int) -> None:
+    segments_of(three_segments)[gone].unlink()
+    with pytest.raises(JournalDamagedError, match=f"offsets {gone * 4} to {gone * 4 + 3} are missing") as error:
+        Journal.open(three_segments)
+    assert error.value.offset == gone * 4
+
+
+def test_a_missing_log(three_segments: Path) -> None:
+    log_of(three_segments).unlink()
+    with pytest.raises(JournalDamagedError, match="there is no log"):
+        Journal.open(three_segments)
+
+
+def test_a_missing_identity(three_segments: Path) -> None:
+    (three_segments / "journal.toml").unlink()
+    with pytest.raises(JournalDamagedError, match=r"journal.toml is missing, but there are records"):
+        Journal.open(three_segments)
+
+
+def test_a_renamed_or_doubled_segment(three_segments: Path) -> None:
+    one = segments_of(three_segments)[1]
+    shutil.copy(one, one.with_name(one.name.replace("-", "-0")))
+    with pytest.raises(JournalDamagedError, match="was it renamed"):
+        Journal.open(three_segments)
+
+
+def test_a_swapped_segment(three_segments: Path) -> None:
+    first, second, _ = segments_of(three_segments)
+    shutil.copy(first, second)
+    with Journal.open(three_segments) as journal, pytest.raises(JournalDamagedError) as error:
+        list(journal.read())
+    assert error.value.offset == 4
+    assert error.value.path == second
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    path = tmp_path / "journal.toml"
+    path.write_text(path.read_text().replace("format = 1", "format = 2"))
+    with pytest.raises(JournalVersionError, match="says format 2; this version of Tidings reads 1"):
+        Journal.open(tmp_path)
+
+
+def test_damage_is_reported_with_file_offset_and_byte(tmp_path: Path) -> None:
+    filled(tmp_path, 3)
+    flip(log_of(tmp_path), FILE_HEADER + RECORD_HEADER + 2)
+    with pytest.raises(JournalDamagedError, match=r"damaged at byte 36, offset 0: the body .*repair") as error:
+        Journal.open(tmp_path)
+    assert (error.value.path, error.value.offset, error.value.position) == (log_of(tmp_path), 0, FILE_HEADER)
+
+
+def test_damage_while_it_is_open_is_noticed_by_reading_and_rolling(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        fill(journal, 3)
+        flip(log_of(tmp_path), FILE_HEADER + RECORD_HEADER + 2)
+        with pytest.raises(JournalDamagedError):
+            journal.verify()
+        with pytest.raises(JournalDamagedError):
+            journal.roll()
+        journal.commit([publication(3)], NOW)
