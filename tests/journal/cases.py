@@ -2,8 +2,6 @@
 
 import errno
 import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -43,15 +41,24 @@ def filled(folder: Path, count: int, group: int = 1) -> list[Record]:
 
 
 def contents(folder: Path) -> list[Record]:
-    with Journal.open(folder, create=False) as journal:
+    with Journal.open(folder, create=False, disk=UnsyncedDisk()) as journal:
         return list(journal.read())
 
 
-def copied(folder: Path, to: Path, change: Callable[[Path], None] = lambda folder: None) -> Path:
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(folder, to)
-    change(to)
-    return to
+class Image:
+    """The files of a folder as they were, to be brought back after each change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def restore(self) -> Path:
+        for path in [path for path in self.folder.rglob("*") if path.is_file() and path not in self.files]:
+            path.unlink()
+        for path, data in self.files.items():
+            if not path.exists() or path.read_bytes() != data:
+                path.write_bytes(data)
+        return self.folder
 
 
 def log_of(folder: Path) -> Path:
@@ -69,6 +76,13 @@ def flip(path: Path, position: int, bits: int = 0xFF) -> None:
 
 
 parse = ContextFilter.parse
+
+
+class UnsyncedDisk(Disk):
+    """For tests that open a journal very often, and pull no plug."""
+
+    def sync(self, fd: int) -> None:
+        pass
 
 
 class Crash(BaseException):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.cases import NOW, FailingDisk, contents, fill, filled, log_of, publication, segments_of, subscribing
+from tests.journal.cases import NOW, FailingDisk, contents, fill, log_of, publication, segments_of, subscribing
 from tidings.journal import Journal, JournalOptions, Span
 from tidings.model.errors import (
     InvalidValueError,
@@ -139,7 +139,7 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
         size = log_of(tmp_path).stat().st_size
         disk.room = 60
         for _ in range(2):
-            with pytest.raises(JournalFullError, match="nothing was written .*; make room and try again"):
+            with pytest.raises(JournalFullError, match=r"nothing was written .*; make room and try again"):
                 journal.commit([publication(3), publication(4)], NOW)
         assert (journal.next, log_of(tmp_path).stat().st_size) == (3, size)
         disk.room = None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.journal.cases import NOW, event, parse
+from tests.journal.cases import NOW, UnsyncedDisk, event, parse
 from tests.strategies import conditions, contents, examples, strings
 from tidings import ContextFilter
 from tidings.journal import Journal, Operation
@@ -38,7 +38,11 @@ events = st.builds(
 bodies = st.dictionaries(
     strings,
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | strings,
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**63 - 1)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | strings,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strings, inner, max_size=3),
         max_leaves=5,
     ),
@@ -51,7 +55,7 @@ bodies = st.dictionaries(
 def test_what_was_put_in_comes_out(given_events: list[Event], given_bodies: list[dict[str, Any]]) -> None:
     operations = [Operation.publication(one) for one in given_events]
     operations += [Operation.control("k", client="c", id="i", body=body, payload=b"\0") for body in given_bodies]
-    with tempfile.TemporaryDirectory() as folder, Journal.open(folder) as journal:
+    with tempfile.TemporaryDirectory() as folder, Journal.open(folder, disk=UnsyncedDisk()) as journal:
         journal.commit(operations, NOW)
         from_log = [record.operation for record in journal.read()]
         journal.roll()

@@ -50,14 +50,14 @@ class Identity(msgspec.Struct, frozen=True):
         try:
             found = tomllib.loads(path.read_bytes().decode())
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise JournalDamagedError(f"{path} cannot be read: {error}", path) from None
+            raise JournalDamagedError(f"{path} cannot be read: {error}", path, repairable=False) from None
         version = found.get("format")
         if version != FORMAT:
             raise JournalVersionError(f"{path} says format {version!r}; this version of Tidings reads {FORMAT}", path)
         try:
             identity = cls.of(found["name"], bytes.fromhex(found["salt"]))
         except (KeyError, TypeError, ValueError):
-            raise JournalDamagedError(f"{path} does not say name and salt", path) from None
+            raise JournalDamagedError(f"{path} does not say name and salt", path, repairable=False) from None
         if found.get("check") != f"{identity.seed:08x}":
-            raise JournalDamagedError(f"{path}: name, salt and check do not belong together", path)
+            raise JournalDamagedError(f"{path}: name, salt and check do not belong together", path, repairable=False)
         return identity

@@ -23,7 +23,7 @@ from tidings.journal.log import FILE_HEADER, BrokenLogError, LogWriter, Place, l
 from tidings.journal.mark import FILE as MARK_FILE
 from tidings.journal.mark import Mark, mark_bytes
 from tidings.journal.record import Operation, Record, Span, encoded
-from tidings.journal.recovery import FLOOR_FILE, LOGS, REPAIR, SEGMENTS, SNAPSHOTS, Part, damaged, list_logs, recover
+from tidings.journal.recovery import FLOOR_FILE, LOGS, SEGMENTS, SNAPSHOTS, Part, damaged, list_logs, recover
 from tidings.journal.segment import SegmentName, check_segment, read_ends, read_segment, write_segment
 from tidings.journal.snapshot import Snapshot
 from tidings.model.errors import (
@@ -196,6 +196,7 @@ class Journal:
                 "them; read() gives what is there",
                 self.folder,
                 start,
+                repairable=False,
             )
         return Replay(latest, self.read(start))
 
@@ -286,10 +287,12 @@ class Journal:
             finally:
                 with self._flushing, self._state:
                     self._closed = True
-                    self._log.close()
-                    with contextlib.suppress(OSError):  # an old mark is still true
-                        self._mark.close(sync=self._failure is None)
-                    self._lock_file.release()
+                    try:
+                        self._log.close()
+                        with contextlib.suppress(OSError):  # an old mark is still true
+                            self._mark.close(sync=self._failure is None)
+                    finally:
+                        self._lock_file.release()
 
     def __enter__(self) -> Self:
         return self
@@ -458,7 +461,9 @@ def _create(folder: Path, identity: Identity, disk: Disk) -> None:
         (folder / name).mkdir(exist_ok=True)
     files = [*(folder / SEGMENTS).iterdir(), *(folder / SNAPSHOTS).iterdir()]
     if files or any(path.stat().st_size > FILE_HEADER for path in list_logs(folder)):
-        raise JournalDamagedError(f"{folder / IDENTITY_FILE} is missing, but there are records; {REPAIR}", folder)
+        raise JournalDamagedError(
+            f"{folder / IDENTITY_FILE} is missing, but there are records; put it back", folder, repairable=False
+        )
     for path in list_logs(folder):
         disk.remove(path)
     LogWriter.create(folder / LOGS, Place(0, 0, 0), identity.seed, disk).close()

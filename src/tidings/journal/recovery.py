@@ -21,7 +21,6 @@ from tidings.model.errors import JournalDamagedError
 
 LOGS, SEGMENTS, SNAPSHOTS = "log", "segments", "snapshots"
 FLOOR_FILE = "first"
-REPAIR = "tidings.journal.repair(folder) keeps what can be read and says what is lost"
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -53,7 +52,7 @@ def recover(folder: Path, identity: Identity, disk: Disk) -> State:
     segments, logs = list_segments(folder), list_logs(folder)
     segments, logs = _settled(segments, logs, disk, notes)
     if not logs:
-        raise JournalDamagedError(f"{folder}: there is no log in {folder / LOGS}; {REPAIR}", folder)
+        raise JournalDamagedError(f"{folder}: there is no log in {folder / LOGS}", folder)
     _check_gaps(folder, segments, logs, identity.seed)
     place: Place | None = None
     if segments:
@@ -89,7 +88,7 @@ def scan_log(path: Path, seed: int, follows: Place | None, mark: int | None = No
         if follows is not None and start != follows:
             raise JournalDamagedError(
                 f"{path}: starts at offset {start.offset}, but the part before it ends at {follows.offset} with "
-                f"another record; a file is missing or another journal's; {REPAIR}",
+                f"another record; a file is missing or another journal's",
                 path,
                 follows.offset,
             )
@@ -107,7 +106,7 @@ def scan_log(path: Path, seed: int, follows: Place | None, mark: int | None = No
 
 def damaged(path: Path, broken: BrokenLogError) -> JournalDamagedError:
     return JournalDamagedError(
-        f"{path}: damaged at byte {broken.position:,}, offset {broken.offset}: {broken.reason}; {REPAIR}",
+        f"{path}: damaged at byte {broken.position:,}, offset {broken.offset}: {broken.reason}",
         path,
         broken.offset,
         broken.position,
@@ -189,14 +188,14 @@ def _check_gaps(folder: Path, segments: list[Part], logs: list[Path], seed: int)
     first = segments[0].first if segments else _first(logs[0])
     if first > floor:
         raise JournalDamagedError(
-            f"{folder}: offsets {floor} to {first - 1} are missing: a file is gone; {REPAIR}", folder, floor
+            f"{folder}: offsets {floor} to {first - 1} are missing: a file is gone", folder, floor
         )
     starts = [*(part.first for part in segments), _first(logs[0])]
     for part, start in zip(segments, starts[1:], strict=True):
         if part.next != start:
             what = "are missing: a file is gone" if part.next < start else "stand in two files"
             low, high = sorted((part.next, start))
-            raise JournalDamagedError(f"{folder}: offsets {low} to {high - 1} {what}; {REPAIR}", folder, low)
+            raise JournalDamagedError(f"{folder}: offsets {low} to {high - 1} {what}", folder, low)
 
 
 def _finished(folder: Path, path: Path, scan: Scan, seed: int, disk: Disk, notes: list[str]) -> int:
@@ -245,7 +244,7 @@ def torn_or_damaged(path: Path, scan: Scan, mark: int | None, seed: int) -> None
 
 def _lost(path: Path, scan: Scan, mark: int) -> JournalDamagedError:
     return JournalDamagedError(
-        f"{path}: offsets {scan.place.offset} to {mark - 1} were synced and are no longer there; {REPAIR}",
+        f"{path}: offsets {scan.place.offset} to {mark - 1} were synced and are no longer there",
         path,
         scan.place.offset,
         scan.end,

@@ -97,6 +97,7 @@ class _Repairer:
                     f"{piece.path}: sound, but it does not follow from the file before it; is it another journal's?",
                     piece.path,
                     piece.first,
+                    repairable=False,
                 )
             place = piece.ends[1]
         if place is not None and not (pieces[-1].is_log and pieces[-1].ends):
@@ -108,7 +109,7 @@ class _Repairer:
         chosen: dict[int, _Piece] = {}
         logs = list_logs(self.folder)
         starts = [int(path.stem) for path in logs]
-        for path, after in zip(logs, [*starts[1:], None], strict=True):
+        for path, after in zip(logs, [*starts, None][1:], strict=True):
             chosen[int(path.stem)] = self._log_piece(path, after)
         for part in list_segments(self.folder):
             piece, rival = self._segment_piece(part.path), chosen.get(part.first)
@@ -175,6 +176,7 @@ class _Repairer:
                     f"{piece.path}: offsets {piece.first} to {offset - 1} stand in two files; put one of them away",
                     piece.path,
                     piece.first,
+                    repairable=False,
                 )
             yield piece
             offset = piece.next

@@ -57,9 +57,16 @@ class JournalDamagedError(JournalError):
     """
 
     def __init__(
-        self, message: str, path: object = None, offset: int | None = None, position: int | None = None
+        self,
+        message: str,
+        path: object = None,
+        offset: int | None = None,
+        position: int | None = None,
+        *,
+        repairable: bool = True,
     ) -> None:
-        super().__init__(message, path)
+        hint = "; tidings.journal.repair(folder) keeps what can be read and says what is lost" if repairable else ""
+        super().__init__(message + hint, path)
         self.offset = offset
         self.position = position
 
