@@ -10,6 +10,7 @@ import pytest
 
 from tests.journal.cases import NOW, FailingDisk, contents, fill, log_of, publication, segments_of, subscribing
 from tidings.journal import Journal, JournalOptions, Span
+from tidings.journal.log import FILE_HEADER
 from tidings.model.errors import (
     InvalidValueError,
     JournalError,
@@ -152,11 +153,14 @@ def test_a_full_disk_while_rolling_costs_nothing(tmp_path: Path) -> None:
     disk = FailingDisk()
     with Journal.open(tmp_path, disk=disk, options=JournalOptions(roll_records=3)) as journal:
         fill(journal, 2)
-        disk.room = 500  # for the record, not for the log after it
+        one = (log_of(tmp_path).stat().st_size - FILE_HEADER) // 2
+        disk.room = one + 8  # for the record, not for the log after it
         journal.commit([publication(2)], NOW)
-        disk.room = 0
-        with pytest.raises(JournalFullError):
-            journal.roll() or journal.commit([publication(3)], NOW)
+        assert "no new log can be begun" in journal.notes[-1]
+        with pytest.raises(JournalFullError, match="no new log can be begun"):
+            journal.roll()
+        with pytest.raises(JournalFullError, match="nothing was written"):
+            journal.commit([publication(3)], NOW)
         disk.room = None
         fill(journal, 4)
         assert len(list(journal.read())) == 7

@@ -13,18 +13,18 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from tidings.journal import log, snapshot
+from tidings.journal import snapshot
 from tidings.journal.commit import GroupCommit
 from tidings.journal.disk import FULL, Disk
 from tidings.journal.identity import FILE as IDENTITY_FILE
 from tidings.journal.identity import Identity
 from tidings.journal.lock import FolderLock
-from tidings.journal.log import FILE_HEADER, BrokenLogError, LogWriter, Place, log_path
+from tidings.journal.log import FILE_HEADER, LogWriter, Place, log_path
 from tidings.journal.mark import FILE as MARK_FILE
 from tidings.journal.mark import Mark, mark_bytes
 from tidings.journal.record import Operation, Record, Span, encoded
-from tidings.journal.recovery import FLOOR_FILE, LOGS, SEGMENTS, SNAPSHOTS, Part, damaged, list_logs, recover
-from tidings.journal.segment import SegmentName, check_segment, read_ends, read_segment, write_segment
+from tidings.journal.recovery import LOGS, SEGMENTS, SNAPSHOTS, Part, list_logs, recover
+from tidings.journal.shelf import Shelf, read_log
 from tidings.journal.snapshot import Snapshot
 from tidings.model.errors import (
     InvalidValueError,
@@ -61,13 +61,12 @@ class Journal:
         self.folder, self.name, self.options = folder, identity.name, options
         self.notes = state.notes  # what recovery, falling back and failed rolling had to tell
         self._lock_file, self._disk, self._seed = lock, disk, identity.seed
-        self._parts = state.parts
+        self._shelf = Shelf(folder, identity, disk, state.parts)
         self._log = LogWriter(state.path, state.first, state.place, state.size, identity.seed, disk)
         self._mark = Mark(folder, identity.seed, disk)
         self._mark.write(state.place.offset)
         self._failure: JournalError | None = None
         self._closed = False
-        self._checked: set[Path] = set()  # segments whose every byte has been looked at
         # Taken in this order: upkeep (rolling, retention), then flushing, then the state itself.
         self._upkeep = threading.RLock()
         self._flushing = threading.Lock()
@@ -153,7 +152,7 @@ class Journal:
     def first(self) -> int:
         """The oldest offset that is there."""
         with self._state:
-            return self._parts[0].first if self._parts else self._log.first
+            return self._first()
 
     @property
     def next(self) -> int:
@@ -204,8 +203,7 @@ class Journal:
         """Reads every byte of what is durable, and raises a `JournalDamagedError` at the first that is not as it was
         written; the number of records that were looked at."""
         with self._upkeep:
-            self._checked.clear()
-            self._check_links()
+            self._shelf.distrust()
             count, before = 0, -1
             for record in self.read():
                 if record.timestamp <= before:
@@ -263,18 +261,10 @@ class Journal:
             if not without_snapshot:
                 paths = snapshot.list_snapshots(self.folder / SNAPSHOTS)
                 limit = min(limit, int(paths[-1].stem) if paths else 0)
-            with self._state:
-                parts = list(self._parts)
-                total = self._log.size + sum(part.path.stat().st_size for part in parts)
-            removed = 0
-            for part in parts:
-                over = max_bytes is not None and total > max_bytes
-                if part.is_log or part.next > limit or not (over or self._is_older(part, before_timestamp)):
-                    break
-                total -= part.path.stat().st_size
-                self._remove(part)
-                removed += 1
-            return removed
+            try:
+                return self._shelf.retain(limit, self._log.size + self._shelf.size, before_timestamp, max_bytes)
+            except OSError as error:
+                raise _failed(error, self.folder / SEGMENTS, "a segment cannot be removed") from error
 
     def close(self) -> None:
         """Syncs what was appended, and lets the folder go. Closing twice is no mistake."""
@@ -335,15 +325,17 @@ class Journal:
     def _roll_when_full(self) -> None:
         """What was appended is in the log, whether or not a new one can be begun: a failure is noted and tried again
         with the next append; one that makes the journal unusable is told by the next call."""
-        with self._upkeep:
-            if not self._is_full():
-                return  # another thread has done it
-            try:
+        if not self._upkeep.acquire(blocking=False):
+            return  # somebody is rolling, or at other work that may take long: the log grows a little more
+        try:
+            if self._is_full():
                 self._begin_log()
                 if self.options.convert:
                     self._convert()
-            except JournalError as error:
-                self._note(f"rolling failed: {error}")
+        except JournalError as error:
+            self._note(f"rolling failed: {error}")
+        finally:
+            self._upkeep.release()
 
     def _begin_log(self) -> None:
         with self._flushing, self._state:
@@ -362,97 +354,36 @@ class Journal:
                     # It has its name and may or may not keep it: the old log must not grow past it.
                     failure = self._failure = _failed(error, self.folder / LOGS, "no new log can be begun", final=True)
                 raise failure from error
-            self._parts = [*self._parts, Part(old.path, old.first, old.place.offset)]
+            self._shelf.add(Part(old.path, old.first, old.place.offset))
             self._log = new
             old.close()
 
     def _convert(self) -> None:
-        for part in self._parts:
-            if not part.is_log:
-                continue
-            try:
-                path = self._rolled(part)
-            except OSError as error:
-                raise _failed(error, part.path, "the log cannot be rolled, and stays") from error
-            with self._state:
-                self._parts = [Part(path, part.first, part.next) if one is part else one for one in self._parts]
-                self._checked.add(path)
-            with contextlib.suppress(OSError):  # if it stays, the next opening removes it
-                self._disk.delete(part.path)
+        try:
+            self._shelf.roll()
+        except OSError as error:
+            raise _failed(error, self.folder / SEGMENTS, "a log cannot be rolled, and stays") from error
 
-    def _rolled(self, part: Part) -> Path:
-        with part.path.open("rb") as stream:
-            before = log.read_file_header(stream, part.path, self._seed)
-            try:
-                check = before.check
-                for found in log.read_records(stream, before, self._seed):
-                    check = found.check
-                stream.seek(FILE_HEADER)
-                records = (found.record for found in log.read_records(stream, before, self._seed))
-                folder = self.folder / SEGMENTS
-                return write_segment(folder, records, before, check, self.name, self._seed, self._disk)
-            except BrokenLogError as error:
-                raise damaged(part.path, error) from None
+    def _first(self) -> int:
+        parts = self._shelf.parts
+        return parts[0].first if parts else self._log.first
 
     def _read_part(self, offset: int) -> Iterator[Record]:
         """The records from an offset to the end of the file in which it stands."""
         with self._state:
-            parts, first = self._parts, self._parts[0].first if self._parts else self._log.first
+            first = self._first()
             if offset < first:
                 raise OffsetGoneError(
                     f"{self.folder}: offset {offset} is gone; the oldest that is there is {first}", self.folder, first
                 )
-            part = next((one for one in parts if one.next > offset), None)
-            path = self._log.path if part is None else part.path
-            stream = path.open("rb")  # from here on it can be read, even if it is deleted
+            found = self._shelf.open(offset)
+            path = self._log.path
+            stream = path.open("rb") if found is None else found[1]
         with stream:
-            if part is not None and not part.is_log:
-                yield from self._read_segment(part, offset)
-                return
-            try:
-                place = log.read_file_header(stream, path, self._seed)
-                for found in log.read_records(stream, place, self._seed):
-                    if found.record.offset >= offset:
-                        yield found.record
-            except BrokenLogError as error:
-                raise damaged(path, error) from None
-
-    def _read_segment(self, part: Part, offset: int) -> Iterator[Record]:
-        name = SegmentName.of(part.path)
-        assert name is not None  # noqa: S101 - recovery has looked
-        if part.path not in self._checked:
-            check_segment(part.path, name)
-            read_ends(part.path, name, self.name, self._seed)
-            self._checked.add(part.path)
-        yield from read_segment(part.path, name, offset)
-
-    def _check_links(self) -> None:
-        """Each segment goes on where the one before it ended, record for record."""
-        place: Place | None = None
-        for part in self._parts:
-            name = SegmentName.of(part.path)
-            if name is not None:
-                ends = read_ends(part.path, name, self.name, self._seed)
-                if place is not None and place != ends.before:
-                    raise JournalDamagedError(f"{part.path}: does not follow from the segment before it", part.path)
-                place = ends.after
-
-    def _is_older(self, part: Part, timestamp: int | None) -> bool:
-        name = SegmentName.of(part.path)
-        if timestamp is None or name is None:
-            return False
-        return read_ends(part.path, name, self.name, self._seed).after.timestamp < timestamp
-
-    def _remove(self, part: Part) -> None:
-        """First it is written down that the records may be missing, then they go."""
-        try:
-            self._disk.create(self.folder / FLOOR_FILE, mark_bytes(part.next, self._seed))
-            with self._state:
-                self._parts = [one for one in self._parts if one is not part]
-                self._checked.discard(part.path)
-            self._disk.delete(part.path)
-        except OSError as error:
-            raise _failed(error, part.path, "the segment cannot be removed") from error
+            if found is None:
+                yield from read_log(path, stream, offset, self._seed)
+            else:
+                yield from self._shelf.read(found[0], stream, offset)
 
 
 def _create(folder: Path, identity: Identity, disk: Disk) -> None:

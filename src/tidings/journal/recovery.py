@@ -57,8 +57,9 @@ def recover(folder: Path, identity: Identity, disk: Disk) -> State:
     place: Place | None = None
     if segments:
         path = segments[-1].path
-        check_segment(path, _name(path))
-        place = read_ends(path, _name(path), identity.name, identity.seed).after
+        with path.open("rb") as stream:
+            check_segment(stream, path, name_of(path))
+            place = read_ends(stream, path, name_of(path), identity.name, identity.seed).after
     parts = segments
     for path in logs[:-1]:
         scan = scan_log(path, identity.seed, place)
@@ -113,12 +114,17 @@ def damaged(path: Path, broken: BrokenLogError) -> JournalDamagedError:
     )
 
 
+def name_of(path: Path) -> SegmentName:
+    name = SegmentName.of(path)
+    if name is None:
+        raise JournalDamagedError(f"{path}: not the name of a segment; was it renamed?", path)
+    return name
+
+
 def list_segments(folder: Path) -> list[Part]:
     parts = []
     for path in (folder / SEGMENTS).glob(f"*{segment.SUFFIX}"):
-        name = SegmentName.of(path)
-        if name is None:
-            raise JournalDamagedError(f"{path}: not the name of a segment; was it renamed?", path)
+        name = name_of(path)
         parts.append(Part(path, name.first, name.next))
     return sorted(parts, key=lambda part: (part.first, part.next))
 
@@ -139,13 +145,6 @@ def read_floor(folder: Path, seed: int) -> int:
     return floor
 
 
-def _name(path: Path) -> SegmentName:
-    name = SegmentName.of(path)
-    if name is None:
-        raise JournalDamagedError(f"{path}: not the name of a segment", path)
-    return name
-
-
 def _sweep(folder: Path, disk: Disk) -> None:
     """Removes what a crash left unfinished; nothing ever relied on it."""
     for place in (folder, *(folder / one for one in (LOGS, SEGMENTS, SNAPSHOTS))):
@@ -164,7 +163,8 @@ def _settled(segments: list[Part], logs: list[Path], disk: Disk, notes: list[str
             kept.append(path)
             continue
         try:
-            check_segment(part.path, _name(part.path))
+            with part.path.open("rb") as stream:
+                check_segment(stream, part.path, name_of(part.path))
         except JournalDamagedError:
             notes.append(f"{part.path.name} was damaged; its log is still there and is kept instead")
             disk.delete(part.path)

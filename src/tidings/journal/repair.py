@@ -26,11 +26,12 @@ from tidings.journal.recovery import (
     damaged,
     list_logs,
     list_segments,
+    name_of,
     read_floor,
     scan_log,
     torn_or_damaged,
 )
-from tidings.journal.segment import SegmentName, check_segment, read_ends, salvage_segment, write_segment
+from tidings.journal.segment import check_segment, read_ends, salvage_segment, write_segment
 from tidings.model.errors import JournalDamagedError
 
 ASIDE = "damaged"
@@ -150,11 +151,11 @@ class _Repairer:
         return records
 
     def _segment_piece(self, path: Path) -> _Piece:
-        name = SegmentName.of(path)
-        assert name is not None  # noqa: S101 - only such names are listed
+        name = name_of(path)
         try:
-            check_segment(path, name)
-            ends = read_ends(path, name, self.identity.name, self.identity.seed)
+            with path.open("rb") as stream:
+                check_segment(stream, path, name)
+                ends = read_ends(stream, path, name, self.identity.name, self.identity.seed)
             return _Piece(path, name.first, name.next, (ends.before, ends.after), {})
         except JournalDamagedError:
             records = {record.offset: record for record in salvage_segment(path)}

@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -88,12 +88,13 @@ def write_segment(
                 place = Place(group[-1].offset + 1, group[-1].timestamp, check)
             writer.add_key_value_metadata(_metadata(SegmentEnds(before, place), journal, seed))
         disk.sync_file(temporary)
-        back = 0
-        for group in _read(temporary, before.offset):
-            back = _digest(group, back)
-        if back != digest:
-            raise JournalDamagedError(f"{temporary}: what was read back is not what was written", temporary)
-        name = SegmentName(before.offset, place.offset, checksum_of(temporary))
+        with temporary.open("rb") as stream:
+            back = 0
+            for group in _read(stream, before.offset):
+                back = _digest(group, back)
+            if back != digest:
+                raise JournalDamagedError(f"{temporary}: what was read back is not what was written", temporary)
+            name = SegmentName(before.offset, place.offset, checksum_of(stream))
     except Exception as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, pa.ArrowException) and not isinstance(error, OSError):
@@ -104,23 +105,23 @@ def write_segment(
     return path
 
 
-def checksum_of(path: Path) -> int:
+def checksum_of(stream: BinaryIO) -> int:
     checksum = 0
-    with path.open("rb") as file:
-        while data := file.read(1 << 20):
-            checksum = zlib.crc32(data, checksum)
+    stream.seek(0)
+    while data := stream.read(1 << 20):
+        checksum = zlib.crc32(data, checksum)
     return checksum
 
 
-def check_segment(path: Path, name: SegmentName) -> None:
+def check_segment(stream: BinaryIO, path: Path, name: SegmentName) -> None:
     """Every byte is as it was written, or a `JournalDamagedError`."""
-    if checksum_of(path) != name.checksum:
+    if checksum_of(stream) != name.checksum:
         raise JournalDamagedError(f"{path}: the file is not the one that was written under this name", path, name.first)
 
 
-def read_ends(path: Path, name: SegmentName, journal: str, seed: int) -> SegmentEnds:
+def read_ends(stream: BinaryIO, path: Path, name: SegmentName, journal: str, seed: int) -> SegmentEnds:
     try:
-        metadata = pq.read_metadata(path).metadata or {}
+        metadata = pq.read_metadata(stream).metadata or {}
         ends = msgspec.json.decode(metadata[b"tidings.journal"], type=SegmentEnds)
     except Exception as error:  # a damaged footer makes its reader fail in ways of its own
         raise JournalDamagedError(f"{path}: the footer cannot be read: {error}", path, name.first) from None
@@ -132,11 +133,11 @@ def read_ends(path: Path, name: SegmentName, journal: str, seed: int) -> Segment
     return ends
 
 
-def read_segment(path: Path, name: SegmentName, start: int) -> Iterator[Record]:
+def read_segment(stream: BinaryIO, path: Path, name: SegmentName, start: int) -> Iterator[Record]:
     """The records from `start` on. The caller has checked the file."""
     offset = start
     try:
-        for group in _read(path, start):
+        for group in _read(stream, start):
             for record in group:
                 if record.offset != offset:
                     raise JournalDamagedError(f"{path}: offset {record.offset} where {offset} should be", path, offset)
@@ -161,8 +162,8 @@ def salvage_segment(path: Path) -> Iterator[Record]:
         return
 
 
-def _read(path: Path, start: int) -> Iterator[list[Record]]:
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+def _read(stream: BinaryIO, start: int) -> Iterator[list[Record]]:
+    with pq.ParquetFile(stream, page_checksum_verification=True) as file:
         column = SCHEMA.get_field_index("offset")
         wanted = [
             group
