@@ -2,13 +2,16 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.journal.cases import NOW, Image, contents, fill, filled, flip, log_of, publication, segments_of
-from tests.strategies import LONG
+from tests.journal.cases import NOW, Image, UnsyncedDisk, contents, fill, filled, flip, log_of, publication, segments_of
+from tests.strategies import LONG, examples
 from tidings.journal import Journal, JournalOptions, Operation, Record
 from tidings.journal.identity import Identity
 from tidings.journal.log import FILE_HEADER, RECORD_HEADER
@@ -107,6 +110,32 @@ def test_an_unsynced_group_whose_pages_came_out_of_order_is_cut_off(tmp_path: Pa
     data[stops[2] : stops[3]] = bytes(stops[3] - stops[2])
     log_of(tmp_path).write_bytes(data)
     assert contents(tmp_path) == held[:3]
+
+
+@examples(60, 1000)
+@given(st.data())
+def test_power_cuts(data: st.DataObject) -> None:
+    """Whatever of an unsynced group reached the disk, and however old the mark is: what was synced is there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        journal = Journal.open(folder, disk=UnsyncedDisk())
+        for count in data.draw(st.lists(st.integers(1, 3), max_size=4)):
+            journal.commit([small(number) for number in range(count)], NOW)
+        synced, size = journal.synced, log_of(folder).stat().st_size
+        held = list(journal.read())
+        for count in data.draw(st.lists(st.integers(1, 3), max_size=3)):
+            journal.append([small(number) for number in range(count)], NOW)
+        written = bytearray(log_of(folder).read_bytes())
+        journal.close()
+        for _ in range(data.draw(st.integers(0, 4))):
+            low = data.draw(st.integers(size, len(written)))
+            high = data.draw(st.integers(low, len(written)))
+            written[low:high] = bytes(high - low)
+        log_of(folder).write_bytes(written[: data.draw(st.integers(size, len(written)))])
+        (folder / "synced").write_bytes(mark_bytes(data.draw(st.integers(0, synced)), SEED))
+        after = contents(folder)
+        assert after[:synced] == held
+        assert [record.offset for record in after] == list(range(len(after)))
 
 
 def test_a_tail_of_zeros_is_cut_off(tmp_path: Path) -> None:

@@ -186,6 +186,33 @@ def test_after_a_failed_fsync_nothing_is_acknowledged(tmp_path: Path) -> None:
         assert list(journal.read())[:2] == held
 
 
+def test_all_who_wait_for_a_failed_fsync_are_told(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    journal = Journal.open(tmp_path, disk=disk)
+    disk.sync_error = errno.EIO
+    told: list[JournalFailedError] = []
+
+    def work() -> None:
+        try:
+            journal.commit([publication(0)], NOW)
+        except JournalFailedError as error:
+            told.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(told), journal.synced) == (8, 0)
+    journal.close()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(JournalError, match="the folder cannot be written to"):
+        Journal.open(tmp_path / "file" / "journal")
+
+
 @pytest.mark.parametrize("broken", ["write_error", "truncate_error"])
 def test_after_a_failed_write_nothing_more_is_taken(tmp_path: Path, broken: str) -> None:
     disk = FailingDisk()

@@ -146,3 +146,32 @@ def test_an_unfinished_write_is_no_damage(tmp_path: Path) -> None:
         file.write(b"half a record")
     assert str(repair(tmp_path)) == "nothing was damaged"
     assert contents(tmp_path) == held
+
+
+def test_an_empty_log_is_made_anew(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        held = fill(journal, 3)
+        journal.roll()
+    os.truncate(log_of(tmp_path), 20)
+    assert repair(tmp_path).lost == ()
+    assert contents(tmp_path) == held
+
+
+def test_without_a_mark(tmp_path: Path) -> None:
+    held = build(tmp_path)
+    (tmp_path / "synced").unlink()
+    body_of(0)(log_of(tmp_path))
+    assert repair(tmp_path).lost == ((15, 16),)
+    assert contents(tmp_path)[16:] == held[16:]
+
+
+def test_a_damaged_floor(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, options=JournalOptions(roll_records=5)) as journal:
+        fill(journal, 18)
+        journal.retain(max_bytes=0, without_snapshot=True)
+        held = list(journal.read())
+    flip(tmp_path / "first", 2)
+    with pytest.raises(JournalDamagedError, match="up to where retention"):
+        contents(tmp_path)
+    assert repair(tmp_path).lost == ()
+    assert contents(tmp_path) == held

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from tests.journal.cases import NOW, event, segments_of
 from tidings import ContextFilter
 from tidings.journal import Journal, Operation, segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 COLUMNS = {
     "journal": "string",
@@ -77,10 +81,21 @@ def test_row_groups_end_by_rows_and_by_bytes(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.spark
-@pytest.mark.slow
-def test_spark_reads_them_as_they_are(tmp_path: Path, spark: object) -> None:
+def test_spark_reads_them_as_they_are(tmp_path: Path, spark: "SparkSession") -> None:
     rolled(tmp_path)
-    frame = spark.read.parquet(str(tmp_path / "segments"))  # type: ignore[attr-defined]
-    assert dict(frame.dtypes)["timestamp"] == "timestamp"
-    row = frame.where("kind = 'publish'").selectExpr("publisher", "unix_micros(timestamp) t", "attributes:n::int n")
-    assert [tuple(one) for one in row.collect()] == [("cam-1", NOW, 1)]
+    frame = spark.read.parquet(str(tmp_path / "segments"))
+    assert dict(frame.dtypes) == {
+        name: {"int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}.get(kind, kind)
+        for name, kind in COLUMNS.items()
+    }
+    published = frame.where("kind = 'publish'").selectExpr(
+        "publisher",
+        "unix_micros(timestamp)",
+        "payload",
+        "from_json(attributes, 'n BIGINT, f DOUBLE, b BOOLEAN, s STRING') a",
+    )
+    assert [tuple(row) for row in published.select("*", "a.*").drop("a").collect()] == [
+        ("cam-1", NOW, b"\0\xff", 1, 1.0, True, "ä\0001")
+    ]
+    contexts = frame.where("kind = 'set_context'").selectExpr("client", "body AS context")
+    assert [tuple(row) for row in contexts.collect()] == [("car-1", '{"x":1,"y":1.0,"z":true}')]

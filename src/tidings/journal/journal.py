@@ -91,8 +91,11 @@ class Journal:
         path, disk = Path(folder), disk or Disk()
         if not (path / IDENTITY_FILE).exists() and not create:
             raise JournalError(f"{path} is not a journal: there is no {IDENTITY_FILE}", path)
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FolderLock(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(path)
+        except OSError as error:
+            raise _failed(error, path, "the folder cannot be written to") from error
         try:
             if not (path / IDENTITY_FILE).exists():
                 _create(path, Identity.of(name, salt), disk)

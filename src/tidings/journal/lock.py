@@ -16,7 +16,7 @@ class FolderLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             said = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
             process = int(said) if said.isdecimal() else None
@@ -24,6 +24,9 @@ class FolderLock:
             raise JournalLockedError(
                 f"the journal in {folder} is open in {who}; a journal has one writer", folder, process
             ) from None
+        except OSError:
+            os.close(self._fd)
+            raise
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 

@@ -199,15 +199,15 @@ class _Repairer:
         check = 0 if target is None else target.check
         if piece.aside:
             self._keep(piece.path)
-        timestamp = before.timestamp
+        after = before
         if piece.first < piece.next:
             records = list(self._filled(piece, before, target))
-            timestamp = records[-1].timestamp
+            after = Place(piece.next, records[-1].timestamp, check)
             name, seed = self.identity.name, self.identity.seed
             write_segment(self.folder / SEGMENTS, records, before, check, name, seed, self.disk)
         if piece.path is not None:
             self.disk.delete(piece.path)
-        return Place(piece.next, timestamp, check)
+        return after
 
     def _filled(self, piece: _Piece, before: Place, target: Place | None) -> Iterator[Record]:
         timestamp = before.timestamp
