@@ -136,6 +136,7 @@ class FailingDisk(Disk):
 
     def __init__(self) -> None:
         self.syncs = 0
+        self.overwritten: list[bytes] = []
         self.room: int | None = None  # bytes that may still be written
         self.sync_error: int | None = None
         self.write_error: int | None = None
@@ -152,6 +153,10 @@ class FailingDisk(Disk):
             self.room -= len(data)
             return
         super().write(fd, data)
+
+    def overwrite(self, fd: int, data: bytes, position: int) -> None:
+        self.overwritten.append(data)
+        super().overwrite(fd, data, position)
 
     def sync(self, fd: int) -> None:
         self.syncs += 1

@@ -191,6 +191,20 @@ def test_records_of_another_journal(tmp_path: Path) -> None:
     assert outcome(tmp_path / "a") is None
 
 
+def test_a_record_from_another_past_of_the_same_journal(tmp_path: Path) -> None:
+    """Same name, salt and offset, sound in itself: it does not follow from what stands before it."""
+    logs = []
+    for past in ("a", "b"):
+        with Journal.open(tmp_path / past) as journal:
+            journal.commit([Operation.control(past)], NOW)
+            journal.commit([small(1)], NOW)
+        logs.append(log_of(tmp_path / past).read_bytes())
+    stop = ends(tmp_path / "a")[0]
+    log_of(tmp_path / "a").write_bytes(logs[0][:stop] + logs[1][stop:])
+    with pytest.raises(JournalDamagedError, match="does not follow from the one before it"):
+        contents(tmp_path / "a")
+
+
 def test_a_record_inside_a_payload_is_not_taken_for_one(tmp_path: Path) -> None:
     """Whoever knows the format but not the salt cannot make an unfinished write look like damage."""
     small_journal(tmp_path / "other", [1, 1, 1])
@@ -216,6 +230,14 @@ def test_a_missing_segment_is_a_gap(three_segments: Path, gone: int) -> None:
     with pytest.raises(JournalDamagedError, match=f"offsets {gone * 4} to {gone * 4 + 3} are missing") as error:
         Journal.open(three_segments)
     assert error.value.offset == gone * 4
+
+
+def test_a_missing_folder(three_segments: Path) -> None:
+    shutil.rmtree(three_segments / "snapshots")
+    assert len(contents(three_segments)) == 14
+    shutil.rmtree(three_segments / "segments")
+    with pytest.raises(JournalDamagedError, match="offsets 0 to 11 are missing"):
+        Journal.open(three_segments)
 
 
 def test_a_missing_log(three_segments: Path) -> None:

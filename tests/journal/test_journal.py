@@ -1,6 +1,7 @@
 """The journal as its owner sees it: order, durability, one writer, reading while it grows."""
 
 import errno
+import os
 import subprocess
 import sys
 import threading
@@ -149,6 +150,32 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
     assert len(contents(tmp_path)) == 4
 
 
+LIMITED = """
+import resource, sys
+from tests.journal.cases import NOW, publication
+from tidings.journal import Journal
+from tidings.model.errors import JournalFullError
+journal = Journal.open(sys.argv[1])
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+safe = 0
+try:
+    while True:
+        safe = journal.commit([publication(safe)], NOW).next
+except JournalFullError as error:
+    assert journal.next == journal.synced == safe, error
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+assert journal.commit([publication(safe)], NOW).first == safe > 5
+"""
+
+
+def test_a_limit_that_the_system_sets(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], env=environment, check=True)
+    held = contents(tmp_path)
+    assert [record.operation for record in held] == [publication(number) for number in range(len(held))]
+
+
 def test_a_full_disk_while_rolling_costs_nothing(tmp_path: Path) -> None:
     disk = FailingDisk()
     with Journal.open(tmp_path, disk=disk, options=JournalOptions(roll_records=3)) as journal:
@@ -171,6 +198,7 @@ def test_after_a_failed_fsync_nothing_is_acknowledged(tmp_path: Path) -> None:
     disk = FailingDisk()
     journal = Journal.open(tmp_path, disk=disk)
     held = fill(journal, 2)
+    size = log_of(tmp_path).stat().st_size
     disk.sync_error = errno.EIO
     with pytest.raises(JournalFailedError, match=r"fsync failed .* closed and opened again"):
         journal.commit([publication(2)], NOW)
@@ -180,9 +208,11 @@ def test_after_a_failed_fsync_nothing_is_acknowledged(tmp_path: Path) -> None:
             attempt()
     assert (journal.synced, list(journal.read())) == (2, held)
     journal.close()
-    disk.syncs = 0
+    disk.syncs, disk.overwritten = 0, []
+    unsynced = log_of(tmp_path).read_bytes()[size:]
     with Journal.open(tmp_path, disk=disk) as journal:
-        assert disk.syncs > 0  # what had been written is written once more, and synced
+        assert unsynced in disk.overwritten, "what had been written is written once more, and synced"
+        assert disk.syncs > 0
         assert list(journal.read())[:2] == held
 
 

@@ -48,7 +48,7 @@ class State(NamedTuple):
 
 def recover(folder: Path, identity: Identity, disk: Disk) -> State:
     notes: list[str] = []
-    _sweep(folder, disk)
+    sweep(folder, disk)
     segments, logs = list_segments(folder), list_logs(folder)
     segments, logs = _settled(segments, logs, disk, notes)
     if not logs:
@@ -145,9 +145,10 @@ def read_floor(folder: Path, seed: int) -> int:
     return floor
 
 
-def _sweep(folder: Path, disk: Disk) -> None:
+def sweep(folder: Path, disk: Disk) -> None:
     """Removes what a crash left unfinished; nothing ever relied on it."""
     for place in (folder, *(folder / one for one in (LOGS, SEGMENTS, SNAPSHOTS))):
+        place.mkdir(exist_ok=True)  # a copy of a journal may have left out what is empty
         for path in place.iterdir():
             if is_temporary(path):
                 disk.remove(path)

@@ -29,6 +29,7 @@ from tidings.journal.recovery import (
     name_of,
     read_floor,
     scan_log,
+    sweep,
     torn_or_damaged,
 )
 from tidings.journal.segment import check_segment, read_ends, salvage_segment, write_segment
@@ -81,6 +82,7 @@ class _Piece(NamedTuple):
 class _Repairer:
     def __init__(self, folder: Path, identity: Identity, disk: Disk) -> None:
         self.folder, self.identity, self.disk = folder, identity, disk
+        sweep(folder, disk)
         self.mark = read_mark(folder, identity.seed)
         self.aside: list[Path] = []
         self.lost: list[tuple[int, int]] = []
