@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "tidings"
-ALL = {"model", "language", "matching", "policy", "filters", "index", "spark", "cli"}
+ALL = {"model", "language", "matching", "policy", "journal", "filters", "index", "spark", "cli"}
 # A room may import itself and these; `filters` is the public face at the top of the package.
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "language": {"model"},
     "matching": {"model"},
     "policy": {"model"},
+    "journal": {"model"},
     "filters": {"model", "language", "matching"},
     "index": {"model", "language", "matching", "filters"},
     "spark": {"model", "language", "matching", "filters"},
@@ -59,6 +60,14 @@ def test_imports_point_one_way(path: Path) -> None:
             assert rest[0] == room or rest[0] in MAY_IMPORT[room], f"{room} must not import {name}"
         elif top in ONLY_IN:
             assert room in ONLY_IN[top], f"{top} is not for {room}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_the_journal_syncs(path: Path) -> None:
+    named = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    drawn = {"urandom", "getrandom"}
+    assert not named & {"fsync", "fdatasync", "F_FULLFSYNC"} or path == SOURCE / "journal" / "disk.py"
+    assert not named & drawn or room_of(path) in ONLY_IN["random"]
 
 
 def test_every_room_is_known() -> None:

@@ -62,6 +62,63 @@ class PolicyError(TidingsError, ValueError):
         return f"line {self.line}, column {self.column}: {self.message}\n{caret(self.text, self.position)}"
 
 
+class JournalError(TidingsError):
+    """The root of what can go wrong with a journal; `path` is the folder or the file that is meant."""
+
+    def __init__(self, message: str, path: object = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class JournalLockedError(JournalError):
+    """Another writer has the journal open; `process` is its number, where it is known."""
+
+    def __init__(self, message: str, path: object = None, process: int | None = None) -> None:
+        super().__init__(message, path)
+        self.process = process
+
+
+class JournalVersionError(JournalError):
+    """The journal is written in a format that this version does not read."""
+
+
+class JournalDamagedError(JournalError):
+    """What was written is not what is there. Nothing is skipped: reading stops, and `repair` is asked for explicitly.
+
+    `offset` is the first record that cannot be vouched for, `position` the byte in the file, where there is one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        path: object = None,
+        offset: int | None = None,
+        position: int | None = None,
+        *,
+        repairable: bool = True,
+    ) -> None:
+        hint = "; tidings.journal.repair(folder) keeps what can be read and says what is lost" if repairable else ""
+        super().__init__(message + hint, path)
+        self.offset = offset
+        self.position = position
+
+
+class JournalFullError(JournalError):
+    """There is no room for what was to be written; nothing of it was. It may be tried again once there is room."""
+
+
+class JournalFailedError(JournalError):
+    """A write or an fsync failed, so that nobody knows what is on the disk. Nothing is taken until it is reopened."""
+
+
+class OffsetGoneError(JournalError):
+    """A reader asks for records that retention has taken away; `first` is the oldest that there is."""
+
+    def __init__(self, message: str, path: object = None, first: int = 0) -> None:
+        super().__init__(message, path)
+        self.first = first
+
+
 _WINDOW = 60  # characters shown on either side of the caret
 
 

@@ -60,3 +60,6 @@ MAX_CACHED_PATTERNS: Final = 4_096
 
 # Schemas
 MAX_SCHEMA_ATTRIBUTES: Final = 1_024
+
+# The journal: no event that the model accepts is larger
+MAX_RECORD_BYTES: Final = 128 * 1024 * 1024

@@ -1,0 +1,34 @@
+"""One writer a journal: a lock that the system lets go of when its process ends, however it ends."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from tidings.model.errors import JournalLockedError
+
+FILE = "lock"
+
+
+class FolderLock:
+    def __init__(self, folder: Path) -> None:
+        """Taken at once, or a `JournalLockedError` that names the folder and the process that has it."""
+        path = folder / FILE
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            said = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
+            os.close(self._fd)
+            process = int(said) if said.isdecimal() else None
+            who = f"process {process}" if process else "another process"
+            raise JournalLockedError(
+                f"the journal in {folder} is open in {who}; a journal has one writer", folder, process
+            ) from None
+        except OSError:
+            os.close(self._fd)
+            raise
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        os.close(self._fd)

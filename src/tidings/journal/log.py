@@ -1,0 +1,188 @@
+"""The log: the file that records are appended to, and how it is read.
+
+Every record says where it stands, what was synced when it was written, and the check of the record before it; every
+record can be told from garbage by itself. What is damaged and what was merely never finished is judged elsewhere
+(`recovery`): here reading stops at the first record that is not as it must be.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from tidings.journal.disk import Disk
+from tidings.journal.record import Record, Span, decoded
+from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalVersionError
+from tidings.model.limits import MAX_INTEGER, MAX_RECORD_BYTES
+
+MAGIC = b"TIDINGSJ"
+VERSION = 1
+MARKER = b"TdnR"
+_FILE = struct.Struct("<8sIQQI")  # magic, version, first offset, timestamp and check of the record before
+_RECORD = struct.Struct("<4sIQQQII")  # marker, length, offset, timestamp, synced, check before, check of the body
+_CHECK = struct.Struct("<I")
+FILE_HEADER = _FILE.size + _CHECK.size
+RECORD_HEADER = _RECORD.size + _CHECK.size
+SUFFIX = ".log"
+
+
+class Place(NamedTuple):
+    """Where a log stands: the next offset, and the timestamp and check of the record before it."""
+
+    offset: int
+    timestamp: int
+    check: int
+
+
+class Found(NamedTuple):
+    """A record as it was found, and where it ends in the file."""
+
+    record: Record
+    check: int
+    end: int
+
+
+class BrokenLogError(Exception):
+    """The first record that is not as it must be: its offset, where it starts in the file, and what is wrong."""
+
+    def __init__(self, offset: int, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset, self.position, self.reason = offset, position, reason
+
+
+def log_path(folder: Path, first: int) -> Path:
+    return folder / f"{first:020d}{SUFFIX}"
+
+
+def file_header(place: Place, seed: int) -> bytes:
+    data = _FILE.pack(MAGIC, VERSION, *place)
+    return data + _CHECK.pack(zlib.crc32(data, seed))
+
+
+def read_file_header(stream: BinaryIO, path: Path, seed: int) -> Place:
+    data = stream.read(FILE_HEADER)
+    if len(data) < FILE_HEADER or data[_FILE.size :] != _CHECK.pack(zlib.crc32(data[: _FILE.size], seed)):
+        raise JournalDamagedError(
+            f"{path}: the file's header is damaged, or the file is another journal's", path, position=0
+        )
+    magic, version, offset, timestamp, check = _FILE.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        raise JournalVersionError(f"{path} is in format {version}; this version of Tidings reads {VERSION}", path)
+    if path != log_path(path.parent, offset):
+        raise JournalDamagedError(f"{path} starts at offset {offset}, which is not what its name says", path, offset)
+    return Place(offset, timestamp, check)
+
+
+def frame(body: bytes, place: Place, timestamp: int, synced: int, seed: int) -> tuple[bytes, int]:
+    """A record as it is written, and its check."""
+    head = _RECORD.pack(MARKER, len(body), place.offset, timestamp, synced, place.check, zlib.crc32(body))
+    check = zlib.crc32(head, seed)
+    return head + _CHECK.pack(check) + body, check
+
+
+def read_records(stream: BinaryIO, place: Place, seed: int) -> Iterator[Found]:
+    """The records from the stream's position to its end; a `BrokenLogError` at the first that is not as it must be."""
+    position = stream.tell()
+    offset, before, previous = place
+    while head := stream.read(RECORD_HEADER):
+        if len(head) < RECORD_HEADER:
+            raise BrokenLogError(offset, position, f"{len(head)} bytes where the header of a record should be")
+        marker, length, found, timestamp, _, chained, body_check, check = _unpacked(head)
+        if marker != MARKER or check != zlib.crc32(head[: _RECORD.size], seed):
+            raise BrokenLogError(offset, position, "the header of a record is damaged")
+        if found != offset:
+            raise BrokenLogError(offset, position, f"a record with offset {found} stands where {offset} should be")
+        if chained != previous or timestamp <= before:
+            raise BrokenLogError(offset, position, "the record does not follow from the one before it")
+        body = stream.read(length)
+        if len(body) < length:
+            raise BrokenLogError(offset, position, f"a record of {length:,} bytes ends after {len(body):,}")
+        if zlib.crc32(body) != body_check:
+            raise BrokenLogError(offset, position, "the body of a record is damaged")
+        try:
+            record = Record(offset, timestamp, decoded(body))
+        except msgspec.MsgspecError as error:
+            raise BrokenLogError(offset, position, f"a record that cannot be decoded: {error}") from None
+        position += RECORD_HEADER + length
+        yield Found(record, check, position)
+        offset, before, previous = offset + 1, timestamp, check
+
+
+class Header(NamedTuple):
+    """The header of a record that was found by looking for it."""
+
+    position: int
+    offset: int
+    timestamp: int
+    synced: int
+    check: int
+    body: bytes | None  # nothing if it is damaged or cut off
+
+
+def find_headers(data: bytes, base: int, seed: int) -> Iterator[Header]:
+    """Every sound header in a stretch of a file that starts at `base`, wherever it stands."""
+    at = data.find(MARKER)
+    while 0 <= at <= len(data) - RECORD_HEADER:
+        head = data[at : at + RECORD_HEADER]
+        _, length, offset, timestamp, synced, _, body_check, check = _unpacked(head)
+        if check == zlib.crc32(head[: _RECORD.size], seed) and length <= MAX_RECORD_BYTES:
+            body = data[at + RECORD_HEADER : at + RECORD_HEADER + length]
+            sound = len(body) == length and zlib.crc32(body) == body_check
+            yield Header(base + at, offset, timestamp, synced, check, body if sound else None)
+        at = data.find(MARKER, at + 1)
+
+
+def _unpacked(head: bytes) -> tuple[bytes, int, int, int, int, int, int, int]:
+    return (*_RECORD.unpack_from(head), *_CHECK.unpack_from(head, _RECORD.size))
+
+
+class LogWriter:
+    """The one file that grows. Not thread-safe: the journal guards it."""
+
+    def __init__(self, path: Path, first: int, place: Place, size: int, seed: int, disk: Disk) -> None:
+        """Goes on at the end of a file of that size, where the journal stands at `place`."""
+        self.path, self.first, self.place, self.size = path, first, place, size
+        self.untidy = False  # part of a record may stand at the end, and could not be taken away
+        self._seed, self._disk = seed, disk
+        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    @classmethod
+    def create(cls, folder: Path, place: Place, seed: int, disk: Disk) -> "LogWriter":
+        path = log_path(folder, place.offset)
+        disk.create(path, file_header(place, seed))
+        return cls(path, place.offset, place, FILE_HEADER, seed, disk)
+
+    def append(self, bodies: Sequence[bytes], now: int, synced: int) -> Span:
+        """Written, not synced. After an `OSError` nothing of it is in the file, unless `untidy` says so."""
+        place, frames = self.place, []
+        timestamp = first = max(now, place.timestamp + 1)
+        if first + len(bodies) > MAX_INTEGER:
+            raise InvalidValueError("now: the journal's time has come to its end")
+        for body in bodies:
+            written, check = frame(body, place, timestamp, synced, self._seed)
+            frames.append(written)
+            place = Place(place.offset + 1, timestamp, check)
+            timestamp += 1
+        data = b"".join(frames)
+        span = Span(self.place.offset, place.offset, first)
+        try:
+            self._disk.write(self.fd, data)
+        except BaseException:
+            # Also when it is interrupted: what was written in part must not stand in front of the next record.
+            self.untidy = True
+            self._disk.truncate(self.fd, self.size)
+            self.untidy = False
+            raise
+        self.place = place
+        self.size += len(data)
+        return span
+
+    def sync(self) -> None:
+        self._disk.sync(self.fd)
+
+    def close(self) -> None:
+        os.close(self.fd)
