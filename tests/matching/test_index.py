@@ -190,6 +190,10 @@ class IndexMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.both.index._store._flush()
 
+    @rule()
+    def renew(self) -> None:
+        self.both.index._renew()
+
     def teardown(self) -> None:
         neighbourhood._FEW = self.few
 
@@ -675,3 +679,25 @@ def test_nothing_grows_with_those_who_come_and_go() -> None:
     assert len(index._contexts._clients) < 100
     assert len(index._scopes._users) < 5_000
     assert index.match({"n": 19_990}, context={"x": 10**6}) == {"s19990"}
+
+
+def test_words_that_no_filter_mentions_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.matching.index._SOME", 200)
+    index = td.Index()
+    index._many_words = 200
+    kept = {"kept": "class = 'kept' and s like 'k%' and n > 3", "near": "class = 'kept' and s like '%k'"}
+    box = "x between this.x - 1 and this.x + 1"
+    index.add("kept", kept["kept"])
+    index.add("near", kept["near"], subscriber="car", publishers=box)
+    index.set_context("car", {"x": 5})
+    for i in range(1_500):
+        index.add(
+            f"s{i}", f"class = 'c{i}' and a{i} > 1 or s like 'p{i}%'", publishers="x between this.x - 1 and this.x + 1"
+        )
+        index.add(f"t{i}", f"name = 'n{i}'")
+        index.remove(f"s{i}")
+        index.remove(f"t{i}")
+    assert index._columns.size < 1_000
+    assert index.match({"class": "kept", "s": "kk", "n": 4}, context={"x": 5.5}) == {"kept", "near"}
+    assert index.match({"class": "kept", "s": "kx", "n": 4}, context={"x": 5.5}) == {"kept"}
+    assert index.match({"class": "c1499", "s": "p1499"}) == set()

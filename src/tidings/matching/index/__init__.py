@@ -47,6 +47,7 @@ class Rows(Protocol):
 
 Positions = npt.NDArray[np.int32]
 _UNLIMITED = 1 << 62
+_SOME = 1 << 16  # words, below which none is forgotten
 _NOBODY: Positions = np.empty(0, np.int32)
 
 
@@ -74,7 +75,8 @@ class Index:
         self._scopes = Scopes(self._contexts)
         self._homes: dict[int, Neighbourhood] = {}  # of subscriptions that concern only events nearby
         self._movers: Counter[int] = Counter()  # how many such subscriptions a client has, by its row
-        self._rehoused = 0  # how often a replaced subscription went to live elsewhere
+        self._rehoused = 0  # how often a subscription went to live elsewhere; odd while everything moves
+        self._many_words = _SOME  # mentioned by filters; when to look which ones still are
         self._changing = threading.RLock()
         self._local = threading.local()
         self._scratches: list[layout.Scratch] = []  # of all threads, for the statistics
@@ -117,7 +119,7 @@ class Index:
             for flags, predicates in conjuncts:
                 self._store.add(position, flags, predicates, len(self._columns))
         if replaced is not None:
-            self._rehoused += home != self._register.homes[replaced]
+            self._rehoused += 2 * (home != self._register.homes[replaced])
             self._forget(replaced)
         return position
 
@@ -163,7 +165,7 @@ class Index:
                 for position in positions[register.homes[positions] == number].tolist():
                     client = int(register.clients[position])
                     home.settle(position, client, radii[position], self._contexts.place(client, home.names))
-        self._rehoused += bool(self._homes and replaced)
+        self._rehoused += 2 * bool(self._homes and replaced)
         for position in replaced:
             self._forget(position)
 
@@ -219,6 +221,24 @@ class Index:
         register.forget(position)
         if moved is not None:
             register.renumber_programs(moved)
+        if self._columns.size > self._many_words:
+            self._renew()
+
+    def _renew(self) -> None:
+        """Forgets the names, strings and tests that no filter mentions any more."""
+        homes: list[Store] = [self._store, *(home.store for home in self._homes.values())]
+        living = [store.living() for store in homes]
+        columns, renewed = self._columns.renewed([one for one in living if one is not None])
+        fresh, attributes = iter(renewed), len(columns)
+        self._rehoused += 1  # whoever matches meanwhile starts again
+        self._columns, self._store = columns, Store()
+        if living[0] is not None:
+            self._store.add_many(next(fresh), attributes)
+        for home, one in zip(self._homes.values(), living[1:], strict=True):
+            if one is not None:
+                home.renew(next(fresh), attributes)
+        self._rehoused += 1
+        self._many_words = 2 * columns.size + _SOME
 
     def _read(self, row: dict[str, Any]) -> Subscription:
         raise InvalidValueError(f"{row['id']!r} is text; tidings.Index reads it")
@@ -279,13 +299,15 @@ class Index:
         payload: bytes | None,
         publisher: str | None,
     ) -> Positions:
-        columns = self._columns
-        if columns.asks_system:
-            encoded = self._encoded(self._everything(event, subject, payload, publisher))
-        else:
-            encoded = self._encoded(event)
         while True:
             rehoused = self._rehoused
+            if rehoused & 1:
+                with self._changing:  # until all are where they belong
+                    continue
+            if self._columns.asks_system:
+                encoded = self._encoded(self._everything(event, subject, payload, publisher))
+            else:
+                encoded = self._encoded(event)
             parts = [self._match(raw, encoded) for raw in self._store.segments]
             if self._homes:
                 parts += self._match_nearby(encoded, context)
@@ -332,18 +354,17 @@ class Index:
         likewise, and `subscribers` as text, where events have them. `$subject`, `$payload` and `$publisher` are
         columns too.
         """
-        rows = table.num_rows
-        row: Callable[[int], Mapping[str, Any]]
-        if tables.has_rows_of_names(table):
-            given = tables.attribute_rows(table)
-            encoded, row = self._columns.encode_rows([tables.with_text(one) for one in given]), given.__getitem__
-        else:
-            columns = tables.attribute_columns(table)
-            texts = {PAYLOAD: tables.as_text(columns[PAYLOAD])} if PAYLOAD in columns else {}
-            encoded, row = self._columns.encode_table({**columns, **texts}, rows), lambda e: tables.row_of(columns, e)
-        parts = [self._match_ordered(raw, encoded, rows) for raw in self._store.segments]
-        if self._homes and tables.CONTEXT in table.column_names:
-            parts.append(self._match_all_nearby(encoded, _Contexts(table), rows))
+        while True:
+            rehoused = self._rehoused
+            if rehoused & 1:
+                with self._changing:  # until all are where they belong
+                    continue
+            encoded, row = self._encoded_batch(table)
+            parts = [self._match_ordered(raw, encoded, table.num_rows) for raw in self._store.segments]
+            if self._homes and tables.CONTEXT in table.column_names:
+                parts.append(self._match_all_nearby(encoded, _Contexts(table), table.num_rows))
+            if self._rehoused == rehoused:
+                break
         event, position = parts[0]
         if len(parts) > 1:
             event, position = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -357,6 +378,16 @@ class Index:
             event, position = self._settled(event, position, row, table)
         ids = pa.DictionaryArray.from_arrays(pa.array(position), self._register.ids())
         return pa.table({"event": event, "subscription": ids})
+
+    def _encoded_batch(self, table: pa.Table) -> tuple[Events, Callable[[int], Mapping[str, Any]]]:
+        """The events of a table for the kernels, and how to get at one of them for the reference."""
+        if tables.has_rows_of_names(table):
+            given = tables.attribute_rows(table)
+            return self._columns.encode_rows([tables.with_text(one) for one in given]), given.__getitem__
+        columns = tables.attribute_columns(table)
+        texts = {PAYLOAD: tables.as_text(columns[PAYLOAD])} if PAYLOAD in columns else {}
+        encoded = self._columns.encode_table({**columns, **texts}, table.num_rows)
+        return encoded, lambda e: tables.row_of(columns, e)
 
     def _match_ordered(self, raw: Raw, encoded: Events, rows: int) -> tuple[Any, Positions]:
         """Events that meet the same cluster one after the other, so that its tables stay in the cache."""

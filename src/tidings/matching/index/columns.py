@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind
+from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind, StringTest
 from tidings.matching.index.kernels import BOOLEAN, NUMBER, STRING
+from tidings.matching.index.layout import PREDICATE
+from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.stringtests import StringTests, share_of
 from tidings.matching.numbers import Number
 from tidings.model.errors import InvalidValueError
@@ -77,11 +79,51 @@ class Columns:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.test_count = 0
+        self._string_count = 0
         self.asks_system = False  # whether some filter speaks of $subject, $payload or $publisher
         self._columns: list[_Column] = []
 
     def __len__(self) -> int:
         return len(self._columns)
+
+    @property
+    def size(self) -> int:
+        """How much was mentioned: names, strings and tests."""
+        return len(self._columns) + self._string_count + self.test_count
+
+    def renewed(self, parts: list[Conjuncts]) -> tuple["Columns", list[Conjuncts]]:
+        """Columns of what these conjuncts mention alone, and the conjuncts with the numbers that it has there."""
+        made = Columns()
+        names = list(self.numbers)
+        preds = np.concatenate([np.empty(0, PREDICATE), *(part.pred for part in parts)])
+        order = np.argsort(preds["what"], kind="stable")
+        ends = np.flatnonzero(np.diff(preds["what"][order], append=-1)) + 1
+        begin = 0
+        for end in ends.tolist():
+            mine, begin = order[begin:end], end
+            attribute, kind = divmod(int(preds["what"][mine[0]]), 8)
+            number = made.number(names[attribute])
+            preds["what"][mine] = number * 8 + kind
+            if kind in (STRING, Kind.TEST):
+                used, places = np.unique(preds["low"][mine], return_inverse=True)
+                new = self._handed_on(used.tolist(), kind, attribute, made, number)
+                preds["low"][mine] = np.array(new)[places]
+                if kind == STRING:
+                    preds["high"][mine] = preds["low"][mine]
+        ends = np.cumsum([len(part.pred) for part in parts]).tolist()
+        return made, [
+            part._replace(pred=preds[end - len(part.pred) : end]) for part, end in zip(parts, ends, strict=True)
+        ]
+
+    def _handed_on(self, used: list[float], kind: int, attribute: int, made: "Columns", number: int) -> list[int]:
+        """Strings or tests of an attribute, taken over by other columns: their numbers there."""
+        column, name = self._columns[attribute], list(made.numbers)[number]
+        if kind == STRING:
+            texts = list(column.codes)
+            return [-1 if code < 0 else made.code(name, texts[int(code)]) for code in used]
+        assert column.tests is not None  # noqa: S101 - there is a predicate with one of them
+        tests = {old: test for test, old in column.tests.numbers.items()}
+        return [made.test(number, tests[int(old)]) for old in used]
 
     def saved(self) -> dict[str, Any]:
         """What a filter has mentioned, in a form that JSON can carry."""
@@ -98,6 +140,7 @@ class Columns:
         for given in saved["columns"]:
             column = made._columns[made.number(given["name"])]
             column.codes = {text: code for code, text in enumerate(given["strings"])}
+            made._string_count += len(column.codes)
             column.tests = None if given["tests"] is None else StringTests.of(given["tests"])
         made.test_count = saved["tests"]
         return made
@@ -108,8 +151,22 @@ class Columns:
 
     def code(self, name: str, text: str) -> int:
         """The number of a string that a filter compares the attribute with."""
-        codes = self._columns[self.number(name)].codes
-        return codes.setdefault(text, len(codes))
+        return self._code(self._columns[self.number(name)], text)
+
+    def _code(self, column: _Column, text: str) -> int:
+        known = column.codes.get(text)
+        if known is None:
+            known = column.codes[text] = len(column.codes)
+            self._string_count += 1
+        return known
+
+    def test(self, attribute: int, test: StringTest) -> int:
+        """The number of a test that a filter makes of the attribute."""
+        column = self._columns[attribute]
+        column.tests = column.tests or StringTests()
+        number = column.tests.number(test, self.test_count)
+        self.test_count = max(self.test_count, number + 1)
+        return number
 
     def number(self, name: str) -> int:
         """The number of an attribute; a new one for a name that no filter has mentioned yet."""
@@ -128,12 +185,10 @@ class Columns:
                 (low, low_rest), (high, high_rest) = split_number(constraint.low), split_number(constraint.high)
                 return low, high, what, low_rest, high_rest
             case Kind.STRING:
-                code = -1 if constraint.text is None else column.codes.setdefault(constraint.text, len(column.codes))
+                code = -1 if constraint.text is None else self._code(column, constraint.text)
                 return code, code, what, 0, 0
             case Kind.TEST if constraint.test is not None:
-                column.tests = column.tests or StringTests()
-                number = column.tests.number(constraint.test, self.test_count)
-                self.test_count = max(self.test_count, number + 1)
+                number = self.test(attribute, constraint.test)
                 return number, share_of(constraint.test), what, 0, 0
         return 0.0, 0.0, what, 0, 0
 

@@ -88,6 +88,11 @@ class Neighbourhood:
             parts.append(found)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def renew(self, conjuncts: Conjuncts, attributes: int) -> None:
+        """The same subscriptions, with other numbers for what they ask."""
+        self.store, self._pool = Store(), Pool()
+        self.put_many(conjuncts, attributes)
+
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """All arrays, by name."""
         segments = {f"segment{number:03}": raw for number, raw in enumerate(self.store.settled())}

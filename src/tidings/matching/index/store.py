@@ -105,6 +105,12 @@ class Store:
         store._publish()
         return store
 
+    def living(self) -> Conjuncts | None:
+        """All conjuncts, as they came in; None if there are none."""
+        self.settled()
+        parts = [segment.taken_apart(shelf.arrays) for shelf in self.shelves]
+        return segment.joined(parts) if parts else None
+
     def remove(self, position: int) -> None:
         places = self._buffered.pop(position, None)
         for at in places or ():

@@ -28,7 +28,7 @@ class StringTests:
     """The tests of one attribute. Their numbers are given out by the caller, who counts over all attributes."""
 
     def __init__(self) -> None:
-        self._numbers: dict[StringTest, int] = {}
+        self.numbers: dict[StringTest, int] = {}
         self._prefixes: dict[int, dict[str, list[int]]] = {}  # by length
         self._suffixes: dict[int, dict[str, list[int]]] = {}
         self._inside: dict[int, dict[str, list[int]]] = {}
@@ -37,7 +37,7 @@ class StringTests:
 
     def saved(self) -> list[Any]:
         """The tests with their numbers, in a form that JSON can carry."""
-        return [[number, _saved_test(test)] for test, number in self._numbers.items()]
+        return [[number, _saved_test(test)] for test, number in self.numbers.items()]
 
     @classmethod
     def of(cls, saved: list[Any]) -> Self:
@@ -49,10 +49,10 @@ class StringTests:
 
     def number(self, test: StringTest, following: int) -> int:
         """The number of a test: the one that it has, or `following` if it is new."""
-        known = self._numbers.get(test)
+        known = self.numbers.get(test)
         if known is not None:
             return known
-        self._numbers[test] = following
+        self.numbers[test] = following
         home, text = self._home(test)
         if home is None:
             self._others.append((following, test))
