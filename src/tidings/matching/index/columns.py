@@ -137,6 +137,29 @@ class Columns:
                 return number, number, what, 0, 0
         return 0.0, 0.0, what, 0, 0
 
+    def system(self) -> Any:
+        """For each attribute whether it is the system's own; one more at the end for names that no filter mentions."""
+        found = np.zeros(len(self) + 1, np.uint8)
+        if self.asks_system:
+            found[[number for name, number in self.numbers.items() if name.startswith("$")]] = 1
+        return found
+
+    def column(self, attribute: int) -> "_Column":
+        return self._columns[attribute]
+
+    def known_predicate(self, attribute: int, constraint: Constraint) -> tuple[float, float, int, int, int]:
+        """A constraint as a row of PREDICATE; nothing is taken in. A string that no filter mentions is -2."""
+        what = attribute * 8 + constraint.kind
+        match constraint.kind:
+            case Kind.NUMBER | Kind.BOOLEAN:
+                (low, low_rest), (high, high_rest) = split_number(constraint.low), split_number(constraint.high)
+                return low, high, what, low_rest, high_rest
+            case Kind.STRING:
+                known: Mapping[str, int] = self._columns[attribute].codes if attribute < len(self) else {}
+                code = -1 if constraint.text is None else known.get(constraint.text, -2)
+                return code, code, what, 0, 0
+        return 0.0, 0.0, what, 0, 0
+
     def encode(self, event: Mapping[str, Any]) -> tuple[Any, Any]:
         """One event, for the kernels: how many numbers there are that floats hold as they are; attribute and number of
         each; then attribute, kind, number and rest of the other values. And the string tests that were passed.

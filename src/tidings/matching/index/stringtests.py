@@ -6,6 +6,7 @@ there are.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -59,6 +60,14 @@ class StringTests:
         self._passed.clear()
         return following
 
+    def items(self) -> Iterable[tuple[StringTest, int]]:
+        """All tests, with their numbers."""
+        return self._numbers.items()
+
+    def all(self) -> list[int]:
+        """The numbers of all tests."""
+        return list(self._numbers.values())
+
     def passed_by(self, text: str) -> Numbers:
         """The numbers of the tests that a string passes."""
         known = self._passed.get(text)
@@ -105,6 +114,17 @@ def passes(test: StringTest, text: str) -> bool:
         and all(_has(text, one) for one in test.required)
         and not any(_has(text, one) for one in test.excluded)
     )
+
+
+def witness(test: StringTest) -> str | None:
+    """A string that passes the test, where one is easily found."""
+    guesses = [start for start, _ in test.intervals]
+    guesses += [_shortest(one) for one in test.required if not isinstance(one, Regex)]
+    return next((text for text in guesses if passes(test, text)), None)
+
+
+def _shortest(pattern: Elements) -> str:
+    return "".join(one if isinstance(one, str) else "a" if one is Wild.ANY else "" for one in pattern)
 
 
 def _has(text: str, pattern: StringPattern) -> bool:
