@@ -9,7 +9,6 @@ from tidings import language
 from tidings.filters import ContextFilter, Filter
 from tidings.index.plans import Plans
 from tidings.index.rows import Rows, read, written
-from tidings.matching import covering
 from tidings.matching import index as matching
 from tidings.matching.index import Explanation, Positions
 from tidings.matching.index.bulk import Bulk, predicates_of
@@ -116,13 +115,11 @@ class Index(matching.Index):
 
     def covering(self, content: str | values.Filter) -> set[str]:
         """The ids of the subscriptions whose content covers this filter."""
-        wanted = _filter(content, "sql")
-        return {one.id for one in self.subscriptions() if covering.covers(one.content, wanted)}
+        return super().covering(_filter(content, "sql"))
 
     def covered_by(self, content: str | values.Filter) -> set[str]:
         """The ids of the subscriptions whose content this filter covers."""
-        wide = _filter(content, "sql")
-        return {one.id for one in self.subscriptions() if covering.covers(wide, one.content)}
+        return super().covered_by(_filter(content, "sql"))
 
     def _read(self, row: dict[str, Any]) -> Subscription:
         return read(row)

@@ -5,7 +5,7 @@ is unknown. A formula is a `Within` (one attribute's value lies in a set), a `Ju
 apart has an outcome), or `All` or `Any` of such.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import TypeAlias
 
@@ -102,6 +102,28 @@ def negation(formula: Formula) -> Formula:
             return Any(tuple(negation(part) for part in parts))
         case Any(parts):
             return All(tuple(negation(part) for part in parts))
+
+
+def judgements(formula: Formula) -> Iterator[Judged]:
+    """The conditions in a formula that cannot be taken apart."""
+    match formula:
+        case Judged():
+            yield formula
+        case All(parts) | Any(parts):
+            for part in parts:
+                yield from judgements(part)
+
+
+def supposing(formula: Formula, outcome: Formula) -> Formula:
+    """The formula, if each condition that cannot be taken apart came to ALWAYS, or to NEVER."""
+    match formula:
+        case Judged():
+            return outcome
+        case All(parts):
+            return All(tuple(supposing(part, outcome) for part in parts))
+        case Any(parts):
+            return Any(tuple(supposing(part, outcome) for part in parts))
+    return formula
 
 
 def _when(condition: Condition, wanted: bool) -> Formula:

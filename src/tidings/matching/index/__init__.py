@@ -19,9 +19,11 @@ from tidings.matching.index.bulk import Bulk, Predicate
 from tidings.matching.index.columns import Columns, Events, NotPlain
 from tidings.matching.index.conjuncts import conjuncts_for
 from tidings.matching.index.contexts import Contexts
+from tidings.matching.index.covers import Covers
 from tidings.matching.index.grid import Place
 from tidings.matching.index.layout import CHECKED, FOUND, NEEDED, Raw
 from tidings.matching.index.neighbourhood import Neighbourhood
+from tidings.matching.index.never import Never
 from tidings.matching.index.programs import NotSayable
 from tidings.matching.index.reach import reach_of
 from tidings.matching.index.register import Register
@@ -30,7 +32,7 @@ from tidings.matching.index.store import Store
 from tidings.matching.reference import Scope, matches_context, passes_structure, passes_subject, truth
 from tidings.model.errors import IndexDamagedError, InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
-from tidings.model.filter import ContextFilter
+from tidings.model.filter import ContextFilter, Filter
 from tidings.model.limits import MAX_NEIGHBOURHOODS
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
@@ -71,6 +73,7 @@ class Index:
         self._columns = Columns()
         self._store = Store()
         self._register = Register(self._read)
+        self._never = Never()
         self._contexts = Contexts()
         self._scopes = Scopes(self._contexts)
         self._homes: dict[int, Neighbourhood] = {}  # of subscriptions that concern only events nearby
@@ -96,7 +99,9 @@ class Index:
         with self._changing:
             self._has_residuals |= not all(one.exact for one in conjuncts)
             rows = [(one.flags, self._columns.predicates(one)) for one in conjuncts]
-            return self._put(subscription.id, subscription, subscription.subscriber, subscription.publishers, rows)
+            position = self._put(subscription.id, subscription, subscription.subscriber, subscription.publishers, rows)
+            self._never.note(position, conjuncts)
+            return position
 
     def _put(
         self,
@@ -150,6 +155,7 @@ class Index:
         """Lets many in: the common ones all at once, those of each neighbourhood likewise."""
         self._has_residuals |= bulk.has_residuals
         conjuncts = bulk.conjuncts(positions)
+        self._never.note_many(positions.tolist(), conjuncts, self._columns.system())
         register, radii = self._register, {}
         for position, wanted in zip(positions.tolist(), filters, strict=True):
             if wanted is not None:
@@ -205,6 +211,7 @@ class Index:
         return self._contexts.enter(subscriber), self._scopes.enter(publishers)
 
     def _forget(self, position: int) -> None:
+        self._never.forget(position)
         register = self._register
         client, home = int(register.clients[position]), int(register.homes[position])
         if home:
@@ -462,6 +469,23 @@ class Index:
                 local.arrays.counters[:] = known.counters
         return local.scratch  # type: ignore[no-any-return]
 
+    # Covering
+
+    def covering(self, content: Filter) -> set[str]:
+        """The ids of the subscriptions whose content covers this filter."""
+        with self._changing:
+            return self._covers().covering(content)
+
+    def covered_by(self, content: Filter) -> set[str]:
+        """The ids of the subscriptions whose content this filter covers."""
+        with self._changing:
+            return self._covers().covered_by(content)
+
+    def _covers(self) -> Covers:
+        stores = [self._store, *(home.store for home in self._homes.values())]
+        segments = [raw for store in stores for raw in store.segments]
+        return Covers(self._columns, self._register, segments, self._never)
+
     # What the kernels leave to the reference
 
     def _confirmed(self, found: Positions, scope: Scope) -> Positions:
@@ -597,6 +621,7 @@ class Index:
         index._contexts.restore(saved.array, facts["contexts"])
         index._scopes.restore(facts["scopes"])
         index._has_residuals = facts["residuals"]
+        index._never = Never(unread=True)
         for number, names, geo in facts["homes"]:
             prefix = f"near{number}_"
             arrays = {name.removeprefix(prefix): saved.array(name) for name in saved.names(prefix)}

@@ -46,11 +46,11 @@ def plan_of(condition: Condition, literals: list[str]) -> Plan | None:
                 sides.append(_Side(name, Kind.STRING, _EQUAL, slot, 1.0))
                 slot += 1
             case Comparison(Attribute(name), operator, Constant() as given) if operator in _OPERATORS:
-                sign = _sign(given, literals, slot)
+                sign = 0.0 if name.startswith("$") else _sign(given, literals, slot)  # those are never numbers
                 sides.append(_Side(name, Kind.NUMBER, _OPERATORS[operator], slot, sign))
                 slot += 1
             case Between(Attribute(name), Constant() as low, Constant() as high):
-                signs = _sign(low, literals, slot), _sign(high, literals, slot + 1)
+                signs = _sign(low, literals, slot), 0.0 if name.startswith("$") else _sign(high, literals, slot + 1)
                 sides.append(_Side(name, Kind.NUMBER, _BETWEEN, slot, *signs))
                 slot += 2
             case _:

@@ -122,7 +122,7 @@ class Columns:
             texts = list(column.codes)
             return [-1 if code < 0 else made.code(name, texts[int(code)]) for code in used]
         assert column.tests is not None  # noqa: S101 - there is a predicate with one of them
-        tests = {old: test for test, old in column.tests.numbers.items()}
+        tests = {old: test for test, old in column.tests.items()}
         return [made.test(number, tests[int(old)]) for old in used]
 
     def saved(self) -> dict[str, Any]:
@@ -190,6 +190,29 @@ class Columns:
             case Kind.TEST if constraint.test is not None:
                 number = self.test(attribute, constraint.test)
                 return number, share_of(constraint.test), what, 0, 0
+        return 0.0, 0.0, what, 0, 0
+
+    def system(self) -> Any:
+        """For each attribute whether it is the system's own; one more at the end for names that no filter mentions."""
+        found = np.zeros(len(self) + 1, np.uint8)
+        if self.asks_system:
+            found[[number for name, number in self.numbers.items() if name.startswith("$")]] = 1
+        return found
+
+    def column(self, attribute: int) -> "_Column":
+        return self._columns[attribute]
+
+    def known_predicate(self, attribute: int, constraint: Constraint) -> tuple[float, float, int, int, int]:
+        """A constraint as a row of PREDICATE; nothing is taken in. A string that no filter mentions is -2."""
+        what = attribute * 8 + constraint.kind
+        match constraint.kind:
+            case Kind.NUMBER | Kind.BOOLEAN:
+                (low, low_rest), (high, high_rest) = split_number(constraint.low), split_number(constraint.high)
+                return low, high, what, low_rest, high_rest
+            case Kind.STRING:
+                known: Mapping[str, int] = self._columns[attribute].codes if attribute < len(self) else {}
+                code = -1 if constraint.text is None else known.get(constraint.text, -2)
+                return code, code, what, 0, 0
         return 0.0, 0.0, what, 0, 0
 
     def encode(self, event: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -73,14 +73,33 @@ def conjuncts_for(subscription: Subscription) -> list[Conjunct]:
 def conjuncts_of(condition: Condition) -> list[Conjunct]:
     """The alternatives of a filter: at most MAX_CONJUNCTS, none if nothing can match it."""
     plain = _plain(condition)
-    if plain is not None:
-        return [plain]
+    return [plain] if plain is not None else conjuncts_where(when_true(condition))
+
+
+def conjuncts_where(formula: Formula) -> list[Conjunct]:
+    """The alternatives of a formula; likewise."""
     found: list[Conjunct] = []
-    boxes = _boxes(when_true(condition))
+    boxes = _boxes(formula)
     room = max(1, MAX_CONJUNCTS // max(1, len(boxes)))
     for box in boxes:
         found.extend(_simple(box, room))
     return found if len(found) == 1 else [one._replace(alone=False) for one in found]
+
+
+def conjunct_inside(formula: Formula) -> Conjunct | None:
+    """Something simple that lies wholly within a formula, however many alternatives it has; None if none is found."""
+    for sides, exact in _boxes(formula):
+        if exact:
+            chosen = {name: next(_options(values)) for name, values in sides.items()}
+            return Conjunct({name: one for name, one in chosen.items() if one is not None}, True)
+    return None
+
+
+def can_be(conjunct: Conjunct) -> bool:
+    """The system's attributes are strings: whoever asks one for a number or a boolean is never content."""
+    return not any(
+        one.kind in (Kind.NUMBER, Kind.BOOLEAN) and name.startswith("$") for name, one in conjunct.constraints.items()
+    )
 
 
 def _plain(condition: Condition) -> Conjunct | None:

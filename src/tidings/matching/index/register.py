@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidings.matching.index.scopes import NO_FILTER
 from tidings.model.subscription import Subscription
@@ -42,6 +43,15 @@ def _complete(table: pa.Table) -> pa.Table:
     return pa.table([table[name] if name in table.column_names else nothing for name in SCHEMA.names], SCHEMA)
 
 
+def _framed(table: pa.Table) -> npt.NDArray[np.int32]:
+    """Which rows have a subject or a structure."""
+    found = np.zeros(table.num_rows, np.int32)
+    for name in ("subject", "structure"):
+        if name in table.column_names and table[name].null_count < table.num_rows:
+            found |= np.asarray(pc.is_valid(table[name])).astype(np.int32)
+    return found
+
+
 class Register:
     def __init__(self, read: Reader) -> None:
         self._read = read
@@ -55,6 +65,7 @@ class Register:
         self.clients = np.zeros(64, np.int32)  # the row of the subscriber's context
         self.programs = np.full(64, NO_FILTER, np.int32)  # the program of its `publishers` filter
         self.homes = np.zeros(64, np.int32)  # the neighbourhood that it lives in, 0 for none
+        self.framed = np.zeros(64, np.int32)  # whether it asks for a subject or a structure beside its content
         self._chunk = np.zeros(64, np.int32)
         self._row = np.zeros(64, np.int32)
         self.reused = 0  # how often a position came to stand for another subscription
@@ -108,6 +119,7 @@ class Register:
         if self._size:
             self._chunks = {0: _Chunk(table)}
             self._chunks[0].living = len(self)
+        self.framed = _framed(table)
         self._ids = table["id"].combine_chunks()
         self._names = self._positions = None
 
@@ -136,6 +148,9 @@ class Register:
         self.names[position] = name
         self.positions[name] = position
         self._ids = None
+        self.framed[position] = isinstance(subscription, Subscription) and (
+            subscription.subject is not None or subscription.structure is not None
+        )
         return position
 
     def place_many(self, table: pa.Table, names: Sequence[str], clients: Any, programs: Any) -> Any:
@@ -145,7 +160,7 @@ class Register:
         positions = self._vacant(len(names))
         at = np.array(positions, np.int32)
         self._chunk[at], self._row[at] = number, np.arange(len(names))
-        self.clients[at], self.programs[at] = clients, programs
+        self.clients[at], self.programs[at], self.framed[at] = clients, programs, _framed(table)
         known = self.names
         for position, name in zip(positions, names, strict=True):
             known[position] = name
@@ -184,7 +199,7 @@ class Register:
 
     def _grow(self) -> None:
         if self._size > len(self.clients):
-            for name in ("clients", "programs", "homes", "_chunk", "_row"):
+            for name in ("clients", "programs", "homes", "framed", "_chunk", "_row"):
                 old = getattr(self, name)
                 grown = np.zeros(max(64, 2 * self._size), np.int32)
                 grown[: len(old)] = old

@@ -345,7 +345,7 @@ def unordered(capacity: int, predicates: int, attributes: int) -> Raw:
     blocks = capacity // BLOCK
     return layout.segment_of(Segment(
             rows=nothing, number_row=nothing, string_row=nothing, boolean_row=nothing, edge=nothing,
-            edges=np.full(EDGES, np.inf), access=np.zeros(attributes + 1), keys=np.full(16, -1),
+            edges=np.full(EDGES, np.inf), access=np.zeros(attributes + 1), keys=[],
             key_attribute=[], key_kind=[], key_f=[], key_r=[], key_high=[],
             cluster_block=[0, blocks], cluster_entry=[0, 0], summary_attribute=[], summary_table=[], summary=[],
             block_conjunct=np.arange(0, capacity + 1, BLOCK),

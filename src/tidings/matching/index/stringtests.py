@@ -6,6 +6,7 @@ there are.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +29,7 @@ class StringTests:
     """The tests of one attribute. Their numbers are given out by the caller, who counts over all attributes."""
 
     def __init__(self) -> None:
-        self.numbers: dict[StringTest, int] = {}
+        self._numbers: dict[StringTest, int] = {}
         self._prefixes: dict[int, dict[str, list[int]]] = {}  # by length
         self._suffixes: dict[int, dict[str, list[int]]] = {}
         self._inside: dict[int, dict[str, list[int]]] = {}
@@ -37,7 +38,7 @@ class StringTests:
 
     def saved(self) -> list[Any]:
         """The tests with their numbers, in a form that JSON can carry."""
-        return [[number, _saved_test(test)] for test, number in self.numbers.items()]
+        return [[number, _saved_test(test)] for test, number in self._numbers.items()]
 
     @classmethod
     def of(cls, saved: list[Any]) -> Self:
@@ -49,10 +50,10 @@ class StringTests:
 
     def number(self, test: StringTest, following: int) -> int:
         """The number of a test: the one that it has, or `following` if it is new."""
-        known = self.numbers.get(test)
+        known = self._numbers.get(test)
         if known is not None:
             return known
-        self.numbers[test] = following
+        self._numbers[test] = following
         home, text = self._home(test)
         if home is None:
             self._others.append((following, test))
@@ -60,6 +61,14 @@ class StringTests:
             home.setdefault(len(text), {}).setdefault(text, []).append(following)
         self._passed.clear()
         return following
+
+    def items(self) -> Iterable[tuple[StringTest, int]]:
+        """All tests, with their numbers."""
+        return self._numbers.items()
+
+    def all(self) -> list[int]:
+        """The numbers of all tests."""
+        return list(self._numbers.values())
 
     def passed_by(self, text: str) -> Numbers:
         """The numbers of the tests that a string passes."""
@@ -121,6 +130,17 @@ def passes(test: StringTest, text: str) -> bool:
         and all(_has(text, one) for one in test.required)
         and not any(_has(text, one) for one in test.excluded)
     )
+
+
+def witness(test: StringTest) -> str | None:
+    """A string that passes the test, where one is easily found."""
+    guesses = [start for start, _ in test.intervals]
+    guesses += [_shortest(one) for one in test.required if not isinstance(one, Regex)]
+    return next((text for text in guesses if passes(test, text)), None)
+
+
+def _shortest(pattern: Elements) -> str:
+    return "".join(one if isinstance(one, str) else "a" if one is Wild.ANY else "" for one in pattern)
 
 
 def _has(text: str, pattern: StringPattern) -> bool:
