@@ -23,7 +23,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a sub
         (["language", "--count", "200"], 2),
         (["covering", "--count", "4"], 3),
         (["start", "--rounds", "1"], 3),
-        (["match", "--count", "300"], 10),
+        (["match", "--count", "300"], 12),
         (["ranges", "--count", "300"], 1),
         (["strings", "--count", "100"], 2),
         (["contexts", "--count", "100"], 19),

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidings.cli.bench import Measurement, drawing, median, timed, workload
+from tidings.cli.bench import Measurement, drawing, each_timed, median, timed, workload
 from tidings.cli.terminal import progress
+from tidings.filters import Filter
 from tidings.index import Index
 
 _ONE_BY_ONE = 5_000
 _BATCH = 20_000
+_QUESTIONS = 200
 
 
 def measure(count: int, plot: Path | None) -> list[Measurement]:
@@ -30,6 +32,10 @@ def measure(count: int, plot: Path | None) -> list[Measurement]:
         found = [
             Measurement(f"load {count:,} subscriptions from text", loading, "s", f"{35 * count / 1e6:g} s"),
             Measurement("arrays", index.stats().array_bytes / count, "bytes a subscription", "250"),
+        ]
+        found += [
+            Measurement(f"{what} query, {count:,} subscriptions", _question(ask, width) * 1e6, "us", "1,000")
+            for what, ask, width in (("covering", index.covering, 0.05), ("covered by", index.covered_by, 0.6))
         ]
         rates: dict[str, float] = {}
         table, events = workload.table(rows), workload.dicts(rows[:_ONE_BY_ONE])
@@ -67,6 +73,13 @@ def _rate(match: Callable[[Any], Any], events: list[Any]) -> float:
     return len(events) / timed(lambda: [match(event) for event in events])
 
 
+def _question(ask: Callable[[Any], Any], width: float) -> float:
+    """Seconds that a covering query takes, of filters like the subscriptions but of another width."""
+    filters = Filter.parse_many(workload.texts(*workload.subscriptions(_QUESTIONS, seed=2, width=width)))
+    ask(filters[0])
+    return median(each_timed(ask, filters))
+
+
 def _engines(slots: Any, texts: list[str], rows: Any) -> dict[str, Callable[[], float]]:
     engines: dict[str, Callable[[], float]] = {
         "dict of compiled lambdas by class": lambda: _lambdas(slots, workload.dicts(rows[:50])),
@@ -87,8 +100,6 @@ def _engines(slots: Any, texts: list[str], rows: Any) -> dict[str, Callable[[], 
 
 
 def _reference(texts: list[str], events: list[Any]) -> float:
-    from tidings.filters import Filter
-
     filters = Filter.parse_many(texts)
     return _rate(lambda event: [one for one in filters if one.matches(event)], events)
 
