@@ -26,6 +26,7 @@ part = njit  # a function that kernels call
 inlined = njit(inline="always")  # one whose text becomes a part of theirs
 
 SECONDS = 40  # that compiling takes, about
+HINT = "set NUMBA_CACHE_DIR to a folder that can be written"
 _LOG = logging.getLogger("tidings")
 _kernels: list["_Kernel"] = []
 _making_ready = threading.Lock()
@@ -75,10 +76,7 @@ def ready(begin: Callable[[str], None] | None = None) -> Outcome:
                     one.make_ready()
                 _outcome = _summary()
         if _outcome.cache is None and begin is None:
-            _LOG.warning(
-                "the compiled kernels cannot be kept, so every process compiles them anew: "
-                "set NUMBA_CACHE_DIR to a folder that can be written"
-            )
+            _LOG.warning("the compiled kernels cannot be kept, so every process compiles them anew: %s", HINT)
     return _outcome
 
 
@@ -108,8 +106,8 @@ class _Kernel:
 
 def _summary() -> Outcome:
     compiled = sum(not one.dispatcher.stats.cache_hits for one in _kernels)
-    folders = {one.dispatcher.stats.cache_path if one.is_kept else None for one in _kernels}
-    return Outcome(len(_kernels), compiled, None if None in folders else min(folders))
+    folders = [one.dispatcher.stats.cache_path if one.is_kept else None for one in _kernels]
+    return Outcome(len(_kernels), compiled, None if None in folders else folders[0])
 
 
 class _Warner(event.Listener):  # type: ignore[misc]
