@@ -33,11 +33,17 @@ $(VENV)/dev: $(VENV)/run requirements/dev.txt
 	@$(INSTALL) -r requirements/dev.txt
 	@touch $@
 
+# What is compiled once is compiled here, and again where its source has changed: never in the middle of anything.
+$(VENV)/warm: $(VENV)/run $(wildcard src/tidings/matching/index/*.py)
+	@echo "compiling the matching kernels (where they are new, this takes a minute) ..."
+	@$(BIN)/tidings warm
+	@touch $@
+
 java:
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || \
 	  { echo "Java 17 or newer is needed for Spark: 'apt-get install openjdk-17-jre-headless', 'brew install openjdk@17', or any JDK on the PATH or in JAVA_HOME" >&2; exit 1; }
 
-run: java $(VENV)/run
+run: java $(VENV)/warm
 	@$(BIN)/tidings demo
 
 check: $(VENV)/dev
@@ -49,13 +55,13 @@ format: $(VENV)/dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-test: java check
+test: java check $(VENV)/warm
 	@$(BIN)/pytest
 
-test-all: java check
+test-all: java check $(VENV)/warm
 	@TIDINGS_LONG=1 $(BIN)/pytest -m "slow or not slow"
 
-bench: $(VENV)/dev
+bench: $(VENV)/dev $(VENV)/warm
 	@$(BIN)/tidings bench all
 
 docs: $(VENV)/dev

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def as_json(*arguments: str) -> Any:
 
 @pytest.mark.parametrize(
     "verb",
-    ["demo", "filter", "bench", *(f"bench {name}" for name in BENCHES)],
+    ["demo", "filter", "warm", "bench", *(f"bench {name}" for name in BENCHES)],
 )
 def test_every_verb_has_help_with_an_example(verb: str) -> None:
     done = run(*verb.split(), "--help")
@@ -40,7 +41,7 @@ def test_every_verb_has_help_with_an_example(verb: str) -> None:
 
 
 def test_help_names_the_verbs_and_version_is_told() -> None:
-    assert {"demo", "filter", "bench"} <= set(run("--help").stdout.split())
+    assert {"demo", "filter", "warm", "bench"} <= set(run("--help").stdout.split())
     assert run("--version").stdout == f"tidings {__version__}\n"
 
 
@@ -99,6 +100,18 @@ def test_a_poor_terminal_still_gets_its_line() -> None:
     done = subprocess.run([sys.executable, "-m", "tidings", "filter", "x = 'é€'"], capture_output=True, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"filter      x = '\\xe9\\u20ac'")
+
+
+def test_warming_tells_what_was_there_and_where_it_is() -> None:
+    as_json("warm")
+    told = as_json("warm")
+    assert (told["kernels"], told["compiled"]) == (14, 0)
+    assert Path(told["cache"]).is_dir()
+    shown = run("warm")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    first, second = shown.stdout.splitlines()
+    assert first.startswith("all 14 kernels were compiled already; loaded in ")
+    assert second == f"kept in {told['cache']}"
 
 
 def test_the_demo_without_spark() -> None:

@@ -57,6 +57,17 @@ def demo(
     play(spark=spark, as_json=as_json)
 
 
+@app.command()
+def warm(as_json: AsJson = False) -> None:
+    """Compile the matching kernels now, so that no program that uses the index has to wait for it later.
+
+    Example: tidings warm
+    """
+    from tidings.cli.warm import warm
+
+    warm(as_json)
+
+
 @app.command(name="filter")
 def filter_command(
     text: Annotated[str, typer.Argument(help="The filter.")],

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidings.matching.documents import text_of
 from tidings.matching.explaining import Explanation as Explanation
 from tidings.matching.explaining import explained
-from tidings.matching.index import archive, kernels, layout, programs, tables
+from tidings.matching.index import archive, compiling, kernels, layout, programs, tables
 from tidings.matching.index.bulk import Bulk, Predicate
 from tidings.matching.index.columns import Columns, Events, NotPlain
 from tidings.matching.index.conjuncts import conjuncts_for
@@ -70,6 +70,7 @@ class Index:
     """Subscriptions by position, contexts by client. One thread may change it while others match."""
 
     def __init__(self) -> None:
+        compiling.ready()
         self._columns = Columns()
         self._store = Store()
         self._register = Register(self._read)

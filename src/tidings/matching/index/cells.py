@@ -6,7 +6,8 @@ clients and subscriptions are keys of the same table. What becomes empty is take
 """
 
 import numpy as np
-from numba import njit
+
+from tidings.matching.index.compiling import FLOAT, FLOAT_ROWS, INT32_ROWS, INT32S, INT64S, INTEGER, kernel, part
 
 LINE, PLANE, SPHERE = range(3)
 
@@ -43,8 +44,11 @@ _WILD = 2.0**20  # degrees of longitude from where on differences are not exact 
 _LEEWAY = 1e-5  # degrees that sines and cosines may be wrong by
 _UNUSABLE, _USABLE, _FAR_ROUND = range(3)  # a place; the last has a longitude that is wild
 
+# What nearly all kernels take: state, entries, places, slots and table of a grid
+_ARRAYS = (INT64S, INT32_ROWS, FLOAT_ROWS, INT32_ROWS, INT32_ROWS)
 
-@njit(cache=True)
+
+@kernel(*_ARRAYS, INT32S, FLOAT, FLOAT, INTEGER)
 def near(state, entries, places, slots, table, out, x, y, limit):
     """The positions of the subscriptions within reach, as many as `out` holds; how many there are, or -1 if more than
     `limit` entries would have to be looked at.
@@ -100,7 +104,7 @@ def near(state, entries, places, slots, table, out, x, y, limit):
     return found
 
 
-@njit(cache=True)
+@kernel(INT64S, INT32_ROWS, FLOAT_ROWS, INT32_ROWS, INTEGER, FLOAT, FLOAT)
 def move(state, entries, places, table, client, x, y):
     """The client is at a place from now on; NaN where it has none."""
     at = _found(table, state[SEED], client, 0, _CLIENT_KEY)
@@ -108,7 +112,7 @@ def move(state, entries, places, table, client, x, y):
         _move_all(state, entries, places, table, np.int64(table[at, VALUE]), x, y)
 
 
-@njit(cache=True)
+@kernel(INT64S, INT32_ROWS, FLOAT_ROWS, INT32_ROWS, INT32S, FLOAT_ROWS)
 def move_many(state, entries, places, table, clients, given):
     for i in range(len(clients)):
         at = _found(table, state[SEED], clients[i], 0, _CLIENT_KEY)
@@ -117,7 +121,7 @@ def move_many(state, entries, places, table, clients, given):
             _move_all(state, entries, places, table, np.int64(table[at, VALUE]), given[i, 0], y)
 
 
-@njit(cache=True)
+@kernel(*_ARRAYS, INTEGER, INTEGER, INTEGER, FLOAT, FLOAT, FLOAT)
 def put(state, entries, places, slots, table, position, client, level, limit, x, y):
     """One more subscription; whether there was room, without which nothing is done. It must not be there yet."""
     if state[FREE] < 0 and state[USED] == len(entries):
@@ -138,7 +142,7 @@ def put(state, entries, places, slots, table, position, client, level, limit, x,
     return True
 
 
-@njit(cache=True)
+@kernel(*_ARRAYS, INTEGER)
 def remove(state, entries, places, slots, table, position):
     """A subscription less; whether it was there, and whether the arrays are much too large by now."""
     seed = state[SEED]
@@ -163,7 +167,7 @@ def remove(state, entries, places, slots, table, position):
     return True, wasteful
 
 
-@njit(cache=True)
+@kernel(*_ARRAYS, INT64S, INT32_ROWS, FLOAT_ROWS, INT32_ROWS)
 def take_over(state, entries, places, slots, table, old_state, old_entries, old_places, old_slots):
     """Everything from other arrays into these, which are empty and have room."""
     for e in range(old_state[USED]):
@@ -185,7 +189,7 @@ def take_over(state, entries, places, slots, table, old_state, old_entries, old_
 # What is given to an event
 
 
-@njit(cache=True)
+@part
 def _listed(shape, entries, places, slots, out, found, e, link, a, b, c, slack, looked, limit):
     """The positions of a list's entries within reach; NaN, a place on the sphere that is not known well, always is.
 
@@ -210,7 +214,7 @@ def _listed(shape, entries, places, slots, out, found, e, link, a, b, c, slack, 
 # Places
 
 
-@njit(cache=True)
+@part
 def _settled(shape, x, y):
     """Whether a place can be used, what is compared of it, and across and along what its cells are counted."""
     if shape != SPHERE:
@@ -225,7 +229,7 @@ def _settled(shape, x, y):
     return _USABLE, level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude), y % 360.0, x
 
 
-@njit(cache=True)
+@part
 def _home(shape, level, usable, u, v):
     """The cell of a place."""
     if level == NOBODY or usable == _UNUSABLE:
@@ -240,13 +244,13 @@ def _home(shape, level, usable, u, v):
     return _folded(u / size), _folded(v / size) if shape == PLANE else np.int64(0)
 
 
-@njit(cache=True)
+@part
 def _folded(number):
     # Beyond these no event asks for a cell.
     return np.int64(np.floor(number)) & _FOLD if abs(number) < 2.0**60 else np.int64(0)
 
 
-@njit(cache=True)
+@part
 def _bands(shape, v, reach, size):
     if shape == LINE:
         return np.int64(0), np.int64(0)
@@ -256,14 +260,14 @@ def _bands(shape, v, reach, size):
     return np.int64(np.floor(low / size)), np.int64(np.floor(high / size))
 
 
-@njit(cache=True)
+@part
 def _around(band, size):
     """How many cells a band of latitudes has: fewer towards the poles, so that they are as wide as they are high."""
     top = max(abs(band * size), abs((band + 1) * size))
     return max(np.int64(360.0 * np.cos(np.radians(top)) / size), np.int64(1)) if top < 90.0 else np.int64(1)
 
 
-@njit(cache=True)
+@part
 def _wide(latitude, reach):
     """How many degrees of longitude a circle extends to either side; all of them where it contains a pole."""
     if abs(latitude) + reach + _LEEWAY >= 90.0:
@@ -275,13 +279,13 @@ def _wide(latitude, reach):
 # Entries
 
 
-@njit(cache=True)
+@part
 def _widen(state, level, limit):
     if state[SHAPE] != SPHERE and level < EVERYONE:
         state[WIDEST + level] = max(state[WIDEST + level], np.int64(np.ceil(limit / _SIZE[level] * _PARTS)))
 
 
-@njit(cache=True)
+@part
 def _move_all(state, entries, places, table, e, x, y):
     shape = state[SHAPE]
     usable, a, b, c, u, v = _settled(shape, x, y)
@@ -295,7 +299,7 @@ def _move_all(state, entries, places, table, e, x, y):
         e = np.int64(entries[e, SIBLING])
 
 
-@njit(cache=True)
+@part
 def _enter(state, entries, table, e, cx, cy):
     level = EVERYONE if cx == _ANYWHERE else entries[e, LEVEL]
     entries[e, CX], entries[e, CY] = cx, cy
@@ -311,7 +315,7 @@ def _enter(state, entries, table, e, cx, cy):
     state[COUNTS + level] += 1
 
 
-@njit(cache=True)
+@part
 def _leave(state, entries, table, e):
     cx = entries[e, CX]
     if cx == _NOWHERE:
@@ -332,7 +336,7 @@ def _leave(state, entries, table, e):
     state[COUNTS + level] -= 1
 
 
-@njit(cache=True)
+@part
 def _new_entry(state, entries, places, table, client, level):
     """An entry without a place and without subscriptions, the first of its client and of its level."""
     e = state[FREE]
@@ -360,7 +364,7 @@ def _new_entry(state, entries, places, table, client, level):
     return e
 
 
-@njit(cache=True)
+@part
 def _old_entry(state, entries, table, e):
     """Takes an entry that has no subscriptions out of every list."""
     _leave(state, entries, table, e)
@@ -386,7 +390,7 @@ def _old_entry(state, entries, table, e):
     state[LIVE] -= 1
 
 
-@njit(cache=True)
+@part
 def _put_position(state, entries, slots, table, e, position):
     s = state[FREE_POSITIONS]
     if s >= 0:
@@ -408,7 +412,7 @@ def _put_position(state, entries, slots, table, e, position):
 # The table: open addressing, and what is taken out leaves no mark
 
 
-@njit(cache=True)
+@part
 def _found(table, seed, key, key_2, kind):
     """The row of a key, or the empty one where it belongs."""
     mask = len(table) - 1
@@ -420,19 +424,19 @@ def _found(table, seed, key, key_2, kind):
     return at
 
 
-@njit(cache=True)
+@part
 def _first(table, seed, cx, cy, level):
     """The first entry of a cell, -1 for none."""
     at = _found(table, seed, cx, cy, level + 1)
     return np.int64(table[at, VALUE]) if table[at, KIND] != 0 else np.int64(-1)
 
 
-@njit(cache=True)
+@part
 def _remember(table, at, key, key_2, kind):
     table[at, KEY], table[at, KEY_2], table[at, KIND] = key, key_2, kind
 
 
-@njit(cache=True)
+@part
 def _forget(table, seed, at):
     """Empties a row; those behind it that had to give way to it move up."""
     mask = len(table) - 1
@@ -449,7 +453,7 @@ def _forget(table, seed, at):
     table[hole, KIND] = 0
 
 
-@njit(cache=True)
+@part
 def _hashed(seed, key, key_2, kind):
     """Well mixed, and with a seed, so that nobody can choose places that all fall on the same row."""
     half = np.uint64(32)

@@ -61,8 +61,9 @@ class Grid:
         if places.shape != (len(clients), self._dimensions):
             raise ValueError(f"{len(clients)} clients need {len(clients)} x {self._dimensions} coordinates")
         state, entries, stored, _, table = self._arrays
-        # Copies: arrays that are read-only or have gaps would have the kernel compiled once more.
-        cells.move_many(state, entries, stored, table, np.array(clients, np.int32), np.array(places, np.float64))
+        # Copies: the kernel takes no arrays that are read-only, have gaps or lie the other way round.
+        given = np.array(clients, np.int32), np.array(places, np.float64, order="C")
+        cells.move_many(state, entries, stored, table, *given)
 
     def near(self, place: Place | None) -> npt.NDArray[np.int32]:
         """The positions of the subscriptions whose client may be within its reach of the place, each of them once."""

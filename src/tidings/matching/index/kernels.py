@@ -8,9 +8,22 @@ in that order: exact for all.
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import intrinsic
 
+from tidings.matching.index.compiling import (
+    BYTE_ROWS,
+    BYTES,
+    FLOAT_ROWS,
+    FLOATS,
+    INT16_ROWS,
+    INT32_ROWS,
+    INT32S,
+    INT64S,
+    INTEGER,
+    PREDICATES,
+    inlined,
+    kernel,
+)
 from tidings.matching.index.conjuncts import RESIDUAL, SEVERAL
 from tidings.matching.index.layout import CHECKED, FOUND, HEAD, NEEDED, PREDICATE, STAMP, Scratch, Segment
 
@@ -61,38 +74,38 @@ KIND, F, R, ROW, PRESENT_ONES, TEST_STAMP, SEEN, COUNTERS = range(len(Scratch._f
 # times what the work itself does wherever the compiler does not dissolve the call.
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _bytes(raw, field):
     contents = raw[:HEAD].view(np.int64)
     return raw[contents[2 * field] : contents[2 * field + 1]]
 
 
-@njit(cache=True, inline="always")
+@inlined
 def i2(raw, field):
     return _bytes(raw, field).view(np.int16)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def i4(raw, field):
     return _bytes(raw, field).view(np.int32)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def i8(raw, field):
     return _bytes(raw, field).view(np.int64)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def u8(raw, field):
     return _bytes(raw, field).view(np.uint64)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def f8(raw, field):
     return _bytes(raw, field).view(np.float64)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def preds_of(raw):
     return _bytes(raw, PRED).view(PREDICATE)
 
@@ -100,7 +113,7 @@ def preds_of(raw):
 # Where a value falls
 
 
-@njit(cache=True, inline="always")
+@inlined
 def bucket_of(edges, edge, f):
     """How many of the edges lie at or below the number. There are 31: five steps without a branch to guess wrong."""
     at = edge * EDGES
@@ -111,7 +124,7 @@ def bucket_of(edges, edge, f):
     return found + np.int64(edges[at + found] <= f)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def row_of(kind, f, number_row, string_row, boolean_row, edges, edge):
     """The row of an attribute's table that a value falls into."""
     if kind == MISSING:
@@ -125,7 +138,7 @@ def row_of(kind, f, number_row, string_row, boolean_row, edges, edge):
     return ROW_OTHER
 
 
-@njit(cache=True, inline="always")
+@inlined
 def mix(attribute, kind, f, r):
     """A 64-bit hash of a value of an attribute."""
     bits = np.uint64(0x9E3779B97F4A7C15)
@@ -140,7 +153,7 @@ def mix(attribute, kind, f, r):
 # Building
 
 
-@njit(cache=True)
+@kernel(BYTES)
 def fill_tables(raw):
     """In the row of each bucket, one bit for each conjunct of the block that a value there might satisfy, and behind
     these one for each that every value there satisfies.
@@ -197,7 +210,7 @@ def fill_tables(raw):
                         bits[at + (2 * row + 1) * words] |= bit
 
 
-@njit(cache=True)
+@kernel(BYTES)
 def fill_summaries(raw):
     """For each row of a summary, one bit for each block of the cluster that has a candidate there."""
     rows_of, cluster_block, cluster_entry = i4(raw, ROWS), i4(raw, CLUSTER_BLOCK), i4(raw, CLUSTER_ENTRY)
@@ -223,7 +236,7 @@ def fill_summaries(raw):
                                 summary[summary_table[s] + row * across + word] &= ~bit
 
 
-@njit(cache=True, inline="always")
+@inlined
 def holds_whole_bucket(edges, edge, bucket, low, low_rest, high, high_rest):
     """Whether every number of a bucket lies within the bounds. Beyond 2^53 a float stands for several integers, of
     which a bound on the bucket's edge may part some.
@@ -238,7 +251,7 @@ def holds_whole_bucket(edges, edge, bucket, low, low_rest, high, high_rest):
     return fits_low and fits_high
 
 
-@njit(cache=True)
+@kernel(BYTES)
 def hash_clusters(raw):
     keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND)
     key_f, key_r = f8(raw, KEY_F), i2(raw, KEY_R)
@@ -254,7 +267,7 @@ def hash_clusters(raw):
 # Matching
 
 
-@njit(cache=True, inline="always")
+@inlined
 def find_cluster(keys, key_attribute, key_kind, key_f, key_r, attribute, kind, f, r):
     mask = len(keys) - 1
     slot = np.int64(mix(attribute, kind, f, r) & np.uint64(mask))
@@ -266,7 +279,7 @@ def find_cluster(keys, key_attribute, key_kind, key_f, key_r, attribute, kind, f
     return -1
 
 
-@njit(cache=True, inline="always")
+@inlined
 def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
     """Whether the event that lies in the scratch satisfies all predicates of a conjunct, exactly.
 
@@ -298,7 +311,7 @@ def passes(preds, first, last, kinds, fs, rs, test_stamp, stamp):
     return passed
 
 
-@njit(cache=True, inline="always")
+@inlined
 def survivors(alive, bits, word, words, first_entry, last_entry, entry_attribute, entry_table, row, acc):
     """ANDs the rows of an event's values: candidates into the first half of `acc`, those that need no check into the
     second.
@@ -321,7 +334,7 @@ def survivors(alive, bits, word, words, first_entry, last_entry, entry_attribute
     return left != 0
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attribute, entry_table, row, acc):
     """The same for a full block. Unsigned places: for others the compiler must allow for counting from the end."""
     at = np.uint64(word)
@@ -347,7 +360,7 @@ def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attrib
     return True
 
 
-@njit(cache=True, inline="always")
+@inlined
 def noted(found, seen, stamp, out, count):
     """Writes a conjunct's subscription down, unless another of its conjuncts was there first."""
     position = found >> 2
@@ -361,7 +374,7 @@ def noted(found, seen, stamp, out, count):
     return count + 1
 
 
-@njit(cache=True, inline="always")
+@inlined
 def find_blocks(
     keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, cluster_entry,
     summary_attribute, summary_table, summary, kinds, fs, rs, row, present, size, end, blocks,
@@ -408,7 +421,7 @@ def find_blocks(
     return count
 
 
-@njit(cache=True, inline="always")
+@inlined
 def look_up(
     blocks, size, block_conjunct, block_word, block_entry, entry_attribute, entry_table, bits, alive, owner, pred_first,
     preds, kinds, fs, rs, row, test_stamp, seen, stamp, acc, out, count, limit,
@@ -466,7 +479,7 @@ def look_up(
     return count, candidates
 
 
-@njit(cache=True)
+@kernel(BYTES, BYTES, FLOATS, INT32S, INTEGER, INT32S)
 def match_event(raw, scratch, event, tests, limit, out):
     """Whom one event concerns: how many positions stand in `out`, or -1 if there was no room (the counters tell how
     much is needed), or -2 if there were more candidates than the limit.
@@ -526,7 +539,7 @@ def match_event(raw, scratch, event, tests, limit, out):
     return count
 
 
-@njit(cache=True)
+@kernel(BYTES, BYTES, INT32S, BYTE_ROWS, FLOAT_ROWS, INT16_ROWS, INT32_ROWS, INT32S, INT32S, INTEGER, INT32S, INT64S)
 def match_events(
     raw, scratch, event_attribute, event_kind, event_f, event_r, tests, test_first, test_members, first, out, ends
 ):
@@ -608,7 +621,7 @@ def match_events(
     return len(ends)
 
 
-@njit(cache=True)
+@kernel(INT64S, INT64S, INT32S)
 def in_event_order(order, ends, out):
     """The output of `match_events` by rising event: event numbers and positions."""
     starts = np.zeros(len(order) + 1, np.int64)
@@ -625,7 +638,7 @@ def in_event_order(order, ends, out):
     return event, position
 
 
-@njit(cache=True)
+@kernel(INT32S, INT32S, PREDICATES, BYTES, FLOATS, INT32S, INT32S, INT32S)
 def check_positions(first, last, preds, scratch, event, tests, positions, out):
     """Which of the positions one event concerns by its content: how many stand in `out`, which has room for all.
 

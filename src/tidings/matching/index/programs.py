@@ -11,9 +11,22 @@ import math
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 
 from tidings.matching.formula import folded
+from tidings.matching.index.compiling import (
+    BYTE_ROWS,
+    BYTES,
+    FLAG,
+    FLOAT_ROWS,
+    FLOATS,
+    INT32_ROWS,
+    INT32S,
+    INT64_ROWS,
+    INT64S,
+    INTEGER,
+    kernel,
+    part,
+)
 from tidings.matching.reference import EARTH_RADIUS_METRES
 from tidings.model.expression import (
     And,
@@ -124,7 +137,10 @@ def _value(node: Expression, steps: list[tuple[int, int]], contexts: Numbers) ->
             raise NotSayable
 
 
-@njit(cache=True)
+@kernel(
+    INT32S, INT64S, INT32S, INT32S, INT32S, INT32_ROWS, BYTES, INT64S, FLOATS,
+    BYTE_ROWS, INT64_ROWS, FLOAT_ROWS, BYTE_ROWS, INT64_ROWS, FLOAT_ROWS, FLAG,
+)  # fmt: skip
 def judge(
     positions, which, program_of, client_of, first, steps, ck, ci, cf,
     other_k, other_i, other_f, kinds, ints, floats, swapped,
@@ -217,7 +233,7 @@ def judge(
     return answers
 
 
-@njit(cache=True)
+@part
 def compared(step, k1, i1, f1, k2, i2, f2):
     if k1 == APPROXIMATE or k2 == APPROXIMATE:
         if k1 == NULL or k1 == STRING or k1 == BOOLEAN or k2 == NULL or k2 == STRING or k2 == BOOLEAN:
@@ -253,7 +269,7 @@ def compared(step, k1, i1, f1, k2, i2, f2):
     return TRUE if order >= 0 else FALSE
 
 
-@njit(cache=True)
+@part
 def sphere_distance(lat1, lon1, lat2, lon2):
     """As the reference does, but sines differ in their last bits from one library to another; NaN where by more."""
     half_turn = (lon2 - lon1) * _DEGREE / 2
@@ -267,7 +283,7 @@ def sphere_distance(lat1, lon1, lat2, lon2):
     return APPROXIMATE, 2 * EARTH_RADIUS_METRES * np.arcsin(min(1.0, np.sqrt(h)))
 
 
-@njit(cache=True)
+@part
 def lost(k, i, f):
     """What an integer lost when it became a float."""
     if k != INT:
@@ -277,7 +293,7 @@ def lost(k, i, f):
     return i - np.int64(f)
 
 
-@njit(cache=True)
+@part
 def calculated(step, k1, i1, f1, k2, i2, f2):
     if not ((k1 == INT or k1 == FLOAT) and (k2 == INT or k2 == FLOAT)):
         return NULL, np.int64(0), 0.0
@@ -299,7 +315,7 @@ def calculated(step, k1, i1, f1, k2, i2, f2):
     return (FLOAT if np.isfinite(value) else NULL), np.int64(0), value
 
 
-@njit(cache=True)
+@part
 def whole(step, a, b):
     """64-bit integers: whether the result fits, and the result."""
     if step == ADD:
@@ -318,7 +334,7 @@ def whole(step, a, b):
     return product_fits(a, b), a * b
 
 
-@njit(cache=True)
+@part
 def product_fits(a, b):
     """Whether a product of 64-bit integers is one; in unsigned halves, since of signed ones the compiler assumes it."""
     half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -338,7 +354,7 @@ def product_fits(a, b):
     return total <= most
 
 
-@njit(cache=True)
+@kernel(BYTES, INT64S, FLOATS, INT32S, INT64S, INT64S, INTEGER, BYTE_ROWS, INT64_ROWS, FLOAT_ROWS)
 def write_rows(kinds, ints, floats, sizes, rows, places, width, kind, whole, number):
     """Writes the values of row r, a column a name, into the tables at rows[r]; which of them changed something."""
     changed = np.zeros(len(rows), np.bool_)

@@ -6,8 +6,8 @@ code cannot say of strings was found out before, for each string and each test: 
 """
 
 import numpy as np
-from numba import njit
 
+from tidings.matching.index.compiling import BYTES, FLAG, INT32S, INT64S, INTEGER, PREDICATES, kernel, part
 from tidings.matching.index.conjuncts import RESIDUAL, SEVERAL
 from tidings.matching.index.kernels import (
     ACCESS,
@@ -59,7 +59,7 @@ NO_CODE, ANY_CODE = -2, -3  # a string that no filter mentions; one that is not 
 EXACT_ONES, RESIDUAL_ONES, ALL_OVERLAPPING = range(3)  # which conjuncts `within` looks at
 
 
-@njit(cache=True)
+@kernel(BYTES)
 def owners(raw):
     """The owners of all conjuncts of a segment."""
     return i4(raw, OWNER)
@@ -68,7 +68,7 @@ def owners(raw):
 # Who contains it
 
 
-@njit(cache=True)
+@kernel(BYTES, PREDICATES, INT64S, INT64S, INT32S, BYTES, BYTES, INT32S, FLAG, INT32S)
 def containing(raw, asked, point, tests_at, place, ok, system, framed, asks_system, out):
     """Writes the subscriptions that may contain one alternative of a filter; returns how many.
 
@@ -148,7 +148,7 @@ def containing(raw, asked, point, tests_at, place, ok, system, framed, asks_syst
     return count
 
 
-@njit(cache=True)
+@part
 def _rows_of_point(raw, asked, point):
     """The row of each attribute's table that the point falls into, -1 where it is not known; and whether all are."""
     number_row, string_row, boolean_row = i4(raw, NUMBER_ROW), i4(raw, STRING_ROW), i4(raw, BOOLEAN_ROW)
@@ -170,7 +170,7 @@ def _rows_of_point(raw, asked, point):
     return row, known
 
 
-@njit(cache=True)
+@part
 def _speaks_of(system, block, block_entry, entry_attribute):
     """Whether someone in the block asks for a system attribute."""
     for entry in range(block_entry[block], block_entry[block + 1]):  # noqa: SIM110 - a generator does not compile
@@ -179,7 +179,7 @@ def _speaks_of(system, block, block_entry, entry_attribute):
     return False
 
 
-@njit(cache=True)
+@part
 def _conjunct_contains(
     preds, first, last, several, is_framed, asked, point, tests_at, place, ok, system
 ):  # fmt: skip
@@ -214,13 +214,13 @@ def _conjunct_contains(
     return level
 
 
-@njit(cache=True)
+@part
 def _not_above(f, r, g, s):
     """Numbers as pairs of a float and what it lost."""
     return f < g or (f == g and r <= s)
 
 
-@njit(cache=True)
+@part
 def _contains(kind, low, low_rest, high, high_rest, asked, point, tests_at, ok):
     """Whether a predicate contains what the filter asks of the same attribute."""
     wanted = asked.what & 7
@@ -244,7 +244,7 @@ def _contains(kind, low, low_rest, high, high_rest, asked, point, tests_at, ok):
     return MAYBE if _meets_string(kind, low, point, tests_at, ok) else NO
 
 
-@njit(cache=True)
+@part
 def _meets(kind, low, low_rest, high, high_rest, asked, point, tests_at, ok):
     """Whether a predicate contains the point, as far as that is known; of PRESENT, the point is False."""
     wanted = asked.what & 7
@@ -265,7 +265,7 @@ def _meets(kind, low, low_rest, high, high_rest, asked, point, tests_at, ok):
     return (kind == STRING and low < 0) or _meets_string(kind, low, point, tests_at, ok)
 
 
-@njit(cache=True)
+@part
 def _meets_string(kind, low, point, tests_at, ok):
     if kind == STRING:
         return (point == ANY_CODE) | (point == low)
@@ -275,7 +275,7 @@ def _meets_string(kind, low, point, tests_at, ok):
 # Who lies within it
 
 
-@njit(cache=True)
+@kernel(BYTES, PREDICATES, INT64S, BYTES, INT64S, INT64S, BYTES, BYTES, INT32S, INTEGER, INT32S)
 def within(raw, asked, first, exact, codes_at, tests_at, ok, system, framed, which, out):
     """Writes the subscriptions that may lie within a filter; returns how many.
 
@@ -344,7 +344,7 @@ def within(raw, asked, first, exact, codes_at, tests_at, ok, system, framed, whi
     return count
 
 
-@njit(cache=True)
+@part
 def _rows_of_equalities(raw, asked):
     """The row that those within an equality must have a bit in, -1 where the filter asks for no equality."""
     number_row, string_row, boolean_row = i4(raw, NUMBER_ROW), i4(raw, STRING_ROW), i4(raw, BOOLEAN_ROW)
@@ -362,7 +362,7 @@ def _rows_of_equalities(raw, asked):
     return row
 
 
-@njit(cache=True)
+@part
 def _asked_in_block(asked, row, key, block, words, block_entry, entry_attribute, entry_table, bits, acc):
     """Leaves those of a block that ask for each attribute that the filter asks for; whether there are any."""
     for q in range(len(asked)):
@@ -390,7 +390,7 @@ def _asked_in_block(asked, row, key, block, words, block_entry, entry_attribute,
     return True
 
 
-@njit(cache=True)
+@part
 def _conjunct_within(
     preds, begin, end, key, key_kind, key_f, key_r, asked, first, last, codes_at, tests_at, ok,
     system, is_framed, loose, single,
@@ -424,7 +424,7 @@ def _conjunct_within(
     return level
 
 
-@njit(cache=True)
+@part
 def _lies_within(kind, low, low_rest, high, high_rest, asked, codes_at, tests_at, ok):
     """Whether a predicate lies within what the filter asks of the same attribute, or overlaps it at least."""
     wanted = asked.what & 7
