@@ -15,7 +15,7 @@ from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.stringtests import StringTests, share_of
 from tidings.matching.numbers import Number
 from tidings.model.errors import InvalidValueError
-from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
+from tidings.model.limits import MAX_INTEGER, MAX_STRING_CHARACTERS, MIN_INTEGER
 
 NO_TESTS = np.empty((0, 0), np.int32)
 _NOTHING_LOST = np.empty((0, 0), np.int16)
@@ -236,7 +236,7 @@ class Columns:
             elif kind is int and MIN_INTEGER <= value <= MAX_INTEGER:
                 nearest = float(value)
                 others += (attribute, NUMBER, nearest, value - int(nearest))
-            elif kind is str:
+            elif kind is str and len(value) <= MAX_STRING_CHARACTERS:
                 column = self._columns[attribute]
                 others += (attribute, STRING, column.codes.get(value, -1), 0)
                 if column.tests is not None:
@@ -298,7 +298,7 @@ class Columns:
         if pa.types.is_boolean(array.type):
             kind[:], f[:] = np.where(valid, BOOLEAN, 0), np.asarray(array.fill_null(False))
         elif pa.types.is_integer(array.type):
-            values = np.asarray(array.cast(pa.int64()).fill_null(0))
+            values = np.asarray(whole_numbers(name, array))
             f[:], kind[:] = values, valid
             if len(values) and (values.max() > 2**53 or values.min() < -(2**53)):
                 return None, _lost(values, f)
@@ -310,15 +310,19 @@ class Columns:
         elif (
             pa.types.is_string(array.type) or pa.types.is_large_string(array.type) or pa.types.is_dictionary(array.type)
         ):
-            return self._encode_strings(attribute, array, kind, f, members), None
+            return self._encode_strings(attribute, name, array, kind, f, members), None
         else:
             raise InvalidValueError(f"{name}: a column is of booleans, numbers or strings, not {array.type}")
         return None, None
 
-    def _encode_strings(self, attribute: int, array: pa.Array, kind: Any, f: Any, members: "_Members") -> Any | None:
+    def _encode_strings(
+        self, attribute: int, name: str, array: pa.Array, kind: Any, f: Any, members: "_Members"
+    ) -> Any | None:
         encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
         column = self._columns[attribute]
         distinct = encoded.dictionary.to_pylist()
+        if max(map(len, filter(None, distinct)), default=0) > MAX_STRING_CHARACTERS:
+            raise InvalidValueError(f"{name}: longer than {MAX_STRING_CHARACTERS} characters (MAX_STRING_CHARACTERS)")
         places = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64)
         codes = np.array([column.codes.get(text, -1) for text in distinct] + [-1], np.float64)
         f[:] = codes[places]
@@ -327,6 +331,14 @@ class Columns:
             return None
         passed = np.array([members.add(column.tests.passed_by(text)) for text in distinct] + [-1], np.int32)
         return passed[places]
+
+
+def whole_numbers(name: str, array: pa.Array) -> pa.Array:
+    """A column of integers as 64-bit ones, 0 for null."""
+    try:
+        return array.cast(pa.int64()).fill_null(0)
+    except pa.ArrowInvalid:
+        raise InvalidValueError(f"{name}: has integers that do not fit into 64 bits with a sign") from None
 
 
 class _Members:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.matching.index.columns import whole_numbers
 from tidings.matching.index.programs import BOOLEAN, FLOAT, INT, NULL, STRING, NotSayable, write_rows
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
@@ -192,7 +193,7 @@ class Contexts:
                 raise InvalidValueError(f"{name}: has numbers that are not finite; they must be null instead")
             return np.where(valid, FLOAT, NULL).astype(np.uint8), nothing, number
         if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
-            whole = np.asarray(array.cast(pa.int64()).fill_null(0))
+            whole = np.asarray(whole_numbers(name, array))
             kind = BOOLEAN if pa.types.is_boolean(array.type) else INT
             number = np.zeros(len(whole)) if kind == BOOLEAN else whole.astype(np.float64)
             return np.where(valid, kind, NULL).astype(np.uint8), whole, number

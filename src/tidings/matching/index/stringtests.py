@@ -23,6 +23,8 @@ from tidings.model.patterns import Elements, Wild
 Numbers = npt.NDArray[np.int32]
 _OTHER, _PREFIX, _SUFFIX, _INSIDE = range(4)
 _LETTERS, _PLACES = 12.0, 8  # how many letters are common, and in how many places a text may stand: guesses
+_ROOM = 256 * MAX_CACHED_STRINGS  # characters, and bytes of numbers, that are remembered whatever strings are like
+_FEW = 256  # words of one length that are sought one by one sooner than by cutting the string at every place
 
 
 class StringTests:
@@ -35,6 +37,7 @@ class StringTests:
         self._inside: dict[int, dict[str, list[int]]] = {}
         self._others: list[tuple[int, StringTest]] = []
         self._passed: OrderedDict[str, Numbers] = OrderedDict()
+        self._remembered = 0  # characters, and bytes of numbers, in it
 
     def saved(self) -> list[Any]:
         """The tests with their numbers, in a form that JSON can carry."""
@@ -60,6 +63,7 @@ class StringTests:
         else:
             home.setdefault(len(text), {}).setdefault(text, []).append(following)
         self._passed.clear()
+        self._remembered = 0
         return following
 
     def items(self) -> Iterable[tuple[StringTest, int]]:
@@ -75,8 +79,10 @@ class StringTests:
         known = self._passed.get(text)
         if known is None:
             known = self._passed[text] = np.array(sorted(self._found(text)), np.int32)
-            if len(self._passed) > MAX_CACHED_STRINGS:
-                self._passed.popitem(last=False)
+            self._remembered += len(text) + known.nbytes
+            while len(self._passed) > MAX_CACHED_STRINGS or self._remembered > _ROOM:
+                oldest, numbers = self._passed.popitem(last=False)
+                self._remembered -= len(oldest) + numbers.nbytes
         return known
 
     def _home(self, test: StringTest) -> tuple[dict[int, dict[str, list[int]]] | None, str]:
@@ -91,6 +97,11 @@ class StringTests:
             if length <= len(text):
                 found.update(known.get(text[len(text) - length :], ()))
         for length, known in self._inside.items():
+            if len(known) <= _FEW:
+                for word, numbers in known.items():
+                    if word in text:
+                        found.update(numbers)
+                continue
             for start in range(len(text) - length + 1):
                 found.update(known.get(text[start : start + length], ()))
         found.update(number for number, test in self._others if passes(test, text))
