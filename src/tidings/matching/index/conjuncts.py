@@ -189,7 +189,9 @@ def _simple(box: _Box, room: int) -> Iterator[Conjunct]:
     for name, values in sorted(box.sides.items(), key=lambda side: len(side[1].numbers) + len(side[1].strings)):
         options = list(_options(values))
         if len(options) > room:
-            options, exact = [_wider(values)], False
+            test = _one_test(values)
+            exact = exact and test is not None
+            options = [_wider(values) if test is None else test]
         room //= max(1, len(options))
         choices.append([(name, option) for option in options])
     for chosen in product(*choices):
@@ -219,6 +221,13 @@ def _options(values: ValueSet) -> Iterator[Constraint | None]:
             yield Constraint(Kind.STRING)
         else:
             yield Constraint(Kind.TEST, test=StringTest(((start, end),), frozenset(), frozenset()))
+
+
+def _one_test(values: ValueSet) -> Constraint | None:
+    """Very many strings, and nothing else, are a single test of the string."""
+    if values.missing or values.booleans or values.numbers or values.has_patterns:
+        return None
+    return Constraint(Kind.TEST, test=StringTest(values.strings, frozenset(), frozenset()))
 
 
 def _wider(values: ValueSet) -> Constraint | None:

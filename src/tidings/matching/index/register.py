@@ -26,6 +26,7 @@ SCHEMA = pa.schema(
 )
 Reader = Callable[[dict[str, Any]], Subscription]
 _MADE = -1  # the chunk of a subscription that came as one
+_RECENT = 4096  # subscriptions that came as text and are remembered as such
 _REST = 1024  # so many others are removed before a position is used again
 
 
@@ -59,6 +60,7 @@ class Register:
         self._positions: dict[str, int] | None = {}
         self._made: dict[int, Subscription | dict[str, Any]] = {}  # that came one by one, as such or as rows
         self._chunks: dict[int, _Chunk] = {}
+        self._recent: dict[int, Subscription] = {}
         self._free: deque[int] = deque()
         self._size = 0  # positions in use or free
         self._ids: pa.Array | None = None
@@ -133,9 +135,21 @@ class Register:
         chunk = int(self._chunk[position])
         if chunk == _MADE:
             made = self._made[position]
-            return self._read(made) if isinstance(made, dict) else made
-        row = int(self._row[position])
-        return self._read(self._chunks[chunk].table.slice(row, 1).to_pylist()[0])
+            return self._reread(position, lambda: made) if isinstance(made, dict) else made
+        table, row = self._chunks[chunk].table, int(self._row[position])
+        return self._reread(position, lambda: table.slice(row, 1).to_pylist()[0])
+
+    def _reread(self, position: int, row: Callable[[], dict[str, Any]]) -> Subscription:
+        """A subscription from its text. Those asked for lately are remembered: the reference may need one for each
+        event.
+        """
+        known = self._recent.get(position)
+        if known is None:
+            known = self._read(row())
+            if len(self._recent) >= _RECENT:
+                self._recent.pop(next(iter(self._recent)), None)
+            self._recent[position] = known
+        return known
 
     def place(self, name: str, subscription: Subscription | dict[str, Any], client: int, program: int) -> int:
         """A position for a subscription, or a row that `read` understands; that of its id's former owner is left to be
@@ -170,6 +184,7 @@ class Register:
 
     def forget(self, position: int) -> None:
         """Nobody stands there any more. The id stays readable until the position is used again."""
+        self._recent.pop(position, None)
         chunk = int(self._chunk[position])
         if chunk == _MADE:
             del self._made[position]

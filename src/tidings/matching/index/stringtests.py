@@ -5,8 +5,10 @@ are looked up by their length, so that the cost of a new string depends on how l
 there are.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy.typing as npt
 
 from tidings.matching.index.conjuncts import StringTest
 from tidings.matching.reference import like
-from tidings.matching.strings import EVERY, after_prefix
+from tidings.matching.strings import EVERY, StringSet, after_prefix
 from tidings.matching.valuesets import Regex, StringPattern
 from tidings.model import patterns
 from tidings.model.limits import MAX_CACHED_STRINGS
@@ -137,10 +139,19 @@ def _form(test: StringTest) -> tuple[int, str]:
 def passes(test: StringTest, text: str) -> bool:
     """What a test means."""
     return (
-        any(start <= text and (end is None or text < end) for start, end in test.intervals)
+        _lies_in(text, test.intervals)
         and all(_has(text, one) for one in test.required)
         and not any(_has(text, one) for one in test.excluded)
     )
+
+
+def _lies_in(text: str, intervals: StringSet) -> bool:
+    """They rise, and there may be thousands."""
+    at = bisect_right(intervals, text, key=itemgetter(0)) - 1
+    if at < 0:
+        return False
+    end = intervals[at][1]
+    return end is None or text < end
 
 
 def witness(test: StringTest) -> str | None:
