@@ -149,6 +149,13 @@ def test_never_and_always() -> None:
     assert index.covered_by("c = 1") == {"judged"}
 
 
+def test_a_pattern_that_leaves_nothing_is_taken_as_if_it_left_something() -> None:
+    index = td.Index()
+    index.add("s", "s = 'x' and s not rlike '^x'")
+    check(index, Filter.parse("s = 'x'"))
+    assert index.covered_by("s = 'x' or a = 1") == {"s"}
+
+
 def test_a_question_leaves_nothing_behind() -> None:
     index = td.Index()
     index.add("s", "a = 'x' and b like '%y%'")

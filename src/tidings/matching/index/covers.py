@@ -179,10 +179,10 @@ class Covers:
         if attribute == len(self._columns) or asked.kind not in (Kind.STRING, Kind.TEST):
             return _NOTHING, ()
         column, test = self._columns.column(attribute), asked.test
-        if test is None:  # what lies within one string, and is anything at all, has that string
+        if test is None:  # what lies within one string, and is anything at all, is that string
             if column.tests is None or asked.text is None:
                 return _NOTHING, ()
-            return _NOTHING, column.tests.passed_by(asked.text)
+            return _NOTHING, column.tests.passed_but_for_regexes(asked.text)
         codes = np.array([passes(test, text) for text in column.codes], np.uint8)
         tests = () if column.tests is None else column.tests.items()
         return codes, [number for one, number in tests if (text := witness(one)) is None or passes(test, text)]

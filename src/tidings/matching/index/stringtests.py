@@ -87,6 +87,11 @@ class StringTests:
                 self._remembered -= len(oldest) + numbers.nbytes
         return known
 
+    def passed_but_for_regexes(self, text: str) -> list[int]:
+        """The same for tests whose regular expressions are left out of account, as covering does not look into them."""
+        left_out = [number for number, test in self._others if passes(_without_regexes(test), text)]
+        return [*self.passed_by(text).tolist(), *left_out]
+
     def _home(self, test: StringTest) -> tuple[dict[int, dict[str, list[int]]] | None, str]:
         form, text = _form(test)
         return {_PREFIX: self._prefixes, _SUFFIX: self._suffixes, _INSIDE: self._inside}.get(form), text
@@ -159,6 +164,11 @@ def witness(test: StringTest) -> str | None:
     guesses = [start for start, _ in test.intervals]
     guesses += [_shortest(one) for one in test.required if not isinstance(one, Regex)]
     return next((text for text in guesses if passes(test, text)), None)
+
+
+def _without_regexes(test: StringTest) -> StringTest:
+    kept = (frozenset(one for one in ones if not isinstance(one, Regex)) for ones in (test.required, test.excluded))
+    return StringTest(test.intervals, *kept)
 
 
 def _shortest(pattern: Elements) -> str:
