@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.strategies import LONG, examples
-from tidings.matching.index import cells
+from tidings.matching.index import cells, lookup
 from tidings.matching.index.grid import Grid
 from tidings.matching.reference import geo_distance
 
@@ -147,7 +147,7 @@ class GridMachine(RuleBasedStateMachine):
     def agree(self) -> None:
         for here in self.asked:
             self.listed.check(here)
-        in_table = int((self.listed.grid._arrays.table[:, cells.KIND] != 0).sum())
+        in_table = int((self.listed.grid._arrays.table[:, lookup.KIND] != 0).sum())
         assert in_table <= 3 * len(self.listed.subscriptions)
 
 
@@ -237,7 +237,7 @@ class TestChurn:
         for i in range(19_900, 20_000):
             grid.remove(i)
         assert len(grid) == 0
-        assert not grid._arrays.table[:, cells.KIND].any()
+        assert not grid._arrays.table[:, lookup.KIND].any()
         assert grid.near((0.0, 0.0)).tolist() == []
 
     def test_after_a_crowd_the_arrays_shrink(self) -> None:
@@ -265,7 +265,7 @@ class TestChurn:
             places = np.column_stack([random.uniform(-90, 90, 50), random.uniform(-180, 180, 50)])
             grid.moved_many(np.arange(50, dtype=np.int32), places)
         assert grid.nbytes == before
-        assert (grid._arrays.table[:, cells.KIND] != 0).sum() <= 150
+        assert (grid._arrays.table[:, lookup.KIND] != 0).sum() <= 150
 
 
 def test_longitudes_of_very_many_turns_are_never_missed() -> None:

@@ -30,7 +30,7 @@ from tidings.matching.index import Index, neighbourhood
 from tidings.matching.index.conjuncts import conjuncts_of
 from tidings.matching.index.contexts import Contexts
 from tidings.matching.index.programs import FALSE, TRUE
-from tidings.matching.index.scopes import ONE, Scopes
+from tidings.matching.index.scopes import Scopes
 from tidings.matching.reference import calculate, due, geo_distance, matches_context
 from tidings.model.expression import (
     Arithmetic,
@@ -403,8 +403,7 @@ def test_distances_on_the_sphere_need_no_reference() -> None:
     contexts.set("ann", Context.of({"lat": 48.1, "lon": 11.5}))
     one = np.zeros(1, np.int32)
     for lon, expected in ((11.6, TRUE), (12.6, FALSE)):
-        publisher = scopes.publisher({"lat": 48.1, "lon": lon})
-        answers = scopes.judge_publishers(one, ONE, np.array([number], np.int32), one, publisher)
+        answers = scopes.judge_publisher(one, np.array([number], np.int32), one, {"lat": 48.1, "lon": lon})
         assert answers.tolist() == [expected]
 
 

@@ -14,7 +14,7 @@ from numba.core import event
 
 import tidings as td
 from tests.matching import history
-from tidings.matching.index import cells, compiling, kernels, programs
+from tidings.matching.index import cells, compiling, kernels, nearby, programs
 from tidings.matching.index.grid import Grid
 
 ROOT = Path(__file__).parent.parent.parent
@@ -84,6 +84,7 @@ class TestOnceReady:
             assert called
             assert called <= known
         assert {programs.judge.__name__, programs.write_rows.__name__} <= known
+        assert {nearby.near_event.__name__, nearby.near_events.__name__} <= known
 
 
 PROBE = """

@@ -18,7 +18,7 @@ from tidings.matching.index import archive, compiling, kernels, layout, programs
 from tidings.matching.index.bulk import Bulk, Predicate
 from tidings.matching.index.columns import Columns, Events, NotPlain
 from tidings.matching.index.conjuncts import conjuncts_for
-from tidings.matching.index.contexts import Contexts
+from tidings.matching.index.contexts import Contexts, is_plain
 from tidings.matching.index.covers import Covers
 from tidings.matching.index.grid import Place
 from tidings.matching.index.layout import CHECKED, FOUND, NEEDED, Raw
@@ -27,7 +27,7 @@ from tidings.matching.index.never import Never
 from tidings.matching.index.programs import NotSayable
 from tidings.matching.index.reach import reach_of
 from tidings.matching.index.register import Register
-from tidings.matching.index.scopes import NO_FILTER, ONE, Others, Scopes
+from tidings.matching.index.scopes import NO_FILTER, Others, Scopes
 from tidings.matching.index.store import Store
 from tidings.matching.reference import Scope, matches_context, passes_structure, passes_subject, truth
 from tidings.model.errors import IndexDamagedError, InvalidValueError
@@ -50,7 +50,9 @@ class Rows(Protocol):
 Positions = npt.NDArray[np.int32]
 _UNLIMITED = 1 << 62
 _SOME = 1 << 16  # words, below which none is forgotten
+_AT_A_TIME = 256  # events of a batch
 _NOBODY: Positions = np.empty(0, np.int32)
+_DOUBT = bytes([programs.UNSURE])
 
 
 class Stats(NamedTuple):
@@ -317,16 +319,20 @@ class Index:
             else:
                 encoded = self._encoded(event)
             parts = [self._match(raw, encoded) for raw in self._store.segments]
+            nearby: list[Positions] = []
             if self._homes:
-                parts += self._match_nearby(encoded, context)
+                context = context if context is None or is_plain(context) else Context.of(context)
+                nearby = self._match_nearby(encoded, context)
+                parts += nearby
             if self._rehoused == rehoused:  # else one that moved meanwhile may have been seen nowhere
                 break
-        found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        found = parts[0] if len(parts) == 1 else np.concatenate([_NOBODY, *parts])
         if self._has_residuals and (found < 0).any():
             found = self._confirmed(found, Scope(Attributes.of(event), {}, subject, payload, publisher))
-        if subscribers is None and not (self._has_scopes and self._scoped(found).any()):
-            return found
-        return self._in_context(found, Context.of(context), subscribers)
+        is_for_some = subscribers is not None or any(map(len, nearby))
+        if is_for_some or (self._has_scopes and self._scoped(found).any()):
+            return self._in_context(found, context, subscribers)
+        return found
 
     def _match_nearby(self, encoded: tuple[Any, Any], context: Mapping[str, Any] | None) -> list[Positions]:
         """Whom the content may concern of those who look around themselves."""
@@ -362,6 +368,7 @@ class Index:
         likewise, and `subscribers` as text, where events have them. `$subject`, `$payload` and `$publisher` are
         columns too.
         """
+        contexts = _Contexts(table)
         while True:
             rehoused = self._rehoused
             if rehoused & 1:
@@ -370,10 +377,10 @@ class Index:
             encoded, row = self._encoded_batch(table)
             parts = [self._match_ordered(raw, encoded, table.num_rows) for raw in self._store.segments]
             if self._homes and tables.CONTEXT in table.column_names:
-                parts.append(self._match_all_nearby(encoded, _Contexts(table), table.num_rows))
+                parts += self._match_all_nearby(encoded, contexts, table.num_rows)
             if self._rehoused == rehoused:
                 break
-        event, position = parts[0]
+        event, position = parts[0] if parts else (np.empty(0, np.int64), _NOBODY)
         if len(parts) > 1:
             event, position = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
             order = np.argsort(event, kind="stable")
@@ -383,7 +390,7 @@ class Index:
             or (self._has_scopes and self._scoped(position).any())
             or tables.SUBSCRIBERS in table.column_names
         ):
-            event, position = self._settled(event, position, row, table)
+            event, position = self._settled(event, position, row, contexts, table)
         ids = pa.DictionaryArray.from_arrays(pa.array(position), self._register.ids())
         return pa.table({"event": event, "subscription": ids})
 
@@ -422,11 +429,23 @@ class Index:
                 return None
             self._local.out = np.empty(2 * int(self._local.arrays.counters[NEEDED]), np.int32)
 
-    def _match_all_nearby(self, events: Events, contexts: "_Contexts", rows: int) -> tuple[Any, Positions]:
-        found = [self._match_nearby(events.one(e), contexts[e]) for e in range(rows)]
-        each = [np.concatenate(parts) if parts else _NOBODY for parts in found]
-        sizes = np.array([len(one) for one in each], np.int64)
-        return np.repeat(np.arange(rows), sizes), np.concatenate([_NOBODY, *each])
+    def _match_all_nearby(self, events: Events, contexts: "_Contexts", rows: int) -> list[tuple[Any, Positions]]:
+        """The same for many events: some at a time, so that nobody who wants to change something waits for long."""
+        parts = []
+        for first in range(0, rows, _AT_A_TIME):
+            order = np.arange(first, min(first + _AT_A_TIME, rows))
+            given = events.in_order(order)
+            for home in self._homes.values():
+                with self._changing:
+                    places = contexts.places(self._scopes, self._contexts, home.names, order)
+                    sizes, positions = home.match_many(places, given, self._scratch())
+                parts.append((np.repeat(order, np.maximum(sizes, 0)), positions))
+                for at in np.flatnonzero(sizes < 0).tolist():
+                    values, place = events.one(first + at), tuple(places[at].tolist())
+                    with self._changing:
+                        found = home.match(place, partial(self._match_few, values), self._scratch(), *values)
+                    parts.append((np.full(len(found), first + at), found))
+        return parts
 
     def _match_many(self, raw: Raw, events: Events, order: Any) -> tuple[Positions, Any]:
         given = events.in_order(order)
@@ -516,34 +535,38 @@ class Index:
         """Which of them have a `publishers` filter."""
         return self._register.programs[found] != NO_FILTER  # type: ignore[no-any-return]
 
-    def _in_context(self, found: Positions, context: Context, subscribers: ContextFilter | None) -> Positions:
+    def _in_context(
+        self, found: Positions, context: Mapping[str, Any] | None, subscribers: ContextFilter | None
+    ) -> Positions:
         """Those of whom both context filters are true, theirs and the event's."""
+        if context is None or not is_plain(context):
+            context = Context.of(context)
         if self._has_scopes:
+            register = self._register
             with self._changing:
-                publishers = self._scopes.publisher(context)
-            found = found[self._accepts(found, ONE, publishers, lambda p: self._accepts_publisher(p, context))]
+                answers = self._scopes.judge_publisher(found, register.programs, register.clients, context)
+            found = found[self._settle_doubts(answers, lambda at: self._accepts_publisher(int(found[at]), context))]
         return found if subscribers is None else self._meant(found, subscribers, context)
 
-    def _accepts(self, found: Positions, which: Any, publishers: Others, ask: Callable[[int], bool]) -> Any:
-        """Whether each one's `publishers` filter is true. What the programs cannot say is asked: by position if there
-        is but one publisher, else by place.
-        """
-        register = self._register
-        with self._changing:
-            answers = self._scopes.judge_publishers(found, which, register.programs, register.clients, publishers)
+    def _settle_doubts(self, answers: Any, ask: Callable[[int], bool]) -> Any:
+        """Which answers are true; what the programs could not say is asked, by place."""
         kept = answers == programs.TRUE
-        for at in np.flatnonzero(answers == programs.UNSURE).tolist():
-            kept[at] = ask(int(found[at]) if which is ONE else at)
+        if _DOUBT in answers.tobytes():  # for the few that there mostly are, much faster than through an array
+            for at in np.flatnonzero(answers == programs.UNSURE).tolist():
+                kept[at] = ask(at)
         return kept
 
-    def _accepts_publisher(self, position: int, context: Context) -> bool:
+    def _accepts_publisher(self, position: int, context: Mapping[str, Any]) -> bool:
         subscription = self._subscription(position)
         if subscription is None:
             return False
-        return matches_context(subscription.publishers, context, self._contexts.get(subscription.subscriber))
+        return matches_context(
+            subscription.publishers, Context.of(context), self._contexts.get(subscription.subscriber)
+        )
 
-    def _meant(self, found: Positions, wanted: ContextFilter, context: Context) -> Positions:
+    def _meant(self, found: Positions, wanted: ContextFilter, given: Mapping[str, Any]) -> Positions:
         """Those of whose context the event's own filter is true."""
+        context = Context.of(given)
         with self._changing:
             answers = self._scopes.judge_subscribers(found, wanted, self._register.clients, context)
             if answers is None:
@@ -554,18 +577,21 @@ class Index:
                 kept[at] = matches_context(wanted, own, context)
         return found[kept]  # type: ignore[no-any-return]
 
-    def _settled(self, event: Any, position: Positions, row: Any, table: pa.Table) -> tuple[Any, Positions]:
+    def _settled(
+        self, event: Any, position: Positions, row: Any, contexts: "_Contexts", table: pa.Table
+    ) -> tuple[Any, Positions]:
         """What is left of a batch: doubtful candidates, and contexts in both directions."""
         if self._has_residuals and (position < 0).any():
             event, position = _each(event, position, lambda e, p: self._confirmed(p, tables.scope_of(row(e))))
-        contexts = _Contexts(table)
         if self._has_scopes:
+            register = self._register
             with self._changing:
-                publishers = contexts.encoded(self._scopes)
-            kept = self._accepts(
-                position, event, publishers,
-                lambda at: self._accepts_publisher(int(position[at]), contexts[int(event[at])]),
-            )  # fmt: skip
+                answers = self._scopes.judge_publishers(
+                    position, event, register.programs, register.clients, contexts.encoded(self._scopes)
+                )  # fmt: skip
+            kept = self._settle_doubts(
+                answers, lambda at: self._accepts_publisher(int(position[at]), contexts[int(event[at])])
+            )
             event, position = event[kept], position[kept]
         if tables.SUBSCRIBERS in table.column_names:
             texts = table[tables.SUBSCRIBERS].to_pylist()
@@ -675,6 +701,7 @@ class _Contexts:
         self._rows = table.num_rows
         self._column = table[tables.CONTEXT] if tables.CONTEXT in table.column_names else None
         self._mappings: list[dict[str, Any]] | None = None
+        self._encoded: tuple[Any, Others] | None = None
 
     def __getitem__(self, event: int) -> Context:
         if self._column is None:
@@ -684,11 +711,27 @@ class _Contexts:
         return Context.of(self._mappings[event])
 
     def encoded(self, scopes: Scopes) -> Others:
+        if self._encoded is None or self._encoded[0] != scopes.state:
+            others = self._encode(scopes)
+            self._encoded = scopes.state, others
+        return self._encoded[1]
+
+    def _encode(self, scopes: Scopes) -> Others:
         if self._column is None:
             return scopes.publishers_of({}, self._rows)
         if pa.types.is_struct(self._column.type):
             return scopes.publishers_of(tables.columns_of(pa.table({"": self._column}), ""), self._rows)
         return scopes.publishers([self[event] for event in range(self._rows)])
+
+    def places(self, scopes: Scopes, everyone: Contexts, names: tuple[str, ...], events: Any) -> Any:
+        """Where the publishers of some events are: two coordinates each, NaN where it does not say."""
+        kinds, _, floats = (one[events] for one in self.encoded(scopes))
+        found = np.zeros((len(events), 2))
+        for at, name in enumerate(names):
+            column = everyone.columns[name]
+            is_number = (kinds[:, column] == programs.INT) | (kinds[:, column] == programs.FLOAT)
+            found[:, at] = np.where(is_number, floats[:, column], np.nan)
+        return found
 
 
 def _each(event: Any, position: Positions, change: Callable[[int, Positions], Positions]) -> tuple[Any, Positions]:

@@ -113,7 +113,7 @@ class Contexts:
         row = self._rows.get(client)
         if row is None:
             row = self.row(client)
-        if not _is_plain(context):
+        if not is_plain(context):
             context = Context.of(context)
         columns, kinds, ints, floats = self.columns, self._kinds, self._ints, self._floats
         first = row * self._width
@@ -350,7 +350,7 @@ class Contexts:
         self._sizes[row] += 1
 
 
-def _is_plain(context: Mapping[str, Any]) -> bool:
+def is_plain(context: Mapping[str, Any]) -> bool:
     """Whether all that the door of `Context` would do is to let it pass: the usual case, found out quickly."""
     if type(context) is Context:
         return True

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.index import cells
+from tidings.matching.index import cells, lookup, places
 from tidings.matching.reference import EARTH_RADIUS_METRES
 
 Place = tuple[float, ...]  # one or two coordinates; on the sphere degrees of latitude and longitude
@@ -36,14 +36,18 @@ class Grid:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self._arrays) + self._out.nbytes
 
+    @property
+    def arrays(self) -> "_Arrays":
+        """As the kernels take them, until the next change."""
+        return self._arrays
+
     def put(self, position: int, client: int, radius: float, place: Place | None) -> None:
         """A subscription of a client, which is at the place now; the radius is in metres on the sphere."""
         self._take_out(position)
         level, limit = (_level_on_sphere if self._geo else _level)(radius)
         x, y = _coordinates(place)
-        if not cells.put(*self._arrays, position, client, level, limit, x, y):
+        while not cells.put(*self._arrays, position, client, level, limit, x, y):
             self._resize()
-            cells.put(*self._arrays, position, client, level, limit, x, y)
 
     def remove(self, position: int) -> None:
         """Takes a subscription out; `KeyError` if there is none at the position."""
@@ -52,18 +56,25 @@ class Grid:
 
     def move(self, client: int, place: Place | None) -> None:
         """The client is at the place from now on; without one it is in no event's reach."""
-        state, entries, places, _, table = self._arrays
+        state, entries, records, _, table = self._arrays
         x, y = _coordinates(place)
-        cells.move(state, entries, places, table, client, x, y)
+        while not cells.move(state, entries, records, table, client, x, y):
+            self._resize()
+            state, entries, records, _, table = self._arrays
 
-    def moved_many(self, clients: npt.NDArray[np.int32], places: npt.NDArray[np.float64]) -> None:
+    def moved_many(self, clients: npt.NDArray[np.int32], coordinates: npt.NDArray[np.float64]) -> None:
         """The same of many: a row of coordinates each, with NaN in it where there is no place."""
-        if places.shape != (len(clients), self._dimensions):
+        if coordinates.shape != (len(clients), self._dimensions):
             raise ValueError(f"{len(clients)} clients need {len(clients)} x {self._dimensions} coordinates")
-        state, entries, stored, _, table = self._arrays
-        # Copies: the kernel takes no arrays that are read-only, have gaps or lie the other way round.
-        given = np.array(clients, np.int32), np.array(places, np.float64, order="C")
-        cells.move_many(state, entries, stored, table, *given)
+        # Copies: the kernels take no arrays that are read-only, have gaps or lie the other way round.
+        clients, coordinates = np.array(clients, np.int32), np.array(coordinates, np.float64, order="C")
+        done = 0
+        while True:
+            state, entries, records, _, table = self._arrays
+            done = cells.move_many(state, entries, records, table, clients, coordinates, done)
+            if done == len(clients):
+                return
+            self._resize()
 
     def near(self, place: Place | None) -> npt.NDArray[np.int32]:
         """The positions of the subscriptions whose client may be within its reach of the place, each of them once."""
@@ -94,9 +105,9 @@ class Grid:
 
     def _resize(self) -> None:
         """Arrays that fit what lives, with some room."""
-        state, entries, places, slots, _ = self._arrays
-        self._arrays = self._made(int(state[cells.LIVE]), int(state[cells.LIVE_POSITIONS]))
-        cells.take_over(*self._arrays, state, entries, places, slots)
+        old = self._arrays
+        self._arrays = self._made(int(old.state[cells.LIVE]), int(old.state[cells.LIVE_POSITIONS]))
+        cells.take_over(*self._arrays, *old)
         if len(self._out) > 4 * len(self._arrays.slots) + 256:
             self._out = np.empty(256, np.int32)
 
@@ -104,16 +115,16 @@ class Grid:
         entries, positions = entries + (entries >> 1) + 16, positions + (positions >> 1) + 16
         keys = positions + 2 * entries  # an entry has at most a cell and a client of its own
         state = np.zeros(cells.STATE, np.int64)
-        state[cells.SHAPE] = cells.SPHERE if self._geo else cells.PLANE if self._dimensions == 2 else cells.LINE
+        state[cells.SHAPE] = places.SPHERE if self._geo else places.PLANE if self._dimensions == 2 else places.LINE
         state[cells.SEED] = hash("grid")  # differs from process to process, as Python's hashes of strings do
         state[cells.FREE] = state[cells.FREE_POSITIONS] = -1
         state[cells.FIRSTS :] = -1
         return _Arrays(
             state,
             np.zeros((entries, cells.FIRST + 1), np.int32),
-            np.zeros((entries, cells.LIMIT + 1)),
+            np.zeros(cells.RECORDS_AN_ENTRY * entries * cells.RECORD.itemsize, np.uint8),
             np.zeros((positions, cells.BEFORE + 1), np.int32),
-            np.zeros((1 << (4 * keys // 3).bit_length(), cells.VALUE + 1), np.int32),
+            np.zeros((1 << (4 * keys // 3).bit_length(), lookup.VALUE + 1), np.int32),
         )
 
 
@@ -122,7 +133,7 @@ class _Arrays(NamedTuple):
 
     state: npt.NDArray[np.int64]
     entries: npt.NDArray[np.int32]
-    places: npt.NDArray[np.float64]
+    records: npt.NDArray[np.uint8]
     slots: npt.NDArray[np.int32]
     table: npt.NDArray[np.int32]
 
@@ -137,12 +148,12 @@ def _coordinates(place: Place | None) -> tuple[float, float]:
 def _level(radius: float) -> tuple[int, float]:
     """The level of a radius, and how far from an event a client may be."""
     if radius < 0:
-        return cells.NOBODY, 0.0
-    if not radius <= 2.0 ** (cells.EVERYONE - 1 - cells.ORIGIN):
-        return cells.EVERYONE, math.inf if math.isnan(radius) else radius * (1 + cells.ROUNDING)
+        return places.NOBODY, 0.0
+    if not radius <= 2.0 ** (places.EVERYONE - 1 - places.ORIGIN):
+        return places.EVERYONE, math.inf if math.isnan(radius) else radius * (1 + cells.ROUNDING)
     if radius == 0:
-        return cells.ORIGIN, 0.0  # whole numbers, most likely, that are to be the same
-    return max(_power(radius) - 1 + cells.ORIGIN, 0), radius * (1 + cells.ROUNDING)
+        return places.ORIGIN, 0.0  # whole numbers, most likely, that are to be the same
+    return max(_power(radius) - 1 + places.ORIGIN, 0), radius * (1 + cells.ROUNDING)
 
 
 def _power(radius: float) -> int:
@@ -154,9 +165,9 @@ def _power(radius: float) -> int:
 def _level_on_sphere(metres: float) -> tuple[int, float]:
     """The same; how far is the square of the chord, in radii of the earth."""
     if metres < 0:
-        return cells.NOBODY, 0.0
+        return places.NOBODY, 0.0
     if not metres < _HALF_ROUND:
-        return cells.EVERYONE, 5.0
+        return places.EVERYONE, 5.0
     angle = (metres * (1 + 1e-9) + 0.01) / EARTH_RADIUS_METRES  # more than `geo_distance` can be wrong by
-    level = _power(max(math.degrees(angle), _LEAST_DEGREES)) + cells.ORIGIN
+    level = _power(max(math.degrees(angle), _LEAST_DEGREES)) + places.ORIGIN
     return level, (2 * math.sin(angle / 2)) ** 2

@@ -20,7 +20,6 @@ from tidings.matching.index.compiling import (
     INT32S,
     INT64S,
     INTEGER,
-    PREDICATES,
     inlined,
     kernel,
 )
@@ -636,54 +635,3 @@ def in_event_order(order, ends, out):
             event[at], position[at] = order[i], out[j]
             at += 1
     return event, position
-
-
-@kernel(INT32S, INT32S, PREDICATES, BYTES, FLOATS, INT32S, INT32S, INT32S)
-def check_positions(first, last, preds, scratch, event, tests, positions, out):
-    """Which of the positions one event concerns by its content: how many stand in `out`, which has room for all.
-
-    From first[position] to last[position] stand the predicates of a subscription, each conjunct behind a separator.
-    Positions that the reference has to confirm come as their complement.
-    """
-    kinds, fs, rs = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R)
-    present, test_stamp, counters = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, COUNTERS)
-    counters[STAMP] += 1
-    stamp = counters[STAMP]
-    size, v = 0, 1
-    plain = 1 + 2 * np.int64(event[0])
-    while v < len(event):
-        attribute = np.int64(event[v])
-        if v < plain:
-            kind, f, r = NUMBER, event[v + 1], 0
-            v += 2
-        else:
-            kind, f, r = int(event[v + 1]), event[v + 2], int(event[v + 3])
-            v += 4
-        if attribute < len(kinds):
-            present[size] = attribute
-            size += 1
-            kinds[attribute], fs[attribute], rs[attribute] = kind, f, r
-    for test in tests:
-        test_stamp[test] = stamp
-    count = 0
-    for position in positions:
-        at, end = first[position], last[position]
-        sure = doubtful = False
-        while at < end and not sure:
-            conjunct = at + 1
-            at = conjunct
-            while at < end and preds[at].what & 7 != SEPARATOR:
-                at += 1
-            if passes(preds, conjunct, at, kinds, fs, rs, test_stamp, stamp):
-                if (preds[conjunct - 1].what >> 3) & RESIDUAL:
-                    doubtful = True
-                else:
-                    sure = True
-        if sure or doubtful:
-            out[count] = position if sure else ~position
-            count += 1
-    for c in range(size):
-        kinds[present[c]] = MISSING
-    counters[CHECKED] += len(positions)
-    counters[FOUND] += count
-    return count

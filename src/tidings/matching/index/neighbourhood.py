@@ -6,17 +6,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidings.matching.index import layout
+from tidings.matching.index.columns import Events
 from tidings.matching.index.grid import Grid, Place
-from tidings.matching.index.layout import Raw
+from tidings.matching.index.kernels import TOO_MANY
+from tidings.matching.index.layout import NEEDED, Raw
+from tidings.matching.index.nearby import near_event, near_events
 from tidings.matching.index.pool import Pool
 from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.store import Store
 
 Positions = npt.NDArray[np.int32]
 _UNLIMITED = 1 << 62
+_NOBODY: Positions = np.empty(0, np.int32)
 Match = Callable[[Raw, int], Positions | None]  # a segment, and how many candidates there may be at most
 _FEW = 128  # candidates that are not worth a look at the grid
 _MANY = 20_000  # clients that are not worth a look either
+_A_HANDFUL = 1_000  # clients that are always worth one, once the content has had many candidates
+_TIMES = 15  # that the content is not asked first after that
 
 
 class Neighbourhood:
@@ -28,6 +35,8 @@ class Neighbourhood:
         self.store = Store()
         self._grid = Grid(len(names), geo)
         self._pool = Pool()
+        self._out = np.empty(1024, np.int32)
+        self._popular = 0  # how many times more the grid is asked first
 
     def __len__(self) -> int:
         return len(self._grid)
@@ -70,14 +79,52 @@ class Neighbourhood:
 
         The content is asked first, and if it has more than a few candidates the grid; only if both have many, the
         content has the last word. So neither a popular content nor a crowded place makes the other one wait for long.
+        Where the content had many the last time it probably has again, and the grid is asked first.
         """
+        if self._popular:
+            self._popular -= 1
+            found = self._by_place(place, _A_HANDFUL, scratch, values, tests)
+            if found is not None:
+                return found
         found = self._by_content(match, _FEW)
         if found is not None:
             return found
-        nearby = self._grid.near_if_few(place, _MANY)
-        if nearby is not None:
-            return self._pool.checked(nearby, scratch, values, tests)  # type: ignore[no-any-return]
-        return self._by_content(match, _UNLIMITED)  # type: ignore[return-value]
+        self._popular = _TIMES
+        found = self._by_place(place, _MANY, scratch, values, tests)
+        return self._by_content(match, _UNLIMITED) if found is None else found  # type: ignore[return-value]
+
+    def match_many(self, places: Any, events: Events, scratch: Raw) -> tuple[Any, Positions]:
+        """The same of many events that have a row each, as far as few are near: how many positions each one has, -1
+        where it has to be asked by itself; and all positions.
+        """
+        sizes = np.empty(len(places), np.int64)
+        parts, done = [], 0
+        while True:
+            grid, pool, start = self._grid.arrays, self._pool, done
+            done = near_events(
+                *grid, pool.ends, pool.preds, scratch, *events, places, _A_HANDFUL, start, self._out, sizes
+            )  # fmt: skip
+            given = sizes[start:done]
+            parts.append(self._out[: given[given > 0].sum()].copy())
+            if done == len(places):
+                return np.where(sizes == TOO_MANY, -1, sizes), np.concatenate(parts)
+            self._make_room(scratch)
+
+    def _by_place(self, place: Place, limit: int, scratch: Raw, values: Any, tests: Any) -> Positions | None:
+        x, y = place if len(place) == 2 else (place[0], 0.0)
+        while True:
+            grid, pool = self._grid.arrays, self._pool
+            count = near_event(*grid, pool.ends, pool.preds, scratch, values, tests, x, y, limit, self._out)
+            if count >= 0:
+                return self._out[:count].copy()
+            if count == TOO_MANY:
+                return None
+            self._make_room(scratch)
+
+    def _make_room(self, scratch: Raw) -> None:
+        needed = int(layout.scratch(scratch).counters[NEEDED])
+        if needed > len(self._out):
+            self._out = np.empty(2 * needed, np.int32)
 
     def _by_content(self, match: Match, limit: int) -> Positions | None:
         parts = []
@@ -86,7 +133,7 @@ class Neighbourhood:
             if found is None:
                 return None
             parts.append(found)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return parts[0] if len(parts) == 1 else np.concatenate([_NOBODY, *parts])
 
     def renew(self, conjuncts: Conjuncts, attributes: int) -> None:
         """The same subscriptions, with other numbers for what they ask."""
@@ -108,6 +155,6 @@ class Neighbourhood:
         made = cls(names, geo)
         segments = [arrays[name] for name in sorted(arrays) if name.startswith("segment")]
         made.store = Store.of(segments, attributes)
-        made._pool = Pool.of(arrays["pool_first"], arrays["pool_last"], arrays["pool_preds"])
+        made._pool = Pool.of(arrays["pool_ends"], arrays["pool_preds"])
         made._grid.restore({name.removeprefix("grid_"): arrays[name] for name in arrays if name.startswith("grid_")})
         return made

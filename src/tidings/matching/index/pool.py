@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.index import kernels
 from tidings.matching.index.kernels import SEPARATOR
 from tidings.matching.index.layout import PREDICATE
 from tidings.matching.index.segment import Conjuncts
@@ -18,14 +17,13 @@ class Pool:
     """Predicates in the order in which they came, each conjunct behind a separator with its flags."""
 
     def __init__(self) -> None:
-        self._first = np.zeros(64, np.int32)
-        self._last = np.zeros(64, np.int32)
-        self._preds = np.zeros(256, PREDICATE)
+        self.ends = np.zeros(2 * 64, np.int32)  # two a position: its first predicate, and behind its last
+        self.preds = np.zeros(256, PREDICATE)
         self._used = self._garbage = 0
 
     @property
     def nbytes(self) -> int:
-        return self._first.nbytes + self._last.nbytes + self._preds.nbytes
+        return self.ends.nbytes + self.preds.nbytes
 
     def put(self, position: int, conjuncts: Sequence[tuple[int, list[Any]]]) -> None:
         """The conjuncts of a subscription: flags, and rows of PREDICATE."""
@@ -34,8 +32,8 @@ class Pool:
             rows.append((0.0, 0.0, flags * 8 + SEPARATOR, 0, 0))
             rows += predicates
         self._reserve(position + 1, len(rows))
-        self._preds[self._used : self._used + len(rows)] = rows
-        self._first[position], self._last[position] = self._used, self._used + len(rows)
+        self.preds[self._used : self._used + len(rows)] = rows
+        self.ends[2 * position], self.ends[2 * position + 1] = self._used, self._used + len(rows)
         self._used += len(rows)
 
     def put_many(self, conjuncts: Conjuncts) -> None:
@@ -45,55 +43,49 @@ class Pool:
         starts = np.cumsum(lengths + 1) - lengths - 1  # of each conjunct's separator, among the new ones
         total = int(lengths.sum()) + len(order)
         self._reserve(int(owner[-1] >> 2) + 1, total)
-        rows = self._preds[self._used : self._used + total]
+        rows = self.preds[self._used : self._used + total]
         places = np.repeat(starts + 1 - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
         source = np.repeat(conjuncts.pred_first[:-1][order] - (np.cumsum(lengths) - lengths), lengths)
         rows[places] = conjuncts.pred[source + np.arange(lengths.sum())]
         rows["what"][starts] = (owner & 3) * 8 + SEPARATOR
         position, first = np.unique(owner >> 2, return_index=True)
-        self._first[position] = self._used + starts[first]
-        self._last[position] = self._used + np.append(starts[first][1:], total)
+        self.ends[2 * position] = self._used + starts[first]
+        self.ends[2 * position + 1] = self._used + np.append(starts[first][1:], total)
         self._used += total
 
     def remove(self, position: int) -> None:
-        self._garbage += int(self._last[position] - self._first[position])
-        self._first[position] = self._last[position] = 0
+        self._garbage += int(self.ends[2 * position + 1] - self.ends[2 * position])
+        self.ends[2 * position : 2 * position + 2] = 0
         if self._garbage > _SOME + self._used // 2:
             self._tidy()
 
-    def checked(self, positions: npt.NDArray[np.int32], scratch: Any, values: Any, tests: Any) -> Any:
-        """Which of the positions an event concerns by its content; complements are for the reference to confirm."""
-        out = np.empty(len(positions), np.int32)
-        count = kernels.check_positions(
-            self._first, self._last, self._preds, scratch, values, tests, positions, out
-        )  # fmt: skip
-        return out[:count]
-
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         self._tidy()
-        return {"first": self._first, "last": self._last, "preds": self._preds[: self._used]}
+        return {"ends": self.ends, "preds": self.preds[: self._used]}
 
     @classmethod
-    def of(cls, first: npt.NDArray[Any], last: npt.NDArray[Any], preds: npt.NDArray[Any]) -> "Pool":
+    def of(cls, ends: npt.NDArray[Any], preds: npt.NDArray[Any]) -> "Pool":
         """What `saved` gave."""
         pool = cls()
-        pool._first, pool._last, pool._preds, pool._used = first.copy(), last.copy(), preds, len(preds)
+        # A file does not keep that the records are aligned, and the kernels take no others.
+        pool.ends, pool.preds, pool._used = ends.copy(), preds.view(PREDICATE), len(preds)
         return pool
 
     def _reserve(self, positions: int, more: int) -> None:
-        if positions > len(self._first):
-            self._first, self._last = (_grown(one, 2 * positions) for one in (self._first, self._last))
-        if self._used + more > len(self._preds):
-            self._preds = _grown(self._preds, 2 * (self._used + more))
+        if 2 * positions > len(self.ends):
+            self.ends = _grown(self.ends, 4 * positions)
+        if self._used + more > len(self.preds):
+            self.preds = _grown(self.preds, 2 * (self._used + more))
 
     def _tidy(self) -> None:
         """Only what is in use."""
-        living = np.flatnonzero(self._last > self._first)
-        lengths = (self._last - self._first)[living]
+        first, last = self.ends[::2], self.ends[1::2]
+        living = np.flatnonzero(last > first)
+        lengths = (last - first)[living]
         ends = np.cumsum(lengths)
-        source = np.repeat(self._first[living] - (ends - lengths), lengths) + np.arange(lengths.sum())
-        self._preds = _grown(self._preds[source], max(256, 2 * len(source)))
-        self._first[living], self._last[living] = ends - lengths, ends
+        source = np.repeat(first[living] - (ends - lengths), lengths) + np.arange(lengths.sum())
+        self.preds = _grown(self.preds[source], max(256, 2 * len(source)))
+        first[living], last[living] = ends - lengths, ends
         self._used, self._garbage = len(source), 0
 
 

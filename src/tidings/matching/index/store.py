@@ -56,7 +56,7 @@ class Store:
 
     def _publish(self) -> None:
         segments = tuple(shelf.raw for shelf in self.shelves)
-        self.segments = (*segments, self._raw_buffer) if self._count or not segments else segments
+        self.segments = (*segments, self._raw_buffer) if self._count else segments
 
     @property
     def conjuncts(self) -> int:
