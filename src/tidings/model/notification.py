@@ -6,9 +6,20 @@ from tidings.model.event import Event
 from tidings.model.values import Attributes
 
 
+class Trace(msgspec.Struct, frozen=True, array_like=True):
+    """One broker on the way of an event: what the Augment actions of a policy tell of it. None: not asked for."""
+
+    broker: str
+    host: str | None = None
+    load: float | None = None
+    microseconds: int | None = None  # spent on the event; filled in by the driver
+
+
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
     subscription: str
     subscriber: str
     attributes: Attributes
     payload: bytes | None = None
+    subscriptions: tuple[str, ...] = ()  # with notify="client": all that the event concerns
+    trace: tuple[Trace, ...] = ()

@@ -1,0 +1,1 @@
+"""The pure core: operations go in, effects come out, nothing else happens."""
