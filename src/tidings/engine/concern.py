@@ -37,7 +37,7 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     wanted = [table[name] for name in sorted(engine.matcher.concerned(event))]
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
-    rulings = _rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
+    rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
     concerned = Concern(rulings)
     if not rulings and engine.is_lone and all(one.is_plain for one in wanted):
         concerned.plain = wanted
@@ -102,7 +102,7 @@ def of_removal(engine: "Engine", message: Message) -> Concern:
     return concerned
 
 
-def _rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> tuple[Ruling, ...]:
+def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> tuple[Ruling, ...]:
     """The rules for every copy: the message's own, those of advertisements, and those of the broker's own filters.
 
     Those of an advertisement act on its owner's events; on those of others only with the right to govern.

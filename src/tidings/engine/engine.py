@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
-from tidings.engine import admission, meta, pipeline, routes
+from tidings.engine import admission, explaining, meta, pipeline, routes
 from tidings.engine.deciding import Conflict
 from tidings.engine.effects import Effect, Reject, Send, Told
+from tidings.engine.explaining import Explanation
 from tidings.engine.held import Held
 from tidings.engine.journey import Journey
 from tidings.engine.matcher import FastMatcher, Matcher
@@ -42,6 +43,7 @@ from tidings.model.errors import SchemaError
 from tidings.model.event import Event
 from tidings.model.expression import Attribute, Constant, In
 from tidings.model.limits import MAX_TOLD_CONFLICTS
+from tidings.model.notification import Notification
 from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
@@ -140,6 +142,30 @@ class Engine:
             return [Reject(refusal.step, refusal.reason)]
         except NeedsAnswer as question:
             return self.held.park(sender, operation, question)  # type: ignore[arg-type]
+
+    # Questions that change nothing
+
+    def explain(
+        self, event: Event, *, subscription: str | None = None, client: str | None = None, viewer: str | None = None
+    ) -> list[Explanation]:
+        """Why one subscription, or all of a client's, would or would not get the event now.
+
+        `viewer` is who asks; None is the operator. A subscription that does not exist gives nothing, and so does one
+        that is none of the viewer's business.
+        """
+        if subscription is not None:
+            found = self.subscriptions.get(subscription)
+            filed = [] if found is None else [found]
+        else:
+            filed = self.subscriptions.of(client or "")
+        allowed = [one for one in filed if viewer in (None, one.owner, event.publisher)]
+        return [explaining.explain(self, event, one, viewer) for one in sorted(allowed, key=lambda one: one.id)]
+
+    def preview(self, event: Event, subscription: str, now: int) -> Notification | None:
+        """What a subscription would get if the event came now."""
+        self._now = now
+        found = self.explain(event, subscription=subscription)
+        return found[0].notification if found and found[0].delivered else None
 
     # What the steps of the pipeline ask
 

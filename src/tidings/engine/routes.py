@@ -48,13 +48,13 @@ def plainly(event: Event, wanted: list[Filed[Subscription]]) -> list[Effect]:
 
 
 def publication(engine: "Engine", message: PublicationMessage, concerned: Concern, governed: Governed) -> list[Effect]:
-    effects: list[Effect] = [_delivered(message.event, one) for one in governed.deliveries]
+    effects: list[Effect] = [delivered(message.event, one) for one in governed.deliveries]
     effects += [Send(one.hop.receiver or "", _forwarded(message, one)) for one in governed.copies]
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     return effects + told(engine, message, governed)
 
 
-def _delivered(event: Event, delivery: Delivery) -> Deliver:
+def delivered(event: Event, delivery: Delivery) -> Deliver:
     first, shape = delivery.wanted[0].value, delivery.shape
     attributes = final_attributes(event, shape)
     payload = event.payload if shape.payload is None else shape.payload
