@@ -12,7 +12,7 @@ from tidings.engine.explaining import Explanation
 from tidings.engine.held import Held
 from tidings.engine.journey import Journey
 from tidings.engine.matcher import FastMatcher, Matcher
-from tidings.engine.message import Hop, Message, PublicationMessage, publication_text, size_of
+from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import (
     Advertise,
     Define,
@@ -48,7 +48,7 @@ from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
 from tidings.policy.placement import Where
-from tidings.policy.situation import NeedsAnswer, Situation, Source
+from tidings.policy.situation import Facts, NeedsAnswer, Situation, Source
 from tidings.policy.statement import Matching, MessageType
 from tidings.policy.statement import Operation as Step
 
@@ -75,6 +75,7 @@ class Engine:
         self._entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
         self._trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
         self._ruling: dict[MessageType, dict[str, Filed[Advertisement]]] = {one: {} for one in MessageType}
+        self._ruling_on: dict[str, tuple[Filed[Advertisement], ...]] = {}  # by publisher: found before
         self._early: dict[MessageType, tuple[Ruling, ...]] = {}
         self._news: dict[tuple[str, Conflict], None] = {}  # conflicts that were told, oldest first
         self._told: set[str] = set()  # the classes of meta-events that neighbours know of
@@ -134,14 +135,14 @@ class Engine:
     ) -> list[Effect]:
         """An operation of a sender; `answers` are those of the trust provider that were given for it alone."""
         if answers is None and self.held and self.held.holds_sender(sender):
-            return self.held.park(sender, operation)  # type: ignore[arg-type]
+            return self.held.park(sender, operation)
         self._answers = answers or {}
         try:
             return self._handlers[type(operation)](operation, sender)
         except Refused as refusal:
             return [Reject(refusal.step, refusal.reason)]
         except NeedsAnswer as question:
-            return self.held.park(sender, operation, question)  # type: ignore[arg-type]
+            return self.held.park(sender, operation, question, answers)
 
     # Questions that change nothing
 
@@ -189,35 +190,24 @@ class Engine:
         return [self.hop(message, name) for name in self.neighbours if name not in known]
 
     def situation(self, message: Message) -> Situation:
+        large = self.settings.large_message_bytes
+        facts = Facts(
+            message.type,
+            self.name,
+            self.settings.host,
+            self.load,
+            message.sender,
+            message.text,
+            lambda: min(1.0, message.size() / large),
+            self._trusts,
+        )
         if isinstance(message, PublicationMessage):
             event = message.event
-            made = Situation(
-                message.type,
-                broker=self.name,
-                sender=message.sender,
-                host=self.settings.host,
-                load=self.load,
-                measure=lambda: min(1.0, size_of(event) / self.settings.large_message_bytes),
-                attributes=event.attributes,
-                payload=event.payload,
-                subject=event.subject,
-                publisher=event.publisher,
-                message=lambda: publication_text(event),
-                trusts=self._trusts,
-            )
-        else:
-            made = Situation(
-                message.type,
-                broker=self.name,
-                sender=message.sender,
-                host=self.settings.host,
-                load=self.load,
-                measure=lambda: min(1.0, len(str(message.filter)) / self.settings.large_message_bytes),
-                message=lambda: str(message.filter),
-                trusts=self._trusts,
-            )
-        made.answers.update(self._answers)
-        return made
+            facts.attributes, facts.payload = event.attributes, event.payload
+            facts.subject, facts.publisher = event.subject, event.publisher
+        if self._answers:
+            facts.answers.update(self._answers)
+        return Situation(facts)
 
     def context(self, client: str) -> Context:
         return self._contexts.get(client, _NOWHERE)
@@ -303,6 +293,7 @@ class Engine:
         else:
             self.rules.discard(key)
         if is_advertisement:
+            self._ruling_on.clear()
             for message, found in self._ruling.items():
                 if not gone and filed.concerns(message):
                     found[filed.id] = filed  # type: ignore[assignment]
@@ -369,13 +360,18 @@ class Engine:
             if overlaps(one.value.content, subscription.content)
         ]
 
-    def advertisements_on(self, publisher: str) -> list[Filed[Advertisement]]:
+    def advertisements_on(self, publisher: str) -> tuple[Filed[Advertisement], ...]:
         """The advertisements whose rules may act on the events of a publisher: its own, and those that govern."""
-        return [
-            one
-            for one in self.ruling_advertisements(MessageType.PUBLICATION)
-            if one.owner == publisher or one.source.governs or one.operator_policy is not None
-        ]
+        known = self._ruling_on.get(publisher)
+        if known is None:
+            if len(self._ruling_on) >= MAX_TOLD_CONFLICTS:
+                self._ruling_on.clear()
+            known = self._ruling_on[publisher] = tuple(
+                one
+                for one in self.ruling_advertisements(MessageType.PUBLICATION)
+                if one.owner == publisher or one.source.governs or one.operator_policy is not None
+            )
+        return known
 
     # Operations that are no messages
 
