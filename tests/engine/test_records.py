@@ -127,7 +127,7 @@ def test_what_is_written_is_what_is_read(operation: Operation) -> None:
     assert decoded(encoded(row)) == row
     assert records.operation(row) == operation
     assert records.row(records.operation(row)) == row
-    assert records.extra(row) == {}
+    assert records.notes(row) == {}
 
 
 @examples(50, 2_000)
@@ -135,7 +135,7 @@ def test_what_is_written_is_what_is_read(operation: Operation) -> None:
 def test_what_a_driver_adds_stays_apart(operation: Operation) -> None:
     row = records.row(operation, {"$due": ["s1"], "$load": 0.5})
     assert records.operation(row) == operation
-    assert records.extra(row) == {"$due": ["s1"], "$load": 0.5}
+    assert records.notes(row) == {"$due": ["s1"], "$load": 0.5}
 
 
 def test_rows_come_out_of_the_files_as_they_went_in(tmp_path: Path) -> None:

@@ -32,15 +32,15 @@ from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.values import Context
 
 
-def row(operation: Operation, extra: Mapping[str, Any] | None = None) -> journal.Operation:
-    """The row of an operation; `extra` is what the driver wants to find in its body again, under names with `$`."""
+def row(operation: Operation, notes: Mapping[str, Any] | None = None) -> journal.Operation:
+    """The row of an operation; `notes` are what the driver wants to find in its body again, under names with `$`."""
     write = _WRITERS.get(type(operation))
     if write is None:
         raise InvalidValueError(f"an operation of the kind {type(operation).__name__} is not for a journal")
     written: journal.Operation = write(operation)
-    if not extra:
+    if not notes:
         return written
-    body = {**(msgspec.json.decode(written.body) if written.body else {}), **extra}
+    body = {**(msgspec.json.decode(written.body) if written.body else {}), **notes}
     return msgspec.structs.replace(written, body=msgspec.json.encode(body).decode())
 
 
@@ -53,7 +53,7 @@ def operation(row: journal.Operation) -> Operation:
     return read(row, row.client or "", row.id or "", body)
 
 
-def extra(row: journal.Operation) -> dict[str, Any]:
+def notes(row: journal.Operation) -> dict[str, Any]:
     """What the driver has added to a row's body."""
     if not row.body or '"$' not in row.body:
         return {}
@@ -152,13 +152,13 @@ def _read_set_context(row: journal.Operation, client: str, _: str, body: dict[st
 _READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Operation]] = {
     "publish": _read_publish,
     "advertise": _read_advertise,
-    "unadvertise": lambda _, client, id, body: Unadvertise(client, id, body.get("policy")),
-    "subscribe": lambda _, client, id, body: Subscribe(rows.read({"id": id, "subscriber": client, **body})),
-    "unsubscribe": lambda _, client, id, body: Unsubscribe(client, id, body.get("policy")),
+    "unadvertise": lambda _, client, about, body: Unadvertise(client, about, body.get("policy")),
+    "subscribe": lambda _, client, about, body: Subscribe(rows.read({"id": about, "subscriber": client, **body})),
+    "unsubscribe": lambda _, client, about, body: Unsubscribe(client, about, body.get("policy")),
     "set_context": _read_set_context,
-    "entrust": lambda _, client, id, body: Entrust(client, id, body["entrusted"]),
-    "set_policy": lambda _, client, id, body: SetPolicy(client, id, body["policy"]),
-    "schema": lambda _, client, id, body: Define(client, rows.schema_of(id, body["versions"])),
+    "entrust": lambda _, client, about, body: Entrust(client, about, body["entrusted"]),
+    "set_policy": lambda _, client, about, body: SetPolicy(client, about, body["policy"]),
+    "schema": lambda _, client, about, body: Define(client, rows.schema_of(about, body["versions"])),
     "disconnect": lambda _, client, __, ___: Disconnect(client),
 }
 
