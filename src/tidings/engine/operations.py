@@ -122,5 +122,13 @@ class Trust(_Operation, frozen=True):
     until: int = 0
 
 
+class Lost(_Operation, frozen=True):
+    """The driver's queue for a subscription was full, and so many notifications were lost: it is told."""
+
+    client: str
+    subscription: str
+    count: int
+
+
 Travelling: TypeAlias = Advertise | Unadvertise | Subscribe | Unsubscribe | SetContext | SetPolicy | Define | Publish
-Operation: TypeAlias = Travelling | Entrust | Disconnect | Join | Leave | Receive | SetLoad | Trust
+Operation: TypeAlias = Travelling | Entrust | Disconnect | Join | Leave | Receive | SetLoad | Trust | Lost

@@ -41,6 +41,10 @@ MAX_POLICY_ELEMENTS: Final = 1_024
 MAX_POLICY_ARGUMENTS: Final = 1_024
 MAX_POLICY_NESTING: Final = 32
 
+# The engine
+MAX_HELD_MESSAGES: Final = 10_000
+MAX_TOLD_CONFLICTS: Final = 65_536
+
 # Work that is bounded: past these the answer is the safe one (semantics: covers no, overlaps yes)
 MAX_COVERING_STEPS: Final = 10_000
 MAX_PATTERN_STEPS: Final = 20_000

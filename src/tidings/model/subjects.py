@@ -33,6 +33,10 @@ class Subjects:
         newest = self._newest[subject]
         return newest if version is None else newest.at_version(version)
 
+    def find(self, subject: str) -> Schema | None:
+        """The newest schema of a subject, where it has one."""
+        return self._newest.get(subject)
+
     def number(self, subject: str) -> int:
         return self._numbers[self.schema(subject).subject]
 

@@ -90,6 +90,13 @@ class Attributes(dict[str, Value]):
         """The same, but what has been checked once is taken as it is."""
         return values if type(values) is cls else cls(values)
 
+    @classmethod
+    def trusted(cls, values: Mapping[str, Value]) -> Self:
+        """Copied, not checked: for values that were checked before, and for the system's own names."""
+        made = cls.__new__(cls)
+        dict.update(made, values)
+        return made
+
     def __eq__(self, other: object) -> bool:
         # 1, 1.0 and True are equal to Python, but not the same value here.
         return dict.__eq__(self, other) is True and all(type(other[k]) is type(v) for k, v in self.items())  # type: ignore[index]

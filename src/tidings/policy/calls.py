@@ -9,7 +9,7 @@ from tidings.model.hints import did_you_mean
 from tidings.model.limits import MAX_POLICY_ARGUMENTS
 from tidings.model.values import checked_name, checked_value
 from tidings.policy import registry
-from tidings.policy.elements import Element, Kind, Role
+from tidings.policy.elements import Element, Kind, Parameter, Role
 from tidings.policy.publication import PublicationRefused, read_publication
 from tidings.policy.statement import (
     Argument,
@@ -68,6 +68,7 @@ def checked_call(name: str, arguments: tuple[Argument, ...], role: Role) -> Call
         parameter = element.parameters[min(place, len(element.parameters) - 1)]
         try:
             checked.append(_fitting(element, parameter.kind, argument))
+            _check_choice(element, parameter, argument)
         except CallRefused as refused:
             written = min(place, len(arguments) - 1) if spread else place
             raise CallRefused(refused.message, written, refused.offset) from None
@@ -173,6 +174,11 @@ def _fitting(element: Element, kind: Kind, argument: Argument) -> Argument:
                 _check_name(argument)
             return argument
     raise CallRefused(f"{element.signature} takes {_SHOWN[kind]} here")
+
+
+def _check_choice(element: Element, parameter: Parameter, argument: Argument) -> None:
+    if parameter.choices and (not isinstance(argument, Constant) or argument.value not in parameter.choices):
+        raise CallRefused(f"{element.signature} takes {' or '.join(parameter.choices)} here")
 
 
 def _publication(argument: Argument) -> Publication:

@@ -46,6 +46,7 @@ class Parameter(msgspec.Struct, frozen=True):
     default: Argument | None = None
     optional: bool = False
     many: bool = False
+    choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         name = self.name + ("..." if self.many else "")
@@ -103,6 +104,7 @@ def _action(name: str, effect: Effect, summary: str, *parameters: Parameter, **m
     return Element(name=name, role=Role.ACTION, effect=effect, summary=summary, parameters=parameters, **more)
 
 
+_INTO = Parameter("into", Kind.STRING, Constant("payload"), optional=True, choices=("payload", "attributes"))
 _GROUP = Parameter("group", Kind.STRING)
 _NAMES = Parameter("names", Kind.NAME, many=True)
 _REDUCIBLE = _PUBLICATIONS | _FILTERS
@@ -141,9 +143,9 @@ BUILT_IN: tuple[Element, ...] = (
     _action("AppendPrevHop", Effect.ADDS, "adds the previous hop as `PrevHop`", messages=_PUBLICATIONS),
     _action("ToXML", Effect.CONVERTS, "writes the publication as XML", messages=_PUBLICATIONS),
     _action("ToJSON", Effect.CONVERTS, "writes the publication as JSON", messages=_PUBLICATIONS),
-    _action("AugmentBrokerHostInfo", Effect.ADDS, "adds the broker and its host", messages=_PUBLICATIONS),
-    _action("AugmentBrokerLoadIndex", Effect.ADDS, "adds the load of the broker", messages=_PUBLICATIONS),
-    _action("AugmentProcessingTime", Effect.ADDS, "adds the time spent on the message", messages=_PUBLICATIONS),
+    _action("AugmentBrokerHostInfo", Effect.ADDS, "adds the broker and its host", _INTO, messages=_PUBLICATIONS),
+    _action("AugmentBrokerLoadIndex", Effect.ADDS, "adds the load of the broker", _INTO, messages=_PUBLICATIONS),
+    _action("AugmentProcessingTime", Effect.ADDS, "adds the time spent on the message", _INTO, messages=_PUBLICATIONS),
     _action("BlockMessage", Effect.BLOCKS, "does not send this copy; before matching, refuses the message"),
     _action(
         "UninsertMessage",

@@ -71,14 +71,20 @@ def to_json() -> Policy:
 # For operators and developers: what the overlay does
 
 
-def trace(*, host: bool = True, load: bool = True, time: bool = True, attach: str = "Never") -> Policy:
+def trace(
+    *, host: bool = True, load: bool = True, time: bool = True, attach: str = "Never", attributes: bool = False
+) -> Policy:
     """Publications tell at every broker where they were, how busy it was and how long it took (Fig. 6).
+
+    What is told stands in `trace` of a notification or, with `attributes`, in attributes `$trace.<broker>.host`,
+    `.load` and `.microseconds`.
 
     Attached to a publication it traces that one; associated with a subscription, what that subscriber gets. With an
     advertisement and `attach="Always"`, all matching publications carry it.
     """
     chosen = {"AugmentBrokerHostInfo": host, "AugmentBrokerLoadIndex": load, "AugmentProcessingTime": time}
-    actions = tuple(_action(name) for name, wanted in chosen.items() if wanted)
+    into = ("attributes",) if attributes else ()
+    actions = tuple(_action(name, *into) for name, wanted in chosen.items() if wanted)
     if not actions:
         raise PolicyError("trace() has nothing to tell; leave host, load or time at True")
     try:

@@ -36,6 +36,14 @@ _KINDS: dict[Any, Kind] = {
 _known: dict[str, Element] = {element.name: element for element in BUILT_IN}
 
 
+_changes = 0
+
+
+def version() -> int:
+    """Another number whenever an element was registered or taken back."""
+    return _changes
+
+
 def find(name: str) -> Element | None:
     return _known.get(name)
 
@@ -56,14 +64,18 @@ def register(element: Element) -> None:
     if taken is not None:
         built_in = " and built in" if any(one.name == taken for one in BUILT_IN) else ""
         raise PolicyError(f"{taken} is registered already{built_in}; choose another name")
+    global _changes
     _known[name] = element
+    _changes += 1
 
 
 def unregister(name: str) -> None:
     """Takes one of one's own elements back; what is built in stays."""
     if any(one.name == name for one in BUILT_IN):
         raise PolicyError(f"{name} is built in and stays")
+    global _changes
     _known.pop(name, None)
+    _changes += 1
 
 
 @overload

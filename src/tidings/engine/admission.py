@@ -1,0 +1,166 @@
+"""Admit: who may do this, and is it well formed? What is refused here has changed nothing."""
+
+from typing import TYPE_CHECKING
+
+from tidings.engine import meta
+from tidings.engine.compiling import compiled_text
+from tidings.engine.message import Message, PublicationMessage
+from tidings.engine.operations import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.refusal import Refused
+from tidings.engine.tables import Filed
+from tidings.matching.reference import matches
+from tidings.model.advertisement import Advertisement
+from tidings.model.errors import PolicyError, SchemaError
+from tidings.model.event import Event
+from tidings.model.expression import Constant
+from tidings.model.filter import Filter
+from tidings.model.subscription import Subscription
+from tidings.policy.application import CompiledPolicy
+from tidings.policy.placement import Where, check_placement
+from tidings.policy.statement import MessageType, Publication
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+
+def publication(engine: "Engine", operation: Publish, sender: str) -> PublicationMessage:
+    event, journey = operation.event, operation.journey
+    from_broker = sender in engine.neighbours
+    if not from_broker and not journey.meta:
+        admit_client(engine, event.publisher, sender)
+        admit_event(engine, event)
+    text = event.policy if journey.policy is None else journey.policy
+    return PublicationMessage(
+        event,
+        journey,
+        operation,
+        sender,
+        from_broker=from_broker,
+        enters=engine.enters(sender),
+        attached=admit_policy(text, Where.ATTACHED_TO_PUBLICATION),
+        situation=engine.situation,
+    )
+
+
+def filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> Message:  # noqa: A001 - the step's word
+    known: Filed[Advertisement] | Filed[Subscription] | None
+    if isinstance(operation, Advertise):
+        kind, given, owner = MessageType.ADVERTISEMENT, operation.advertisement, operation.advertisement.publisher
+        known, taken = engine.advertisements.get(given.id), engine.subscriptions.get(given.id) is not None
+        where, own = Where.ATTACHED_TO_ADVERTISEMENT, Where.BROKER_ADVERTISEMENT
+        subject = None
+    else:
+        kind, given, owner = MessageType.SUBSCRIPTION, operation.subscription, operation.subscription.subscriber  # type: ignore[assignment]
+        known, taken = engine.subscriptions.get(given.id), engine.advertisements.get(given.id) is not None
+        where, own = Where.ATTACHED_TO_SUBSCRIPTION, Where.BROKER_SUBSCRIPTION
+        subject = operation.subscription.subject
+    if sender not in engine.neighbours:
+        admit_client(engine, owner, sender)
+        admit_subject(engine, subject, given.content)
+    if taken or (known is not None and known.owner != owner):
+        raise Refused("admit", f"the id {given.id} is taken; choose another one, or leave it out")
+    return Message(
+        kind,
+        given.id,
+        operation,
+        sender,
+        owner,
+        from_broker=sender in engine.neighbours,
+        enters=engine.enters(sender),
+        attached=admit_policy(given.policy, own if owner == engine.name else where),
+        situation=engine.situation,
+        filter=given.content,
+    )
+
+
+def removal(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str) -> Message:
+    known: Filed[Advertisement] | Filed[Subscription] | None
+    if isinstance(operation, Unadvertise):
+        kind, what, where = MessageType.UNADVERTISEMENT, "advertisement", Where.ATTACHED_TO_UNADVERTISEMENT
+        known = engine.advertisements.get(operation.id)
+    else:
+        kind, what, where = MessageType.UNSUBSCRIPTION, "subscription", Where.ATTACHED_TO_UNSUBSCRIPTION
+        known = engine.subscriptions.get(operation.id)
+    if known is None or known.owner != operation.client:
+        raise Refused("admit", f"{operation.client} has no {what} {operation.id}")
+    return Message(
+        kind,
+        operation.id,
+        operation,
+        sender,
+        operation.client,
+        from_broker=sender in engine.neighbours,
+        enters=engine.enters(sender),
+        attached=admit_policy(operation.policy, where),
+        situation=engine.situation,
+        filter=known.value.content,
+    )
+
+
+def admit_client(engine: "Engine", client: str, sender: str) -> None:
+    """A client has a name of its own; only the broker itself acts in the broker's."""
+    if client in engine.neighbours or (client == engine.name and sender != engine.name):
+        raise Refused("admit", f"{client} is the name of a broker; choose another one for a client")
+
+
+def admit_event(engine: "Engine", event: Event) -> None:
+    """Of a client: no class that only brokers publish, conforming to its subject's schema, advertised if need be."""
+    said = event.attributes.get("class")
+    if said in meta.RESERVED:
+        raise Refused("admit", f"events of the class {said!r} are published by brokers only; choose another class")
+    schema = None if event.subject is None else engine.subjects.find(event.subject)
+    if schema is not None:
+        try:
+            schema.bits_of(event.attributes)
+        except SchemaError as error:
+            raise Refused("admit", str(error)) from None
+    if engine.settings.advertisements_required and not any(
+        matches(filed.value.content, event) for filed in engine.advertisements.of(event.publisher)
+    ):
+        raise Refused("admit", f"{event.publisher} has advertised nothing like this event; advertise it first")
+
+
+def admit_subject(engine: "Engine", subject: str | None, content: Filter) -> None:
+    """A filter on a subject with a schema speaks only of attributes that the schema has."""
+    schema = None if subject is None else engine.subjects.find(subject)
+    if schema is None:
+        return
+    for name in sorted(content.names):
+        try:
+            schema.bits({name})
+        except SchemaError as error:
+            raise Refused("admit", str(error)) from None
+
+
+def admit_policy(text: str | None, where: Where) -> CompiledPolicy | None:
+    """The policy, if it can be read and may stand there."""
+    if text is None:
+        return None
+    try:
+        compiled = compiled_text(text)
+        check_placement(compiled.policy, where)
+        check_published(compiled)
+    except PolicyError as error:
+        raise Refused("admit", f"policy: {error}") from None
+    return compiled
+
+
+def check_published(compiled: CompiledPolicy) -> None:
+    """What only the broker itself can tell, no rule may claim."""
+    for said in published_classes(compiled):
+        if said in meta.BROKERS_OWN:
+            raise PolicyError(f"Publish: events of the class {said} are made by the broker itself, not by rules")
+
+
+def published_classes(compiled: CompiledPolicy) -> list[str]:
+    """The classes of the events that the rules of a policy can publish."""
+    found = []
+    for rule in compiled.policy.rules:
+        for branch in (*rule.branches, *rule.on_exception):
+            for call in branch.actions:
+                for argument in call.arguments:
+                    if isinstance(argument, Publication):
+                        said = dict(argument.attributes).get("class")
+                        if isinstance(said, Constant) and isinstance(said.value, str):
+                            found.append(said.value)
+    return found

@@ -1,0 +1,136 @@
+"""Match: whom does a message concern? The filters that it meets, with their rules, and the next hops behind them."""
+
+from typing import TYPE_CHECKING
+
+from tidings.engine.attaching import inherit
+from tidings.engine.message import Hop, Message, PublicationMessage
+from tidings.engine.operations import Subscribe
+from tidings.engine.tables import Filed, Ruling
+from tidings.matching.reference import matches, matches_context
+from tidings.model.advertisement import Advertisement
+from tidings.model.event import Event
+from tidings.model.subscription import Subscription
+from tidings.policy.statement import MessageType, Operation
+from tidings.routing.advertisement import attracts
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+_FORWARD, _INSERT = Operation.FORWARD, Operation.INSERT
+_PUBLICATION, _SUBSCRIPTION = MessageType.PUBLICATION, MessageType.SUBSCRIPTION
+
+
+class Concern:
+    """`rulings` act on every copy, `insertion` before the tables are changed. `plain` is set where nothing governs:
+    then it is the subscriptions of clients that the event goes to, as it is."""
+
+    __slots__ = ("hops", "insertion", "plain", "rulings")
+
+    def __init__(self, rulings: tuple[Ruling, ...] = (), insertion: tuple[Ruling, ...] = ()) -> None:
+        self.rulings, self.insertion = rulings, insertion
+        self.hops: list[Hop] = []
+        self.plain: list[Filed[Subscription]] | None = None
+
+
+def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
+    table, event = engine.subscriptions, message.event
+    wanted = [table[name] for name in sorted(engine.matcher.concerned(event))]
+    if message.journey.meta:
+        wanted = [one for one in wanted if engine.may_observe(one)]
+    rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
+    concerned = Concern(rulings)
+    if not rulings and engine.is_lone and all(one.is_plain for one in wanted):
+        concerned.plain = wanted
+        return concerned
+    hops: dict[str, Hop] = {}
+    for one in wanted:
+        if one.hop == message.sender and message.from_broker:
+            continue  # that is where it came from
+        hop = hops.get(one.hop)
+        if hop is None:
+            hop = hops[one.hop] = Hop(message, one.hop, is_client=one.is_client, leaves=engine.leaves(one.hop))
+        hop.wanted.append(one)
+    concerned.hops = list(hops.values())
+    return concerned
+
+
+def of_filter(engine: "Engine", message: Message) -> Concern:
+    """An advertisement goes everywhere, a subscription to where advertisements that it overlaps came from."""
+    if isinstance(message.operation, Subscribe):
+        return _of_subscription(engine, message, message.operation.subscription)
+    concerned = Concern(message.rulings(_FORWARD), message.rulings(_INSERT))
+    concerned.hops = engine.others(message, [])
+    return concerned
+
+
+def _of_subscription(engine: "Engine", message: Message, subscription: Subscription) -> Concern:
+    met = engine.met_by(subscription)
+    if message.enters:
+        inherit(message, [ruling for one in met for ruling in one.inherited(_SUBSCRIPTION)])
+    concerned = Concern(
+        (*message.rulings(_FORWARD), *(ruling for one in met for ruling in one.rulings(_FORWARD, _SUBSCRIPTION))),
+        (*message.rulings(_INSERT), *(ruling for one in met for ruling in one.rulings(_INSERT, _SUBSCRIPTION))),
+    )
+    concerned.hops = [engine.hop(message, name) for name in toward_advertisements(engine, subscription, message.sender)]
+    return concerned
+
+
+def toward_advertisements(engine: "Engine", subscription: Subscription, sender: str) -> list[str]:
+    """The neighbours from which advertisements came that attract the subscription, but not where it came from."""
+    if not engine.neighbours:
+        return []
+    found = {one.hop: None for one in engine.advertisements if not one.is_client and one.hop != sender}
+    return [
+        name
+        for name in sorted(found)
+        if any(one.hop == name and attracts(one.value, subscription) for one in engine.advertisements)
+    ]
+
+
+def of_removal(engine: "Engine", message: Message) -> Concern:
+    """A removal goes where the filter went, under the rules that are associated with it."""
+    filed: Filed[Advertisement] | Filed[Subscription]
+    if message.type is MessageType.UNADVERTISEMENT:
+        filed = engine.advertisements[message.id]
+    else:
+        filed = engine.subscriptions[message.id]
+    concerned = Concern(
+        (*message.rulings(_FORWARD), *filed.rulings(_FORWARD, message.type)),
+        (*message.rulings(_INSERT), *filed.rulings(_INSERT, message.type)),
+    )
+    concerned.hops = [engine.hop(message, name) for name in sorted(filed.sent)]
+    return concerned
+
+
+def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> tuple[Ruling, ...]:
+    """The rules for every copy: the message's own, those of advertisements, and those of the broker's own filters.
+
+    Those of an advertisement act on its owner's events; on those of others only with the right to govern.
+    """
+    event = message.event
+    met = [one for one in engine.advertisements_on(event.publisher) if matches(one.value.content, event)]
+    if message.enters:
+        handed_down = [(one, ruling) for one in met for ruling in one.inherited(_PUBLICATION)]
+        inherit(message, [ruling for one, ruling in handed_down if _may(one, ruling, event)])
+    own = [one for one in wanted if one.is_own] if event.subscribers is None else _whoever_it_is_for(engine, event)
+    associated = [(one, ruling) for one in met for ruling in one.rulings(_FORWARD, _PUBLICATION)]
+    return (
+        *message.rulings(_FORWARD),
+        *(ruling for one, ruling in associated if _may(one, ruling, event)),
+        *(ruling for one in own for ruling in one.rulings(_FORWARD, _PUBLICATION)),
+    )
+
+
+def _may(filed: Filed[Advertisement], ruling: Ruling, event: Event) -> bool:
+    return filed.owner == event.publisher or ruling[1].governs
+
+
+def _whoever_it_is_for(engine: "Engine", event: Event) -> list[Filed[Subscription]]:
+    """A publisher that says for whom its event is does not get around the broker's own filters by it."""
+    return [
+        one
+        for one in engine.subscriptions.of(engine.name)
+        if matches(one.value.content, event)
+        and one.value.subject in (None, event.subject)
+        and matches_context(one.value.publishers, event.context, engine.context(engine.name))
+    ]

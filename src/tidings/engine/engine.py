@@ -1,0 +1,511 @@
+"""The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tidings.engine import admission, explaining, meta, pipeline, routes
+from tidings.engine.deciding import Conflict
+from tidings.engine.effects import Effect, Reject, Send, Told
+from tidings.engine.explaining import Explanation
+from tidings.engine.held import Held
+from tidings.engine.journey import Journey
+from tidings.engine.matcher import FastMatcher, Matcher
+from tidings.engine.message import Hop, Message, PublicationMessage, publication_text, size_of
+from tidings.engine.operations import (
+    Advertise,
+    Define,
+    Disconnect,
+    Entrust,
+    Join,
+    Leave,
+    Lost,
+    Operation,
+    Publish,
+    Receive,
+    SetContext,
+    SetLoad,
+    SetPolicy,
+    Subscribe,
+    Travelling,
+    Trust,
+    Unadvertise,
+    Unsubscribe,
+)
+from tidings.engine.refusal import Refused
+from tidings.engine.settings import Settings
+from tidings.engine.tables import Filed, Ruling, Table
+from tidings.filters import Filter
+from tidings.matching.covering import overlaps
+from tidings.model.advertisement import Advertisement
+from tidings.model.errors import SchemaError
+from tidings.model.event import Event
+from tidings.model.expression import Attribute, Constant, In
+from tidings.model.limits import MAX_TOLD_CONFLICTS
+from tidings.model.notification import Notification
+from tidings.model.subjects import Subjects
+from tidings.model.subscription import Subscription
+from tidings.model.values import Attributes, Context
+from tidings.policy.placement import Where
+from tidings.policy.situation import NeedsAnswer, Situation, Source
+from tidings.policy.statement import Matching, MessageType
+from tidings.policy.statement import Operation as Step
+
+_NOWHERE = Context()
+_FORWARD = Step.FORWARD
+
+
+class Engine:
+    """`handle` is the meaning: an operation goes in, effects come out. One thread at a time."""
+
+    def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
+        self.settings = settings or Settings()
+        self.name = self.settings.name
+        self.matcher: Matcher = FastMatcher() if matcher is None else matcher
+        self.advertisements: Table[Advertisement] = Table()
+        self.subscriptions: Table[Subscription] = Table()
+        self.subjects = Subjects()
+        self.neighbours: dict[str, None] = {}
+        self.held = Held(self)
+        self.load = 0.0
+        self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
+        self._contexts: dict[str, Context] = {}
+        self._contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
+        self._entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
+        self._trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
+        self._ruling: dict[MessageType, dict[str, Filed[Advertisement]]] = {one: {} for one in MessageType}
+        self._early: dict[MessageType, tuple[Ruling, ...]] = {}
+        self._news: dict[tuple[str, Conflict], None] = {}  # conflicts that were told, oldest first
+        self._told: set[str] = set()  # the classes of meta-events that neighbours know of
+        self._sequence = 0
+        self._now = 0
+        self._answers: dict[tuple[str, str], bool] = {}
+        self._handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
+            Publish: lambda operation, sender: pipeline.publish(self, operation, sender),
+            Advertise: lambda operation, sender: pipeline.put(self, operation, sender),
+            Subscribe: lambda operation, sender: pipeline.put(self, operation, sender),
+            Unadvertise: lambda operation, sender: pipeline.remove(self, operation, sender),
+            Unsubscribe: lambda operation, sender: pipeline.remove(self, operation, sender),
+            SetContext: self._set_context,
+            SetPolicy: self._set_policy,
+            Define: self._define,
+            Entrust: self._entrust,
+        }
+
+    # The one entrance
+
+    def handle(self, operation: Operation, now: int) -> list[Effect]:
+        """What follows from an operation at that time (microseconds). What is refused changes nothing."""
+        self._now = now
+        match operation:
+            case Publish(event):
+                return self.run(operation, event.publisher)
+            case Receive(neighbour, received):
+                if neighbour not in self.neighbours:
+                    return [Reject("admit", f"{neighbour} is no neighbour of {self.name}")]
+                return self.run(received, neighbour)
+            case Advertise(advertisement):
+                return self.run(operation, advertisement.publisher)
+            case Subscribe(subscription):
+                return self.run(operation, subscription.subscriber)
+            case SetLoad(load):
+                self.load = min(1.0, max(0.0, load))
+                return []
+            case Trust(party, group, member, until):
+                if until > now:
+                    self._trust[party, group] = member, until
+                else:
+                    self._trust.pop((party, group), None)
+                return self.held.answered(party, group, member)
+            case Join(neighbour):
+                return self._join(neighbour)
+            case Leave(neighbour):
+                return self._leave(neighbour)
+            case Disconnect(client):
+                return self._disconnect(client)
+            case Lost(client, subscription, count):
+                return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))
+            case _:
+                return self.run(operation, operation.client)
+
+    def run(
+        self, operation: Travelling | Entrust, sender: str, answers: dict[tuple[str, str], bool] | None = None
+    ) -> list[Effect]:
+        """An operation of a sender; `answers` are those of the trust provider that were given for it alone."""
+        if answers is None and self.held and self.held.holds_sender(sender):
+            return self.held.park(sender, operation)  # type: ignore[arg-type]
+        self._answers = answers or {}
+        try:
+            return self._handlers[type(operation)](operation, sender)
+        except Refused as refusal:
+            return [Reject(refusal.step, refusal.reason)]
+        except NeedsAnswer as question:
+            return self.held.park(sender, operation, question)  # type: ignore[arg-type]
+
+    # Questions that change nothing
+
+    def explain(
+        self, event: Event, *, subscription: str | None = None, client: str | None = None, viewer: str | None = None
+    ) -> list[Explanation]:
+        """Why one subscription, or all of a client's, would or would not get the event now.
+
+        `viewer` is who asks; None is the operator. A subscription that does not exist gives nothing, and so does one
+        that is none of the viewer's business.
+        """
+        if subscription is not None:
+            found = self.subscriptions.get(subscription)
+            filed = [] if found is None else [found]
+        else:
+            filed = self.subscriptions.of(client or "")
+        allowed = [one for one in filed if viewer in (None, one.owner, event.publisher)]
+        return [explaining.explain(self, event, one, viewer) for one in sorted(allowed, key=lambda one: one.id)]
+
+    def preview(self, event: Event, subscription: str, now: int) -> Notification | None:
+        """What a subscription would get if the event came now."""
+        self._now = now
+        found = self.explain(event, subscription=subscription)
+        return found[0].notification if found and found[0].delivered else None
+
+    # What the steps of the pipeline ask
+
+    @property
+    def is_lone(self) -> bool:
+        """No links to other brokers, and nothing that waits."""
+        return not self.neighbours and not self.held
+
+    def enters(self, sender: str) -> bool:
+        return sender not in self.neighbours or sender in self.settings.abroad
+
+    def leaves(self, receiver: str) -> bool:
+        return receiver in self.settings.abroad
+
+    def hop(self, message: Message, neighbour: str) -> Hop:
+        return Hop(message, neighbour, leaves=self.leaves(neighbour))
+
+    def others(self, message: Message, hops: list[Hop]) -> list[Hop]:
+        """All neighbours but the previous hop and those that are among the hops already."""
+        known = {message.sender, *(one.receiver for one in hops)}
+        return [self.hop(message, name) for name in self.neighbours if name not in known]
+
+    def situation(self, message: Message) -> Situation:
+        if isinstance(message, PublicationMessage):
+            event = message.event
+            made = Situation(
+                message.type,
+                broker=self.name,
+                sender=message.sender,
+                host=self.settings.host,
+                load=self.load,
+                measure=lambda: min(1.0, size_of(event) / self.settings.large_message_bytes),
+                attributes=event.attributes,
+                payload=event.payload,
+                subject=event.subject,
+                publisher=event.publisher,
+                message=lambda: publication_text(event),
+                trusts=self._trusts,
+            )
+        else:
+            made = Situation(
+                message.type,
+                broker=self.name,
+                sender=message.sender,
+                host=self.settings.host,
+                load=self.load,
+                measure=lambda: min(1.0, len(str(message.filter)) / self.settings.large_message_bytes),
+                message=lambda: str(message.filter),
+                trusts=self._trusts,
+            )
+        made.answers.update(self._answers)
+        return made
+
+    def context(self, client: str) -> Context:
+        return self._contexts.get(client, _NOWHERE)
+
+    def context_for(self, client: str, neighbour: str) -> Context | None:
+        """The context that the neighbour does not know yet; None if there is nothing to tell."""
+        known = self._contexts_sent.setdefault(client, set())
+        if neighbour in known:
+            return None
+        known.add(neighbour)
+        return self._contexts.get(client) or None
+
+    def may_observe(self, filed: Filed[Subscription]) -> bool:
+        """Whether a subscription may be told of meta-events."""
+        observers = self.settings.observers
+        return observers is None or filed.owner in observers or filed.source.governs or not filed.is_client
+
+    def governs(self, owner: str) -> bool:
+        return owner in self.settings.govern or owner == self.name or owner in self.neighbours
+
+    def early_rulings(self, message: MessageType) -> tuple[Ruling, ...]:
+        """The rules before matching of the broker's own filters."""
+        return self._early.get(message, ())
+
+    def ruling_advertisements(self, message: MessageType) -> list[Filed[Advertisement]]:
+        """The advertisements that have rules on such messages, by their ids."""
+        found = self._ruling[message]
+        return [found[name] for name in sorted(found)] if found else []
+
+    def is_news(self, link: str, conflict: Conflict) -> bool:
+        """Each conflict is told once per link, as long as it is remembered."""
+        key = link, conflict
+        if key in self._news:
+            return False
+        self._news[key] = None
+        if len(self._news) > MAX_TOLD_CONFLICTS:
+            del self._news[next(iter(self._news))]
+        return True
+
+    def tell(self, attributes: Attributes, *cause: str) -> list[Effect]:
+        """Publishes an event of the broker's own; it causes no others."""
+        self._sequence += 1
+        event = Event(
+            id=meta.event_id(self._now, self.name, *cause, str(self._sequence)),
+            publisher=self.name,
+            timestamp=self._now,
+            sequence=self._sequence,
+            attributes=attributes,
+        )
+        return [Told(event), *self.run(Publish(event, Journey(meta=True)), self.name)]
+
+    # Tables
+
+    def file(
+        self, message: Message, given: Advertisement | Subscription
+    ) -> tuple[set[str], Filed[Advertisement] | Filed[Subscription]]:
+        """Puts a filter into its table, in the place of the one of its id; to whom that one had been sent."""
+        is_client = message.sender not in self.neighbours
+        is_own = message.owner == self.name
+        kind = "broker" if is_own else "advertisement" if isinstance(given, Advertisement) else "subscription"
+        names = given.content.names
+        if isinstance(given, Subscription) and given.structure is not None:
+            names = names.union(given.structure.names, given.structure.absent)
+        source = Source(kind, given.id, message.owner, given.content, names, self.governs(message.owner))
+        filed = Filed[Any](given, message.sender, source, is_client=is_client, is_own=is_own)
+        table: Table[Any] = self.advertisements if isinstance(given, Advertisement) else self.subscriptions
+        before = table.get(given.id)
+        if before is not None and before.operator_policy is not None:
+            filed.govern(before.operator_policy, operator=True)
+        filed.govern(message.attached)
+        table.put(filed)
+        if isinstance(given, Subscription):
+            self.matcher.put(given)
+        self.note_rules(filed)
+        return (set() if before is None else before.sent), filed
+
+    def note_rules(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool = False) -> None:
+        """Keeps the short cuts to the filters that have rules."""
+        is_advertisement = isinstance(filed.value, Advertisement)
+        key = "advertisement" if is_advertisement else "subscription", filed.id
+        if not gone and filed.concerns(MessageType.PUBLICATION):
+            self.rules.add(key)
+        else:
+            self.rules.discard(key)
+        if is_advertisement:
+            for message, found in self._ruling.items():
+                if not gone and filed.concerns(message):
+                    found[filed.id] = filed  # type: ignore[assignment]
+                else:
+                    found.pop(filed.id, None)
+        if filed.is_own:
+            own: list[Filed[Any]] = [*self.advertisements.of(self.name), *self.subscriptions.of(self.name)]
+            for message in MessageType:
+                rulings = [
+                    ruling
+                    for one in sorted(own, key=lambda one: one.id)
+                    for ruling in one.rulings(_FORWARD, message, Matching.BEFORE)
+                ]
+                self._early[message] = tuple(rulings)
+
+    def unfile_subscription(self, id: str) -> Filed[Subscription]:  # noqa: A002
+        filed = self.subscriptions.remove(id)
+        self.matcher.remove(id)
+        self.note_rules(filed, gone=True)
+        return filed
+
+    def unfile_advertisement(self, id: str) -> Filed[Advertisement]:  # noqa: A002
+        filed = self.advertisements.remove(id)
+        self.note_rules(filed, gone=True)
+        return filed
+
+    def subscription_again(self, filed: Filed[Subscription]) -> tuple[Message, tuple[Ruling, ...]]:
+        """A subscription that is filed, as the message that it was, with the Forward rules that it meets."""
+        message = Message(
+            MessageType.SUBSCRIPTION,
+            filed.id,
+            Subscribe(filed.value),
+            filed.hop,
+            filed.owner,
+            from_broker=not filed.is_client,
+            enters=self.enters(filed.hop),
+            attached=filed.policy,
+            situation=self.situation,
+            filter=filed.value.content,
+        )
+        met = self.met_by(filed.value)
+        associated = (ruling for one in met for ruling in one.rulings(_FORWARD, MessageType.SUBSCRIPTION))
+        return message, (*message.rulings(_FORWARD), *associated)
+
+    def advertisement_again(self, filed: Filed[Advertisement]) -> Message:
+        return Message(
+            MessageType.ADVERTISEMENT,
+            filed.id,
+            Advertise(filed.value),
+            filed.hop,
+            filed.owner,
+            from_broker=not filed.is_client,
+            enters=self.enters(filed.hop),
+            attached=filed.policy,
+            situation=self.situation,
+            filter=filed.value.content,
+        )
+
+    def met_by(self, subscription: Subscription) -> list[Filed[Advertisement]]:
+        """The advertisements with rules on subscriptions that a subscription overlaps."""
+        return [
+            one
+            for one in self.ruling_advertisements(MessageType.SUBSCRIPTION)
+            if overlaps(one.value.content, subscription.content)
+        ]
+
+    def advertisements_on(self, publisher: str) -> list[Filed[Advertisement]]:
+        """The advertisements whose rules may act on the events of a publisher: its own, and those that govern."""
+        return [
+            one
+            for one in self.ruling_advertisements(MessageType.PUBLICATION)
+            if one.owner == publisher or one.source.governs or one.operator_policy is not None
+        ]
+
+    # Operations that are no messages
+
+    def _set_context(self, operation: SetContext, sender: str) -> list[Effect]:
+        client = operation.client
+        if sender not in self.neighbours:
+            admission.admit_client(self, client, self.name if client == self.name else client)
+            by = operation.by
+            if by is not None and by != client and by not in self._entrusted.get(client, ()):
+                raise Refused("admit", f"{client} does not let {by} set its context")
+        if self._contexts.get(client, _NOWHERE) == operation.context:
+            return []  # an unchanged value sends nothing
+        self._contexts[client] = operation.context
+        self.matcher.set_context(client, operation.context)
+        told = SetContext(client, operation.context)
+        return [Send(name, told) for name in sorted(self._contexts_sent.get(client, ())) if name != sender]
+
+    def _entrust(self, operation: Entrust, sender: str) -> list[Effect]:
+        admission.admit_client(self, operation.client, sender)
+        others = self._entrusted.setdefault(operation.client, set())
+        (others.add if operation.entrusted else others.discard)(operation.other)
+        if not others:
+            del self._entrusted[operation.client]
+        return []
+
+    def _set_policy(self, operation: SetPolicy, sender: str) -> list[Effect]:
+        """The owner's follows the path of its filter; the operator's stays here."""
+        subscription, advertisement = self.subscriptions.get(operation.id), self.advertisements.get(operation.id)
+        filed: Filed[Any] | None = subscription or advertisement
+        operator = operation.client == self.name and (filed is None or not filed.is_own)
+        if filed is None or (not operator and filed.owner != operation.client):
+            raise Refused("admit", f"{operation.client} has no subscription or advertisement {operation.id}")
+        if filed.is_own or operator:
+            where = Where.BROKER_SUBSCRIPTION if subscription is not None else Where.BROKER_ADVERTISEMENT
+        else:
+            where = (
+                Where.ASSOCIATED_WITH_SUBSCRIPTION if subscription is not None else Where.ASSOCIATED_WITH_ADVERTISEMENT
+            )
+        policy = admission.admit_policy(operation.policy, where)
+        filed.govern(policy, operator=operator)
+        if not operator:
+            filed.value = msgspec.structs.replace(filed.value, policy=operation.policy)
+        self.note_rules(filed)
+        effects = routes.remarks(filed)
+        if not operator:
+            effects += [Send(name, operation) for name in sorted(filed.sent)]
+        return effects + self.advertise_meta()
+
+    def _define(self, operation: Define, sender: str) -> list[Effect]:
+        known = self.subjects.find(operation.schema.subject)
+        if known == operation.schema:
+            return []
+        try:
+            self.subjects.define(operation.schema)
+        except SchemaError as error:
+            raise Refused("admit", str(error)) from None
+        return [Send(name, operation) for name in self.neighbours if name != sender]
+
+    def _disconnect(self, client: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for subscription in self.subscriptions.of(client):
+            if subscription.value.durable is None:
+                effects += self.run(Unsubscribe(client, subscription.id), client)
+        for advertisement in self.advertisements.of(client):
+            effects += self.run(Unadvertise(client, advertisement.id), client)
+        self.held.forget(client)
+        if not self.subscriptions.of(client):
+            self._forget_context(client)
+        return effects
+
+    def _forget_context(self, client: str) -> None:
+        if self._contexts.pop(client, None):
+            self.matcher.set_context(client, _NOWHERE)
+        self._contexts_sent.pop(client, None)
+        self._entrusted.pop(client, None)
+
+    def _join(self, neighbour: str) -> list[Effect]:
+        """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
+        if neighbour == self.name or self.advertisements.of(neighbour) or self.subscriptions.of(neighbour):
+            return [Reject("admit", f"{neighbour} is the name of this broker or of a client")]
+        if neighbour in self.neighbours:
+            return []
+        self.neighbours[neighbour] = None
+        effects: list[Effect] = []
+        for filed in list(self.advertisements):
+            effects += routes.forward_advertisement(self, filed, neighbour)
+        return effects + self.advertise_meta()
+
+    def _leave(self, neighbour: str) -> list[Effect]:
+        if neighbour not in self.neighbours:
+            return []
+        effects: list[Effect] = []
+        for subscription in [one for one in self.subscriptions if one.hop == neighbour]:
+            effects += self.run(Unsubscribe(subscription.owner, subscription.id), neighbour)
+        for advertisement in [one for one in self.advertisements if one.hop == neighbour]:
+            effects += self.run(Unadvertise(advertisement.owner, advertisement.id), neighbour)
+        del self.neighbours[neighbour]
+        self.held.forget(neighbour)
+        for table in (self.subscriptions, self.advertisements):
+            for filed in table:
+                filed.sent.discard(neighbour)
+        for known in self._contexts_sent.values():
+            known.discard(neighbour)
+        return [one for one in effects if not (isinstance(one, Send) and one.neighbour == neighbour)]
+
+    def advertise_meta(self) -> list[Effect]:
+        """Neighbours learn which meta-events there may be here, so that subscriptions to them find their way."""
+        if not self.neighbours:
+            return []
+        policies = [
+            policy
+            for table in (self.advertisements, self.subscriptions)
+            for filed in table
+            for policy in (filed.policy, filed.operator_policy)
+            if policy is not None
+        ]
+        classes = set(meta.BROKERS_OWN).union(*(admission.published_classes(one) for one in policies))
+        if classes <= self._told:
+            return []
+        self._told |= classes
+        said = In(Attribute("class"), tuple(Constant(one) for one in sorted(self._told)))
+        advertisement = Advertisement(id=f"meta.{self.name}", publisher=self.name, content=Filter(said))
+        return self.run(Advertise(advertisement), self.name)
+
+    def _trusts(self, party: str, group: str) -> bool | None:
+        known = self._trust.get((party, group))
+        if known is None:
+            return None
+        member, until = known
+        if until <= self._now:
+            del self._trust[party, group]
+            return None
+        return member

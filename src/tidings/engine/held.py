@@ -1,0 +1,123 @@
+"""What waits for an answer of the trust provider: copies, in the order of their link, and whole operations.
+
+A link is held from its first copy that waits until the last one is gone, so that none overtakes another. An operation
+of which not even the first step can be decided waits in the order of those who send.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidings.engine import governing, routes
+from tidings.engine.effects import Ask, Effect, Reject
+from tidings.engine.governing import Governed
+from tidings.engine.message import Hop, Message, PublicationMessage
+from tidings.engine.operations import Travelling
+from tidings.engine.tables import Ruling
+from tidings.model.limits import MAX_HELD_MESSAGES
+from tidings.policy.situation import NeedsAnswer
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+Question = tuple[str, str]
+
+
+class HeldCopy(NamedTuple):
+    message: Message
+    rulings: tuple[Ruling, ...]
+    hop: Hop
+
+
+class Held:
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._copies: dict[str, deque[HeldCopy]] = {}  # by receiver
+        self._operations: dict[str, deque[Travelling]] = {}  # by sender
+        self._asked: dict[tuple[str, str], Question] = {}  # by (copies | operations, name): what its first one asks
+        self._asking: set[Question] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._copies or self._operations)
+
+    def holds(self, receiver: str) -> bool:
+        return receiver in self._copies
+
+    def holds_sender(self, sender: str) -> bool:
+        return sender in self._operations
+
+    def hold(
+        self, message: Message, rulings: tuple[Ruling, ...], waiting: list[tuple[Hop, NeedsAnswer | None]]
+    ) -> list[Effect]:
+        """Keeps copies back, and asks what the first of each link needs to know."""
+        effects: list[Effect] = []
+        for hop, question in waiting:
+            queue = self._copies.setdefault(hop.receiver or "", deque())
+            if len(queue) >= MAX_HELD_MESSAGES:
+                reason = f"more than MAX_HELD_MESSAGES ({MAX_HELD_MESSAGES:,}) wait for an answer on {hop.receiver}"
+                effects.append(Reject("govern", reason))
+                continue
+            queue.append(HeldCopy(message, rulings, hop))
+            if question is not None:
+                effects += self._ask(("copies", hop.receiver or ""), question)
+        return effects
+
+    def park(self, sender: str, operation: Travelling, question: NeedsAnswer | None = None) -> list[Effect]:
+        """Keeps an operation back, as the first one of its sender or behind others."""
+        queue = self._operations.setdefault(sender, deque())
+        if len(queue) >= MAX_HELD_MESSAGES:
+            return [Reject("govern", f"more than MAX_HELD_MESSAGES ({MAX_HELD_MESSAGES:,}) of {sender} wait already")]
+        queue.append(operation)
+        return [] if question is None else self._ask(("operations", sender), question)
+
+    def answered(self, party: str, group: str, member: bool) -> list[Effect]:
+        """Goes on with everything that waited for this answer, in order, up to the next question."""
+        question = party, group
+        self._asking.discard(question)
+        effects: list[Effect] = []
+        for place in [place for place, asked in self._asked.items() if asked == question]:
+            del self._asked[place]
+            kind, name = place
+            go_on = self._go_on_sending if kind == "copies" else self._go_on_handling
+            effects += go_on(name, question, member)
+        return effects
+
+    def forget(self, name: str) -> None:
+        """A party that is gone waits for nothing."""
+        self._copies.pop(name, None)
+        self._operations.pop(name, None)
+        self._asked.pop(("copies", name), None)
+        self._asked.pop(("operations", name), None)
+
+    def _ask(self, place: tuple[str, str], question: NeedsAnswer) -> list[Effect]:
+        asked = question.party, question.group
+        self._asked[place] = asked
+        if asked in self._asking:
+            return []
+        self._asking.add(asked)
+        return [Ask(*asked)]
+
+    def _go_on_sending(self, receiver: str, question: Question, member: bool) -> list[Effect]:
+        queue = self._copies[receiver]
+        queue[0].message.situation.answers[question] = member  # for this one, whether or not it is remembered
+        effects: list[Effect] = []
+        while queue:
+            message, rulings, hop = queue[0]
+            governed = Governed()
+            if isinstance(message, PublicationMessage):
+                governing.govern_publication(message, rulings, hop, governed)
+            else:
+                governing.govern_filter(message, rulings, hop, governed)
+            if governed.waiting:
+                _, needed = governed.waiting[0]
+                return effects + ([] if needed is None else self._ask(("copies", receiver), needed))
+            queue.popleft()
+            effects += routes.late(self._engine, message, governed)
+        del self._copies[receiver]
+        return effects
+
+    def _go_on_handling(self, sender: str, question: Question, member: bool) -> list[Effect]:
+        queue = self._operations.pop(sender)
+        effects = self._engine.run(queue.popleft(), sender, {question: member})
+        while queue:  # what comes to wait again is in front already
+            effects += self._engine.run(queue.popleft(), sender)
+        return effects

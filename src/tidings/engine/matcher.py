@@ -1,0 +1,55 @@
+"""Who is concerned: the one question that an engine asks of a matcher, answered fast or obviously right."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from tidings.index import Index
+from tidings.matching.reference import due
+from tidings.model.event import Event
+from tidings.model.subscription import Subscription
+from tidings.model.values import Context
+
+
+class Matcher(Protocol):
+    def put(self, subscription: Subscription) -> Any: ...
+    def remove(self, id: str) -> None: ...  # noqa: A002 - the subscription's own word
+    def set_context(self, client: str, context: Mapping[str, Any]) -> bool: ...
+    def concerned(self, event: Event) -> Iterable[str]: ...
+
+
+class FastMatcher(Index):
+    """The index."""
+
+    def concerned(self, event: Event) -> list[str]:
+        found = self._positions(
+            event.attributes, event.context, event.subscribers, event.subject, event.payload, event.publisher
+        )
+        return [self.id(position) for position in found.tolist()]
+
+
+class NaiveMatcher:
+    """The reference, subscription by subscription: what the fast one is held to."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, Subscription] = {}
+        self._contexts: dict[str, Context] = {}
+
+    def put(self, subscription: Subscription) -> None:
+        self._subscriptions[subscription.id] = subscription
+
+    def remove(self, id: str) -> None:  # noqa: A002
+        del self._subscriptions[id]
+
+    def set_context(self, client: str, context: Mapping[str, Any]) -> bool:
+        given = Context.of(context)
+        changed = self._contexts.get(client, Context()) != given
+        self._contexts[client] = given
+        return changed
+
+    def concerned(self, event: Event) -> list[str]:
+        nowhere = Context()
+        return [
+            name
+            for name, one in self._subscriptions.items()
+            if due(one, event, self._contexts.get(one.subscriber, nowhere))
+        ]

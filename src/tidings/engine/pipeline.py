@@ -1,0 +1,47 @@
+"""The way of a message: admit -> match -> govern -> route, and what comes out are effects.
+
+One function for publications, one for filters, one for the removal of filters; each is these steps in their order.
+Rules that are applied before matching come before it.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidings.engine import admission, concern, governing, routes
+from tidings.engine.effects import Effect
+from tidings.engine.governing import Governed
+from tidings.engine.operations import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+
+def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
+    message = admission.publication(engine, operation, sender)
+    early = governing.before(engine, message)
+    if early is not None and early.is_final:
+        return routes.without_matching(engine, message, early)
+    concerned = concern.of_publication(engine, message)
+    if concerned.plain is not None and early is None:
+        return routes.plainly(message.event, concerned.plain)
+    governed = governing.publication(engine, message, concerned, early or Governed())
+    return routes.publication(engine, message, concerned, governed)
+
+
+def put(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> list[Effect]:
+    message = admission.filter(engine, operation, sender)
+    early = governing.before(engine, message)
+    if early is not None and early.is_final:
+        return routes.without_matching(engine, message, early)
+    concerned = concern.of_filter(engine, message)
+    governed = governing.filter(engine, message, concerned, early or Governed())
+    return routes.filter(engine, message, concerned, governed)
+
+
+def remove(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str) -> list[Effect]:
+    message = admission.removal(engine, operation, sender)
+    early = governing.before(engine, message)
+    if early is not None and early.is_final:
+        return routes.without_matching(engine, message, early)
+    concerned = concern.of_removal(engine, message)
+    governed = governing.filter(engine, message, concerned, early or Governed())
+    return routes.removal(engine, message, concerned, governed)

@@ -1,0 +1,111 @@
+"""Applying a rule: its conditions evaluated, the actions of the first branch that holds executed.
+
+A rule is compiled once into closures. `apply` never raises what an element raises: that is an exception of the rule,
+and an exception that `OnException` does not take care of is an outcome that blocks.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from tidings.policy.actions import executed
+from tidings.policy.conditions import evaluated
+from tidings.policy.policy import Policy
+from tidings.policy.situation import NeedsAnswer, Outcome, Situation
+from tidings.policy.statement import Branch, Matching, MessageType, Operation, Rule
+
+Condition: TypeAlias = Callable[[Situation], bool]
+Action: TypeAlias = Callable[[Situation], None]
+_Branches: TypeAlias = tuple[tuple[int, Condition | None, tuple[Action, ...]], ...]
+
+
+class CompiledRule(msgspec.Struct, frozen=True, eq=False):
+    """A rule that is ready to be applied; `number` is its place in the policy, from 1."""
+
+    rule: Rule
+    number: int
+    branches: _Branches
+    on_exception: _Branches
+
+    def apply(self, situation: Situation) -> Outcome | None:
+        """What the rule wants done; None if no branch holds. Raises `NeedsAnswer`, and nothing else."""
+        try:
+            return _first(self.branches, situation)
+        except NeedsAnswer:
+            raise
+        except Exception as error:  # whatever an element raises
+            return self._mend(situation, _shown(error))
+
+    def _mend(self, situation: Situation, error: str) -> Outcome:
+        situation.exception = error
+        try:
+            outcome = _first(self.on_exception, situation)
+        except NeedsAnswer:
+            raise
+        except Exception as second:  # whatever an element raises
+            error, outcome = f"{error}; then in OnException: {_shown(second)}", None
+        finally:
+            situation.exception = ""
+        if outcome is None:
+            outcome = Outcome(0)
+            outcome.blocks, outcome.failure = True, error
+        else:
+            outcome.mended = error
+        return outcome
+
+    def failed(self, situation: Situation, error: Exception) -> Outcome:
+        """The same for what shows later, when a conversion is carried out."""
+        return self._mend(situation, _shown(error))
+
+
+class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
+    """The rules of a policy by what they are for."""
+
+    policy: Policy
+    rules: dict[tuple[Operation, MessageType, Matching], tuple[CompiledRule, ...]]
+
+    def of(
+        self, operation: Operation, message: MessageType, matching: Matching = Matching.AFTER
+    ) -> tuple[CompiledRule, ...]:
+        return self.rules.get((operation, message, matching), ())
+
+
+def compiled(policy: Policy) -> CompiledPolicy:
+    rules: dict[tuple[Operation, MessageType, Matching], tuple[CompiledRule, ...]] = {}
+    for number, rule in enumerate(policy.rules, 1):
+        key = rule.operation, rule.message, rule.matching
+        rules[key] = (*rules.get(key, ()), compiled_rule(rule, number))
+    return CompiledPolicy(policy, rules)
+
+
+def compiled_rule(rule: Rule, number: int) -> CompiledRule:
+    branches = _compiled(rule.branches, number, 1)
+    return CompiledRule(rule, number, branches, _compiled(rule.on_exception, number, 1 + len(branches)))
+
+
+def _compiled(branches: tuple[Branch, ...], rule: int, first: int) -> _Branches:
+    return tuple(
+        (
+            first + place,
+            evaluated(branch.condition),
+            tuple(executed(call, (rule, first + place, turn)) for turn, call in enumerate(branch.actions)),
+        )
+        for place, branch in enumerate(branches)
+    )
+
+
+def _first(branches: _Branches, situation: Situation) -> Outcome | None:
+    for number, condition, actions in branches:
+        if condition is None or condition(situation):
+            outcome = situation.outcome = Outcome(number)
+            outcome.allows = not actions
+            for action in actions:
+                action(situation)
+            return outcome
+    return None
+
+
+def _shown(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= 500 else text[:497] + "..."

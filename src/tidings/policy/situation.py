@@ -1,0 +1,247 @@
+"""What the elements of a rule get to see and to do: the message, where it is, and what is to become of it.
+
+A `Situation` is one message on its way to one receiver. Conditions read it; actions record in its `outcome` what they
+want done. It is also what conditions and actions of one's own are given as their first parameter.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+from tidings.model.errors import InvalidValueError
+from tidings.model.filter import Filter
+from tidings.model.notification import Trace
+from tidings.model.values import Attributes, Value, checked_name, checked_value
+from tidings.policy.statement import MessageType
+
+Conversion = Callable[["Shaped"], bytes]
+
+
+class NeedsAnswer(Exception):  # noqa: N818 - a question, not an error
+    """Nobody knows yet whether the party belongs to the group: the rule waits, it does not fail."""
+
+    def __init__(self, party: str, group: str) -> None:
+        super().__init__(f"does {party} belong to {group}?")
+        self.party, self.group = party, group
+
+
+class Source:
+    """Whose rule it is: of the message itself, of an advertisement, a subscription or a filter of the broker's own."""
+
+    __slots__ = ("filter", "governs", "id", "kind", "names", "owner")
+
+    def __init__(
+        self,
+        kind: str,
+        id: str,  # noqa: A002 - the filter's own word
+        owner: str,
+        filter: Filter | None = None,  # noqa: A002
+        names: frozenset[str] = frozenset(),
+        governs: bool = False,
+    ) -> None:
+        self.kind, self.id, self.owner, self.filter = kind, id, owner, filter
+        self.names = names  # of the attributes that the filter speaks of
+        self.governs = governs  # whether it may decide for others
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.id
+
+    def __str__(self) -> str:
+        return "the message itself" if self.kind == "message" else f"the {self.kind} {self.id}"
+
+
+_NOBODY = Source("message", "", "")
+
+
+class Shaped:
+    """A publication as it will be sent: what a conversion writes."""
+
+    __slots__ = ("attributes", "payload", "publisher", "subject", "trace")
+
+    def __init__(
+        self,
+        attributes: Mapping[str, Value],
+        payload: bytes | None = None,
+        subject: str | None = None,
+        publisher: str = "",
+        trace: tuple[Trace, ...] = (),
+    ) -> None:
+        self.attributes, self.payload, self.trace = attributes, payload, trace
+        self.subject, self.publisher = subject, publisher
+
+
+class Outcome:
+    """What one rule wants done with one copy of a message, gathered while its actions are executed."""
+
+    __slots__ = (
+        *("added", "allows", "blocks", "branch", "conversions", "failure", "floods", "forwards_to", "keeps", "logs"),
+        *("mended", "once", "persists", "publishes", "removes", "trace", "trims", "uninserts"),
+    )
+
+    def __init__(self, branch: int) -> None:
+        self.branch = branch  # which branch of the rule it was, from 1; those of OnException count on
+        self.allows = False  # the branch has no actions: an explicit 'let it pass'
+        self.blocks = self.uninserts = self.floods = self.trims = False
+        self.removes: set[str] = set()
+        self.keeps: frozenset[str] | None = None
+        self.added: list[tuple[str, Value]] = []
+        self.trace: dict[str, Any] = {}
+        self.conversions: list[Conversion] = []
+        self.forwards_to: list[str] = []
+        self.publishes: list[Attributes] = []
+        self.logs: list[str] = []
+        self.persists: list[str] = []
+        self.once: list[Hashable] = []  # what has been told and is not told again for this message
+        self.mended: str | None = None  # the exception that OnException took care of
+        self.failure: str | None = None  # the exception that nobody took care of
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.removes or self.keeps is not None or self.added or self.trace or self.conversions)
+
+
+class Situation:
+    """One message on its way to one receiver; None: there is no next hop."""
+
+    __slots__ = (
+        *(
+            "_attributes",
+            "_measure",
+            "_message",
+            "_trusts",
+            "answers",
+            "broker",
+            "exception",
+            "host",
+            "load",
+            "message_type",
+        ),
+        *("once", "outcome", "payload", "publisher", "receiver", "sender", "source", "subject", "values"),
+    )
+
+    def __init__(
+        self,
+        message_type: MessageType,
+        *,
+        broker: str,
+        sender: str,
+        host: str = "",
+        load: float = 0.0,
+        measure: Callable[[], float] = float,
+        attributes: Mapping[str, Value] | None = None,
+        payload: bytes | None = None,
+        subject: str | None = None,
+        publisher: str = "",
+        message: Callable[[], str] = str,
+        trusts: Callable[[str, str], bool | None] | None = None,
+    ) -> None:
+        self.message_type = message_type
+        self.broker, self.host, self.sender = broker, host, sender
+        self.load, self._measure = load, measure
+        self._attributes: Mapping[str, Value] = {} if attributes is None else attributes
+        self.payload, self.subject, self.publisher = payload, subject, publisher
+        self._message, self._trusts = message, trusts
+        self.receiver: str | None = None
+        self.source = _NOBODY  # of the rule that is applied
+        self.exception = ""
+        self.outcome = Outcome(0)
+        self.once: set[Hashable] = set()  # shared by all copies of a message
+        self.answers: dict[tuple[str, str], bool] = {}  # of the trust provider, likewise
+        self.values: dict[Hashable, Any] = {}  # of conditions, for this receiver
+
+    def toward(self, receiver: str | None) -> "Situation":
+        """The same message on its way to somebody else."""
+        other = object.__new__(Situation)
+        for name in _SHARED:
+            setattr(other, name, getattr(self, name))
+        other.receiver, other.source, other.exception = receiver, _NOBODY, ""
+        other.outcome, other.values = self.outcome, {}
+        return other
+
+    # What there is to see
+
+    @property
+    def attributes(self) -> Mapping[str, Value]:
+        """Of a publication, as it was matched. They never change; `add` and `remove` say what is to be sent."""
+        return self._attributes
+
+    @property
+    def size(self) -> float:
+        """How large the message is, from 0 to 1."""
+        return self._measure()
+
+    @property
+    def filter(self) -> Filter | None:
+        """The one that the rule is associated with; None where it travels with the message."""
+        return self.source.filter
+
+    @property
+    def message(self) -> str:
+        """The message as text: what `$Message` is."""
+        return self._message()
+
+    def is_member(self, party: str, group: str) -> bool:
+        """Whether the party belongs to the trust group; if that is not known yet, the rule waits for the answer."""
+        known = self.answers.get((party, group))
+        if known is None:
+            known = None if self._trusts is None else self._trusts(party, group)
+            if known is None:
+                raise NeedsAnswer(party, group)
+            self.answers[party, group] = known
+        return known
+
+    # What can be done
+
+    def block(self) -> None:
+        """This copy is not sent."""
+        self.outcome.blocks = True
+
+    def remove(self, *names: str) -> None:
+        self.outcome.removes.update(names)
+
+    def keep_only(self, *names: str) -> None:
+        kept = self.outcome.keeps
+        self.outcome.keeps = frozenset(names) if kept is None else kept.intersection(names)
+
+    def add(self, name: str, value: Any) -> None:
+        """One more attribute, or another value for one that there is."""
+        self.outcome.added.append((checked_name(name), checked_value(value, name)))
+
+    def convert(self, conversion: Conversion) -> None:
+        """What the payload will be: the function is given the publication as it will be sent, and answers bytes."""
+        if not callable(conversion):
+            raise InvalidValueError("convert takes a function from the publication, as it will be sent, to bytes")
+        self.outcome.conversions.append(conversion)
+
+    def flood(self) -> None:
+        self.outcome.floods = True
+
+    def publish(self, attributes: Mapping[str, Any]) -> None:
+        self.outcome.publishes.append(Attributes(attributes))
+
+    def log(self, line: str) -> None:
+        self.outcome.logs.append(str(line))
+
+    def persist(self, store: str = "messages") -> None:
+        self.outcome.persists.append(str(store))
+
+    def variable(self, name: str) -> str:
+        """The value of `$name`."""
+        match name:
+            case "Message":
+                return self.message
+            case "Sender":
+                return self.sender
+            case "Receiver":
+                return self.receiver or ""
+            case "Broker":
+                return self.broker
+            case "Exception":
+                return self.exception
+        raise InvalidValueError(f"there is no variable ${name}")
+
+
+_SHARED: Iterable[str] = (
+    *("message_type", "broker", "host", "sender", "load", "_measure", "_attributes", "payload", "subject", "publisher"),
+    *("_message", "_trusts", "once", "answers"),
+)

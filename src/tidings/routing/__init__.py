@@ -1,0 +1,1 @@
+"""Which neighbour next: where advertisements, subscriptions and publications go in an overlay."""
