@@ -1,7 +1,7 @@
 """A client of a hub: it publishes, subscribes, and has a context."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 from uuid import UUID
 
 import msgspec
@@ -31,7 +31,7 @@ from tidings.model.subscription import Notify, Subscription
 from tidings.model.values import Attributes, Context
 
 if TYPE_CHECKING:
-    from tidings.engine import Explanation
+    from tidings.engine.explaining import Explanation
     from tidings.hub.desk import Desk
     from tidings.policy.policy import Policy
 
@@ -241,21 +241,27 @@ class Client:
             raise RefusedError("admit", f"the subject {schema!r} has no schema")
         return found
 
-    def explain(self, event: Any, subscription: str | HubSubscription | None = None, **about: Any) -> "Explanation":
-        """Why an event does, or does not, reach a subscription of this client's (None: this client at all).
+    @overload
+    def explain(self, event: Any, subscription: str | HubSubscription, **about: Any) -> "Explanation": ...
 
-        The event is one that this client has published, by its id or receipt, or one that it might: a mapping of
-        attributes, with `subscribers`, `payload`, `subject` and `policy` as in `publish`.
+    @overload
+    def explain(self, event: Any, subscription: None = None, **about: Any) -> "list[Explanation]": ...
+
+    def explain(
+        self, event: Any, subscription: str | HubSubscription | None = None, **about: Any
+    ) -> "Explanation | list[Explanation]":
+        """Why an event does, or does not, reach a subscription (None: each of this client's own).
+
+        The event is a past one, by its id or receipt, or one that this client might publish: a mapping of attributes,
+        with `subscribers`, `payload`, `subject` and `policy` as in `publish`. One sees only what one may: what belongs
+        to others is not told.
         """
         self._check_open()
-        desk, held = self._desk, None if subscription is None else _id(subscription)
-        past = past_event(desk, event)
-        if isinstance(event, UUID | str | Receipt) and past is not None and past.publisher != self.name:
-            raise RefusedError("admit", f"{self.name} may ask about its own events, or about what might come")
-        if held is not None and held not in [one.id for one in self.subscriptions()]:
-            raise RefusedError("admit", f"{self.name} has no subscription {held}")
-        given = possible_event(desk, self.name, event, **about) if past is None else past
-        return explained(desk, given, held, self.name if held is None else None)
+        past = past_event(self._desk, event)
+        given = possible_event(self._desk, self.name, event, **about) if past is None else past
+        if subscription is None:
+            return explained(self._desk, given, None, self.name, viewer=self.name)
+        return explained(self._desk, given, _id(subscription), None, viewer=self.name)[0]
 
     def close(self) -> None:
         """Leaves: what is not durable goes, what is goes on collecting. The name can come back."""

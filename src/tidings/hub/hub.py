@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import msgspec
 
@@ -13,16 +12,15 @@ from tidings.hub.client import Client, HubAdvertisement
 from tidings.hub.clock import Clock, SystemClock
 from tidings.hub.desk import Desk
 from tidings.hub.inquiry import explained, past_event, possible_event
-from tidings.hub.receipt import Receipt, Stats
+from tidings.hub.receipt import Stats
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.trust import Provider
 from tidings.model.errors import InvalidValueError
-from tidings.model.event import Event, checked_client
-from tidings.model.notification import Notification
+from tidings.model.event import checked_client
 from tidings.model.schema import Schema
 
 if TYPE_CHECKING:
-    from tidings.engine import Explanation
+    from tidings.engine.explaining import Explanation
     from tidings.journal import JournalOptions
     from tidings.journal.disk import Disk
 
@@ -145,23 +143,39 @@ class Hub:
         with self._desk.guard:
             return [message for store, message in self._desk.roster.stored if store == name]
 
+    @overload
+    def explain(
+        self, event: Any, subscription: str | HubSubscription, *, publisher: str = ..., **about: Any
+    ) -> "Explanation": ...
+
+    @overload
+    def explain(
+        self, event: Any, subscription: None = None, *, client: str, publisher: str = ..., **about: Any
+    ) -> "list[Explanation]": ...
+
     def explain(
         self,
-        event: "Event | Receipt | Notification | UUID | str | dict[str, Any]",
+        event: Any,
         subscription: str | HubSubscription | None = None,
+        *,
         client: str | None = None,
         publisher: str = "somebody",
         **about: Any,
-    ) -> "Explanation":
-        """Why an event does, or does not, reach a subscription or a client: each step, and what decided.
+    ) -> "Explanation | list[Explanation]":
+        """Why an event does, or does not, reach a subscription, or each one of a client: every step, and what decided.
 
-        The event is a past one (as an id, if the hub is durable) or one that might come: a mapping of attributes, with
-        its `publisher`, and `subscribers`, `payload`, `subject` and `policy` as in `publish`.
+        The event is a past one (an `Event`, a receipt, a notification, or, if the hub is durable, an id), or one that
+        might come: a mapping of attributes, with its `publisher`, and `subscribers`, `payload`, `subject` and `policy`
+        as in `publish`.
         """
+        if (subscription is None) == (client is None):
+            raise InvalidValueError("explain takes a subscription or a client")
         past = past_event(self._desk, event)
-        given = past if past is not None else possible_event(self._desk, publisher, event, **about)  # type: ignore[arg-type]
+        given = possible_event(self._desk, publisher, event, **about) if past is None else past
+        if subscription is None:
+            return explained(self._desk, given, None, client)
         held = subscription.id if isinstance(subscription, HubSubscription) else subscription
-        return explained(self._desk, given, held, client)
+        return explained(self._desk, given, held, None)[0]
 
     def retain(self, before: int | None = None, max_bytes: int | None = None) -> int:
         """Removes the oldest segments of the journal: those before a time (microseconds), or over a size; how many.

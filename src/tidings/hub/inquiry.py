@@ -15,7 +15,7 @@ from tidings.model.notification import Notification
 from tidings.model.values import Attributes
 
 if TYPE_CHECKING:
-    from tidings.engine import Explanation
+    from tidings.engine.explaining import Explanation
     from tidings.hub.desk import Desk
 
 
@@ -30,8 +30,9 @@ def _replayed(desk: "Desk", ids: list[str], events: Iterator[tuple[int, Event]])
     for _, event in events:
         for id in ids:  # noqa: A001
             with desk.guard:
-                notes = desk.engine.preview(event, id, desk.now()) if id in desk.roster.subscriptions else []
-            yield from notes
+                note = desk.engine.preview(event, id, desk.now())
+            if note is not None:
+                yield note
 
 
 def past_event(desk: "Desk", given: Any) -> Event | None:
@@ -82,6 +83,12 @@ def possible_event(
         )
 
 
-def explained(desk: "Desk", event: Event, subscription: str | None, client: str | None) -> "Explanation":
+def explained(
+    desk: "Desk", event: Event, subscription: str | None, client: str | None, viewer: str | None = None
+) -> "list[Explanation]":
+    """Of one subscription, or of all that a client has; `viewer` is who asks, None is the operator."""
     with desk.guard:
-        return desk.engine.explain(event, subscription=subscription, client=client, now=desk.now())
+        found = desk.engine.explain(event, subscription=subscription, client=client, viewer=viewer)
+    if subscription is not None and not found:
+        raise RefusedError("admit", f"there is no subscription {subscription} that {viewer or 'anybody'} may ask about")
+    return found
