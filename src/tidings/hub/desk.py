@@ -27,7 +27,7 @@ from tidings.hub.guard import Guard
 from tidings.hub.history import Since
 from tidings.hub.inbox import Inbox
 from tidings.hub.inquiry import replayed
-from tidings.hub.outbox import Batch, Delivery, Outbox
+from tidings.hub.outbox import Outbox
 from tidings.hub.outcome import LOAD, TRUST, Outcome
 from tidings.hub.receipt import Receipt, Stats
 from tidings.hub.roster import NOTHING, Opener, Roster
@@ -210,7 +210,7 @@ class Desk(Opener):
 
     def new_id(self, client: str) -> str:
         """An id for a subscription or an advertisement that has none: the client's name, and something random."""
-        return f"{client[:200]}.{self.clock.entropy().hex()[:12]}"
+        return f"{client[:200]}.{self.clock.entropy().hex()}"
 
     def counted(self) -> Stats:
         with self.guard:
@@ -280,6 +280,8 @@ class Desk(Opener):
                 held = subscriptions.get(note.subscription)
                 if held is not None:
                     deliveries.append((held, note))
+                    if held.durable is not None:
+                        outcome.durable.append((held, note))
             elif isinstance(effect, Ask):
                 member, until = asked(self._trust, effect.party, effect.group, now)
                 outcome.trusted.append((effect.party, effect.group, member, until))
@@ -322,19 +324,13 @@ class Desk(Opener):
             for event in outcome.told:
                 self.roster.published(event.publisher, event.sequence, event.id)
         if outcome.deliveries:
-            told_from = first + (operation is not None)
-            self._post(outcome, first, told_from, self._next if sync and self.archive is not None else 0)
+            after = self._next if sync and self.archive is not None else 0
+            for batch in outcome.batches(first, first + (operation is not None), after):
+                self._outbox.add(batch)
+                if outcome.durable:
+                    for held, _ in batch.deliveries:
+                        held.inbox.expect(batch.offset)
         return first
-
-    def _post(self, outcome: Outcome, first: int, told_from: int, after: int) -> None:
-        offsets = {event.id: told_from + number for number, event in enumerate(outcome.told)}
-        batch = []
-        for held, note in outcome.deliveries:
-            offset = offsets.get(note.event.id, first) if offsets else first
-            if held.durable is not None:
-                held.inbox.expect(offset)
-            batch.append(Delivery(held, note, offset))
-        self._outbox.add(Batch(batch, after))
 
     def _append(self, rows: list[journal.Operation], now: int) -> int:
         if self.archive is None or not rows:

@@ -25,9 +25,8 @@ class Changed(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: tuple[Trace, ...] = ()
 
 
-def written(note: Notification) -> str | Changed:
-    """The id of the subscription alone, where it gets the event as it is."""
-    event = note.event
+def written(note: Notification, event: Event) -> str | Changed:
+    """The id of the subscription alone, where it gets the event as it was published."""
     same = note.attributes is event.attributes or note.attributes == event.attributes
     if same and note.payload == event.payload and not note.subscriptions and not note.trace:
         return note.subscription
@@ -49,22 +48,24 @@ def notification(due: Iterable[Any], event: Event, subscription: str, subscriber
     """What the subscription gets of the event, if it is due to it."""
     for one in due:
         if one == subscription:
-            return Notification(
-                event=event,
-                subscription=subscription,
-                subscriber=subscriber,
-                attributes=event.attributes,
-                payload=event.payload,
-            )
+            return _notification(event, Changed(subscription), subscriber)
         if not isinstance(one, str) and one["subscription"] == subscription:
-            changed = msgspec.convert(one, Changed)
-            return Notification(
-                event=event,
-                subscription=subscription,
-                subscriber=subscriber,
-                attributes=event.attributes if changed.attributes is None else Attributes(changed.attributes),
-                payload=event.payload if changed.payload is msgspec.UNSET else changed.payload,
-                subscriptions=changed.subscriptions,
-                trace=changed.trace,
-            )
+            return _notification(event, msgspec.convert(one, Changed), subscriber)
     return None
+
+
+def _notification(event: Event, changed: Changed, subscriber: str) -> Notification:
+    attributes = event.attributes if changed.attributes is None else Attributes(changed.attributes)
+    payload = event.payload if isinstance(changed.payload, msgspec.UnsetType) else changed.payload
+    if attributes is not event.attributes or payload is not event.payload:
+        # What a policy took away is not to be found in the event either.
+        event = msgspec.structs.replace(event, attributes=attributes, payload=payload)
+    return Notification(
+        event=event,
+        subscription=changed.subscription,
+        subscriber=subscriber,
+        attributes=attributes,
+        payload=payload,
+        subscriptions=changed.subscriptions,
+        trace=changed.trace,
+    )

@@ -14,7 +14,8 @@ class Inbox:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.lost = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._sleepers = 0
         self._closed = False
         self._left = False
@@ -43,7 +44,7 @@ class Inbox:
     def put(self, note: Notification, offset: int) -> Notification | None:
         """Adds a notification; the one that was lost for it, if there was no room."""
         oldest = None
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return None
             if len(self._waiting) >= self.limit:

@@ -9,16 +9,11 @@ from tidings.hub.subscription import HubSubscription
 from tidings.model.notification import Notification
 
 
-class Delivery(NamedTuple):
-    subscription: HubSubscription
-    note: Notification
-    offset: int
-
-
 class Batch(NamedTuple):
-    """What one operation delivers; to be held back until everything below `after` is on the disk."""
+    """What one publication delivers; to be held back until everything below `after` is on the disk."""
 
-    deliveries: list[Delivery]
+    deliveries: list[tuple[HubSubscription, Notification]]
+    offset: int  # of the publication
     after: int
 
 
@@ -43,9 +38,9 @@ class Outbox:
         with self._draining:
             batches = self._batches
             while batches and batches[0].after <= synced:
-                deliveries = batches.popleft().deliveries
+                deliveries, offset, _ = batches.popleft()
                 self.delivered += len(deliveries)
-                for subscription, note, offset in deliveries:
+                for subscription, note in deliveries:
                     lost = subscription.inbox.put(note, offset)
                     if lost is not None:
                         losses.append((subscription, lost))

@@ -29,6 +29,7 @@ class HubSubscription:
 
     def __init__(self, desk: "Desk", subscription: Subscription, inbox: Inbox) -> None:
         self.subscription = subscription
+        self.durable = subscription.durable
         self.inbox = inbox
         self.callback: Callback | None = None
         self.findings: list[str] = []
@@ -44,10 +45,6 @@ class HubSubscription:
     @property
     def subscriber(self) -> str:
         return self.subscription.subscriber
-
-    @property
-    def durable(self) -> str | None:
-        return self.subscription.durable
 
     @property
     def waiting(self) -> int:
@@ -153,6 +150,7 @@ class HubSubscription:
                     callback(note)
                 except Exception:
                     self.failed += 1
+                    self._desk.stats.callback_errors += 1
                     _LOG.exception("the callback of the subscription %s raised", self.id)
                 else:
                     done.append(note.event.id)
