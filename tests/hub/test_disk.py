@@ -101,7 +101,6 @@ def test_a_callback_on_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert "cannot be acknowledged" in caplog.text
     disk.room = None
     assert sub.redeliver() == 1
-    hub._desk.archive.journal._lock_file  # noqa: B018
     disk.room = None
     hub.close()
 

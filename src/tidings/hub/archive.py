@@ -156,7 +156,7 @@ class Archive:
         if row.id is not None and row.publisher is not None:
             desk.roster.published(row.publisher, row.sequence or 0, UUID(row.id))
             if row.publisher == desk.name:  # the engine counts its own events, and did not see this one again
-                desk.engine._sequence = max(desk.engine._sequence, row.sequence or 0)
+                desk.engine.sequence = max(desk.engine.sequence, row.sequence or 0)
         notes = records.notes(row)
         for id in due.subscriptions(notes.get(due.DUE, ())):  # noqa: A001
             held = desk.roster.subscriptions.get(id)
