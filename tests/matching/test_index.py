@@ -2,8 +2,6 @@
 
 import json
 import math
-import sys
-import threading
 from typing import Any, ClassVar
 
 import numpy as np
@@ -268,40 +266,6 @@ class TestManySubscriptions:
         index = Index()
         one_by_one(index, [f"a{i} = 1" for i in range(5_000)])
         assert index.match({f"a{i}": 1 for i in range(500)}) == {f"s{i}" for i in range(500)}
-
-
-def test_matching_goes_on_while_others_come_and_go() -> None:
-    """What stays must be found by every match, whatever is added, flushed, merged, removed and rebuilt meanwhile."""
-    index = td.Index()
-    staying = {f"stays{i}" for i in range(300)}
-    for i, id in enumerate(sorted(staying)):  # noqa: A001
-        index.add(id, f"n > 0 and m{i % 7} is null or k = {i}")
-    stop, wrong, matches = threading.Event(), [], [0]
-
-    def match() -> None:
-        while not stop.is_set():
-            found = index.match({"n": 1, "s": "xyz"})
-            matches[0] += 1
-            if not staying <= found:
-                wrong.append(staying - found)
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    threads = [threading.Thread(target=match) for _ in range(2)]
-    try:
-        for thread in threads:
-            thread.start()
-        for i in range(4_000):
-            index.add(f"goes{i}", f"n = {i % 5} and a{i % 900} > {i} or s like '%{i}%'")
-            if i % 3:
-                index.remove(f"goes{i}")
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-        sys.setswitchinterval(before)
-    assert not wrong
-    assert matches[0] > 10
 
 
 @pytest.mark.parametrize(

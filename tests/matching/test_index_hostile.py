@@ -288,8 +288,8 @@ class TestMuch:
         for column in index._columns._columns:
             assert column.tests is not None
             kept = column.tests._passed
-            assert len(kept) <= MAX_CACHED_STRINGS
-            assert sum(len(text) + found.nbytes for text, found in kept.items()) == column.tests._remembered <= MEGABYTE
+            assert len(kept._known) <= MAX_CACHED_STRINGS
+            assert sum(len(text) + found.nbytes for text, found in kept._known.items()) == kept._size <= MEGABYTE
         assert numbers(index, {"c": "xa"}) == [1]
 
     def test_endless_contexts_and_filters_leave_nothing_behind(self) -> None:
