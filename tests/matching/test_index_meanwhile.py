@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 
 import tidings as td
@@ -24,7 +25,7 @@ def matching(match: Callable[[], object]) -> Iterator[list[int]]:
             while not stop.is_set():
                 match()
                 times[number] += 1
-        except BaseException:  # noqa: BLE001 - whatever it is, the test has failed
+        except BaseException:
             errors.append(traceback.format_exc())
 
     before = sys.getswitchinterval()
@@ -85,3 +86,46 @@ def test_a_string_test_that_comes_while_a_string_is_tested_is_not_forgotten(patt
     text.happens = lambda: tests.number(string_test(f"s like '{pattern}'"), 1)
     tests.passed_by(text)
     assert tests.passed_by(text).tolist() == [0, 1]
+
+
+def test_who_is_replaced_is_found_as_it_was_or_as_it_is() -> None:
+    """Also where it asks for names that nobody had asked for when the match began."""
+    index, names = td.Index(), [f"a{i}" for i in range(600)]
+    index.add("s", "a0 = 1")
+    event = dict.fromkeys(names, 1)
+
+    def match() -> None:
+        assert "s" in index.match(event)
+
+    with matching(match):
+        for name in names:
+            index.add("s", f"{name} = 1")
+
+
+def test_who_is_removed_is_not_found_in_spite_of_its_filter() -> None:
+    index = td.Index()
+    index.add("other", "n > 1", publishers="x = 1")
+
+    def match() -> None:
+        assert index.match({"n": 1}, context={"x": 2}) == set()
+
+    with matching(match):
+        for _ in range(3_000):
+            index.add("s", "n > 0", publishers="x = 1")
+            index.remove("s")
+
+
+def test_batches_go_on_while_others_come_and_go() -> None:
+    index = td.Index()
+    index.add("stays", "n > 0")
+    table = pa.table({"n": [1] * 20})
+
+    def match() -> None:
+        found = index.match_batch(table)["subscription"].to_pylist()
+        assert found.count("stays") == 20
+        assert {one[:4] for one in found} <= {"stay", "goes"}
+
+    with matching(match):
+        for i in range(3_000):
+            index.add(f"goes{i}", "n > 0")
+            index.remove(f"goes{i}")
