@@ -27,7 +27,7 @@ from tidings.matching.index.never import Never
 from tidings.matching.index.programs import NotSayable
 from tidings.matching.index.reach import reach_of
 from tidings.matching.index.register import Register
-from tidings.matching.index.scopes import NO_FILTER, Others, Scopes
+from tidings.matching.index.scopes import GONE, NO_FILTER, Others, Scopes
 from tidings.matching.index.store import Store
 from tidings.matching.reference import Scope, matches_context, passes_structure, passes_subject, truth
 from tidings.model.errors import IndexDamagedError, InvalidValueError
@@ -81,7 +81,7 @@ class Index:
         self._scopes = Scopes(self._contexts)
         self._homes: dict[int, Neighbourhood] = {}  # of subscriptions that concern only events nearby
         self._movers: Counter[int] = Counter()  # how many such subscriptions a client has, by its row
-        self._rehoused = 0  # how often a subscription went to live elsewhere; odd while everything moves
+        self._rehoused = 0  # how often a subscription came to stand elsewhere; odd while everything moves
         self._many_words = _SOME  # mentioned by filters; when to look which ones still are
         self._changing = threading.RLock()
         self._local = threading.local()
@@ -127,7 +127,7 @@ class Index:
             for flags, predicates in conjuncts:
                 self._store.add(position, flags, predicates, len(self._columns))
         if replaced is not None:
-            self._rehoused += 2 * (home != self._register.homes[replaced])
+            self._rehoused += 2
             self._forget(replaced)
         return position
 
@@ -174,7 +174,7 @@ class Index:
                 for position in positions[register.homes[positions] == number].tolist():
                     client = int(register.clients[position])
                     home.settle(position, client, radii[position], self._contexts.place(client, home.names))
-        self._rehoused += 2 * bool(self._homes and replaced)
+        self._rehoused += 2 * bool(replaced)
         for position in replaced:
             self._forget(position)
 
@@ -309,41 +309,58 @@ class Index:
         payload: bytes | None,
         publisher: str | None,
     ) -> Positions:
-        while True:
-            rehoused = self._rehoused
-            if rehoused & 1:
-                with self._changing:  # until all are where they belong
-                    continue
-            if self._columns.asks_system:
-                encoded = self._encoded(self._everything(event, subject, payload, publisher))
-            else:
-                encoded = self._encoded(event)
-            parts = [self._match(raw, encoded) for raw in self._store.segments]
-            nearby: list[Positions] = []
-            if self._homes:
-                context = context if context is None or is_plain(context) else Context.of(context)
+        found = self._attempt(event, context, subscribers, subject, payload, publisher)
+        if found is None:
+            with self._changing:  # while nobody else can change anything
+                found = self._attempt(event, context, subscribers, subject, payload, publisher)
+        assert found is not None  # noqa: S101
+        return found
+
+    def _attempt(
+        self,
+        event: Mapping[str, Any],
+        context: Mapping[str, Any] | None,
+        subscribers: ContextFilter | None,
+        subject: str | None,
+        payload: bytes | None,
+        publisher: str | None,
+    ) -> Positions | None:
+        """The positions; None if someone was rehoused meanwhile, who may have been seen nowhere."""
+        rehoused = self._rehoused
+        if rehoused & 1:
+            return None
+        if self._columns.asks_system:
+            encoded = self._encoded(self._everything(event, subject, payload, publisher))
+        else:
+            encoded = self._encoded(event)
+        segments, scratch = self._store.segments, self._scratch()
+        if self._rehoused != rehoused:  # the event may have numbers for which the scratch has no room
+            return None
+        parts: list[Positions] = [self._match_few(encoded, scratch, raw, _UNLIMITED) for raw in segments]  # type: ignore[misc]
+        nearby: list[Positions] = []
+        if self._homes:
+            context = context if context is None or is_plain(context) else Context.of(context)
+            with self._changing:
+                if self._rehoused != rehoused:
+                    return None
                 nearby = self._match_nearby(encoded, context)
-                parts += nearby
-            if self._rehoused == rehoused:  # else one that moved meanwhile may have been seen nowhere
-                break
+            parts += nearby
         found = parts[0] if len(parts) == 1 else np.concatenate([_NOBODY, *parts])
         if self._has_residuals and (found < 0).any():
             found = self._confirmed(found, Scope(Attributes.of(event), {}, subject, payload, publisher))
         is_for_some = subscribers is not None or any(map(len, nearby))
         if is_for_some or (self._has_scopes and self._scoped(found).any()):
-            return self._in_context(found, context, subscribers)
-        return found
+            found = self._in_context(found, context, subscribers)
+        return found if self._rehoused == rehoused else None
 
     def _match_nearby(self, encoded: tuple[Any, Any], context: Mapping[str, Any] | None) -> list[Positions]:
         """Whom the content may concern of those who look around themselves."""
-        parts = []
-        with self._changing:
-            scratch = self._scratch()
-            for home in self._homes.values():
-                place = _place(context, home.names)
-                if place is not None:  # from nowhere, an event is near nobody
-                    match = partial(self._match_few, encoded)
-                    parts.append(home.match(place, match, scratch, *encoded))
+        parts, scratch = [], self._scratch()
+        match = partial(self._match_few, encoded, scratch)
+        for home in self._homes.values():
+            place = _place(context, home.names)
+            if place is not None:  # from nowhere, an event is near nobody
+                parts.append(home.match(place, match, scratch, *encoded))
         return parts
 
     def _encoded(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -414,13 +431,9 @@ class Index:
         position, ends = self._match_many(raw, encoded, order)
         return kernels.in_event_order(order, ends, position)  # type: ignore[no-any-return]
 
-    def _match(self, raw: Raw, encoded: tuple[Any, Any]) -> Positions:
-        return self._match_few(encoded, raw, _UNLIMITED)  # type: ignore[return-value]
-
-    def _match_few(self, encoded: tuple[Any, Any], raw: Raw, limit: int) -> Positions | None:
+    def _match_few(self, encoded: tuple[Any, Any], scratch: Raw, raw: Raw, limit: int) -> Positions | None:
         """Whom the content concerns; None if there are more candidates than the limit."""
         while True:
-            scratch = self._scratch()
             out: Positions = self._local.out
             count = kernels.match_event(raw, scratch, *encoded, limit, out)
             if count >= 0:
@@ -443,7 +456,8 @@ class Index:
                 for at in np.flatnonzero(sizes < 0).tolist():
                     values, place = events.one(first + at), tuple(places[at].tolist())
                     with self._changing:
-                        found = home.match(place, partial(self._match_few, values), self._scratch(), *values)
+                        scratch = self._scratch()
+                        found = home.match(place, partial(self._match_few, values, scratch), scratch, *values)
                     parts.append((np.full(len(found), first + at), found))
         return parts
 
@@ -568,6 +582,7 @@ class Index:
         """Those of whose context the event's own filter is true."""
         context = Context.of(given)
         with self._changing:
+            found = found[self._register.programs[found] != GONE]
             answers = self._scopes.judge_subscribers(found, wanted, self._register.clients, context)
             if answers is None:
                 answers = np.full(len(found), programs.UNSURE, np.uint8)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.matching.index.scopes import NO_FILTER
+from tidings.matching.index.scopes import GONE, NO_FILTER
 from tidings.model.subscription import Subscription
 
 SCHEMA = pa.schema(
@@ -109,7 +109,9 @@ class Register:
             start += chunk.table.num_rows
         free = np.array(self._free, np.int32)
         places[free] = 0
-        arrays = {name: getattr(self, name)[: self._size] for name in ("clients", "programs", "homes")} | {"free": free}
+        arrays = {name: getattr(self, name)[: self._size].copy() for name in ("clients", "programs", "homes")}
+        arrays |= {"free": free}
+        arrays["programs"][free] = NO_FILTER
         return arrays, pa.concat_tables(tables).take(places)
 
     def restore(self, array: Callable[[str], Any], table: pa.Table) -> None:
@@ -192,7 +194,8 @@ class Register:
             self._chunks[chunk].living -= 1
             if not self._chunks[chunk].living:
                 del self._chunks[chunk]
-        self.programs[position], self.homes[position] = NO_FILTER, 0
+        # Whoever found it a moment ago must not take it for one without a filter.
+        self.programs[position], self.homes[position] = GONE, 0
         self._free.append(position)
 
     def renumber_programs(self, moved: npt.NDArray[np.int32]) -> None:

@@ -14,7 +14,7 @@ from tidings.model.filter import ContextFilter
 from tidings.model.limits import MAX_CACHED_PATTERNS
 from tidings.model.values import Value
 
-NO_FILTER, FOR_THE_REFERENCE = -1, -2
+NO_FILTER, FOR_THE_REFERENCE, GONE = -1, -2, -3  # the last is the number of those who were removed
 Others = tuple[Any, Any, Any]  # contexts of other parties: kinds, integers and floats, a row a party, a column a name
 ONE = np.empty(0, np.int64)  # there is but one of them
 _SOME = 1024  # below it, nothing is tidied up
