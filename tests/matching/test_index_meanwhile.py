@@ -11,7 +11,10 @@ import pytest
 
 import tidings as td
 from tidings import Filter
+from tidings.matching.index.batch import Batch
+from tidings.matching.index.columns import Columns, Events
 from tidings.matching.index.conjuncts import StringTest, conjuncts_of
+from tidings.matching.index.layout import FOUND
 from tidings.matching.index.stringtests import StringTests
 
 
@@ -62,12 +65,12 @@ def test_who_stays_is_found_while_others_come_and_go() -> None:
 
 
 class Meanwhile(str):
-    """A string while which is looked at something happens."""
+    """While someone looks for a word in it, something happens."""
 
     __slots__ = ("happens",)
     happens: Callable[[], object]
 
-    def __contains__(self, word: str) -> bool:
+    def __contains__(self, word: str) -> bool:  # type: ignore[override]
         self.happens()
         return super().__contains__(word)
 
@@ -129,3 +132,53 @@ def test_batches_go_on_while_others_come_and_go() -> None:
         for i in range(3_000):
             index.add(f"goes{i}", "n > 0")
             index.remove(f"goes{i}")
+
+
+def test_a_batch_that_was_disturbed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In parts, whose events keep their numbers."""
+    index, encoded = td.Index(), Batch.encoded
+    index.add("s", "n = 1")
+    index.add("box", "n < 3", subscriber="car", publishers="x between this.x - 1 and this.x + 1")
+    index.set_context("car", {"x": 5})
+
+    def disturbed(batch: Batch, columns: Columns) -> Events:
+        found = encoded(batch, columns)
+        monkeypatch.undo()
+        index.add("s", "m = 1 and n > 0")
+        return found
+
+    monkeypatch.setattr(Batch, "encoded", disturbed)
+    rows = 1_000
+    table = pa.table(
+        {"n": [i % 5 for i in range(rows)], "m": [1] * rows, "context": [{"x": i % 7} for i in range(rows)]}
+    )
+    found = index.match_batch(table).to_pydict()
+    expected = {(i, "s") for i in range(rows) if i % 5} | {(i, "box") for i in range(rows) if i % 5 < 3 and i % 7 >= 4}
+    assert set(zip(found["event"], found["subscription"], strict=True)) == expected
+    assert len(found["event"]) == len(expected)
+
+
+def test_ids_that_are_listed_while_another_one_comes_are_listed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, array = td.Index(), pa.array
+    index.add("first", "n > 0")
+
+    def disturbed(*given: object) -> pa.Array:
+        made = array(*given)
+        monkeypatch.undo()
+        index.add("second", "n > 0")
+        return made
+
+    monkeypatch.setattr(pa, "array", disturbed)
+    index._register.ids()
+    assert index._register.ids().to_pylist() == ["first", "second"]
+
+
+def test_threads_that_have_ended_leave_no_memory_behind() -> None:
+    index = td.Index()
+    index.add("s", "n > 0")
+    for _ in range(20):
+        thread = threading.Thread(target=index.match, args=[{"n": 1}])
+        thread.start()
+        thread.join()
+    assert len(index._matcher._at_work) == 1
+    assert index._matcher.counters[FOUND] == 20

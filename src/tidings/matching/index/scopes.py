@@ -25,6 +25,7 @@ class Scopes:
 
     def __init__(self, contexts: Contexts) -> None:
         self._contexts = contexts
+        self.in_use = False  # whether some subscription has, or had, a filter
         self._passing: OrderedDict[ContextFilter, _Passing | None] = OrderedDict()
         self._numbers: dict[ContextFilter, int] = {}
         self._renumbered = 0  # the strings, when the arrays were made
@@ -43,6 +44,7 @@ class Scopes:
         """The number of the program for one subscription more."""
         if wanted is None:
             return NO_FILTER
+        self.in_use = True
         number = self._numbers.get(wanted)
         if number is None:
             number = self._numbers[wanted] = self._compiled(wanted)
