@@ -421,7 +421,7 @@ class Index:
         if self._rehoused != rehoused or self._register.removed > removed + REST:  # a position may be another's by now
             return None
         named = pa.DictionaryArray.from_arrays(pa.array(position), ids)
-        return pa.table({"event": event + first, "subscription": named})
+        return pa.table({"event": event + first if first else event, "subscription": named})
 
     def _match_all_nearby(self, events: Events, batch: Batch, rehoused: int) -> list[Pairs] | None:
         """The same for many events: some at a time, so that nobody who wants to change something waits for long."""
