@@ -91,10 +91,10 @@ class TestManyOfAKind:
         assert index.stats().conjuncts == 0
 
     def test_an_attribute_each(self) -> None:
-        index = td.Index()
-        contents = (Filter(Comparison(Attribute(f"a{i}"), ">=", Constant(i % 7))) for i in range(MANY))
+        index, many = td.Index(), 40_000  # more than a word of blocks
+        contents = (Filter(Comparison(Attribute(f"a{i}"), ">=", Constant(i % 7))) for i in range(many))
         index.put_many([td.Subscription(id=f"s{i}", subscriber="ann", content=one) for i, one in enumerate(contents)])
-        asked = range(0, MANY, MANY // 100)
+        asked = range(0, many, many // 100)
         event: dict[str, Any] = {f"a{i}": i % 5 for i in asked}
         wanted = [i for i in asked if i % 5 >= i % 7]
         assert numbers(index, event) == wanted
