@@ -1,7 +1,6 @@
 """The index: which of very many subscriptions does an event concern, given everyone's context now?"""
 
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,12 @@ from tidings.matching.index.conjuncts import conjuncts_for
 from tidings.matching.index.contexts import Contexts, is_plain
 from tidings.matching.index.covers import Covers
 from tidings.matching.index.grid import place_of
+from tidings.matching.index.homes import Homes
 from tidings.matching.index.layout import CHECKED, FOUND, Raw
 from tidings.matching.index.matcher import NOBODY, UNLIMITED, Matcher
 from tidings.matching.index.matcher import Positions as Positions
-from tidings.matching.index.neighbourhood import Neighbourhood
 from tidings.matching.index.never import Never
 from tidings.matching.index.programs import NotSayable
-from tidings.matching.index.reach import reach_of
 from tidings.matching.index.register import REST, Register
 from tidings.matching.index.scopes import NO_FILTER, Scopes
 from tidings.matching.index.store import Store
@@ -36,7 +34,6 @@ from tidings.matching.reference import Scope
 from tidings.model.errors import IndexDamagedError, InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilter, Filter
-from tidings.model.limits import MAX_NEIGHBOURHOODS
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
 
@@ -78,8 +75,7 @@ class Index:
         self._never = Never()
         self._contexts = Contexts()
         self._scopes = Scopes(self._contexts)
-        self._homes: dict[int, Neighbourhood] = {}  # of subscriptions that concern only events nearby
-        self._movers: Counter[int] = Counter()  # how many such subscriptions a client has, by its row
+        self._homes = Homes(self._register, self._contexts)  # of subscriptions that concern only events nearby
         self._rehoused = 0  # how often a subscription came to stand elsewhere; odd while everything moves
         self._many_words = _SOME  # mentioned by filters; when to look which ones still are
         self._changing = threading.RLock()
@@ -117,11 +113,10 @@ class Index:
         replaced = self._register.positions.get(name)
         client, program = self._situation(subscriber, publishers)
         position = self._register.place(name, subscription, client, program)
-        home, radius = self._home(publishers, program) if publishers is not None else (0, 0.0)
+        home, radius = self._homes.find(publishers, program) if publishers is not None else (0, 0.0)
         if home:
-            self._move_in(position, home)
-            place = self._contexts.place(client, self._homes[home].names)
-            self._homes[home].put(position, conjuncts, len(self._columns), client, radius, place)
+            self._homes.move_in(position, home)
+            self._homes.put(position, conjuncts, len(self._columns), radius)
         else:
             for flags, predicates in conjuncts:
                 self._store.add(position, flags, predicates, len(self._columns))
@@ -161,39 +156,14 @@ class Index:
         register, radii = self._register, {}
         for position, wanted in zip(positions.tolist(), filters, strict=True):
             if wanted is not None:
-                number, radii[position] = self._home(wanted, int(register.programs[position]))
+                number, radii[position] = self._homes.find(wanted, int(register.programs[position]))
                 if number:
-                    self._move_in(position, number)
-        home_of = register.homes[conjuncts.owner >> 2]
-        self._store.add_many(conjuncts.those(home_of == 0), len(self._columns))
-        for number in np.unique(register.homes[positions]).tolist():
-            if number:
-                home = self._homes[number]
-                home.put_many(conjuncts.those(home_of == number), len(self._columns))
-                for position in positions[register.homes[positions] == number].tolist():
-                    client = int(register.clients[position])
-                    home.settle(position, client, radii[position], self._contexts.place(client, home.names))
+                    self._homes.move_in(position, number)
+        self._store.add_many(conjuncts.those(register.homes[conjuncts.owner >> 2] == 0), len(self._columns))
+        self._homes.put_many(positions, conjuncts, len(self._columns), radii)
         self._rehoused += 2 * bool(replaced)
         for position in replaced:
             self._forget(position)
-
-    def _home(self, publishers: ContextFilter | None, program: int) -> tuple[int, float]:
-        """The neighbourhood for subscriptions with such a filter, 0 for none, and how far they reach."""
-        reach = None if publishers is None or program < 0 else reach_of(publishers)
-        if reach is None:
-            return 0, 0.0
-        for number, home in self._homes.items():
-            if (home.names, home.geo) == (reach.names, reach.geo):
-                return number, reach.radius
-        if len(self._homes) == MAX_NEIGHBOURHOODS:
-            return 0, 0.0
-        number = 1 + max(self._homes, default=0)
-        self._homes = {**self._homes, number: Neighbourhood(reach.names, reach.geo)}
-        return number, reach.radius
-
-    def _move_in(self, position: int, home: int) -> None:
-        self._register.homes[position] = home
-        self._movers[int(self._register.clients[position])] += 1
 
     def remove(self, id: str) -> None:  # noqa: A002
         """Takes a subscription out; `KeyError` if there is none of that id."""
@@ -214,17 +184,11 @@ class Index:
     def _forget(self, position: int) -> None:
         self._never.forget(position)
         register = self._register
-        client, home = int(register.clients[position]), int(register.homes[position])
-        if home:
-            self._homes[home].remove(position)
-            if not len(self._homes[home]):
-                self._homes = {number: one for number, one in self._homes.items() if number != home}
-            self._movers[client] -= 1
-            if not self._movers[client]:
-                del self._movers[client]
+        if register.homes[position]:
+            self._homes.remove(position)
         else:
             self._store.remove(position)
-        self._contexts.leave(client)
+        self._contexts.leave(int(register.clients[position]))
         moved = self._scopes.leave(int(register.programs[position]))
         register.forget(position)
         if moved is not None:
@@ -257,9 +221,7 @@ class Index:
         """The client's context from now on; whether it differs from the one before."""
         with self._changing:
             row = self._contexts.set(client, context)
-            if row in self._movers:
-                for home in self._homes.values():
-                    home.move(row, self._contexts.place(row, home.names))
+            self._homes.moved(row)
             return row >= 0
 
     def _set_columns(self, clients: pa.Array, values: Mapping[str, pa.Array]) -> int:
@@ -269,8 +231,7 @@ class Index:
             except NotSayable:
                 each = pa.table(dict(values)).to_pylist()
                 return sum(map(self.set_context, clients.to_pylist(), each))
-            for home in self._homes.values():
-                home.move_many(rows.astype(np.int32), self._contexts.places(rows, home.names))
+            self._homes.moved_many(rows)
             return len(rows)
 
     # Matching
@@ -479,17 +440,13 @@ class Index:
             segments = {f"segment{number:03}": raw for number, raw in enumerate(self._store.settled())}
             register, table = self._register.saved(self._written)
             contexts, facts = self._contexts.saved()
-            homes = {
-                f"near{number}_{name}": array
-                for number, one in self._homes.items()
-                for name, array in one.saved().items()
-            }
+            homes, neighbourhoods = self._homes.saved()
             facts = {
                 "contexts": facts,
                 "columns": self._columns.saved(),
                 "scopes": self._scopes.saved(),
                 "residuals": self._has_residuals,
-                "homes": [[number, one.names, one.geo] for number, one in self._homes.items()],
+                "homes": neighbourhoods,
                 "tables": [kernels.BLOCK, kernels.BUCKETS, kernels.STRING_BUCKETS],
             }
             archive.write(Path(folder), {**segments, **register, **contexts, **homes}, {"subscriptions": table}, facts)
@@ -514,11 +471,7 @@ class Index:
         index._scopes.restore(facts["scopes"])
         index._has_residuals = facts["residuals"]
         index._never = Never(unread=True)
-        for number, names, geo in facts["homes"]:
-            prefix = f"near{number}_"
-            arrays = {name.removeprefix(prefix): saved.array(name) for name in saved.names(prefix)}
-            index._homes[number] = Neighbourhood.of(tuple(names), geo, arrays, len(index._columns))
-        index._movers.update(index._register.clients[index._register.homes > 0].tolist())
+        index._homes.restore(saved.array, saved.names, facts["homes"], len(index._columns))
         index._scopes.in_use = bool((index._register.programs != NO_FILTER).any())
         return index
 
