@@ -427,7 +427,12 @@ def test_a_hub_that_is_closed() -> None:
         client = hub.client("a")
         sub = client.subscribe("n > 0")
         ended = threading.Event()
-        listener = threading.Thread(target=lambda: (list(sub.listen()), ended.set()))
+
+        def listen() -> None:
+            list(sub.listen())
+            ended.set()
+
+        listener = threading.Thread(target=listen)
         listener.start()
         client.publish({"n": 1})
     assert ended.wait(10)

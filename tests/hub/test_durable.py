@@ -254,6 +254,20 @@ def test_changed_notifications_come_back_as_they_were(tmp_path: Path) -> None:
         assert [note for one in again.client("a").subscriptions() for note in one.take()] == before
 
 
+@pytest.mark.parametrize("attributes", [False, True])
+def test_traces_come_back_too(tmp_path: Path, attributes: bool) -> None:
+    hub = opened(tmp_path, name="b1", host="h1")
+    client = hub.client("a")
+    client.advertise("n > 0", policy=td.policies.trace(attributes=attributes))
+    sub = client.subscribe("n > 0", durable="all")
+    client.publish({"n": 3})
+    before = sub.take()
+    assert (before[0].trace != ()) != ("$trace.b1.host" in before[0].attributes)
+    crash(hub)
+    with opened(tmp_path) as again:
+        assert again.client("a").subscriptions()[0].take() == before
+
+
 def test_meta_events_are_kept_and_counted_on(tmp_path: Path) -> None:
     hub = opened(tmp_path)
     client = hub.client("a")

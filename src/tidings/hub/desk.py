@@ -15,7 +15,7 @@ import msgspec
 
 from tidings import journal
 from tidings.engine import Engine
-from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told
+from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told, timed
 from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Trust, Unsubscribe
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
@@ -68,6 +68,7 @@ class Desk(Opener):
         self._clients: dict[str, Client] = {}
         self._callbacks = Callbacks()
         self._outbox = Outbox(self._callbacks)
+        self._stopwatch = f"$trace.{self.name}.microseconds"
         self._time = 0
         self._next = 0  # the offset of the next operation, where no journal says it
         self.load = self._noted_load = 0.0
@@ -201,12 +202,11 @@ class Desk(Opener):
 
     def leave(self, client: Client) -> None:
         """The name is free for another one; what the client had goes, unless it is durable."""
+        if not self.closed:
+            self.control(Disconnect(client.name))
         with self.guard:
             if self._clients.get(client.name) is client:
                 del self._clients[client.name]
-            if self.closed:
-                return
-        self.control(Disconnect(client.name))
 
     def new_id(self, client: str) -> str:
         """An id for a subscription or an advertisement that has none: the client's name, and something random."""
@@ -271,7 +271,11 @@ class Desk(Opener):
 
     def _handled(self, operation: Operation, now: int) -> Outcome:
         outcome = Outcome()
+        governed = bool(self.engine.rules) or (isinstance(operation, Publish) and operation.event.policy is not None)
+        started = self.clock.now() if governed else 0
         effects: list[Effect] = self.engine.handle(operation, now)
+        if governed:
+            effects = self._timed(effects, started)
         subscriptions, deliveries = self.roster.subscriptions, outcome.deliveries
         for effect in effects:  # grows while there are questions
             kind = type(effect)
@@ -289,6 +293,15 @@ class Desk(Opener):
             else:
                 self._noted(effect, outcome)
         return outcome
+
+    def _timed(self, effects: list[Effect], started: int) -> list[Effect]:
+        """With the time that was spent, where a rule has asked for it."""
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                note = effect.notification
+                if note.trace or self._stopwatch in note.attributes:
+                    return timed(effects, self.name, max(0, self.clock.now() - started))
+        return effects
 
     def _noted(self, effect: Effect, outcome: Outcome) -> None:
         match effect:
