@@ -27,7 +27,7 @@ from tidings.hub.guard import Guard
 from tidings.hub.history import Since
 from tidings.hub.inbox import Inbox
 from tidings.hub.inquiry import replayed
-from tidings.hub.outbox import Outbox
+from tidings.hub.outbox import Batch, Outbox
 from tidings.hub.outcome import LOAD, TRUST, Outcome
 from tidings.hub.receipt import Receipt, Stats
 from tidings.hub.roster import NOTHING, Opener, Roster
@@ -149,7 +149,7 @@ class Desk(Opener):
         if outcome.refused is None:
             self._noted_load = self.load
             self.roster.book(operation, notes)
-        return outcome.findings, self._next, outcome
+        return list(outcome.findings), self._next, outcome
 
     def finish(self, end: int, outcome: Outcome) -> None:
         self._finish(outcome, end)
@@ -271,27 +271,30 @@ class Desk(Opener):
 
     def _handled(self, operation: Operation, now: int) -> Outcome:
         outcome = Outcome()
-        governed = bool(self.engine.rules) or (isinstance(operation, Publish) and operation.event.policy is not None)
+        governed = self.engine.rules or (type(operation) is Publish and operation.event.policy is not None)
         started = self.clock.now() if governed else 0
         effects: list[Effect] = self.engine.handle(operation, now)
         if governed:
             effects = self._timed(effects, started)
         subscriptions, deliveries = self.roster.subscriptions, outcome.deliveries
+        durable = []
         for effect in effects:  # grows while there are questions
-            kind = type(effect)
-            if kind is Deliver:
-                note = effect.notification  # type: ignore[union-attr]
+            if type(effect) is Deliver:
+                note = effect.notification
                 held = subscriptions.get(note.subscription)
                 if held is not None:
-                    deliveries.append((held, note))
+                    delivery = held, note
+                    deliveries.append(delivery)
                     if held.durable is not None:
-                        outcome.durable.append((held, note))
+                        durable.append(delivery)
             elif isinstance(effect, Ask):
                 member, until = asked(self._trust, effect.party, effect.group, now)
-                outcome.trusted.append((effect.party, effect.group, member, until))
+                outcome.trusted += ((effect.party, effect.group, member, until),)
                 effects.extend(self.engine.handle(Trust(effect.party, effect.group, member, until), now))
             else:
                 self._noted(effect, outcome)
+        if durable:
+            outcome.durable = tuple(durable)
         return outcome
 
     def _timed(self, effects: list[Effect], started: int) -> list[Effect]:
@@ -309,11 +312,11 @@ class Desk(Opener):
                 outcome.refused = effect
                 self.stats.refused += 1
             case Told(event):
-                outcome.told.append(event)
+                outcome.told += (event,)
             case Persist():
-                outcome.persisted.append(effect)
+                outcome.persisted += (effect,)
             case Remark(_, finding):
-                outcome.findings.append(finding)
+                outcome.findings += (finding,)
             case Log(line):
                 self.note(line)
             case _:
@@ -337,13 +340,18 @@ class Desk(Opener):
             for event in outcome.told:
                 self.roster.published(event.publisher, event.sequence, event.id)
         if outcome.deliveries:
-            after = self._next if sync and self.archive is not None else 0
-            for batch in outcome.batches(first, first + (operation is not None), after):
-                self._outbox.add(batch)
-                if outcome.durable:
-                    for held, _ in batch.deliveries:
-                        held.inbox.expect(batch.offset)
+            self._post(outcome, first, first + (operation is not None), sync)
         return first
+
+    def _post(self, outcome: Outcome, first: int, told_from: int, sync: bool) -> None:
+        after = self._next if sync and self.archive is not None else 0
+        if not outcome.told and not outcome.durable:
+            self._outbox.add(Batch(outcome.deliveries, first, after))
+            return
+        for batch in outcome.batches(first, told_from, after):
+            self._outbox.add(batch)
+            for held, _ in batch.deliveries:
+                held.inbox.expect(batch.offset)
 
     def _append(self, rows: list[journal.Operation], now: int) -> int:
         if self.archive is None or not rows:
