@@ -5,6 +5,7 @@ lock the journal is synced, once for all who wait, and the notifications go into
 """
 
 import contextlib
+import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,6 +66,7 @@ class Desk(Opener):
         self.failure: TidingsError | None = None
         self.closed = False
         self._trust = trust
+        self._ages = itertools.count(clock.now())  # it rises faster than ids are made
         self._clients: dict[str, Client] = {}
         self._callbacks = Callbacks()
         self._outbox = Outbox(self._callbacks)
@@ -209,8 +211,8 @@ class Desk(Opener):
                 del self._clients[client.name]
 
     def new_id(self, client: str) -> str:
-        """An id for a subscription or an advertisement that has none: the client's name, and something random."""
-        return f"{client[:200]}.{self.clock.entropy().hex()}"
+        """An id for a subscription or an advertisement that has none: the client's name, and what sorts by age."""
+        return f"{client[:200]}.{next(self._ages):014x}{self.clock.entropy()[:4].hex()}"
 
     def counted(self) -> Stats:
         with self.guard:
@@ -223,6 +225,10 @@ class Desk(Opener):
                 waiting=sum(one.waiting for one in held),
                 offset=self._next,
             )
+
+    def trusts(self, party: str, group: str) -> bool:
+        """Whether the party belongs to the group, asked now."""
+        return asked(self._trust, party, group, 0)[0]
 
     # Time, and the end
 

@@ -30,7 +30,7 @@ def _replayed(desk: "Desk", ids: list[str], events: Iterator[tuple[int, Event]])
     for _, event in events:
         for id in ids:  # noqa: A001
             with desk.guard:
-                note = desk.engine.preview(event, id, desk.now())
+                note = desk.engine.preview(event, id, desk.now(), desk.trusts)
             if note is not None:
                 yield note
 
@@ -88,7 +88,7 @@ def explained(
 ) -> "list[Explanation]":
     """Of one subscription, or of all that a client has; `viewer` is who asks, None is the operator."""
     with desk.guard:
-        found = desk.engine.explain(event, subscription=subscription, client=client, viewer=viewer)
+        found = desk.engine.explain(event, subscription=subscription, client=client, viewer=viewer, trusts=desk.trusts)
     if subscription is not None and not found:
         raise RefusedError("admit", f"there is no subscription {subscription} that {viewer or 'anybody'} may ask about")
     return found
