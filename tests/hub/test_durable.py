@@ -140,6 +140,19 @@ def test_without_a_folder_the_oldest_is_lost_and_it_is_told() -> None:
     assert sub.acknowledge(*taken) == 2
 
 
+def test_without_a_folder_one_that_is_never_acknowledged_costs_one_place() -> None:
+    client = Hub().client("a")
+    sub = client.subscribe("n > 0", durable="all", limit=3)
+    client.publish({"n": 1})
+    (stuck,) = sub.take()
+    for n in range(2, 20):
+        client.publish({"n": n})
+        (note,) = sub.take()
+        sub.acknowledge(note)
+    assert (sub.lost, sub.waiting) == (0, 0)
+    assert sub.acknowledge(stuck) == 1
+
+
 def test_the_window_is_bounded_and_the_journal_has_the_rest(tmp_path: Path) -> None:
     with opened(tmp_path) as hub:
         client = hub.client("a")

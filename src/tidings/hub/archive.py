@@ -233,6 +233,7 @@ class Archive:
                 with contextlib.suppress(JournalError):
                     self.snapshot(desk)
         finally:
+            self.history.close()
             self.journal.close()
 
 

@@ -185,6 +185,9 @@ class Desk(Opener):
         self.wake(subscription)
         return done.count
 
+    def callback_failed(self) -> None:
+        self._callbacks.count_failure()
+
     def wake(self, subscription: HubSubscription) -> None:
         """Its callback may have something to do."""
         if subscription.callback is not None:
@@ -220,6 +223,8 @@ class Desk(Opener):
             return msgspec.structs.replace(
                 self.stats,
                 delivered=self._outbox.delivered,
+                lost=self._outbox.lost,
+                callback_errors=self._callbacks.failed,
                 clients=len(self._clients),
                 subscriptions=len(held),
                 waiting=sum(one.waiting for one in held),
@@ -405,10 +410,8 @@ class Desk(Opener):
     def _drain(self) -> None:
         synced = 0 if self.archive is None else self.archive.synced
         losses = self._outbox.drain(synced)
-        self.stats.delivered = self._outbox.delivered
         told = set()
         for held, note in losses:
-            self.stats.lost += 1
             # Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own.
             if note.event.publisher != self.name and held.lost & (held.lost - 1) == 0 and held.id not in told:
                 told.add(held.id)
