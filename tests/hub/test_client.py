@@ -4,6 +4,7 @@ import logging
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -45,6 +46,12 @@ def test_one_client_for_each_name() -> None:
     with pytest.raises(InvalidValueError, match="a client's name is a string"):
         hub.client("")
     assert (hub.stats().clients, repr(hub)) == (2, "<hub b1: 2 clients, 0 subscriptions>")
+
+
+@pytest.mark.parametrize("given", [{"govern": "alice"}, {"observers": "alice"}, {"govern": [""]}, {"name": ""}])
+def test_bad_settings(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError):
+        Hub(**given)
 
 
 def test_events_are_counted_and_timed() -> None:

@@ -52,8 +52,6 @@ def test_a_full_disk_refuses_and_leaves_everything_as_it_was(tmp_path: Path, cha
     for _ in range(2):
         with pytest.raises(JournalFullError, match="make room and try again"):
             CHANGES[change](hub)
-        if change == "close":
-            break
     assert str(hub.tables()) == before
     assert hub.client("a").context == {"x": 1}
     assert [one.id for one in hub.client("a").subscriptions()] == ["s1", "d1"]
@@ -65,8 +63,7 @@ def test_a_full_disk_refuses_and_leaves_everything_as_it_was(tmp_path: Path, cha
     disk.room = None
     hub.client("a").publish({"n": 2, "secret": 2})
     assert [note.attributes for note in hub.client("a").subscriptions()[0].take()] == [{"n": 1}, {"n": 2}]
-    if change != "close":
-        CHANGES[change](hub)
+    CHANGES[change](hub)
     after = str(hub.tables())
     hub.close()
     with Hub(tmp_path) as again:

@@ -140,6 +140,19 @@ def test_without_a_folder_the_oldest_is_lost_and_it_is_told() -> None:
     assert sub.acknowledge(*taken) == 2
 
 
+def test_without_a_folder_one_that_is_never_acknowledged_costs_one_place() -> None:
+    client = Hub().client("a")
+    sub = client.subscribe("n > 0", durable="all", limit=3)
+    client.publish({"n": 1})
+    (stuck,) = sub.take()
+    for n in range(2, 20):
+        client.publish({"n": n})
+        (note,) = sub.take()
+        sub.acknowledge(note)
+    assert (sub.lost, sub.waiting) == (0, 0)
+    assert sub.acknowledge(stuck) == 1
+
+
 def test_the_window_is_bounded_and_the_journal_has_the_rest(tmp_path: Path) -> None:
     with opened(tmp_path) as hub:
         client = hub.client("a")
@@ -252,6 +265,21 @@ def test_changed_notifications_come_back_as_they_were(tmp_path: Path) -> None:
     crash(hub)
     with opened(tmp_path) as again:
         assert [note for one in again.client("a").subscriptions() for note in one.take()] == before
+
+
+@pytest.mark.parametrize("attributes", [False, True])
+def test_traces_come_back_too(tmp_path: Path, attributes: bool) -> None:
+    hub = opened(tmp_path, name="b1", host="h1")
+    client = hub.client("a")
+    client.advertise("n > 0", policy=td.policies.trace(attributes=attributes))
+    sub = client.subscribe("n > 0", durable="all")
+    client.publish({"n": 3})
+    before = sub.take()
+    assert (before[0].trace != ()) != ("$trace.b1.host" in before[0].attributes)
+    crash(hub)
+    with opened(tmp_path) as again:
+        (note,) = again.client("a").subscriptions()[0].take()
+        assert (note.attributes, note.payload, note.trace) == (before[0].attributes, None, before[0].trace)
 
 
 def test_meta_events_are_kept_and_counted_on(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class Archive:
         engine, rows = self._engine(desk)
         for record in rows:
             if record.operation.kind == PUBLISH:
-                self._trusted(engine, record)
+                _seen(engine, record.operation)
             elif record.operation.kind not in (LOST, "persist", "acknowledge"):
                 self._controlled(engine, record)
         return engine
@@ -155,19 +155,12 @@ class Archive:
     def _published(self, row: Row, offset: int, desk: "Desk") -> None:
         if row.id is not None and row.publisher is not None:
             desk.roster.published(row.publisher, row.sequence or 0, UUID(row.id))
-            if row.publisher == desk.name:  # the engine counts its own events, and did not see this one again
-                desk.engine.sequence = max(desk.engine.sequence, row.sequence or 0)
         notes = records.notes(row)
         for id in due.subscriptions(notes.get(due.DUE, ())):  # noqa: A001
             held = desk.roster.subscriptions.get(id)
             if held is not None and isinstance(held.inbox, Backlog):
                 held.inbox.recall(offset)
-        for answer in notes.get(TRUST, ()):
-            desk.engine.handle(Trust(*answer), row.published or 0)
-
-    def _trusted(self, engine: Engine, record: Record) -> None:
-        for answer in records.notes(record.operation).get(TRUST, ()):
-            engine.handle(Trust(*answer), record.timestamp)
+        _seen(desk.engine, row)
 
     def _controlled(self, engine: Engine, record: Record) -> Operation | None:
         """Has the engine handle a control operation as it did then; nothing, if it refuses now."""
@@ -240,7 +233,16 @@ class Archive:
                 with contextlib.suppress(JournalError):
                     self.snapshot(desk)
         finally:
+            self.history.close()
             self.journal.close()
+
+
+def _seen(engine: Engine, row: Row) -> None:
+    """What an engine remembers of a publication: how far its own have been counted, and whom it trusts."""
+    if row.publisher == engine.name:
+        engine.sequence = max(engine.sequence, row.sequence or 0)
+    for answer in records.notes(row).get(TRUST, ()):
+        engine.handle(Trust(*answer), row.published or 0)
 
 
 _SAVED = msgspec.msgpack.Decoder(Saved)

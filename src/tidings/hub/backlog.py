@@ -200,11 +200,13 @@ class Backlog(Inbox):
         return min(left) if left else self._next
 
     def _acknowledged(self, floor: int, beyond: Iterable[int], count: int) -> None:
+        self._pending = max(0, self._pending - count)
         self._floor = max(self._floor, floor)
+        if self._read is None:
+            return  # what is acknowledged is gone, and cannot be read again
         self._beyond.update(beyond)
         if self._beyond:
             self._beyond = {offset for offset in self._beyond if offset >= self._floor}
-        self._pending = max(0, self._pending - count)
 
 
 def _offset(entry: Entry) -> int:

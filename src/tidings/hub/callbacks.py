@@ -22,7 +22,13 @@ class Runnable(Protocol):
 
 class Callbacks:
     def __init__(self) -> None:
+        self.failed = 0
         self._threads = threading.local()
+        self._counting = threading.Lock()
+
+    def count_failure(self) -> None:
+        with self._counting:
+            self.failed += 1
 
     def wake(self, subscription: Runnable) -> None:
         """Something was put into its inbox; `run` will see to it. Cheap, and may be called with locks held."""

@@ -266,8 +266,8 @@ class Client:
     def close(self) -> None:
         """Leaves: what is not durable goes, what is goes on collecting. The name can come back."""
         if not self._closed:
-            self._closed = True
             self._desk.leave(self)
+            self._closed = True
 
     def __enter__(self) -> Self:
         return self

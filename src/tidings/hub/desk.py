@@ -16,7 +16,7 @@ import msgspec
 
 from tidings import journal
 from tidings.engine import Engine
-from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told
+from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told, timed
 from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Trust, Unsubscribe
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
@@ -28,7 +28,7 @@ from tidings.hub.guard import Guard
 from tidings.hub.history import Since
 from tidings.hub.inbox import Inbox
 from tidings.hub.inquiry import replayed
-from tidings.hub.outbox import Outbox
+from tidings.hub.outbox import Batch, Outbox
 from tidings.hub.outcome import LOAD, TRUST, Outcome
 from tidings.hub.receipt import Receipt, Stats
 from tidings.hub.roster import NOTHING, Opener, Roster
@@ -70,6 +70,7 @@ class Desk(Opener):
         self._clients: dict[str, Client] = {}
         self._callbacks = Callbacks()
         self._outbox = Outbox(self._callbacks)
+        self._stopwatch = f"$trace.{self.name}.microseconds"
         self._time = 0
         self._next = 0  # the offset of the next operation, where no journal says it
         self.load = self._noted_load = 0.0
@@ -150,7 +151,7 @@ class Desk(Opener):
         if outcome.refused is None:
             self._noted_load = self.load
             self.roster.book(operation, notes)
-        return outcome.findings, self._next, outcome
+        return list(outcome.findings), self._next, outcome
 
     def finish(self, end: int, outcome: Outcome) -> None:
         self._finish(outcome, end)
@@ -184,6 +185,9 @@ class Desk(Opener):
         self.wake(subscription)
         return done.count
 
+    def callback_failed(self) -> None:
+        self._callbacks.count_failure()
+
     def wake(self, subscription: HubSubscription) -> None:
         """Its callback may have something to do."""
         if subscription.callback is not None:
@@ -203,12 +207,11 @@ class Desk(Opener):
 
     def leave(self, client: Client) -> None:
         """The name is free for another one; what the client had goes, unless it is durable."""
+        if not self.closed:
+            self.control(Disconnect(client.name))
         with self.guard:
             if self._clients.get(client.name) is client:
                 del self._clients[client.name]
-            if self.closed:
-                return
-        self.control(Disconnect(client.name))
 
     def new_id(self, client: str) -> str:
         """An id for a subscription or an advertisement that has none: the client's name, and what sorts by age."""
@@ -220,6 +223,8 @@ class Desk(Opener):
             return msgspec.structs.replace(
                 self.stats,
                 delivered=self._outbox.delivered,
+                lost=self._outbox.lost,
+                callback_errors=self._callbacks.failed,
                 clients=len(self._clients),
                 subscriptions=len(held),
                 waiting=sum(one.waiting for one in held),
@@ -277,24 +282,40 @@ class Desk(Opener):
 
     def _handled(self, operation: Operation, now: int) -> Outcome:
         outcome = Outcome()
+        governed = self.engine.rules or (type(operation) is Publish and operation.event.policy is not None)
+        started = self.clock.now() if governed else 0
         effects: list[Effect] = self.engine.handle(operation, now)
+        if governed:
+            effects = self._timed(effects, started)
         subscriptions, deliveries = self.roster.subscriptions, outcome.deliveries
+        durable = []
         for effect in effects:  # grows while there are questions
-            kind = type(effect)
-            if kind is Deliver:
-                note = effect.notification  # type: ignore[union-attr]
+            if type(effect) is Deliver:
+                note = effect.notification
                 held = subscriptions.get(note.subscription)
                 if held is not None:
-                    deliveries.append((held, note))
+                    delivery = held, note
+                    deliveries.append(delivery)
                     if held.durable is not None:
-                        outcome.durable.append((held, note))
+                        durable.append(delivery)
             elif isinstance(effect, Ask):
                 member, until = asked(self._trust, effect.party, effect.group, now)
-                outcome.trusted.append((effect.party, effect.group, member, until))
+                outcome.trusted += ((effect.party, effect.group, member, until),)
                 effects.extend(self.engine.handle(Trust(effect.party, effect.group, member, until), now))
             else:
                 self._noted(effect, outcome)
+        if durable:
+            outcome.durable = tuple(durable)
         return outcome
+
+    def _timed(self, effects: list[Effect], started: int) -> list[Effect]:
+        """With the time that was spent, where a rule has asked for it."""
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                note = effect.notification
+                if note.trace or self._stopwatch in note.attributes:
+                    return timed(effects, self.name, max(0, self.clock.now() - started))
+        return effects
 
     def _noted(self, effect: Effect, outcome: Outcome) -> None:
         match effect:
@@ -302,11 +323,11 @@ class Desk(Opener):
                 outcome.refused = effect
                 self.stats.refused += 1
             case Told(event):
-                outcome.told.append(event)
+                outcome.told += (event,)
             case Persist():
-                outcome.persisted.append(effect)
+                outcome.persisted += (effect,)
             case Remark(_, finding):
-                outcome.findings.append(finding)
+                outcome.findings += (finding,)
             case Log(line):
                 self.note(line)
             case _:
@@ -330,13 +351,18 @@ class Desk(Opener):
             for event in outcome.told:
                 self.roster.published(event.publisher, event.sequence, event.id)
         if outcome.deliveries:
-            after = self._next if sync and self.archive is not None else 0
-            for batch in outcome.batches(first, first + (operation is not None), after):
-                self._outbox.add(batch)
-                if outcome.durable:
-                    for held, _ in batch.deliveries:
-                        held.inbox.expect(batch.offset)
+            self._post(outcome, first, first + (operation is not None), sync)
         return first
+
+    def _post(self, outcome: Outcome, first: int, told_from: int, sync: bool) -> None:
+        after = self._next if sync and self.archive is not None else 0
+        if not outcome.told and not outcome.durable:
+            self._outbox.add(Batch(outcome.deliveries, first, after))
+            return
+        for batch in outcome.batches(first, told_from, after):
+            self._outbox.add(batch)
+            for held, _ in batch.deliveries:
+                held.inbox.expect(batch.offset)
 
     def _append(self, rows: list[journal.Operation], now: int) -> int:
         if self.archive is None or not rows:
@@ -384,10 +410,8 @@ class Desk(Opener):
     def _drain(self) -> None:
         synced = 0 if self.archive is None else self.archive.synced
         losses = self._outbox.drain(synced)
-        self.stats.delivered = self._outbox.delivered
         told = set()
         for held, note in losses:
-            self.stats.lost += 1
             # Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own.
             if note.event.publisher != self.name and held.lost & (held.lost - 1) == 0 and held.id not in told:
                 told.add(held.id)

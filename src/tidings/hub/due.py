@@ -55,7 +55,7 @@ def notification(due: Iterable[Any], event: Event, subscription: str, subscriber
 
 
 def _notification(event: Event, changed: Changed, subscriber: str) -> Notification:
-    attributes = event.attributes if changed.attributes is None else Attributes(changed.attributes)
+    attributes = event.attributes if changed.attributes is None else Attributes.trusted(changed.attributes)
     payload = event.payload if isinstance(changed.payload, msgspec.UnsetType) else changed.payload
     if attributes is not event.attributes or payload is not event.payload:
         # What a policy took away is not to be found in the event either.

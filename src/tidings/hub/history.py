@@ -69,6 +69,11 @@ class History:
                 return record.operation.event(ContextFilter.parse)
         return None
 
+    def close(self) -> None:
+        """Lets go of the files that are held open."""
+        with self._changing:
+            self._readers.clear()
+
     def _from(self, id: str, start: int) -> Iterator["Record"]:  # noqa: A002
         """The records from there on. Where a subscription stopped reading, it goes on without looking for the place."""
         if self._journal.synced < self._journal.next:

@@ -58,8 +58,8 @@ class Hub:
         settings = Settings(
             name=name or "hub",
             host=host,
-            govern=frozenset(govern),
-            observers=None if observers is None else frozenset(observers),
+            govern=_names(govern, "govern"),
+            observers=None if observers is None else _names(observers, "observers"),
             advertisements_required=advertisements_required,
         )
         try:
@@ -203,3 +203,9 @@ class Hub:
     def __repr__(self) -> str:
         held = msgspec.structs.asdict(self.stats())
         return f"<hub {self.name}: {held['clients']} clients, {held['subscriptions']} subscriptions>"
+
+
+def _names(names: Iterable[str], what: str) -> frozenset[str]:
+    if isinstance(names, str):
+        raise InvalidValueError(f"{what}: a collection of names, such as [{names!r}], not one name")
+    return frozenset(map(checked_client, names))

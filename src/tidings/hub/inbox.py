@@ -42,29 +42,35 @@ class Inbox:
         """A notification for this place in the order will come; a durable inbox makes a note of it."""
 
     def put(self, note: Notification, offset: int) -> Notification | None:
-        """Adds a notification; the one that was lost for it, if there was no room."""
-        oldest = None
-        with self._lock:
-            if self._closed:
-                return None
-            if len(self._waiting) >= self.limit:
-                oldest = self._waiting.popleft()
-                self.lost += 1
-            self._waiting.append(note)
-            if self._sleepers:
+        """Adds a notification; the one that was lost for it, if there was no room. One thread at a time puts.
+
+        Without the lock, unless somebody waits: appending to a deque is atomic, and whoever goes to sleep looks again
+        after having said so.
+        """
+        waiting = self._waiting
+        if self._closed:
+            return None
+        waiting.append(note)
+        if self._sleepers:
+            with self._lock:
                 self._changed.notify_all()
-        return oldest
+        return self._lose_oldest() if len(waiting) > self.limit else None
+
+    def _lose_oldest(self) -> Notification | None:
+        with self._lock:
+            if len(self._waiting) <= self.limit:
+                return None  # somebody has just taken some
+            self.lost += 1
+            return self._waiting.popleft()
 
     def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
         """Up to `limit` that wait; if there are none, those that come within `timeout` seconds (None: whenever)."""
-        with self._changed:
-            if not self._waiting and timeout != 0:
+        with self._lock:
+            waiting = self._waiting
+            if not waiting and timeout != 0:
                 self._sleep(timeout)
-            if limit is None or limit >= len(self._waiting):
-                taken = list(self._waiting)
-                self._waiting.clear()
-                return taken
-            return [self._waiting.popleft() for _ in range(limit)]
+            count = len(waiting) if limit is None else min(limit, len(waiting))
+            return [waiting.popleft() for _ in range(count)]
 
     def close(self) -> None:
         """Nothing more comes; what waits can still be taken. Those who wait for more are told."""

@@ -24,7 +24,7 @@ class Outbox:
         self._batches: deque[Batch] = deque()
         self._draining = threading.Lock()
         self._callbacks = callbacks
-        self.delivered = 0
+        self.delivered = self.lost = 0
 
     def add(self, batch: Batch) -> None:
         self._batches.append(batch)
@@ -43,6 +43,7 @@ class Outbox:
                 for subscription, note in deliveries:
                     lost = subscription.inbox.put(note, offset)
                     if lost is not None:
+                        self.lost += 1
                         losses.append((subscription, lost))
                     if subscription.callback is not None:
                         self._callbacks.wake(subscription)

@@ -24,11 +24,12 @@ class Outcome:
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[HubSubscription, Notification]] = []
-        self.durable: list[tuple[HubSubscription, Notification]] = []  # those among them that are to be kept
-        self.told: list[Event] = []
-        self.persisted: list[Persist] = []
-        self.findings: list[str] = []
-        self.trusted: list[tuple[str, str, bool, int]] = []  # party, group, whether it belongs, until when
+        # Most operations have nothing of these, and a tuple costs nothing.
+        self.durable: tuple[tuple[HubSubscription, Notification], ...] = ()  # of the deliveries, those to be kept
+        self.told: tuple[Event, ...] = ()
+        self.persisted: tuple[Persist, ...] = ()
+        self.findings: tuple[str, ...] = ()
+        self.trusted: tuple[tuple[str, str, bool, int], ...] = ()  # party, group, whether it belongs, until when
         self.refused: Reject | None = None
 
     def rows(self, operation: Operation | None, notes: dict[str, Any]) -> list[journal.Operation]:
@@ -53,8 +54,6 @@ class Outcome:
 
     def batches(self, first: int, told_from: int, after: int) -> list[Batch]:
         """The deliveries by their publications: the operation's own at offset `first`, meta-events from `told_from`."""
-        if not self.told:
-            return [Batch(self.deliveries, first, after)]
         offsets = {event.id: told_from + number for number, event in enumerate(self.told)}
         batches: list[Batch] = []
         for delivery in self.deliveries:

@@ -150,7 +150,7 @@ class HubSubscription:
                     callback(note)
                 except Exception:
                     self.failed += 1
-                    self._desk.stats.callback_errors += 1
+                    self._desk.callback_failed()
                     _LOG.exception("the callback of the subscription %s raised", self.id)
                 else:
                     done.append(note.event.id)

@@ -183,10 +183,10 @@ class Journal:
         end = self.synced if until is None else min(until, self.synced)
         while offset < end:
             for record in self._read_part(offset):
-                if record.offset >= end:
-                    return
                 offset = record.offset + 1
                 yield record
+                if offset >= end:
+                    return  # what follows may be in the middle of being written
 
     def replay(self) -> Replay:
         """What to start from and what to apply to it, to be where the journal is."""
