@@ -38,9 +38,12 @@ class History:
         named = msgspec.json.encode(id).decode()
 
         def read(start: int, count: int) -> tuple[list[Entry], int]:
+            if self._journal.synced < self._journal.next:
+                self._journal.sync()
+            end = self._journal.synced  # once: what is synced while this reads is for the next time
             found: list[Entry] = []
             position = start
-            for record in self._from(id, start):
+            for record in self._from(id, start, end):
                 position = record.offset + 1
                 row = record.operation
                 if row.kind == "publish" and row.body is not None and named in row.body:
@@ -50,7 +53,7 @@ class History:
                         found.append((record.offset, note))
                 if len(found) >= count:
                     return found, position
-            return found, max(position, self._journal.synced)
+            return found, max(position, end)
 
         return read
 
@@ -74,29 +77,28 @@ class History:
         with self._changing:
             self._readers.clear()
 
-    def _from(self, id: str, start: int) -> Iterator["Record"]:  # noqa: A002
-        """The records from there on. Where a subscription stopped reading, it goes on without looking for the place."""
-        if self._journal.synced < self._journal.next:
-            self._journal.sync()
+    def _from(self, id: str, start: int, end: int) -> Iterator["Record"]:  # noqa: A002
+        """The records up to the end. Where a subscription stopped reading, it goes on without looking for the place."""
         with self._changing:
             reader = self._readers.pop((id, start), None)
-        while True:
-            reader = self._journal.read(start) if reader is None else reader
+        while start < end:
+            reader = self._journal.read(start, end) if reader is None else reader
             try:
                 for record in reader:
                     start = record.offset + 1
-                    with self._changing:
-                        self._readers[id, start] = reader
-                        if len(self._readers) > _READERS:
-                            self._readers.popitem(last=False)
+                    self._put_back(id, start, reader)
                     yield record
                     with self._changing:
                         self._readers.pop((id, start), None)
-                if start >= self._journal.synced:
-                    return
-                reader = None
             except OffsetGoneError as gone:
-                start, reader = gone.first, None
+                start = gone.first
+            reader = None
+
+    def _put_back(self, id: str, start: int, reader: "Iterator[Record]") -> None:  # noqa: A002
+        with self._changing:
+            self._readers[id, start] = reader
+            if len(self._readers) > _READERS:
+                self._readers.popitem(last=False)
 
 
 def _start(since: Since) -> tuple[int, int]:
