@@ -38,8 +38,7 @@ class History:
         named = msgspec.json.encode(id).decode()
 
         def read(start: int, count: int) -> tuple[list[Entry], int]:
-            if self._journal.synced < self._journal.next:
-                self._journal.sync()
+            self._sync()
             end = self._journal.synced  # once: what is synced while this reads is for the next time
             found: list[Entry] = []
             position = start
@@ -60,6 +59,7 @@ class History:
     def events(self, since: Since) -> Iterator[tuple[int, Event]]:
         """The events that were accepted from then on, with their offsets, up to the present."""
         start, timestamp = _start(since)
+        self._sync()
         for record in self._journal.read(max(start, self._journal.first)):
             if record.timestamp >= timestamp and record.operation.kind == "publish":
                 yield record.offset, record.operation.event(ContextFilter.parse)
@@ -67,6 +67,7 @@ class History:
     def event(self, id: UUID) -> Event | None:  # noqa: A002
         """The event of that id, if it is in the journal."""
         wanted = str(id)
+        self._sync()
         for record in self._journal.read():
             if record.operation.kind == "publish" and record.operation.id == wanted:
                 return record.operation.event(ContextFilter.parse)
@@ -76,6 +77,11 @@ class History:
         """Lets go of the files that are held open."""
         with self._changing:
             self._readers.clear()
+
+    def _sync(self) -> None:
+        """Only what is durable can be read, and what was only accepted belongs to the past as well."""
+        if self._journal.synced < self._journal.next:
+            self._journal.sync()
 
     def _from(self, id: str, start: int, end: int) -> Iterator["Record"]:  # noqa: A002
         """The records up to the end. Where a subscription stopped reading, it goes on without looking for the place."""
