@@ -214,12 +214,15 @@ class Overlay:
     def _of(self, kind: type[Any], broker: str | None) -> list[Any]:
         return [one for where, one in self.effects if isinstance(one, kind) and broker in (None, where)]
 
-    def notifications(self, client: str) -> list[Notification]:
-        return [one.notification for one in self._of(Deliver, None) if one.notification.subscriber == client]
+    def notifications(self, client: str, *, meta: bool = False) -> list[Notification]:
+        """What the client was told, in order: of events, or of the meta-events that brokers made."""
+        made = {one.event.id for one in self._of(Told, None)}
+        found = [one.notification for one in self._of(Deliver, None) if one.notification.subscriber == client]
+        return [one for one in found if (one.event.id in made) is meta]
 
-    def received(self, client: str) -> list[dict[str, Any]]:
-        """The attributes of what the client was told, in order."""
-        return [dict(one.attributes) for one in self.notifications(client)]
+    def received(self, client: str, *, meta: bool = False) -> list[dict[str, Any]]:
+        """Their attributes."""
+        return [dict(one.attributes) for one in self.notifications(client, meta=meta)]
 
     def told(self, broker: str | None = None) -> list[dict[str, Any]]:
         """The meta-events that brokers made."""

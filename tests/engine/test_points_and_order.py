@@ -330,7 +330,7 @@ def test_flooding_decided_only_when_an_answer_comes_is_not_lost(star: Overlay) -
     star.answer("b2", "b3", "G", member=True)
     star.run()
     assert star.ids("b2", "b3", Subscribe) == ["s-sub"]
-    assert [("b2", "b4", "G")] == star.questions[1:]  # the added copy passes the rules, and waits
+    assert star.questions[1:] == [("b2", "b4", "G")]  # the added copy passes the rules, and waits
     star.answer("b2", "b4", "G", member=False)
     star.run()
     assert star.ids("b2", "b4", Subscribe) == ["s-sub"]
