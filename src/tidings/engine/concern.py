@@ -1,5 +1,6 @@
 """Match: whom does a message concern? The filters that it meets, with their rules, and the next hops behind them."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -60,12 +61,16 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     return concerned
 
 
-def of_filter(engine: "Engine", message: Message) -> Concern:
-    """An advertisement goes everywhere, a subscription to where advertisements that it overlaps came from."""
+def of_filter(engine: "Engine", message: Message, forwards_to: Collection[str] = ()) -> Concern:
+    """An advertisement goes everywhere, a subscription to where advertisements that it overlaps came from; or both to
+    where a rule before matching sends them. Wherever it goes, the rules that it meets are applied."""
     if isinstance(message.operation, Subscribe):
-        return _of_subscription(engine, message, message.operation.subscription)
-    concerned = Concern(message.rulings(_FORWARD), _own_insertion(message))
-    concerned.hops = engine.others(message, [])
+        concerned = _of_subscription(engine, message, message.operation.subscription)
+    else:
+        concerned = Concern(message.rulings(_FORWARD), _own_insertion(message))
+        concerned.hops = engine.others(message, [])
+    if forwards_to:
+        concerned.hops = [one for one in engine.others(message, []) if one.receiver in forwards_to]
     return concerned
 
 
@@ -99,7 +104,7 @@ def toward_advertisements(engine: "Engine", subscription: Subscription, sender: 
 
 
 def of_removal(engine: "Engine", message: Message) -> Concern:
-    """A removal goes where the filter went, under the rules that are associated with it."""
+    """A removal goes where the filter went, whatever else it is told, under the rules that are associated with it."""
     filed: Filed[Advertisement] | Filed[Subscription]
     if message.type is MessageType.UNADVERTISEMENT:
         filed = engine.advertisements[message.id]

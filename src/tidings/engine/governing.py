@@ -128,6 +128,8 @@ def filter(  # noqa: A001 - the step's word
     if governed.uninserted is not None and governed.uninserted.outcome.failure is not None:
         return governed  # what cannot be decided goes nowhere
     _every_hop(engine, message, concerned, governed)
+    if governed.uninserted is not None and message.type is MessageType.SUBSCRIPTION and not message.from_broker:
+        governed.filters = []  # a client's subscription that is not here cannot be served, nor taken back
     return governed
 
 

@@ -68,6 +68,7 @@ def delivered(event: Event, delivery: Delivery) -> Deliver:
     attributes = final_attributes(event, shape)
     payload = event.payload if shape.payload is None else shape.payload
     together = first.notify == "client"
+    durable = next((one.value.durable for one in delivery.wanted if one.value.durable is not None), None)
     if attributes is not event.attributes or payload is not event.payload:
         # What a policy took away is not to be found in the event either.
         event = msgspec.structs.replace(event, attributes=attributes, payload=payload)
@@ -81,7 +82,7 @@ def delivered(event: Event, delivery: Delivery) -> Deliver:
             subscriptions=tuple(one.id for one in delivery.wanted) if together else (),
             trace=shape.trace,
         ),
-        first.durable,
+        durable,
     )
 
 
@@ -99,7 +100,7 @@ def _forwarded(message: PublicationMessage, copy: LinkCopy) -> Publish:
 
 
 def without_matching(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
-    """Rules before matching have decided: it is refused, or sent to those neighbours as it is."""
+    """Rules before matching have decided: it is refused, or a publication is sent to those neighbours as it is."""
     if governed.refused is not None:
         return [Reject("govern", f"blocked before matching by {governed.refused}"), *told(engine, message, governed)]
     effects: list[Effect] = []
