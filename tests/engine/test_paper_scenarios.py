@@ -136,7 +136,7 @@ def test_a_notification_is_trimmed_and_then_written_as_xml(policy: Policy) -> No
     hub.publish("b1", "pub", {"a": 1, "b": "<hidden>"})
     (note,), (plain,) = hub.notifications("sub"), hub.notifications("plain")
     assert dict(note.attributes) == {"a": 1}
-    document = etree.fromstring(note.payload)
+    document = etree.fromstring(note.payload or b"")
     assert [one.get("name") for one in document.iter("attribute")] == ["a"]
     assert b"hidden" not in (note.payload or b"")
     assert (dict(plain.attributes), plain.payload) == ({"a": 1, "b": "<hidden>"}, None)
@@ -182,7 +182,8 @@ WAY = [("b1", "h1", 0.1), ("b2", "h2", 0.2), ("b3", "h3", 0.3), ("b4", "h4", 0.4
 
 @pytest.fixture
 def hosts() -> Overlay:
-    overlay = Overlay(LINE, **{name: {"host": f"h{name[1]}"} for name in BROKERS})
+    settings: dict[str, Any] = {name: {"host": f"h{name[1]}"} for name in BROKERS}
+    overlay = Overlay(LINE, **settings)
     for name in BROKERS:
         overlay.load(name, int(name[1]) / 10)
     return overlay

@@ -17,7 +17,7 @@ ALONG = {"b1": {"Ingress"}, "b2": {"Routing"}, "b3": {"Egress"}}
 FEDERATED = {"b1": {"Ingress", "Egress"}, "b2": {"Ingress", "Routing"}, "b3": {"Egress"}}
 
 
-def line(policy: str, **settings: object) -> Overlay:
+def line(policy: str, **settings: Any) -> Overlay:
     overlay = Overlay(LINE[:2], **settings)
     overlay.advertise("b1", "pub", "class = 'x'", policy=policy)
     overlay.subscribe("b3", "sub", "class = 'x'")
@@ -41,7 +41,7 @@ def test_a_rule_fires_where_its_points_and_the_copys_meet(points: tuple[str, ...
 
 @pytest.mark.parametrize("points", COMBINATIONS, ids="+".join)
 def test_another_sub_overlay_is_entered_and_left(points: tuple[str, ...]) -> None:
-    abroad = {"b1": {"abroad": frozenset({"b2"})}, "b2": {"abroad": frozenset({"b1"})}}
+    abroad: dict[str, Any] = {"b1": {"abroad": frozenset({"b2"})}, "b2": {"abroad": frozenset({"b1"})}}
     overlay = line(on_publications("Log()", broker=", ".join(points)), **abroad)
     overlay.publish("b1", "pub", {"class": "x"})
     assert fired(overlay) == {name: int(bool(has & {*points})) for name, has in FEDERATED.items()}

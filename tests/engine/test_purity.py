@@ -205,7 +205,7 @@ def test_what_is_remembered_of_trust_is_bounded(monkeypatch: pytest.MonkeyPatch)
     for n in range(50):
         hub.publish("b1", "pub", {"n": n})
     assert len(hub.received("sub")) == 50
-    assert len(hub.engines["b1"]._trust) == 10
+    assert len(hub.engines["b1"].trust) == 10
 
 
 # The same operations give the same effects, to the byte.

@@ -64,24 +64,25 @@ def arguments(kind: Kind, exception: bool) -> st.SearchStrategy[Any]:
     return made[kind]
 
 
+def argument(parameter: Parameter, exception: bool) -> st.SearchStrategy[Any]:
+    if parameter.choices:
+        return st.sampled_from(parameter.choices).map(Constant)
+    return arguments(parameter.kind, exception)
+
+
 def calls_of(element: Element, exception: bool) -> st.SearchStrategy[Call]:
     """Calls with all arguments that the element needs, and each number of those that it may have."""
     required = [one for one in element.parameters if not one.optional and not one.many]
-    some = [_of_parameter(one, exception) for one in required]
+    some = [argument(one, exception) for one in required]
     shapes = [st.tuples(*some)] if not any(one.many for one in element.parameters) else []
     for one in element.parameters[len(required) :]:
         if one.many:
-            rest = st.lists(_of_parameter(one, exception), min_size=0 if one.optional else 1, max_size=3)
+            rest = st.lists(argument(one, exception), min_size=0 if one.optional else 1, max_size=3)
             shapes.append(st.tuples(st.tuples(*some), rest).map(lambda given: (*given[0], *given[1])))
         else:
-            some = [*some, _of_parameter(one, exception)]
+            some = [*some, argument(one, exception)]
             shapes.append(st.tuples(*some))
     return st.one_of(shapes).map(lambda given: Call(element.name, given))
-
-
-def _of_parameter(parameter: Parameter, exception: bool) -> st.SearchStrategy[Any]:
-    chosen = st.sampled_from(parameter.choices).map(Constant) if parameter.choices else None
-    return arguments(parameter.kind, exception) if chosen is None else chosen
 
 
 def tests_of(element: Element, exception: bool) -> st.SearchStrategy[Condition]:

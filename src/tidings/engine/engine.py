@@ -1,8 +1,8 @@
 """The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
 
 import msgspec
 
@@ -36,7 +36,7 @@ from tidings.engine.operations import (
 )
 from tidings.engine.refusal import Refused
 from tidings.engine.settings import Settings
-from tidings.engine.tables import Filed, Ruling, Table
+from tidings.engine.tables import Filed, Ruling, Table, Tables
 from tidings.filters import Filter
 from tidings.matching.covering import overlaps
 from tidings.model.advertisement import Advertisement
@@ -48,11 +48,13 @@ from tidings.model.notification import Notification
 from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
+from tidings.policy.application import CompiledPolicy
 from tidings.policy.placement import Where
 from tidings.policy.situation import Facts, NeedsAnswer, Situation, Source
 from tidings.policy.statement import Matching, MessageType
 from tidings.policy.statement import Operation as Step
 
+Trusts = Callable[[str, str], bool]
 _NOWHERE = Context()
 _FORWARD = Step.FORWARD
 
@@ -72,18 +74,18 @@ class Engine:
         self.load = 0.0
         self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
         self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
-        self._contexts: dict[str, Context] = {}
-        self._contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
-        self._entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
-        self._trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
+        self.contexts: dict[str, Context] = {}
+        self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
+        self.entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
+        self.trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
         self._ruling: dict[MessageType, dict[str, Filed[Advertisement]]] = {one: {} for one in MessageType}
         self._ruling_on: dict[str, tuple[Filed[Advertisement], ...]] = {}  # by publisher: found before
         self._early: dict[MessageType, tuple[Ruling, ...]] = {}
-        self._news: dict[tuple[str, str, str], None] = {}  # conflicts that were told, oldest first
-        self._told: frozenset[str] = frozenset()  # the classes of meta-events that neighbours know of
+        self.news: dict[tuple[str, str, str], None] = {}  # conflicts that were told, oldest first
+        self.meta_classes: frozenset[str] = frozenset()  # the classes of meta-events that neighbours know of
         self._classes: Counter[str] = Counter()  # those that rules here can publish, and how many filters have such
         self._classes_of: dict[str, frozenset[str]] = {}  # by filter
-        self._sequence = 0
+        self.sequence = 0
         self._now = 0
         self._answers: dict[tuple[str, str], bool] = {}
         self._handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
@@ -120,11 +122,11 @@ class Engine:
                 self.load = min(1.0, max(0.0, load))
                 return []
             case Trust(party, group, member, until):
-                self._trust.pop((party, group), None)
+                self.trust.pop((party, group), None)
                 if until > now:
-                    self._trust[party, group] = member, until
-                    if len(self._trust) > MAX_KNOWN_TRUST:
-                        del self._trust[next(iter(self._trust))]
+                    self.trust[party, group] = member, until
+                    if len(self.trust) > MAX_KNOWN_TRUST:
+                        del self.trust[next(iter(self.trust))]
                 return self.held.answered(party, group, member)
             case Join(neighbour):
                 return self._join(neighbour)
@@ -154,12 +156,19 @@ class Engine:
     # Questions that change nothing
 
     def explain(
-        self, event: Event, *, subscription: str | None = None, client: str | None = None, viewer: str | None = None
+        self,
+        event: Event,
+        *,
+        subscription: str | None = None,
+        client: str | None = None,
+        viewer: str | None = None,
+        trusts: Trusts | None = None,
     ) -> list[Explanation]:
         """Why one subscription, or all of a client's, would or would not get the event now.
 
         `viewer` is who asks; None is the operator. A subscription that does not exist gives nothing, and so does one
-        that is none of the viewer's business.
+        that is none of the viewer's business. `trusts` is asked who belongs to which trust group, where that is not
+        remembered.
         """
         if subscription is not None:
             found = self.subscriptions.get(subscription)
@@ -167,12 +176,12 @@ class Engine:
         else:
             filed = self.subscriptions.of(client or "")
         allowed = [one for one in filed if viewer in (None, one.owner, event.publisher)]
-        return [explaining.explain(self, event, one, viewer) for one in sorted(allowed, key=lambda one: one.id)]
+        return [explaining.explain(self, event, one, viewer, trusts) for one in sorted(allowed, key=lambda one: one.id)]
 
-    def preview(self, event: Event, subscription: str, now: int) -> Notification | None:
+    def preview(self, event: Event, subscription: str, now: int, trusts: Trusts | None = None) -> Notification | None:
         """What a subscription would get if the event came now."""
         self._now = now
-        found = self.explain(event, subscription=subscription)
+        found = self.explain(event, subscription=subscription, trusts=trusts)
         return found[0].notification if found and found[0].delivered else None
 
     # What the steps of the pipeline ask
@@ -217,15 +226,15 @@ class Engine:
         return Situation(facts)
 
     def context(self, client: str) -> Context:
-        return self._contexts.get(client, _NOWHERE)
+        return self.contexts.get(client, _NOWHERE)
 
     def context_for(self, client: str, neighbour: str) -> Context | None:
         """The context that the neighbour does not know yet; None if there is nothing to tell."""
-        known = self._contexts_sent.setdefault(client, set())
+        known = self.contexts_sent.setdefault(client, set())
         if neighbour in known:
             return None
         known.add(neighbour)
-        return self._contexts.get(client) or None
+        return self.contexts.get(client) or None
 
     def may_observe(self, filed: Filed[Subscription]) -> bool:
         """Whether a subscription may be told of meta-events."""
@@ -248,26 +257,26 @@ class Engine:
     def is_news(self, link: str, conflict: Conflict) -> bool:
         """Each pair that disagrees is told once per link, as long as it is remembered."""
         key = link, conflict.one, conflict.other
-        if key in self._news:
+        if key in self.news:
             return False
-        self._news[key] = None
-        if len(self._news) > MAX_TOLD_CONFLICTS:
-            del self._news[next(iter(self._news))]
+        self.news[key] = None
+        if len(self.news) > MAX_TOLD_CONFLICTS:
+            del self.news[next(iter(self.news))]
         return True
 
     def _forget_news(self, source: str) -> None:
         """Other rules may disagree anew."""
-        for key in [key for key in self._news if key[1].endswith(source) or key[2].endswith(source)]:
-            del self._news[key]
+        for key in [key for key in self.news if source in key[1] or source in key[2]]:
+            del self.news[key]
 
     def tell(self, attributes: Attributes, *cause: str) -> list[Effect]:
         """Publishes an event of the broker's own; it causes no others."""
-        self._sequence += 1
+        self.sequence += 1
         event = Event(
-            id=meta.event_id(self._now, self.name, *cause, str(self._sequence)),
+            id=meta.event_id(self._now, self.name, *cause, str(self.sequence)),
             publisher=self.name,
             timestamp=self._now,
-            sequence=self._sequence,
+            sequence=self.sequence,
             attributes=attributes,
         )
         return [Told(event), *self.run(Publish(event, Journey(meta=True)), self.name)]
@@ -278,24 +287,72 @@ class Engine:
         self, message: Message, given: Advertisement | Subscription
     ) -> tuple[set[str], Filed[Advertisement] | Filed[Subscription]]:
         """Puts a filter into its table, in the place of the one of its id; to whom that one had been sent."""
-        is_client = message.sender not in self.neighbours
-        is_own = message.owner == self.name
+        table: Table[Any] = self.advertisements if isinstance(given, Advertisement) else self.subscriptions
+        before = table.get(given.id)
+        filed = self.put_filed(given, message.sender, message.attached)
+        if before is not None and before.operator_policy is not None:
+            filed.govern(before.operator_policy, operator=True)
+            self.note_rules(filed)
+        return (set() if before is None else before.sent), filed
+
+    def put_filed(
+        self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None
+    ) -> Filed[Advertisement] | Filed[Subscription]:
+        owner = given.publisher if isinstance(given, Advertisement) else given.subscriber
+        is_own = owner == self.name
         kind = "broker" if is_own else "advertisement" if isinstance(given, Advertisement) else "subscription"
         names = given.content.names
         if isinstance(given, Subscription) and given.structure is not None:
             names = names.union(given.structure.names, given.structure.absent)
-        source = Source(kind, given.id, message.owner, given.content, names, self.governs(message.owner))
-        filed = Filed[Any](given, message.sender, source, is_client=is_client, is_own=is_own)
-        table: Table[Any] = self.advertisements if isinstance(given, Advertisement) else self.subscriptions
-        before = table.get(given.id)
-        if before is not None and before.operator_policy is not None:
-            filed.govern(before.operator_policy, operator=True)
-        filed.govern(message.attached)
-        table.put(filed)
+        source = Source(kind, given.id, owner, given.content, names, self.governs(owner))
+        filed = Filed[Any](given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
+        filed.govern(policy)
         if isinstance(given, Subscription):
+            self.subscriptions.put(filed)
             self.matcher.put(given)
+        else:
+            self.advertisements.put(filed)
         self.note_rules(filed)
-        return (set() if before is None else before.sent), filed
+        return filed
+
+    def filed(self) -> Iterator[Filed[Advertisement] | Filed[Subscription]]:
+        """Everything that is in the tables, advertisements first."""
+        yield from self.advertisements
+        yield from self.subscriptions
+
+    def tables(self) -> Tables:
+        """What the broker knows, as values that can be listed and compared."""
+        return Tables(
+            advertisements=[one.value for one in self.advertisements],
+            subscriptions=[one.value for one in self.subscriptions],
+            contexts=dict(self.contexts),
+            policies={one.id: str(one.policy.policy) for one in self.filed() if one.policy is not None},
+            operator_policies={
+                one.id: str(one.operator_policy.policy) for one in self.filed() if one.operator_policy is not None
+            },
+            schemas=list(self.subjects),
+            hops={one.id: one.hop for one in self.filed()},
+            sent={one.id: sorted(one.sent) for one in self.filed() if one.sent},
+        )
+
+    def save(self) -> bytes:
+        """The whole state, for `restore`."""
+        from tidings.engine import archive  # with it comes the journal, and with that Arrow
+
+        return archive.saved(self)
+
+    @classmethod
+    def restore(cls, settings: Settings | None, data: bytes, matcher: Matcher | None = None) -> Self:
+        """An engine in the state that was saved, or an `InvalidValueError`."""
+        from tidings.engine import archive
+
+        engine = cls(settings, matcher)
+        archive.restore(engine, data)
+        return engine
+
+    def remember(self, conflicts: Iterable[tuple[str, str, str]]) -> None:
+        """Conflicts that have been told, each with its link in front."""
+        self.news = dict.fromkeys(conflicts)
 
     def note_rules(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool = False) -> None:
         """Keeps the short cuts to the filters that have rules."""
@@ -413,21 +470,21 @@ class Engine:
         else:
             admission.admit_client(self, client, self.name if client == self.name else client)
             by = operation.by
-            if by is not None and by != client and by not in self._entrusted.get(client, ()):
+            if by is not None and by != client and by not in self.entrusted.get(client, ()):
                 raise Refused("admit", f"{client} does not let {by} set its context")
-        if self._contexts.get(client, _NOWHERE) == operation.context:
+        if self.contexts.get(client, _NOWHERE) == operation.context:
             return []  # an unchanged value sends nothing
-        self._contexts[client] = operation.context
+        self.contexts[client] = operation.context
         self.matcher.set_context(client, operation.context)
         told = SetContext(client, operation.context)
-        return [Send(name, told) for name in sorted(self._contexts_sent.get(client, ())) if name != sender]
+        return [Send(name, told) for name in sorted(self.contexts_sent.get(client, ())) if name != sender]
 
     def _entrust(self, operation: Entrust, sender: str) -> list[Effect]:
         admission.admit_client(self, operation.client, sender)
-        others = self._entrusted.setdefault(operation.client, set())
+        others = self.entrusted.setdefault(operation.client, set())
         (others.add if operation.entrusted else others.discard)(operation.other)
         if not others:
-            del self._entrusted[operation.client]
+            del self.entrusted[operation.client]
         return []
 
     def _set_policy(self, operation: SetPolicy, sender: str) -> list[Effect]:
@@ -477,10 +534,10 @@ class Engine:
         return effects
 
     def _forget_context(self, client: str) -> None:
-        if self._contexts.pop(client, None):
+        if self.contexts.pop(client, None):
             self.matcher.set_context(client, _NOWHERE)
-        self._contexts_sent.pop(client, None)
-        self._entrusted.pop(client, None)
+        self.contexts_sent.pop(client, None)
+        self.entrusted.pop(client, None)
 
     def _join(self, neighbour: str) -> list[Effect]:
         """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
@@ -512,7 +569,7 @@ class Engine:
         for table in (self.subscriptions, self.advertisements):
             for filed in table:
                 filed.sent.discard(neighbour)
-        for known in self._contexts_sent.values():
+        for known in self.contexts_sent.values():
             known.discard(neighbour)
         return [one for one in effects if not (isinstance(one, Send) and one.neighbour == neighbour)]
 
@@ -521,19 +578,19 @@ class Engine:
         if not self.neighbours:
             return []
         classes = meta.BROKERS_OWN | self._classes.keys()
-        if classes <= self._told:
+        if classes <= self.meta_classes:
             return []
-        self._told = classes
-        said = In(Attribute("class"), tuple(Constant(one) for one in sorted(self._told)))
+        self.meta_classes = classes
+        said = In(Attribute("class"), tuple(Constant(one) for one in sorted(self.meta_classes)))
         advertisement = Advertisement(id=f"$meta.{self.name}", publisher=self.name, content=Filter(said))
         return self.run(Advertise(advertisement), self.name)
 
     def _trusts(self, party: str, group: str) -> bool | None:
-        known = self._trust.get((party, group))
+        known = self.trust.get((party, group))
         if known is None:
             return None
         member, until = known
         if until <= self._now:
-            del self._trust[party, group]
+            del self.trust[party, group]
             return None
         return member

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+import msgspec
+
 from tidings.model.advertisement import Advertisement
 from tidings.model.expression import Constant
+from tidings.model.schema import Schema
 from tidings.model.subscription import Subscription
-from tidings.model.values import Attributes
+from tidings.model.values import Attributes, Context
 from tidings.policy.application import CompiledPolicy, CompiledRule
 from tidings.policy.situation import Source
 from tidings.policy.statement import TRUE, Attach, Matching, MessageType, Operation, Point
@@ -160,3 +163,16 @@ class Table(Generic[Value]):
         if not owned:
             del self._owned[filed.owner]
         return filed
+
+
+class Tables(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker knows, to be listed: filters as they were filed, policies by the ids of their filters."""
+
+    advertisements: list[Advertisement]
+    subscriptions: list[Subscription]
+    contexts: dict[str, Context]
+    policies: dict[str, str]
+    operator_policies: dict[str, str]
+    schemas: list[Schema]
+    hops: dict[str, str]  # id -> the client or the neighbour that the filter came from
+    sent: dict[str, list[str]]  # id -> the neighbours that it was sent to

@@ -52,7 +52,7 @@ class Source:
     def __str__(self) -> str:
         if self.kind == "message":
             return "the message itself"
-        return f"{'what the operator set on ' if self.operators else ''}the {self.kind} {self.id}"
+        return f"the {self.kind} {self.id}{', by the operator' if self.operators else ''}"
 
 
 _NOBODY = Source("message", "", "")

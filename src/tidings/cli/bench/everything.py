@@ -14,6 +14,7 @@ from tidings.cli.bench import (
     ranges,
     start,
     strings,
+    trimming,
 )
 
 
@@ -30,5 +31,6 @@ def measure(count: int) -> list[Measurement]:
         "grid": lambda: grid.measure(min(count, 80_000), None),
         "growth": lambda: growth.measure(count, None),
         "add": lambda: add.measure(count),
+        "trimming": lambda: trimming.measure(None),
     }
     return [one._replace(what=f"{name}: {one.what}") for name, measure in benches.items() for one in measure()]
