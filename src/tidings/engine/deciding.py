@@ -11,6 +11,7 @@ from tidings.engine.journey import PLAIN, Shape
 from tidings.engine.tables import Ruling
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event, checked_payload
+from tidings.model.limits import MAX_COMPARED_RULES
 from tidings.model.notification import Trace
 from tidings.model.values import Attributes, Value
 from tidings.policy.application import CompiledRule
@@ -163,6 +164,7 @@ def joined(one: Shape, other: Shape) -> Shape:
 def conflicts(common: list[Decision], own: list[Decision]) -> list[Conflict]:
     """The pairs of rules that cannot both be obeyed: those for every copy with each other or, where there are any,
     those of one subscription with each other and with those for every copy."""
+    common, own = common[:MAX_COMPARED_RULES], own[:MAX_COMPARED_RULES]
     if own:
         pairs = [(one, other) for one in common for other in own]
         pairs += [(one, other) for place, one in enumerate(own) for other in own[place + 1 :]]

@@ -109,15 +109,15 @@ class Engine:
             case Publish(event, journey):
                 if journey is not NEW and journey != NEW:
                     return [Reject("admit", "only a broker says what happened to an event on its way")]
-                return self.run(operation, event.publisher)
+                return self._run_for(operation, event.publisher)
             case Receive(neighbour, received):
                 if neighbour not in self.neighbours:
                     return [Reject("admit", f"{neighbour} is no neighbour of {self.name}")]
                 return self.run(received, neighbour)
             case Advertise(advertisement):
-                return self.run(operation, advertisement.publisher)
+                return self._run_for(operation, advertisement.publisher)
             case Subscribe(subscription):
-                return self.run(operation, subscription.subscriber)
+                return self._run_for(operation, subscription.subscriber)
             case SetLoad(load):
                 self.load = min(1.0, max(0.0, load))
                 return []
@@ -137,7 +137,13 @@ class Engine:
             case Lost(client, subscription, count):
                 return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))
             case _:
-                return self.run(operation, operation.client)
+                return self._run_for(operation, operation.client)
+
+    def _run_for(self, operation: Travelling | Entrust, client: str) -> list[Effect]:
+        """Of a client: what neighbours do comes over their links."""
+        if client in self.neighbours:
+            return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
+        return self.run(operation, client)
 
     def run(
         self, operation: Travelling | Entrust, sender: str, answers: dict[tuple[str, str], bool] | None = None
@@ -522,6 +528,8 @@ class Engine:
         return [Send(name, operation) for name in self.neighbours if name != sender]
 
     def _disconnect(self, client: str) -> list[Effect]:
+        if client in self.neighbours:
+            return [Reject("admit", f"{client} is the name of a broker; a link that is gone is left")]
         self.held.forget(client)
         effects: list[Effect] = []
         for subscription in [one for one in self.subscriptions.of(client) if one.hop == client]:
@@ -541,10 +549,10 @@ class Engine:
 
     def _join(self, neighbour: str) -> list[Effect]:
         """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
-        if neighbour == self.name or self.advertisements.of(neighbour) or self.subscriptions.of(neighbour):
-            return [Reject("admit", f"{neighbour} is the name of this broker or of a client")]
         if neighbour in self.neighbours:
             return []
+        if neighbour == self.name or self.advertisements.of(neighbour) or self.subscriptions.of(neighbour):
+            return [Reject("admit", f"{neighbour} is the name of this broker or of a client")]
         self.neighbours[neighbour] = None
         effects: list[Effect] = []
         for filed in list(self.advertisements):

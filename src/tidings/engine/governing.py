@@ -50,6 +50,7 @@ class Governed:
         self.persists: list[str] = []
         self.conflicts: list[tuple[str, Conflict]] = []  # with the link
         self.failures: list[Decision] = []
+        self._failed: set[tuple[int, tuple[str, str, bool]]] = set()  # rules, each with whose it is
         self.waiting: list[tuple[Hop, NeedsAnswer | None]] = []  # None: behind others that wait
         self.stopped: list[tuple[str, Decision]] = []
         self.uninserted: Decision | None = None
@@ -72,10 +73,11 @@ class Governed:
             self.persists += outcome.persists
             self.floods |= outcome.floods
             situation.facts.once.update(outcome.once)
-            if outcome.failure is not None and not any(
-                one.rule is decision.rule and one.source.key == decision.source.key for one in self.failures
-            ):
-                self.failures.append(decision)
+            if outcome.failure is not None:
+                key = id(decision.rule), decision.source.key
+                if key not in self._failed:
+                    self._failed.add(key)
+                    self.failures.append(decision)
 
 
 def before(engine: "Engine", message: Message) -> Governed | None:
