@@ -27,9 +27,10 @@ def suspicious(filed: Filed[Any], *, lone: bool = True) -> list[str]:
 
 
 def _where(filed: Filed[Any]) -> Where:
+    own = filed.is_own or not filed.is_client  # what another broker lets its own filters say was checked there
     if isinstance(filed.value, Subscription):
-        return Where.BROKER_SUBSCRIPTION if filed.is_own else Where.ATTACHED_TO_SUBSCRIPTION
-    return Where.BROKER_ADVERTISEMENT if filed.is_own else Where.ATTACHED_TO_ADVERTISEMENT
+        return Where.BROKER_SUBSCRIPTION if own else Where.ATTACHED_TO_SUBSCRIPTION
+    return Where.BROKER_ADVERTISEMENT if own else Where.ATTACHED_TO_ADVERTISEMENT
 
 
 def _required(policy: Policy, filed: Filed[Any]) -> list[Finding]:
