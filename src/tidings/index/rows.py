@@ -113,21 +113,31 @@ def _context_filter(text: str | None) -> ContextFilter | None:
     return None if text is None else ContextFilter(language.parse_context(text))
 
 
-def _structure_text(structure: AttributeFilter) -> str:
-    schema, names = structure.schema, list(structure.schema.attributes.items())
+def versions_of(schema: Schema) -> list[dict[str, str]]:
+    """What each version of a schema added: names and types."""
+    names = list(schema.attributes.items())
     ends = [len(schema.at_version(version).attributes) for version in range(1, schema.version + 1)]
-    versions = [
+    return [
         {name: kind.__name__ for name, kind in names[begin:end]}
         for begin, end in zip([0, *ends[:-1]], ends, strict=True)
     ]
-    given = {"subject": schema.subject, "versions": versions, "names": sorted(structure.names)}
+
+
+def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
+    """The schema of which `versions_of` tells."""
+    first, *others = versions
+    schema = Schema(subject, first)
+    for added in others:
+        schema = schema.extend(added)
+    return schema
+
+
+def _structure_text(structure: AttributeFilter) -> str:
+    schema = structure.schema
+    given = {"subject": schema.subject, "versions": versions_of(schema), "names": sorted(structure.names)}
     return msgspec.json.encode({**given, "absent": sorted(structure.absent)}).decode()
 
 
 def _structure(text: str) -> AttributeFilter:
     given = msgspec.json.decode(text)
-    first, *others = given["versions"]
-    schema = Schema(given["subject"], first)
-    for added in others:
-        schema = schema.extend(added)
-    return AttributeFilter(schema, given["names"], given["absent"])
+    return AttributeFilter(schema_of(given["subject"], given["versions"]), given["names"], given["absent"])

@@ -1,0 +1,175 @@
+"""Operations as rows of a journal, and back: exact in both directions.
+
+Filters, schemas and structures stand in the rows as canonical texts. What a driver adds to a row's body for itself has
+names that start with `$`; it is passed over here.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from tidings import journal
+from tidings.engine.journey import NEW, Journey
+from tidings.engine.operations import (
+    Advertise,
+    Define,
+    Disconnect,
+    Entrust,
+    Operation,
+    Publish,
+    SetContext,
+    SetPolicy,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from tidings.filters import ContextFilter, Filter
+from tidings.index import rows
+from tidings.model.advertisement import Advertisement, ContextOffer
+from tidings.model.errors import InvalidValueError
+from tidings.model.filter import ContextFilter as ContextFilterValue
+from tidings.model.values import Context
+
+
+def row(operation: Operation, notes: Mapping[str, Any] | None = None) -> journal.Operation:
+    """The row of an operation; `notes` are what the driver wants to find in its body again, under names with `$`."""
+    write = _WRITERS.get(type(operation))
+    if write is None:
+        raise InvalidValueError(f"an operation of the kind {type(operation).__name__} is not for a journal")
+    written: journal.Operation = write(operation)
+    if not notes:
+        return written
+    body = {**(msgspec.json.decode(written.body) if written.body else {}), **notes}
+    return msgspec.structs.replace(written, body=msgspec.json.encode(body).decode())
+
+
+def operation(row: journal.Operation) -> Operation:
+    """The operation of a row, or an `InvalidValueError` if there is none in it."""
+    read = _READERS.get(row.kind)
+    if read is None:
+        raise InvalidValueError(f"a row of the kind {row.kind!r} holds no operation of an engine")
+    body = {name: value for name, value in row.content().items() if not name.startswith("$")} if row.body else {}
+    return read(row, row.client or "", row.id or "", body)
+
+
+def notes(row: journal.Operation) -> dict[str, Any]:
+    """What the driver has added to a row's body."""
+    if not row.body or '"$' not in row.body:
+        return {}
+    return {name: value for name, value in row.content().items() if name.startswith("$")}
+
+
+def _publish(one: Publish) -> journal.Operation:
+    written = journal.Operation.publication(one.event)
+    if one.journey == NEW:
+        return written
+    body = msgspec.json.encode({"journey": one.journey}, order="deterministic").decode()
+    return msgspec.structs.replace(written, body=body)
+
+
+def _advertise(one: Advertise) -> journal.Operation:
+    said = one.advertisement
+    body = {
+        "content": str(said.content),
+        "publisher_context": _offer_text(said.publisher_context),
+        "subscriber_context": _offer_text(said.subscriber_context),
+        "policy": said.policy,
+    }
+    return journal.Operation.control("advertise", client=said.publisher, id=said.id, body=_said(body))
+
+
+def _subscribe(one: Subscribe) -> journal.Operation:
+    body = rows.written(one.subscription)
+    client, id = body.pop("subscriber"), body.pop("id")  # noqa: A001
+    return journal.Operation.control("subscribe", client=client, id=id, body=_said(body))
+
+
+def _removal(kind: str) -> Callable[[Any], journal.Operation]:
+    def write(one: Unsubscribe | Unadvertise) -> journal.Operation:
+        return journal.Operation.control(kind, client=one.client, id=one.id, body=_said({"policy": one.policy}) or None)
+
+    return write
+
+
+def _set_context(one: SetContext) -> journal.Operation:
+    return journal.Operation.control("set_context", client=one.client, id=one.by, body=dict(one.context))
+
+
+def _entrust(one: Entrust) -> journal.Operation:
+    return journal.Operation.control("entrust", client=one.client, id=one.other, body={"entrusted": one.entrusted})
+
+
+def _set_policy(one: SetPolicy) -> journal.Operation:
+    return journal.Operation.control("set_policy", client=one.client, id=one.id, body={"policy": one.policy})
+
+
+def _define(one: Define) -> journal.Operation:
+    body = {"versions": rows.versions_of(one.schema)}
+    return journal.Operation.control("schema", client=one.client, id=one.schema.subject, body=body)
+
+
+def _disconnect(one: Disconnect) -> journal.Operation:
+    return journal.Operation.control("disconnect", client=one.client)
+
+
+_WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
+    Publish: _publish,
+    Advertise: _advertise,
+    Unadvertise: _removal("unadvertise"),
+    Subscribe: _subscribe,
+    Unsubscribe: _removal("unsubscribe"),
+    SetContext: _set_context,
+    Entrust: _entrust,
+    SetPolicy: _set_policy,
+    Define: _define,
+    Disconnect: _disconnect,
+}
+
+
+def _read_publish(row: journal.Operation, _: str, __: str, body: dict[str, Any]) -> Operation:
+    journey = msgspec.convert(body["journey"], Journey) if "journey" in body else NEW
+    return Publish(row.event(ContextFilter.parse), journey)
+
+
+def _read_advertise(_: journal.Operation, client: str, id: str, body: dict[str, Any]) -> Operation:  # noqa: A002
+    return Advertise(
+        Advertisement.of(
+            Filter.parse(body["content"]),
+            id=id,
+            publisher=client,
+            publisher_context=_offer(body["publisher_context"]),
+            subscriber_context=_offer(body["subscriber_context"]),
+            policy=body.get("policy"),
+        )
+    )
+
+
+def _read_set_context(row: journal.Operation, client: str, _: str, body: dict[str, Any]) -> Operation:
+    return SetContext(client, Context(body), row.id)
+
+
+_READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Operation]] = {
+    "publish": _read_publish,
+    "advertise": _read_advertise,
+    "unadvertise": lambda _, client, about, body: Unadvertise(client, about, body.get("policy")),
+    "subscribe": lambda _, client, about, body: Subscribe(rows.read({"id": about, "subscriber": client, **body})),
+    "unsubscribe": lambda _, client, about, body: Unsubscribe(client, about, body.get("policy")),
+    "set_context": _read_set_context,
+    "entrust": lambda _, client, about, body: Entrust(client, about, body["entrusted"]),
+    "set_policy": lambda _, client, about, body: SetPolicy(client, about, body["policy"]),
+    "schema": lambda _, client, about, body: Define(client, rows.schema_of(about, body["versions"])),
+    "disconnect": lambda _, client, __, ___: Disconnect(client),
+}
+
+
+def _offer_text(offer: ContextOffer) -> list[str] | str:
+    return str(offer) if isinstance(offer, ContextFilterValue) else list(offer)
+
+
+def _offer(said: list[str] | str) -> ContextOffer:
+    return ContextFilter.parse(said) if isinstance(said, str) else tuple(said)
+
+
+def _said(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}
