@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tidings.engine.attaching import inherit
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import Subscribe
 from tidings.engine.tables import Filed, Ruling
-from tidings.matching.reference import matches, matches_context
+from tidings.matching.reference import due, matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
@@ -33,11 +35,18 @@ class Concern:
 
 
 def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
-    table, event = engine.subscriptions, message.event
-    wanted = [table[name] for name in sorted(engine.matcher.concerned(event))]
+    table = engine.subscriptions
+    wanted = [table[name] for name in sorted(engine.matcher.concerned(message.event))]
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
     rulings = _rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
+    return of_those(engine, message, wanted, rulings)
+
+
+def of_those(
+    engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]], rulings: tuple[Ruling, ...]
+) -> Concern:
+    """The same where it is known already which subscriptions, by their ids, and which rules for every copy."""
     concerned = Concern(rulings)
     if not rulings and engine.is_lone and all(one.is_plain for one in wanted):
         concerned.plain = wanted
@@ -109,10 +118,18 @@ def _rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[File
     """
     event = message.event
     met = [one for one in engine.advertisements_on(event.publisher) if matches(one.value.content, event)]
+    own = [one for one in wanted if one.is_own] if event.subscribers is None else _whoever_it_is_for(engine, event)
+    return rulings_of(message, met, own)
+
+
+def rulings_of(
+    message: PublicationMessage, met: list[Filed[Advertisement]], own: list[Filed[Subscription]]
+) -> tuple[Ruling, ...]:
+    """The rules for every copy, of the advertisements that the event meets and of the broker's own subscriptions."""
+    event = message.event
     if message.enters:
         handed_down = [(one, ruling) for one in met for ruling in one.inherited(_PUBLICATION)]
         inherit(message, [ruling for one, ruling in handed_down if _may(one, ruling, event)])
-    own = [one for one in wanted if one.is_own] if event.subscribers is None else _whoever_it_is_for(engine, event)
     associated = [(one, ruling) for one in met for ruling in one.rulings(_FORWARD, _PUBLICATION)]
     return (
         *message.rulings(_FORWARD),
@@ -127,10 +144,10 @@ def _may(filed: Filed[Advertisement], ruling: Ruling, event: Event) -> bool:
 
 def _whoever_it_is_for(engine: "Engine", event: Event) -> list[Filed[Subscription]]:
     """A publisher that says for whom its event is does not get around the broker's own filters by it."""
-    return [
-        one
-        for one in engine.subscriptions.of(engine.name)
-        if matches(one.value.content, event)
-        and one.value.subject in (None, event.subject)
-        and matches_context(one.value.publishers, event.context, engine.context(engine.name))
-    ]
+    own = engine.context(engine.name)
+    for_all = msgspec.structs.replace(event, subscribers=None)
+    return [one for one in sorted(engine.subscriptions.of(engine.name), key=_id) if due(one.value, for_all, own)]
+
+
+def _id(filed: Filed[Subscription]) -> str:
+    return filed.id

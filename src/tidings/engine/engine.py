@@ -9,7 +9,7 @@ from tidings.engine import admission, meta, pipeline, routes
 from tidings.engine.deciding import Conflict
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.held import Held
-from tidings.engine.journey import Journey
+from tidings.engine.journey import META
 from tidings.engine.matcher import FastMatcher, Matcher
 from tidings.engine.message import Hop, Message, PublicationMessage, publication_text, size_of
 from tidings.engine.operations import (
@@ -233,15 +233,19 @@ class Engine:
 
     def tell(self, attributes: Attributes, *cause: str) -> list[Effect]:
         """Publishes an event of the broker's own; it causes no others."""
+        event = self.meta_event(attributes, *cause)
+        return [Told(event), *self.run(Publish(event, META), self.name)]
+
+    def meta_event(self, attributes: Attributes, *cause: str) -> Event:
+        """The next event of the broker's own."""
         self._sequence += 1
-        event = Event(
+        return Event(
             id=meta.event_id(self._now, self.name, *cause, str(self._sequence)),
             publisher=self.name,
             timestamp=self._now,
             sequence=self._sequence,
             attributes=attributes,
         )
-        return [Told(event), *self.run(Publish(event, Journey(meta=True)), self.name)]
 
     # Tables
 

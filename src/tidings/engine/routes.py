@@ -249,11 +249,23 @@ def _unfile_advertisement(engine: "Engine", id: str) -> list[Effect]:  # noqa: A
 
 def told(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
     """Lines for the log, messages for a store, meta-events; a meta-event causes no others."""
+    effects = kept(message, governed)
+    for place, attributes in enumerate(said(engine, message, governed)):
+        effects += engine.tell(attributes, message.id, str(place))
+    return effects
+
+
+def kept(message: Message, governed: Governed) -> list[Effect]:
+    """Lines for the log, and messages for a store."""
     effects: list[Effect] = [Log(line) for line in governed.logs]
     event = message.event if isinstance(message, PublicationMessage) else None
-    effects += [Persist(store, message.situation.message, event) for store in governed.persists]
+    return effects + [Persist(store, message.situation.message, event) for store in governed.persists]
+
+
+def said(engine: "Engine", message: Message, governed: Governed) -> list[Attributes]:
+    """The meta-events that follow, in their order; of a meta-event, none."""
     if isinstance(message, PublicationMessage) and message.journey.meta:
-        return effects
+        return []
     said = list(governed.publishes)
     for failure in governed.failures:
         said.append(meta.exception(engine.name, str(failure), failure.outcome.failure or "", message.situation.message))
@@ -261,6 +273,4 @@ def told(engine: "Engine", message: Message, governed: Governed) -> list[Effect]
         if engine.is_news(link, one):
             text = message.situation.message
             said.append(meta.conflict(engine.name, link, one.one, one.other, one.reason, text))
-    for place, attributes in enumerate(said):
-        effects += engine.tell(attributes, message.id, str(place))
-    return effects
+    return said
