@@ -9,7 +9,7 @@ from tests.strategies import floats, integers
 from tidings.model.expression import Constant
 from tidings.policy import registry
 from tidings.policy.calls import VARIABLES
-from tidings.policy.elements import Element, Kind, Role
+from tidings.policy.elements import Element, Kind, Parameter, Role
 from tidings.policy.policy import Policy
 from tidings.policy.statement import (
     TRUE,
@@ -64,17 +64,23 @@ def arguments(kind: Kind, exception: bool) -> st.SearchStrategy[Any]:
     return made[kind]
 
 
+def argument(parameter: Parameter, exception: bool) -> st.SearchStrategy[Any]:
+    if parameter.choices:
+        return st.sampled_from(parameter.choices).map(Constant)
+    return arguments(parameter.kind, exception)
+
+
 def calls_of(element: Element, exception: bool) -> st.SearchStrategy[Call]:
     """Calls with all arguments that the element needs, and each number of those that it may have."""
     required = [one for one in element.parameters if not one.optional and not one.many]
-    some = [arguments(one.kind, exception) for one in required]
+    some = [argument(one, exception) for one in required]
     shapes = [st.tuples(*some)] if not any(one.many for one in element.parameters) else []
     for one in element.parameters[len(required) :]:
         if one.many:
-            rest = st.lists(arguments(one.kind, exception), min_size=0 if one.optional else 1, max_size=3)
+            rest = st.lists(argument(one, exception), min_size=0 if one.optional else 1, max_size=3)
             shapes.append(st.tuples(st.tuples(*some), rest).map(lambda given: (*given[0], *given[1])))
         else:
-            some = [*some, arguments(one.kind, exception)]
+            some = [*some, argument(one, exception)]
             shapes.append(st.tuples(*some))
     return st.one_of(shapes).map(lambda given: Call(element.name, given))
 

@@ -39,16 +39,14 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     wanted = [table[name] for name in sorted(engine.matcher.concerned(message.event))]
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
-    rulings = _rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
-    return of_those(engine, message, wanted, rulings)
+    return of_those(engine, message, wanted)
 
 
-def of_those(
-    engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]], rulings: tuple[Ruling, ...]
-) -> Concern:
-    """The same where it is known already which subscriptions, by their ids, and which rules for every copy."""
+def of_those(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> Concern:
+    """The same where it is known already which subscriptions it is due to, in the order of their ids."""
+    rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
     concerned = Concern(rulings)
-    if not rulings and engine.is_lone and all(one.is_plain for one in wanted):
+    if not rulings and engine.is_lone and all(_is_simple(one, message) for one in wanted):
         concerned.plain = wanted
         return concerned
     hops: dict[str, Hop] = {}
@@ -111,31 +109,56 @@ def of_removal(engine: "Engine", message: Message) -> Concern:
     return concerned
 
 
-def _rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> tuple[Ruling, ...]:
+def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> tuple[Ruling, ...]:
     """The rules for every copy: the message's own, those of advertisements, and those of the broker's own filters.
 
     Those of an advertisement act on its owner's events; on those of others only with the right to govern.
     """
     event = message.event
-    met = [one for one in engine.advertisements_on(event.publisher) if matches(one.value.content, event)]
+    associated: list[Ruling] = []
+    handed_down: list[Ruling] = []
+    for one in engine.advertisements_on(event.publisher):
+        inherited = one.inherited(_PUBLICATION) if message.enters else ()
+        # Conditions that are the same for everyone cost less than matching, and spare it where they are false.
+        here = [ruling for ruling in one.rulings(_FORWARD, _PUBLICATION) if _may_apply(ruling, message)]
+        if (here or inherited) and matches(one.value.content, event):
+            associated += (ruling for ruling in here if _may(one, ruling, event))
+            handed_down += (ruling for ruling in inherited if _may(one, ruling, event))
+    inherit(message, handed_down)
     own = [one for one in wanted if one.is_own] if event.subscribers is None else _whoever_it_is_for(engine, event)
-    return rulings_of(message, met, own)
-
-
-def rulings_of(
-    message: PublicationMessage, met: list[Filed[Advertisement]], own: list[Filed[Subscription]]
-) -> tuple[Ruling, ...]:
-    """The rules for every copy, of the advertisements that the event meets and of the broker's own subscriptions."""
-    event = message.event
-    if message.enters:
-        handed_down = [(one, ruling) for one in met for ruling in one.inherited(_PUBLICATION)]
-        inherit(message, [ruling for one, ruling in handed_down if _may(one, ruling, event)])
-    associated = [(one, ruling) for one in met for ruling in one.rulings(_FORWARD, _PUBLICATION)]
     return (
         *message.rulings(_FORWARD),
-        *(ruling for one, ruling in associated if _may(one, ruling, event)),
-        *(ruling for one in own for ruling in one.rulings(_FORWARD, _PUBLICATION)),
+        *associated,
+        *(ruling for one in own for ruling in one.rulings(_FORWARD, _PUBLICATION) if _may_apply(ruling, message)),
     )
+
+
+def rulings_met(
+    message: PublicationMessage, met: list[Filed[Advertisement]], own: list[Filed[Subscription]]
+) -> tuple[Ruling, ...]:
+    """The same where it is known already which filters the event meets; also those that cannot apply to it."""
+    event = message.event
+    inherit(message, [one for filed in met for one in filed.inherited(_PUBLICATION) if _may(filed, one, event)])
+    return (
+        *message.rulings(_FORWARD),
+        *(one for filed in met for one in filed.rulings(_FORWARD, _PUBLICATION) if _may(filed, one, event)),
+        *(one for filed in own for one in filed.rulings(_FORWARD, _PUBLICATION)),
+    )
+
+
+def _is_simple(filed: Filed[Subscription], message: PublicationMessage) -> bool:
+    """Whether its notification is known without governing: as published, or always cut alike."""
+    if filed.is_plain or filed.cut is not None:
+        return True
+    if not filed.is_client or filed.is_own or filed.value.notify == "client":
+        return False
+    return not any(_may_apply(ruling, message) for ruling in filed.rulings(_FORWARD, _PUBLICATION))
+
+
+def _may_apply(ruling: Ruling, message: PublicationMessage) -> bool:
+    situation = message.situation
+    situation.source = ruling[1]
+    return ruling[0].may_apply(situation)
 
 
 def _may(filed: Filed[Advertisement], ruling: Ruling, event: Event) -> bool:
@@ -144,9 +167,9 @@ def _may(filed: Filed[Advertisement], ruling: Ruling, event: Event) -> bool:
 
 def _whoever_it_is_for(engine: "Engine", event: Event) -> list[Filed[Subscription]]:
     """A publisher that says for whom its event is does not get around the broker's own filters by it."""
-    own = engine.context(engine.name)
+    here = engine.context(engine.name)
     for_all = msgspec.structs.replace(event, subscribers=None)
-    return [one for one in sorted(engine.subscriptions.of(engine.name), key=_id) if due(one.value, for_all, own)]
+    return [one for one in sorted(engine.subscriptions.of(engine.name), key=_id) if due(one.value, for_all, here)]
 
 
 def _id(filed: Filed[Subscription]) -> str:

@@ -1,12 +1,14 @@
 """What an engine wants done: effects, for its driver to carry out in their order."""
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from tidings.engine.operations import Travelling
+from tidings.engine.journey import PLAIN, Shape
+from tidings.engine.operations import Publish, Travelling
 from tidings.model.event import Event
-from tidings.model.notification import Notification
+from tidings.model.notification import Notification, Trace
+from tidings.model.values import Attributes
 
 
 class _Effect(msgspec.Struct, frozen=True, tag=True):
@@ -67,3 +69,44 @@ class Remark(_Effect, frozen=True):
 
 
 Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | Log | Remark
+
+
+def timed(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:
+    """The effects with the time that the broker spent on them, where a rule asked for it: the driver knows."""
+    return [_timed(one, _Stopwatch(broker, microseconds)) for one in effects]
+
+
+class _Stopwatch(NamedTuple):
+    broker: str
+    microseconds: int
+
+    @property
+    def attribute(self) -> str:
+        return f"$trace.{self.broker}.microseconds"
+
+    def trace(self, hops: tuple[Trace, ...]) -> tuple[Trace, ...]:
+        """Zero stands for a time that was asked for and is not known yet."""
+        return tuple(
+            msgspec.structs.replace(one, microseconds=self.microseconds)
+            if one.broker == self.broker and one.microseconds == 0
+            else one
+            for one in hops
+        )
+
+    def shape(self, shape: Shape) -> Shape:
+        added = tuple((name, self.microseconds if name == self.attribute else value) for name, value in shape.added)
+        return msgspec.structs.replace(shape, added=added, trace=self.trace(shape.trace))
+
+
+def _timed(effect: Effect, watch: _Stopwatch) -> Effect:
+    match effect:
+        case Deliver(note, durable) if note.trace or watch.attribute in note.attributes:
+            attributes = note.attributes
+            if watch.attribute in attributes:
+                attributes = Attributes.trusted({**attributes, watch.attribute: watch.microseconds})
+            return Deliver(msgspec.structs.replace(note, trace=watch.trace(note.trace), attributes=attributes), durable)
+        case Send(neighbour, Publish(event, journey)) if journey.common != PLAIN or journey.own:
+            own = {name: watch.shape(one) for name, one in journey.own.items()}
+            carried = msgspec.structs.replace(journey, common=watch.shape(journey.common), own=own)
+            return Send(neighbour, Publish(event, carried))
+    return effect

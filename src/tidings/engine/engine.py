@@ -1,17 +1,18 @@
 """The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
 
 import msgspec
 
-from tidings.engine import admission, meta, pipeline, routes
+from tidings.engine import admission, explaining, meta, pipeline, routes
 from tidings.engine.deciding import Conflict
 from tidings.engine.effects import Effect, Reject, Send, Told
+from tidings.engine.explaining import Explanation
 from tidings.engine.held import Held
 from tidings.engine.journey import META
 from tidings.engine.matcher import FastMatcher, Matcher
-from tidings.engine.message import Hop, Message, PublicationMessage, publication_text, size_of
+from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import (
     Advertise,
     Define,
@@ -34,7 +35,7 @@ from tidings.engine.operations import (
 )
 from tidings.engine.refusal import Refused
 from tidings.engine.settings import Settings
-from tidings.engine.tables import Filed, Ruling, Table
+from tidings.engine.tables import Filed, Ruling, Table, Tables
 from tidings.filters import Filter
 from tidings.matching.covering import overlaps
 from tidings.model.advertisement import Advertisement
@@ -42,11 +43,13 @@ from tidings.model.errors import SchemaError
 from tidings.model.event import Event
 from tidings.model.expression import Attribute, Constant, In
 from tidings.model.limits import MAX_TOLD_CONFLICTS
+from tidings.model.notification import Notification
 from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
+from tidings.policy.application import CompiledPolicy
 from tidings.policy.placement import Where
-from tidings.policy.situation import NeedsAnswer, Situation, Source
+from tidings.policy.situation import Facts, NeedsAnswer, Situation, Source
 from tidings.policy.statement import Matching, MessageType
 from tidings.policy.statement import Operation as Step
 
@@ -68,15 +71,16 @@ class Engine:
         self.held = Held(self)
         self.load = 0.0
         self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
-        self._contexts: dict[str, Context] = {}
-        self._contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
-        self._entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
-        self._trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
+        self.contexts: dict[str, Context] = {}
+        self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
+        self.entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
+        self.trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
         self._ruling: dict[MessageType, dict[str, Filed[Advertisement]]] = {one: {} for one in MessageType}
+        self._ruling_on: dict[str, tuple[Filed[Advertisement], ...]] = {}  # by publisher: found before
         self._early: dict[MessageType, tuple[Ruling, ...]] = {}
-        self._news: dict[tuple[str, Conflict], None] = {}  # conflicts that were told, oldest first
-        self._told: set[str] = set()  # the classes of meta-events that neighbours know of
-        self._sequence = 0
+        self.news: dict[tuple[str, Conflict], None] = {}  # conflicts that were told, oldest first
+        self.meta_classes: set[str] = set()  # the classes of meta-events that neighbours know of
+        self.sequence = 0
         self._now = 0
         self._answers: dict[tuple[str, str], bool] = {}
         self._handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
@@ -112,9 +116,9 @@ class Engine:
                 return []
             case Trust(party, group, member, until):
                 if until > now:
-                    self._trust[party, group] = member, until
+                    self.trust[party, group] = member, until
                 else:
-                    self._trust.pop((party, group), None)
+                    self.trust.pop((party, group), None)
                 return self.held.answered(party, group, member)
             case Join(neighbour):
                 return self._join(neighbour)
@@ -132,14 +136,38 @@ class Engine:
     ) -> list[Effect]:
         """An operation of a sender; `answers` are those of the trust provider that were given for it alone."""
         if answers is None and self.held and self.held.holds_sender(sender):
-            return self.held.park(sender, operation)  # type: ignore[arg-type]
+            return self.held.park(sender, operation)
         self._answers = answers or {}
         try:
             return self._handlers[type(operation)](operation, sender)
         except Refused as refusal:
             return [Reject(refusal.step, refusal.reason)]
         except NeedsAnswer as question:
-            return self.held.park(sender, operation, question)  # type: ignore[arg-type]
+            return self.held.park(sender, operation, question, answers)
+
+    # Questions that change nothing
+
+    def explain(
+        self, event: Event, *, subscription: str | None = None, client: str | None = None, viewer: str | None = None
+    ) -> list[Explanation]:
+        """Why one subscription, or all of a client's, would or would not get the event now.
+
+        `viewer` is who asks; None is the operator. A subscription that does not exist gives nothing, and so does one
+        that is none of the viewer's business.
+        """
+        if subscription is not None:
+            found = self.subscriptions.get(subscription)
+            filed = [] if found is None else [found]
+        else:
+            filed = self.subscriptions.of(client or "")
+        allowed = [one for one in filed if viewer in (None, one.owner, event.publisher)]
+        return [explaining.explain(self, event, one, viewer) for one in sorted(allowed, key=lambda one: one.id)]
+
+    def preview(self, event: Event, subscription: str, now: int) -> Notification | None:
+        """What a subscription would get if the event came now."""
+        self._now = now
+        found = self.explain(event, subscription=subscription)
+        return found[0].notification if found and found[0].delivered else None
 
     # What the steps of the pipeline ask
 
@@ -163,46 +191,35 @@ class Engine:
         return [self.hop(message, name) for name in self.neighbours if name not in known]
 
     def situation(self, message: Message) -> Situation:
+        large = self.settings.large_message_bytes
+        facts = Facts(
+            message.type,
+            self.name,
+            self.settings.host,
+            self.load,
+            message.sender,
+            message.text,
+            lambda: min(1.0, message.size() / large),
+            self._trusts,
+        )
         if isinstance(message, PublicationMessage):
             event = message.event
-            made = Situation(
-                message.type,
-                broker=self.name,
-                sender=message.sender,
-                host=self.settings.host,
-                load=self.load,
-                measure=lambda: min(1.0, size_of(event) / self.settings.large_message_bytes),
-                attributes=event.attributes,
-                payload=event.payload,
-                subject=event.subject,
-                publisher=event.publisher,
-                message=lambda: publication_text(event),
-                trusts=self._trusts,
-            )
-        else:
-            made = Situation(
-                message.type,
-                broker=self.name,
-                sender=message.sender,
-                host=self.settings.host,
-                load=self.load,
-                measure=lambda: min(1.0, len(str(message.filter)) / self.settings.large_message_bytes),
-                message=lambda: str(message.filter),
-                trusts=self._trusts,
-            )
-        made.answers.update(self._answers)
-        return made
+            facts.attributes, facts.payload = event.attributes, event.payload
+            facts.subject, facts.publisher = event.subject, event.publisher
+        if self._answers:
+            facts.answers.update(self._answers)
+        return Situation(facts)
 
     def context(self, client: str) -> Context:
-        return self._contexts.get(client, _NOWHERE)
+        return self.contexts.get(client, _NOWHERE)
 
     def context_for(self, client: str, neighbour: str) -> Context | None:
         """The context that the neighbour does not know yet; None if there is nothing to tell."""
-        known = self._contexts_sent.setdefault(client, set())
+        known = self.contexts_sent.setdefault(client, set())
         if neighbour in known:
             return None
         known.add(neighbour)
-        return self._contexts.get(client) or None
+        return self.contexts.get(client) or None
 
     def may_observe(self, filed: Filed[Subscription]) -> bool:
         """Whether a subscription may be told of meta-events."""
@@ -224,11 +241,11 @@ class Engine:
     def is_news(self, link: str, conflict: Conflict) -> bool:
         """Each conflict is told once per link, as long as it is remembered."""
         key = link, conflict
-        if key in self._news:
+        if key in self.news:
             return False
-        self._news[key] = None
-        if len(self._news) > MAX_TOLD_CONFLICTS:
-            del self._news[next(iter(self._news))]
+        self.news[key] = None
+        if len(self.news) > MAX_TOLD_CONFLICTS:
+            del self.news[next(iter(self.news))]
         return True
 
     def tell(self, attributes: Attributes, *cause: str) -> list[Effect]:
@@ -238,12 +255,12 @@ class Engine:
 
     def meta_event(self, attributes: Attributes, *cause: str) -> Event:
         """The next event of the broker's own."""
-        self._sequence += 1
+        self.sequence += 1
         return Event(
-            id=meta.event_id(self._now, self.name, *cause, str(self._sequence)),
+            id=meta.event_id(self._now, self.name, *cause, str(self.sequence)),
             publisher=self.name,
             timestamp=self._now,
-            sequence=self._sequence,
+            sequence=self.sequence,
             attributes=attributes,
         )
 
@@ -253,24 +270,72 @@ class Engine:
         self, message: Message, given: Advertisement | Subscription
     ) -> tuple[set[str], Filed[Advertisement] | Filed[Subscription]]:
         """Puts a filter into its table, in the place of the one of its id; to whom that one had been sent."""
-        is_client = message.sender not in self.neighbours
-        is_own = message.owner == self.name
+        table: Table[Any] = self.advertisements if isinstance(given, Advertisement) else self.subscriptions
+        before = table.get(given.id)
+        filed = self.put_filed(given, message.sender, message.attached)
+        if before is not None and before.operator_policy is not None:
+            filed.govern(before.operator_policy, operator=True)
+            self.note_rules(filed)
+        return (set() if before is None else before.sent), filed
+
+    def put_filed(
+        self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None
+    ) -> Filed[Advertisement] | Filed[Subscription]:
+        owner = given.publisher if isinstance(given, Advertisement) else given.subscriber
+        is_own = owner == self.name
         kind = "broker" if is_own else "advertisement" if isinstance(given, Advertisement) else "subscription"
         names = given.content.names
         if isinstance(given, Subscription) and given.structure is not None:
             names = names.union(given.structure.names, given.structure.absent)
-        source = Source(kind, given.id, message.owner, given.content, names, self.governs(message.owner))
-        filed = Filed[Any](given, message.sender, source, is_client=is_client, is_own=is_own)
-        table: Table[Any] = self.advertisements if isinstance(given, Advertisement) else self.subscriptions
-        before = table.get(given.id)
-        if before is not None and before.operator_policy is not None:
-            filed.govern(before.operator_policy, operator=True)
-        filed.govern(message.attached)
-        table.put(filed)
+        source = Source(kind, given.id, owner, given.content, names, self.governs(owner))
+        filed = Filed[Any](given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
+        filed.govern(policy)
         if isinstance(given, Subscription):
+            self.subscriptions.put(filed)
             self.matcher.put(given)
+        else:
+            self.advertisements.put(filed)
         self.note_rules(filed)
-        return (set() if before is None else before.sent), filed
+        return filed
+
+    def filed(self) -> Iterator[Filed[Advertisement] | Filed[Subscription]]:
+        """Everything that is in the tables, advertisements first."""
+        yield from self.advertisements
+        yield from self.subscriptions
+
+    def tables(self) -> Tables:
+        """What the broker knows, as values that can be listed and compared."""
+        return Tables(
+            advertisements=[one.value for one in self.advertisements],
+            subscriptions=[one.value for one in self.subscriptions],
+            contexts=dict(self.contexts),
+            policies={one.id: str(one.policy.policy) for one in self.filed() if one.policy is not None},
+            operator_policies={
+                one.id: str(one.operator_policy.policy) for one in self.filed() if one.operator_policy is not None
+            },
+            schemas=list(self.subjects),
+            hops={one.id: one.hop for one in self.filed()},
+            sent={one.id: sorted(one.sent) for one in self.filed() if one.sent},
+        )
+
+    def save(self) -> bytes:
+        """The whole state, for `restore`."""
+        from tidings.engine import archive  # with it comes the journal, and with that Arrow
+
+        return archive.saved(self)
+
+    @classmethod
+    def restore(cls, settings: Settings | None, data: bytes, matcher: Matcher | None = None) -> Self:
+        """An engine in the state that was saved, or an `InvalidValueError`."""
+        from tidings.engine import archive
+
+        engine = cls(settings, matcher)
+        archive.restore(engine, data)
+        return engine
+
+    def remember(self, conflicts: Iterable[tuple[str, str, str, str]]) -> None:
+        """Conflicts that have been told, each with its link in front."""
+        self.news = {(link, Conflict(*conflict)): None for link, *conflict in conflicts}
 
     def note_rules(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool = False) -> None:
         """Keeps the short cuts to the filters that have rules."""
@@ -281,6 +346,7 @@ class Engine:
         else:
             self.rules.discard(key)
         if is_advertisement:
+            self._ruling_on.clear()
             for message, found in self._ruling.items():
                 if not gone and filed.concerns(message):
                     found[filed.id] = filed  # type: ignore[assignment]
@@ -347,13 +413,18 @@ class Engine:
             if overlaps(one.value.content, subscription.content)
         ]
 
-    def advertisements_on(self, publisher: str) -> list[Filed[Advertisement]]:
+    def advertisements_on(self, publisher: str) -> tuple[Filed[Advertisement], ...]:
         """The advertisements whose rules may act on the events of a publisher: its own, and those that govern."""
-        return [
-            one
-            for one in self.ruling_advertisements(MessageType.PUBLICATION)
-            if one.owner == publisher or one.source.governs or one.operator_policy is not None
-        ]
+        known = self._ruling_on.get(publisher)
+        if known is None:
+            if len(self._ruling_on) >= MAX_TOLD_CONFLICTS:
+                self._ruling_on.clear()
+            known = self._ruling_on[publisher] = tuple(
+                one
+                for one in self.ruling_advertisements(MessageType.PUBLICATION)
+                if one.owner == publisher or one.source.governs or one.operator_policy is not None
+            )
+        return known
 
     # Operations that are no messages
 
@@ -362,21 +433,21 @@ class Engine:
         if sender not in self.neighbours:
             admission.admit_client(self, client, self.name if client == self.name else client)
             by = operation.by
-            if by is not None and by != client and by not in self._entrusted.get(client, ()):
+            if by is not None and by != client and by not in self.entrusted.get(client, ()):
                 raise Refused("admit", f"{client} does not let {by} set its context")
-        if self._contexts.get(client, _NOWHERE) == operation.context:
+        if self.contexts.get(client, _NOWHERE) == operation.context:
             return []  # an unchanged value sends nothing
-        self._contexts[client] = operation.context
+        self.contexts[client] = operation.context
         self.matcher.set_context(client, operation.context)
         told = SetContext(client, operation.context)
-        return [Send(name, told) for name in sorted(self._contexts_sent.get(client, ())) if name != sender]
+        return [Send(name, told) for name in sorted(self.contexts_sent.get(client, ())) if name != sender]
 
     def _entrust(self, operation: Entrust, sender: str) -> list[Effect]:
         admission.admit_client(self, operation.client, sender)
-        others = self._entrusted.setdefault(operation.client, set())
+        others = self.entrusted.setdefault(operation.client, set())
         (others.add if operation.entrusted else others.discard)(operation.other)
         if not others:
-            del self._entrusted[operation.client]
+            del self.entrusted[operation.client]
         return []
 
     def _set_policy(self, operation: SetPolicy, sender: str) -> list[Effect]:
@@ -425,10 +496,10 @@ class Engine:
         return effects
 
     def _forget_context(self, client: str) -> None:
-        if self._contexts.pop(client, None):
+        if self.contexts.pop(client, None):
             self.matcher.set_context(client, _NOWHERE)
-        self._contexts_sent.pop(client, None)
-        self._entrusted.pop(client, None)
+        self.contexts_sent.pop(client, None)
+        self.entrusted.pop(client, None)
 
     def _join(self, neighbour: str) -> list[Effect]:
         """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
@@ -455,7 +526,7 @@ class Engine:
         for table in (self.subscriptions, self.advertisements):
             for filed in table:
                 filed.sent.discard(neighbour)
-        for known in self._contexts_sent.values():
+        for known in self.contexts_sent.values():
             known.discard(neighbour)
         return [one for one in effects if not (isinstance(one, Send) and one.neighbour == neighbour)]
 
@@ -471,19 +542,19 @@ class Engine:
             if policy is not None
         ]
         classes = set(meta.BROKERS_OWN).union(*(admission.published_classes(one) for one in policies))
-        if classes <= self._told:
+        if classes <= self.meta_classes:
             return []
-        self._told |= classes
-        said = In(Attribute("class"), tuple(Constant(one) for one in sorted(self._told)))
+        self.meta_classes |= classes
+        said = In(Attribute("class"), tuple(Constant(one) for one in sorted(self.meta_classes)))
         advertisement = Advertisement(id=f"meta.{self.name}", publisher=self.name, content=Filter(said))
         return self.run(Advertise(advertisement), self.name)
 
     def _trusts(self, party: str, group: str) -> bool | None:
-        known = self._trust.get((party, group))
+        known = self.trust.get((party, group))
         if known is None:
             return None
         member, until = known
         if until <= self._now:
-            del self._trust[party, group]
+            del self.trust[party, group]
             return None
         return member

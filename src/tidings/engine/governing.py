@@ -70,7 +70,7 @@ class Governed:
             self.logs += outcome.logs
             self.persists += outcome.persists
             self.floods |= outcome.floods
-            situation.once.update(outcome.once)
+            situation.facts.once.update(outcome.once)
             if outcome.failure is not None and not any(one.rule is decision.rule for one in self.failures):
                 self.failures.append(decision)
 

@@ -11,7 +11,7 @@ from tidings.engine import governing, routes
 from tidings.engine.effects import Ask, Effect, Reject
 from tidings.engine.governing import Governed
 from tidings.engine.message import Hop, Message, PublicationMessage
-from tidings.engine.operations import Travelling
+from tidings.engine.operations import Entrust, Travelling
 from tidings.engine.tables import Ruling
 from tidings.model.limits import MAX_HELD_MESSAGES
 from tidings.policy.situation import NeedsAnswer
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 Question = tuple[str, str]
+Answers = dict[Question, bool]
 
 
 class HeldCopy(NamedTuple):
@@ -32,7 +33,7 @@ class Held:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._copies: dict[str, deque[HeldCopy]] = {}  # by receiver
-        self._operations: dict[str, deque[Travelling]] = {}  # by sender
+        self._operations: dict[str, deque[tuple[Travelling | Entrust, Answers]]] = {}  # by sender
         self._asked: dict[tuple[str, str], Question] = {}  # by (copies | operations, name): what its first one asks
         self._asking: set[Question] = set()
 
@@ -61,12 +62,18 @@ class Held:
                 effects += self._ask(("copies", hop.receiver or ""), question)
         return effects
 
-    def park(self, sender: str, operation: Travelling, question: NeedsAnswer | None = None) -> list[Effect]:
-        """Keeps an operation back, as the first one of its sender or behind others."""
+    def park(
+        self,
+        sender: str,
+        operation: Travelling | Entrust,
+        question: NeedsAnswer | None = None,
+        answers: Answers | None = None,
+    ) -> list[Effect]:
+        """Keeps an operation back, as the first one of its sender or behind others, with the answers it has got."""
         queue = self._operations.setdefault(sender, deque())
         if len(queue) >= MAX_HELD_MESSAGES:
             return [Reject("govern", f"more than MAX_HELD_MESSAGES ({MAX_HELD_MESSAGES:,}) of {sender} wait already")]
-        queue.append(operation)
+        queue.append((operation, answers or {}))
         return [] if question is None else self._ask(("operations", sender), question)
 
     def answered(self, party: str, group: str, member: bool) -> list[Effect]:
@@ -98,7 +105,7 @@ class Held:
 
     def _go_on_sending(self, receiver: str, question: Question, member: bool) -> list[Effect]:
         queue = self._copies[receiver]
-        queue[0].message.situation.answers[question] = member  # for this one, whether or not it is remembered
+        queue[0].message.situation.facts.answers[question] = member  # for this one, whether or not it is remembered
         effects: list[Effect] = []
         while queue:
             message, rulings, hop = queue[0]
@@ -117,7 +124,8 @@ class Held:
 
     def _go_on_handling(self, sender: str, question: Question, member: bool) -> list[Effect]:
         queue = self._operations.pop(sender)
-        effects = self._engine.run(queue.popleft(), sender, {question: member})
-        while queue:  # what comes to wait again is in front already
-            effects += self._engine.run(queue.popleft(), sender)
+        operation, answers = queue.popleft()
+        effects = self._engine.run(operation, sender, {**answers, question: member})
+        for waiting, _ in queue:  # if the first one waits again, they do so behind it
+            effects += self._engine.run(waiting, sender)
         return effects

@@ -57,6 +57,14 @@ class Message:
     def source(self) -> Source:
         return Source("message", self.id, self.owner)
 
+    def text(self) -> str:
+        """What `$Message` is: the filter."""
+        return str(self.filter)
+
+    def size(self) -> int:
+        """About how many bytes it has."""
+        return len(self.text())
+
     def rulings(self, operation: Operation, matching: Matching = Matching.AFTER) -> tuple[Ruling, ...]:
         """The rules on such messages that it carries itself."""
         if self.attached is None:
@@ -93,6 +101,16 @@ class PublicationMessage(Message):
     def id(self) -> str:  # type: ignore[override]
         return str(self.event.id)
 
+    def text(self) -> str:
+        """The publication in PADRES' brackets: `[class,report],[d1,5]`."""
+        said = tuple((name, Constant(value)) for name, value in self.event.attributes.items())
+        return written_publication(Publication(said))
+
+    def size(self) -> int:
+        attributes = self.event.attributes.items()
+        values = sum(len(name) + (len(value) if isinstance(value, str) else 8) for name, value in attributes)
+        return values + len(self.event.payload or b"")
+
 
 class Hop:
     """A copy of a message: its receiver, and the subscriptions that it is for. No receiver: there is no next hop."""
@@ -108,14 +126,3 @@ class Hop:
             self.points = _TO_CLIENT[message.enters]
         else:
             self.points = message.arrival | _EGRESS if leaves else message.arrival
-
-
-def publication_text(event: Event) -> str:
-    """The publication in PADRES' brackets: `[class,report],[d1,5]`."""
-    return written_publication(Publication(tuple((name, Constant(value)) for name, value in event.attributes.items())))
-
-
-def size_of(event: Event) -> int:
-    """About how many bytes the event has."""
-    values = sum(len(name) + (len(value) if isinstance(value, str) else 8) for name, value in event.attributes.items())
-    return values + len(event.payload or b"")

@@ -13,7 +13,7 @@ from tidings.engine.journey import Journey, Shape
 from tidings.engine.message import Message, PublicationMessage
 from tidings.engine.operations import Advertise, Publish, SetContext, Subscribe, Unadvertise, Unsubscribe
 from tidings.engine.remarks import suspicious
-from tidings.engine.tables import Filed
+from tidings.engine.tables import Cut, Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.notification import Notification
@@ -31,30 +31,38 @@ if TYPE_CHECKING:
 
 
 def plainly(event: Event, wanted: list[Filed[Subscription]]) -> list[Effect]:
-    """Where no rule is: one notification a subscription, of the event as it is."""
-    return [
-        Deliver(
-            Notification(
-                event=event,
-                subscription=one.value.id,
-                subscriber=one.value.subscriber,
-                attributes=event.attributes,
-                payload=event.payload,
-            ),
-            one.value.durable,
-        )
-        for one in wanted
-    ]
+    """Where no rule has to be asked: a notification each, as published or cut as its rule always does."""
+    return [_plain(event, one.value) if one.cut is None else _cut(event, one.value, one.cut) for one in wanted]
+
+
+def _plain(event: Event, subscription: Subscription) -> Deliver:
+    return Deliver(
+        Notification(
+            event=event,
+            subscription=subscription.id,
+            subscriber=subscription.subscriber,
+            attributes=event.attributes,
+            payload=event.payload,
+        ),
+        subscription.durable,
+    )
+
+
+def _cut(event: Event, subscription: Subscription, cut: Cut) -> Deliver:
+    attributes = cut.of(event.attributes)
+    if attributes is not event.attributes:
+        event = msgspec.structs.replace(event, attributes=attributes)
+    return _plain(event, subscription)
 
 
 def publication(engine: "Engine", message: PublicationMessage, concerned: Concern, governed: Governed) -> list[Effect]:
-    effects: list[Effect] = [_delivered(message.event, one) for one in governed.deliveries]
+    effects: list[Effect] = [delivered(message.event, one) for one in governed.deliveries]
     effects += [Send(one.hop.receiver or "", _forwarded(message, one)) for one in governed.copies]
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     return effects + told(engine, message, governed)
 
 
-def _delivered(event: Event, delivery: Delivery) -> Deliver:
+def delivered(event: Event, delivery: Delivery) -> Deliver:
     first, shape = delivery.wanted[0].value, delivery.shape
     attributes = final_attributes(event, shape)
     payload = event.payload if shape.payload is None else shape.payload

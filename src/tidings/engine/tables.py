@@ -3,13 +3,20 @@
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+import msgspec
+
 from tidings.model.advertisement import Advertisement
+from tidings.model.expression import Constant
+from tidings.model.schema import Schema
 from tidings.model.subscription import Subscription
+from tidings.model.values import Attributes, Context
 from tidings.policy.application import CompiledPolicy, CompiledRule
 from tidings.policy.situation import Source
-from tidings.policy.statement import Attach, Matching, MessageType, Operation
+from tidings.policy.statement import TRUE, Attach, Matching, MessageType, Operation, Point
 
 Ruling = tuple[CompiledRule, Source]  # a rule, and whose it is
+_Key = tuple[Operation, MessageType, Matching]
+_ON_DELIVERY = (Operation.FORWARD, MessageType.PUBLICATION, Matching.AFTER)
 Value = TypeVar("Value", bound=Advertisement | Subscription)
 
 
@@ -17,7 +24,8 @@ class Filed(Generic[Value]):
     """A filter in a table: where it came from, where it was sent, and the rules that are associated with it."""
 
     __slots__ = (
-        *("_rulings", "hop", "is_client", "is_own", "is_plain", "operator_policy", "policy", "sent", "source", "value"),
+        *("_inherited", "_rulings", "cut", "hop", "is_client", "is_own", "is_plain", "operator_policy", "policy"),
+        *("sent", "source", "value"),
     )
 
     def __init__(self, value: Value, hop: str, source: Source, *, is_client: bool, is_own: bool) -> None:
@@ -28,7 +36,10 @@ class Filed(Generic[Value]):
         self.sent: set[str] = set()  # the neighbours that have it from here
         self.policy: CompiledPolicy | None = None  # the owner's
         self.operator_policy: CompiledPolicy | None = None  # what the operator set here
-        self._rulings: dict[tuple[Operation, MessageType, Matching], tuple[Ruling, ...]] = {}
+        self._rulings: dict[_Key, tuple[Ruling, ...]] = {}
+        self._inherited: dict[MessageType, tuple[Ruling, ...]] = {}
+        self.is_plain = False  # a client's, with a notification each and no rule of its own on what it gets
+        self.cut: Cut | None = None  # or one whose rule always does the same
         self._note_plainness()
 
     @property
@@ -49,38 +60,73 @@ class Filed(Generic[Value]):
             self.operator_policy = policy
         else:
             self.policy = policy
-        self._rulings = {}
+        self._rulings, self._inherited = {}, {}
         operators = Source(self.source.kind, self.id, self.owner, self.source.filter, self.source.names, governs=True)
         for given, source in ((self.policy, self.source), (self.operator_policy, operators)):
             for key, rules in ({} if given is None else given.rules).items():
-                self._rulings[key] = (*self._rulings.get(key, ()), *((rule, source) for rule in rules))
+                here = tuple((rule, source) for rule in rules if rule.rule.attach is Attach.NEVER)
+                down = tuple((rule, source) for rule in rules if rule.rule.attach is not Attach.NEVER)
+                if here:
+                    self._rulings[key] = (*self._rulings.get(key, ()), *here)
+                if down:
+                    self._inherited[key[1]] = (*self._inherited.get(key[1], ()), *down)
         self._note_plainness()
 
     def _note_plainness(self) -> None:
-        """Plain: a client's, a notification each, and no rule of its own on what it gets."""
-        together = getattr(self.value, "notify", "subscription") == "client"
-        self.is_plain = self.is_client and not together and not self.concerns(MessageType.PUBLICATION)
+        alone = self.is_client and not self.is_own and getattr(self.value, "notify", "") == "subscription"
+        rulings = self._rulings.get(_ON_DELIVERY, ())
+        self.is_plain = alone and not rulings
+        self.cut = cut_of(*rulings[0]) if alone and len(rulings) == 1 else None
 
     def rulings(
         self, operation: Operation, message: MessageType, matching: Matching = Matching.AFTER
     ) -> tuple[Ruling, ...]:
         """The rules on such messages that are applied here, those that messages inherit left out."""
-        found = self._rulings.get((operation, message, matching), ())
-        return tuple(one for one in found if one[0].rule.attach is Attach.NEVER) if found else ()
+        return self._rulings.get((operation, message, matching), ())
 
-    def inherited(self, message: MessageType) -> list[Ruling]:
+    def inherited(self, message: MessageType) -> tuple[Ruling, ...]:
         """The rules that messages of that type inherit."""
-        return [
-            ruling
-            for (_, of, _), rulings in self._rulings.items()
-            if of is message
-            for ruling in rulings
-            if ruling[0].rule.attach is not Attach.NEVER
-        ]
+        return self._inherited.get(message, ())
 
     def concerns(self, message: MessageType) -> bool:
         """Whether any rule is about such messages."""
-        return any(of is message for _, of, _ in self._rulings)
+        return message in self._inherited or any(of is message for _, of, _ in self._rulings)
+
+
+class Cut:
+    """What a rule leaves of every notification alike: known when the rule is set, not when an event comes."""
+
+    __slots__ = ("kept", "removed")
+
+    def __init__(self, kept: frozenset[str] | None, removed: frozenset[str]) -> None:
+        self.kept, self.removed = kept, removed
+
+    def of(self, attributes: Attributes) -> Attributes:
+        kept, removed = self.kept, self.removed
+        if kept is None:
+            left = {name: value for name, value in attributes.items() if name not in removed}
+        else:
+            left = {name: value for name, value in attributes.items() if name in kept}
+        return attributes if len(left) == len(attributes) else Attributes.trusted(left)
+
+
+def cut_of(rule: CompiledRule, source: Source) -> Cut | None:
+    """The cut of a rule that always removes the same from what is delivered, and does nothing else."""
+    first = rule.rule.branches[0]
+    if first.condition != TRUE or not first.actions or Point.EGRESS not in rule.rule.points:
+        return None
+    kept: frozenset[str] | None = None
+    removed: frozenset[str] = frozenset()
+    for call in first.actions:
+        names = frozenset(str(one.value) for one in call.arguments if isinstance(one, Constant))
+        if call.name == "RemoveAttributes":
+            removed |= names
+            continue
+        if call.name not in ("TrimAttributes", "KeepOnlyAttributes"):
+            return None
+        only = source.names if call.name == "TrimAttributes" else names
+        kept = only if kept is None else kept & only
+    return Cut(None if kept is None else kept - removed, removed)
 
 
 class Table(Generic[Value]):
@@ -116,3 +162,16 @@ class Table(Generic[Value]):
         if not owned:
             del self._owned[filed.owner]
         return filed
+
+
+class Tables(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker knows, to be listed: filters as they were filed, policies by the ids of their filters."""
+
+    advertisements: list[Advertisement]
+    subscriptions: list[Subscription]
+    contexts: dict[str, Context]
+    policies: dict[str, str]
+    operator_policies: dict[str, str]
+    schemas: list[Schema]
+    hops: dict[str, str]  # id -> the client or the neighbour that the filter came from
+    sent: dict[str, list[str]]  # id -> the neighbours that it was sent to

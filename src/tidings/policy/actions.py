@@ -35,7 +35,7 @@ def _told_once(action: Action, place: Hashable) -> Action:
 
     def tell(situation: Situation) -> None:
         key = place, situation.source.key
-        if key not in situation.once:
+        if key not in situation.facts.once:
             action(situation)
             situation.outcome.once.append(key)
 

@@ -13,10 +13,11 @@ from tidings.policy.actions import executed
 from tidings.policy.conditions import evaluated
 from tidings.policy.policy import Policy
 from tidings.policy.situation import NeedsAnswer, Outcome, Situation
-from tidings.policy.statement import Branch, Matching, MessageType, Operation, Rule
+from tidings.policy.statement import Branch, Matching, MessageType, Operation, Rule, calls_in
 
 Condition: TypeAlias = Callable[[Situation], bool]
 Action: TypeAlias = Callable[[Situation], None]
+_COMMON = {"BrokerLoadIndex", "MessageSizeIndex", "StrictMatch"}
 _Branches: TypeAlias = tuple[tuple[int, Condition | None, tuple[Action, ...]], ...]
 
 
@@ -27,6 +28,16 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
     number: int
     branches: _Branches
     on_exception: _Branches
+    is_common: bool  # its conditions are the same for every receiver, and cannot fail
+
+    def may_apply(self, situation: Situation) -> bool:
+        """False only if no branch holds, whoever the receiver is."""
+        if not self.is_common:
+            return True
+        for _, condition, _ in self.branches:  # noqa: SIM110 - a generator would cost more than most conditions
+            if condition is None or condition(situation):
+                return True
+        return False
 
     def apply(self, situation: Situation) -> Outcome | None:
         """What the rule wants done; None if no branch holds. Raises `NeedsAnswer`, and nothing else."""
@@ -81,7 +92,9 @@ def compiled(policy: Policy) -> CompiledPolicy:
 
 def compiled_rule(rule: Rule, number: int) -> CompiledRule:
     branches = _compiled(rule.branches, number, 1)
-    return CompiledRule(rule, number, branches, _compiled(rule.on_exception, number, 1 + len(branches)))
+    on_exception = _compiled(rule.on_exception, number, 1 + len(branches))
+    is_common = all(call.name in _COMMON for branch in rule.branches for call in calls_in(branch.condition))
+    return CompiledRule(rule, number, branches, on_exception, is_common)
 
 
 def _compiled(branches: tuple[Branch, ...], rule: int, first: int) -> _Branches:

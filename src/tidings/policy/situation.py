@@ -4,7 +4,7 @@ A `Situation` is one message on its way to one receiver. Conditions read it; act
 want done. It is also what conditions and actions of one's own are given as their first parameter.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from tidings.model.errors import InvalidValueError
@@ -51,6 +51,7 @@ class Source:
 
 
 _NOBODY = Source("message", "", "")
+_NOTHING: Mapping[str, Value] = {}
 
 
 class Shaped:
@@ -100,94 +101,123 @@ class Outcome:
         return bool(self.removes or self.keeps is not None or self.added or self.trace or self.conversions)
 
 
-class Situation:
-    """One message on its way to one receiver; None: there is no next hop."""
+_UNDECIDED = Outcome(0)  # before any action
+
+
+class Facts:
+    """What is the same for all copies of a message: the message, the broker that has it, and what is known of it.
+
+    `text` and `measure` are asked when a rule wants to know; `trusts` answers None where nobody knows yet.
+    """
 
     __slots__ = (
-        *(
-            "_attributes",
-            "_measure",
-            "_message",
-            "_trusts",
-            "answers",
-            "broker",
-            "exception",
-            "host",
-            "load",
-            "message_type",
-        ),
-        *("once", "outcome", "payload", "publisher", "receiver", "sender", "source", "subject", "values"),
+        *("answers", "attributes", "broker", "host", "load", "measure", "message_type", "once", "payload"),
+        *("publisher", "sender", "subject", "text", "trusts"),
     )
 
     def __init__(
         self,
         message_type: MessageType,
-        *,
         broker: str,
+        host: str,
+        load: float,
         sender: str,
-        host: str = "",
-        load: float = 0.0,
-        measure: Callable[[], float] = float,
-        attributes: Mapping[str, Value] | None = None,
-        payload: bytes | None = None,
-        subject: str | None = None,
-        publisher: str = "",
-        message: Callable[[], str] = str,
-        trusts: Callable[[str, str], bool | None] | None = None,
+        text: Callable[[], str],
+        measure: Callable[[], float],
+        trusts: Callable[[str, str], bool | None],
     ) -> None:
-        self.message_type = message_type
-        self.broker, self.host, self.sender = broker, host, sender
-        self.load, self._measure = load, measure
-        self._attributes: Mapping[str, Value] = {} if attributes is None else attributes
-        self.payload, self.subject, self.publisher = payload, subject, publisher
-        self._message, self._trusts = message, trusts
-        self.receiver: str | None = None
+        self.message_type, self.broker, self.host, self.load, self.sender = message_type, broker, host, load, sender
+        self.text, self.measure, self.trusts = text, measure, trusts
+        self.attributes: Mapping[str, Value] = _NOTHING  # of a publication, as are the next three
+        self.payload: bytes | None = None
+        self.subject: str | None = None
+        self.publisher = ""
+        self.once: set[Hashable] = set()  # what has been told
+        self.answers: dict[tuple[str, str], bool] = {}  # of the trust provider
+
+
+class Situation:
+    """One message on its way to one receiver; None: there is no next hop."""
+
+    __slots__ = ("exception", "facts", "outcome", "receiver", "source", "values")
+
+    def __init__(self, facts: Facts, receiver: str | None = None) -> None:
+        self.facts = facts
+        self.receiver = receiver
         self.source = _NOBODY  # of the rule that is applied
         self.exception = ""
-        self.outcome = Outcome(0)
-        self.once: set[Hashable] = set()  # shared by all copies of a message
-        self.answers: dict[tuple[str, str], bool] = {}  # of the trust provider, likewise
+        self.outcome = _UNDECIDED
         self.values: dict[Hashable, Any] = {}  # of conditions, for this receiver
 
     def toward(self, receiver: str | None) -> "Situation":
         """The same message on its way to somebody else."""
-        other = object.__new__(Situation)
-        for name in _SHARED:
-            setattr(other, name, getattr(self, name))
-        other.receiver, other.source, other.exception = receiver, _NOBODY, ""
-        other.outcome, other.values = self.outcome, {}
-        return other
+        return Situation(self.facts, receiver)
 
     # What there is to see
 
     @property
+    def message_type(self) -> MessageType:
+        return self.facts.message_type
+
+    @property
+    def message(self) -> str:
+        """The message as text: what `$Message` is."""
+        return self.facts.text()
+
+    @property
     def attributes(self) -> Mapping[str, Value]:
         """Of a publication, as it was matched. They never change; `add` and `remove` say what is to be sent."""
-        return self._attributes
+        return self.facts.attributes
+
+    @property
+    def payload(self) -> bytes | None:
+        return self.facts.payload
+
+    @property
+    def subject(self) -> str | None:
+        return self.facts.subject
+
+    @property
+    def publisher(self) -> str:
+        return self.facts.publisher
+
+    @property
+    def broker(self) -> str:
+        return self.facts.broker
+
+    @property
+    def host(self) -> str:
+        return self.facts.host
+
+    @property
+    def sender(self) -> str:
+        """The previous hop."""
+        return self.facts.sender
+
+    @property
+    def load(self) -> float:
+        """How busy the broker is, from 0 to 1."""
+        return self.facts.load
 
     @property
     def size(self) -> float:
         """How large the message is, from 0 to 1."""
-        return self._measure()
+        return self.facts.measure()
 
     @property
     def filter(self) -> Filter | None:
         """The one that the rule is associated with; None where it travels with the message."""
         return self.source.filter
 
-    @property
-    def message(self) -> str:
-        """The message as text: what `$Message` is."""
-        return self._message()
-
     def is_member(self, party: str, group: str) -> bool:
         """Whether the party belongs to the trust group; if that is not known yet, the rule waits for the answer."""
-        known = self.answers.get((party, group))
+        answers = self.facts.answers
+        known = answers.get((party, group))
         if known is None:
-            known = None if self._trusts is None else self._trusts(party, group)
+            known = self.facts.trusts(party, group)
             if known is None:
                 raise NeedsAnswer(party, group)
-            self.answers[party, group] = known
+            answers[party, group] = known
         return known
 
     # What can be done
@@ -239,9 +269,3 @@ class Situation:
             case "Exception":
                 return self.exception
         raise InvalidValueError(f"there is no variable ${name}")
-
-
-_SHARED: Iterable[str] = (
-    *("message_type", "broker", "host", "sender", "load", "_measure", "_attributes", "payload", "subject", "publisher"),
-    *("_message", "_trusts", "once", "answers"),
-)

@@ -1,0 +1,116 @@
+"""An engine's state as bytes, and back: what a driver writes into a snapshot.
+
+The state is a list of the rows that would make it, each with the hop that it came from. What waits for an answer of
+the trust provider is not in it: a driver has the answers before it writes.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidings import journal
+from tidings.engine import records
+from tidings.engine.compiling import compiled_text
+from tidings.engine.operations import Advertise, Define, Entrust, SetContext, Subscribe
+from tidings.model.advertisement import Advertisement
+from tidings.model.errors import InvalidValueError
+from tidings.model.subscription import Subscription
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+FORMAT = 1
+
+
+class _Filed(msgspec.Struct, frozen=True, array_like=True):
+    row: journal.Operation
+    hop: str
+    sent: list[str]
+    operator_policy: str | None
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+    name: str
+    filed: list[_Filed]
+    rows: list[journal.Operation]  # schemas, contexts and who may set them
+    neighbours: list[str]
+    contexts_sent: dict[str, list[str]]
+    trust: list[tuple[str, str, bool, int]]
+    conflicts: list[tuple[str, str, str, str]]
+    meta_classes: list[str]
+    load: float
+    sequence: int
+
+
+def saved(engine: "Engine") -> bytes:
+    filed = [
+        _Filed(
+            records.row(Advertise(one.value) if isinstance(one.value, Advertisement) else Subscribe(one.value)),
+            one.hop,
+            sorted(one.sent),
+            None if one.operator_policy is None else str(one.operator_policy.policy),
+        )
+        for one in engine.filed()
+    ]
+    rows = [
+        *(records.row(Define(engine.name, one)) for one in engine.subjects),
+        *(records.row(SetContext(client, context)) for client, context in engine.contexts.items()),
+        *(
+            records.row(Entrust(client, other))
+            for client, others in engine.entrusted.items()
+            for other in sorted(others)
+        ),
+    ]
+    state = _State(
+        format=FORMAT,
+        name=engine.name,
+        filed=filed,
+        rows=rows,
+        neighbours=list(engine.neighbours),
+        contexts_sent={client: sorted(names) for client, names in engine.contexts_sent.items() if names},
+        trust=[(party, group, *answer) for (party, group), answer in engine.trust.items()],
+        conflicts=[(link, *conflict) for link, conflict in engine.news],
+        meta_classes=sorted(engine.meta_classes),
+        load=engine.load,
+        sequence=engine.sequence,
+    )
+    return msgspec.msgpack.encode(state)
+
+
+def restore(engine: "Engine", data: bytes) -> None:
+    """Puts the state into a new engine. Nothing is governed again: what was accepted is accepted."""
+    try:
+        state = msgspec.msgpack.decode(data, type=_State)
+    except msgspec.MsgspecError as error:
+        raise InvalidValueError(f"this is no saved state of an engine: {error}") from None
+    if state.format != FORMAT:
+        raise InvalidValueError(f"the state has format {state.format}; this version reads format {FORMAT}")
+    engine.neighbours = dict.fromkeys(state.neighbours)
+    for row in state.rows:
+        _take(engine, records.operation(row))
+    for one in state.filed:
+        operation: Any = records.operation(one.row)
+        value: Advertisement | Subscription
+        value = operation.advertisement if isinstance(operation, Advertise) else operation.subscription
+        filed = engine.put_filed(value, one.hop, None if value.policy is None else compiled_text(value.policy))
+        filed.sent = set(one.sent)
+        if one.operator_policy is not None:
+            filed.govern(compiled_text(one.operator_policy), operator=True)
+            engine.note_rules(filed)
+    engine.contexts_sent = {client: set(names) for client, names in state.contexts_sent.items()}
+    engine.trust = {(party, group): (member, until) for party, group, member, until in state.trust}
+    engine.remember(state.conflicts)
+    engine.meta_classes = set(state.meta_classes)
+    engine.load, engine.sequence = state.load, state.sequence
+
+
+def _take(engine: "Engine", operation: Any) -> None:
+    match operation:
+        case Define(_, schema):
+            engine.subjects.define(schema)
+        case SetContext(client, context):
+            engine.contexts[client] = context
+            engine.matcher.set_context(client, context)
+        case Entrust(client, other):
+            engine.entrusted.setdefault(client, set()).add(other)

@@ -1,0 +1,207 @@
+"""Why does, or does not, a subscription get an event? Each step of the pipeline, with what decided it.
+
+Nothing is changed by asking. Who asks sees only what it may: its own filters, contexts and policies, and the events
+that it made itself; of everything else only at which step it was decided.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidings.engine import admission, governing, routes
+from tidings.engine.concern import rulings_on
+from tidings.engine.deciding import Decision
+from tidings.engine.governing import Governed
+from tidings.engine.message import Hop, PublicationMessage
+from tidings.engine.operations import Publish
+from tidings.engine.refusal import Refused
+from tidings.engine.tables import Filed
+from tidings.matching.explaining import explained
+from tidings.matching.reference import Scope, due
+from tidings.model.event import Event
+from tidings.model.notification import Notification
+from tidings.model.subscription import Subscription
+from tidings.policy.situation import NeedsAnswer
+from tidings.policy.statement import Branch
+from tidings.policy.text import written_call, written_condition
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+STEPS = ("admit", "before", "subject", "structure", "content", "publishers", "subscribers", "govern", "route")
+HIDDEN = "that is not for you to see"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step of the pipeline; `reason` says what decided it, where there is something to say."""
+
+    name: str
+    passed: bool
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{'passed ' if self.passed else 'stopped'}  {self.name:<11} {self.reason}".rstrip()
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """`step` is where it stopped, "route" where it was delivered; `steps` are all that it came to."""
+
+    subscription: str
+    delivered: bool
+    step: str
+    reason: str
+    steps: tuple[Step, ...]
+    notification: Notification | None = None  # as it would be delivered
+
+    def __str__(self) -> str:
+        verdict = "is delivered" if self.delivered else f"is not delivered: {self.step}"
+        return "\n".join([f"{self.subscription}: {verdict}", *(f"  {step}" for step in self.steps)])
+
+
+class _Stopped(Refused):
+    """A rule said no."""
+
+    def __init__(self, step: str, decision: Decision) -> None:
+        super().__init__(step, _said(decision))
+        self.decision = decision
+
+
+def explain(engine: "Engine", event: Event, filed: Filed[Subscription], viewer: str | None = None) -> Explanation:
+    """What would happen to the event now, for that subscription; `viewer` is who asks, None for the operator."""
+    steps: list[Step] = []
+    notification, owner = None, None
+    try:
+        message = admission.publication(engine, Publish(event), event.publisher)
+        steps.append(Step("admit", True))
+        _before(engine, message, steps)
+        _match(engine, event, filed, steps)
+        notification = _govern(engine, message, filed, steps)
+    except _Stopped as stop:
+        owner = stop.decision.source.owner
+        steps.append(Step(stop.step, False, stop.reason))
+    except Refused as refusal:
+        steps.append(Step(refusal.step, False, refusal.reason))
+    except NeedsAnswer as question:
+        steps.append(Step("govern", False, f"waits for an answer: {question}"))
+    if viewer is not None:
+        steps = [_redacted(step, event, filed, viewer, owner) for step in steps]
+        if viewer != filed.owner:
+            notification = None
+    last = steps[-1]
+    return Explanation(
+        subscription=filed.id,
+        delivered=last.passed,
+        step=last.name,
+        reason=last.reason or "every step was passed",
+        steps=tuple(steps),
+        notification=notification,
+    )
+
+
+def _before(engine: "Engine", message: PublicationMessage, steps: list[Step]) -> None:
+    early = governing.before(engine, message)
+    if early is not None and early.refused is not None:
+        raise _Stopped("before", early.refused)
+    if early is not None and early.forwards_to:
+        raise Refused("before", f"sent to {', '.join(early.forwards_to)} without matching")
+    if early is not None:
+        steps.append(Step("before", True))
+
+
+def _match(engine: "Engine", event: Event, filed: Filed[Subscription], steps: list[Step]) -> None:
+    scope = Scope(event.attributes, {}, event.subject, event.payload, event.publisher)
+    subscriber = engine.context(filed.owner)
+    found = explained(filed.value, scope, event.context, subscriber, event.subscribers)
+    asked = _asked(filed.value, event)
+    for name in STEPS[STEPS.index("subject") : STEPS.index("govern")]:
+        if found.step == name:
+            raise Refused(name, found.reason)
+        if name in asked:
+            steps.append(Step(name, True, asked[name]))
+
+
+def _asked(subscription: Subscription, event: Event) -> dict[str, str]:
+    """The steps of matching that have something to check, with what they check."""
+    structure = subscription.structure
+    given = {
+        "subject": subscription.subject,
+        "structure": None if structure is None else ", ".join(sorted(structure.names)),
+        "content": subscription.content,
+        "publishers": subscription.publishers,
+        "subscribers": event.subscribers,
+    }
+    return {name: str(one) for name, one in given.items() if one is not None}
+
+
+def _govern(
+    engine: "Engine", message: PublicationMessage, filed: Filed[Subscription], steps: list[Step]
+) -> Notification | None:
+    event = message.event
+    wanted = [filed]
+    if filed.value.notify == "client":
+        context = engine.context(filed.owner)
+        others = [one for one in engine.subscriptions.of(filed.owner) if one.value.notify == "client"]
+        wanted = sorted((one for one in others if due(one.value, event, context)), key=lambda one: one.id)
+    own = [one for one in engine.subscriptions.of(engine.name) if due(one.value, event, engine.context(engine.name))]
+    rulings = rulings_on(engine, message, own)
+    hop = Hop(message, filed.hop, is_client=filed.is_client, leaves=engine.leaves(filed.hop))
+    hop.wanted = wanted
+    governed = Governed()
+    governing.govern_publication(message, rulings, hop, governed)
+    for _, question in governed.waiting:
+        raise Refused("govern", f"waits for an answer: {question}")
+    for place, decision in governed.stopped:
+        if place in (filed.id, filed.hop):
+            raise _Stopped("govern", decision)
+    if filed.is_client and not any(filed in one.wanted for one in governed.deliveries):
+        raise Refused("govern", "blocked on the way by a rule of the subscription")
+    steps.append(Step("govern", True, _changes(governed, filed)))
+    if not filed.is_client:
+        steps.append(Step("route", True, f"goes to {filed.hop}"))
+        return None
+    delivery = next(one for one in governed.deliveries if filed in one.wanted)
+    steps.append(Step("route", True, f"goes to {filed.owner}"))
+    return routes.delivered(event, delivery).notification
+
+
+def _changes(governed: Governed, filed: Filed[Subscription]) -> str:
+    for delivery in governed.deliveries:
+        if filed in delivery.wanted:
+            shape = delivery.shape
+            said = [
+                f"without {', '.join(sorted(shape.removed))}" if shape.removed else "",
+                f"with {', '.join(name for name, _ in shape.added)}" if shape.added else "",
+                "converted" if shape.payload is not None else "",
+            ]
+            return ", ".join(one for one in said if one)
+    return ""
+
+
+def _said(decision: Decision) -> str:
+    """The rule that decided, and its branch."""
+    rule, outcome = decision.rule.rule, decision.outcome
+    if outcome.failure is not None:
+        return f"{decision} failed: {outcome.failure}"
+    branches: tuple[Branch, ...] = (*rule.branches, *rule.on_exception)
+    branch = branches[outcome.branch - 1]
+    actions = ", ".join(written_call(call) for call in branch.actions)
+    return f"{decision}: If {{{written_condition(branch.condition)}}} Then {{{actions}}}"
+
+
+def _redacted(step: Step, event: Event, filed: Filed[Subscription], viewer: str, owner: str | None) -> Step:
+    """What the one who asks may see of a step; `owner` is whose rule stopped it, where one did.
+
+    Of a predicate that failed its own side sees the predicate, and only who knows both sides sees the values.
+    """
+    subscriber, publisher = viewer == filed.owner, viewer == event.publisher
+    if step.passed:
+        sees = {"admit": publisher, "before": publisher, "subscribers": publisher, "route": True}
+        return step if sees.get(step.name, subscriber) or not step.reason else Step(step.name, True, HIDDEN)
+    if step.name in ("before", "govern"):
+        return step if owner in (None, viewer) else Step(step.name, False, "stopped by a rule that is not yours")
+    if step.name == "admit":
+        return step if publisher else Step(step.name, False, HIDDEN)
+    if subscriber and publisher:
+        return step
+    own_side = publisher if step.name == "subscribers" else subscriber
+    return Step(step.name, False, step.reason.split(": ")[0] if own_side else HIDDEN)
