@@ -84,6 +84,11 @@ class Publications:
         self._fields: dict[str, list[Any]] = {}
         self.problems = self._refused(self._doubtful())
 
+    @staticmethod
+    def times(table: pa.Table) -> npt.NDArray[np.int64]:
+        """When each row of a table was accepted, in microseconds."""
+        return _microseconds("timestamp", whole(table["timestamp"]))
+
     def event(self, row: int) -> Event:
         """The event of a row that has no problem."""
         known = self._events.get(row)

@@ -63,7 +63,12 @@ def publication(engine: "Engine", message: PublicationMessage, concerned: Concer
 
 
 def delivered(event: Event, delivery: Delivery) -> Deliver:
-    first, shape = delivery.wanted[0].value, delivery.shape
+    return delivered_to(event, [one.value for one in delivery.wanted], delivery.shape)
+
+
+def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deliver:
+    """The notification for one subscription, or with notify="client" for all of a client's that the event concerns."""
+    first = wanted[0]
     attributes = final_attributes(event, shape)
     payload = event.payload if shape.payload is None else shape.payload
     together = first.notify == "client"
@@ -77,7 +82,7 @@ def delivered(event: Event, delivery: Delivery) -> Deliver:
             subscriber=first.subscriber,
             attributes=attributes,
             payload=payload,
-            subscriptions=tuple(one.id for one in delivery.wanted) if together else (),
+            subscriptions=tuple(one.id for one in wanted) if together else (),
             trace=shape.trace,
         ),
         first.durable,
@@ -99,15 +104,20 @@ def _forwarded(message: PublicationMessage, copy: LinkCopy) -> Publish:
 
 def without_matching(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
     """Rules before matching have decided: it is refused, or sent to those neighbours as it is."""
+    return unmatched(engine, message, governed) + told(engine, message, governed)
+
+
+def unmatched(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
+    """The same without what is told of it."""
     if governed.refused is not None:
-        return [Reject("govern", f"blocked before matching by {governed.refused}"), *told(engine, message, governed)]
+        return [Reject("govern", f"blocked before matching by {governed.refused}")]
     effects: list[Effect] = []
     for name in dict.fromkeys(governed.forwards_to):
         if name not in engine.neighbours:
             effects.append(Log(f"ForwardTo: {name} is no neighbour of {engine.name}"))
         elif name != message.sender:
             effects.append(Send(name, message.operation))
-    return [*effects, *told(engine, message, governed)]
+    return effects
 
 
 # Filters

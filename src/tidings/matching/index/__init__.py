@@ -51,6 +51,7 @@ Positions = npt.NDArray[np.int32]
 _UNLIMITED = 1 << 62
 _SOME = 1 << 16  # words, below which none is forgotten
 _AT_A_TIME = 256  # events of a batch
+_MANY = 1024  # events for which it is worth the while to put everything in order first
 _NOBODY: Positions = np.empty(0, np.int32)
 _DOUBT = bytes([programs.UNSURE])
 
@@ -369,6 +370,9 @@ class Index:
         columns too.
         """
         contexts = _Contexts(table)
+        if table.num_rows >= _MANY:
+            with self._changing:
+                self._store.settled()  # what has come in last is unordered: every event would look at all of it
         while True:
             rehoused = self._rehoused
             if rehoused & 1:
