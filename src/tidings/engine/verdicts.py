@@ -220,8 +220,9 @@ def _branches(copies: Copies, rulings: tuple[Ruling, ...], points: frozenset[Poi
 
 def _split(numbers: Ints, count: int) -> list[tuple[int, Ints]]:
     """For each number the places that have it; those below zero are left out."""
-    if count == 1:
-        return [(0, np.flatnonzero(numbers == 0))]
+    if count <= 1 or not len(numbers):
+        chosen = np.flatnonzero(numbers == 0)
+        return [(0, chosen)] if len(chosen) else []
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-2))
