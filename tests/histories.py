@@ -62,20 +62,20 @@ GROUPS = ["g1", "g2"]
 SCHEMA = Schema("S", {"a": int, "b": float, "class": str})
 LARGE = 48  # bytes: what the broker of these histories calls a large message
 _FILTERS = [
-    *("", "a > 1", "a = 1 and b = 2", "class = 'x'", "class in ('x', 'y') and a < 3", "b is null", "a >= 0 and class = 'x'"),
+    *("", "", "a >= 0", "a < 3", "a > 1", "a = 1 and b = 2", "class = 'x'", "class in ('x', 'y') and a < 3", "b is null", "a >= 0 and class = 'x'"),
     *("class like 'Policy%'", "class = 'DropMessage'", "class = 'PolicyException'", "class is not null", "not (a = 2)"),
 ]
 _CONTEXT_FILTERS = ["x > 1", "x > this.x", "role = 'r'", "x between this.x - 1 and this.x + 1"]
 _values = st.one_of(st.integers(0, 3), st.sampled_from([0.5, 1.0, 2.0, "x", "y", "a long text that counts", True]))
 attributes = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), _values, max_size=4)
+_often = st.sampled_from([True, True, True, False])
 columnar = st.fixed_dictionaries(  # one kind a name, as columns have it
-    {},
-    optional={
-        "a": st.integers(0, 3),
-        "b": st.sampled_from([0.5, 2.0, 7.25]),
-        "c": st.sampled_from(["x", "y", "a long text that counts"]),
-        "class": st.sampled_from(["x", "y", "z", "DropMessage"]),
-    },
+    {
+        "a": _often.flatmap(lambda there: st.integers(0, 3) if there else st.none()),
+        "b": _often.flatmap(lambda there: st.sampled_from([0.5, 2.0, 7.25]) if there else st.none()),
+        "c": st.sampled_from([None, None, "x", "y", "a long text that counts"]),
+        "class": st.sampled_from([None, "x", "x", "y", "z", "x", "y", "DropMessage"]),
+    }
 )
 contexts = st.fixed_dictionaries({}, optional={"x": st.integers(0, 3), "role": st.sampled_from(["r", "s"])}).map(Context)
 
@@ -167,7 +167,7 @@ def _rules(draw: st.DrawFn, message: MessageType, step: Step, where: str) -> Rul
     conditions = st.one_of(st.just(TRUE), st.just(TRUE), inner, some.map(all_of), some.map(any_of))
     actions = [_call("BlockMessage"), *_telling] if step is Step.FORWARD else [*_telling, _call("UninsertMessage")]
     if on_events:
-        actions += _shaping + _own_actions + ([] if is_early else [_call("TrimAttributes")] * 3)
+        actions += _shaping * 2 + _own_actions + ([] if is_early else [_call("TrimAttributes")] * 5)
     if is_early:
         actions.append(_call("ForwardTo", "elsewhere"))
     if not on_events and message in (MessageType.UNSUBSCRIPTION, MessageType.UNADVERTISEMENT):
@@ -214,17 +214,17 @@ def events(draw: st.DrawFn, columns: bool) -> dict[str, Any]:
     if columns:
         said = draw(columnar)
     else:
-        said = draw(attributes)
+        said = {"a": draw(st.integers(0, 3)), **draw(attributes)}
         if draw(st.booleans()):
             said["class"] = draw(st.sampled_from(["x", "y", "DropMessage", 3]))
     return {
-        "attributes": {name: said[name] for name in sorted(said)},
+        "attributes": {name: said[name] for name in sorted(said) if said[name] is not None},
         "publisher": draw(st.sampled_from([*CLIENTS, "ann", BROKER])),
         "subject": draw(st.sampled_from([None, None, "S", "T"])),
         "payload": draw(st.sampled_from([None, b"", b"text", b"\xff\0", b"y" * 40])),
         "context": draw(contexts),
-        "subscribers": draw(_maybe(st.sampled_from(["x > 1", "role = 'r'", "x < this.x"]), 4)),
-        "policy": draw(_maybe(policies("message"), 3)),
+        "subscribers": draw(_maybe(st.sampled_from(["x > 1", "role = 'r'", "x < this.x"]), 9)),
+        "policy": draw(_maybe(policies("message"), 4)),
     }
 
 
@@ -237,17 +237,17 @@ def published(said: dict[str, Any], now: int) -> Publish:
 @st.composite
 def _changes(draw: st.DrawFn) -> Operation:
     client = draw(st.sampled_from(EVERYONE))
-    match draw(st.integers(0, 9)):
-        case 0 | 1 | 2 | 3:
-            structure = AttributeFilter(SCHEMA, {"a"}) if draw(st.integers(0, 7)) == 0 else None
+    match draw(st.integers(0, 11)):
+        case 0 | 1 | 2 | 3 | 10 | 11:
+            structure = AttributeFilter(SCHEMA, {"a"}) if draw(st.integers(0, 15)) == 15 else None
             return Subscribe(
                 Subscription.of(
                     Filter.parse(draw(st.sampled_from(_FILTERS))),
                     id=f"s-{draw(st.integers(1, 4))}-{client}",
                     subscriber=client,
-                    subject=draw(st.sampled_from([None, None, None, "S"])),
+                    subject=draw(st.sampled_from([*[None] * 9, "S"])),
                     structure=structure,
-                    publishers=draw(_maybe(st.sampled_from(_CONTEXT_FILTERS).map(ContextFilter.parse), 2)),
+                    publishers=draw(_maybe(st.sampled_from(_CONTEXT_FILTERS).map(ContextFilter.parse), 6)),
                     policy=draw(_maybe(policies(_where(client, "subscription")))),
                     durable=draw(st.sampled_from([None, None, "d"])),
                     notify=draw(st.sampled_from(["subscription", "subscription", "subscription", "client"])),
@@ -291,6 +291,6 @@ def histories(
                 operations.append(Trust(party, group, draw(st.booleans()), until))
     said: list[Operation | dict[str, Any]] = list(operations)
     for _ in range(draw(st.integers(2, blocks))):
-        said += draw(st.lists(_changes(), min_size=1, max_size=4))
-        said += draw(st.lists(events(columns), max_size=5))
+        said += draw(st.lists(_changes(), min_size=1, max_size=5))
+        said += draw(st.lists(events(columns), min_size=1, max_size=6))
     return [(now, published(one, now) if isinstance(one, dict) else one) for now, one in enumerate(said, 1)]
