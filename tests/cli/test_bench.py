@@ -30,6 +30,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a sub
         (["grid", "--count", "300"], 6),
         (["growth", "--count", "300"], 4),
         (["add", "--count", "300"], 4),
+        (["engine", "--count", "300"], 14),
     ],
 )
 def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tidings._version import __version__
 
-BENCHES = ["start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "growth", "add", "all"]
+BENCHES = ["start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "growth", "add", "engine", "all"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

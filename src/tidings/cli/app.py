@@ -194,6 +194,17 @@ def bench_add(count: Count = 100_000, as_json: AsJson = False) -> None:
     report(add.measure(count), as_json)
 
 
+@bench.command(name="engine")
+def bench_engine(count: Count = 10_000, as_json: AsJson = False) -> None:
+    """What the engine adds to matching, one by one and in batches, without policies and with.
+
+    Example: tidings bench engine --count 1000
+    """
+    from tidings.cli.bench import engine, report
+
+    report(engine.measure(count), as_json)
+
+
 @bench.command(name="start")
 def bench_start(
     rounds: Annotated[int, typer.Option(min=1, help="How often to start; the median counts.")] = 15,

@@ -39,8 +39,8 @@ class Record:
     def deliver(self, event: Any, place: Any, wanted: list[Filed[Subscription]], shape: Any) -> None:
         """Many copies; `place` says for which of the wanted each is."""
         if len(event):
-            numbers = np.array([self._number(one.value) for one in wanted], np.int64)
-            self._parts.append((event, numbers[place], shape))
+            self._parts.append((event, place + len(self.subscriptions), shape))
+            self.subscriptions += [one.value for one in wanted]
 
     def deliver_one(self, event: int, delivery: Delivery) -> None:
         shape = self.shapes.number(shaping_in(delivery.shape))

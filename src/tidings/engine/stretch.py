@@ -136,8 +136,7 @@ class Stretch:
         names = matcher.names
         ids = [names[at] for at in used.tolist()]
         order = np.asarray(pc.array_sort_indices(pa.array(ids, pa.string())))
-        table = self._engine.subscriptions
-        wanted = [table[ids[at]] for at in order.tolist()]
+        wanted = self._engine.subscriptions.those([ids[at] for at in order.tolist()])
         rank = np.empty(int(used[-1]) + 1 if len(used) else 0, np.int64)
         rank[used[order]] = np.arange(len(used))
         key = np.sort(event * len(used) + rank[position]) if len(used) else event

@@ -10,13 +10,14 @@ import numpy as np
 
 from tidings.engine.copies import NOBODY, SPECIAL, Copies, Ints, depends_on_sender, interned
 from tidings.engine.deciding import Decision, blocking, conflicts, decide
+from tidings.engine.message import PublicationMessage
 from tidings.engine.named import Bools
 from tidings.engine.regimes import Regime, message_of
-from tidings.engine.shapes import Shapes, Shaping, shaping_of
+from tidings.engine.shapes import AS_PUBLISHED, Shapes, Shaping, shaping_of
 from tidings.engine.tables import Filed, Ruling
 from tidings.model.subscription import Subscription
 from tidings.policy.situation import NeedsAnswer
-from tidings.policy.statement import MessageType, Operation, Point
+from tidings.policy.statement import MessageType, Operation, Point, calls_in
 
 BLOCKED = -1
 _CLIENT, _NOWHERE = frozenset({Point.INGRESS, Point.EGRESS}), frozenset({Point.INGRESS})
@@ -53,9 +54,9 @@ class Court:
         own, own_by_sender = self._own()
         code = common * (int(own.max(initial=0)) + 1) + own
         senders = np.where(by_sender | own_by_sender, copies.scene.publications.publishers.codes[copies.event], 0)
-        code, first = interned(code)
-        code, again = interned(code * (int(senders.max(initial=0)) + 1) + senders)
-        shape = self._sentence(code, again, regime, regimes)
+        code, _ = interned(code)
+        code, first = interned(code * (int(senders.max(initial=0)) + 1) + senders)
+        shape = self._sentence(code, first, regime, regimes)
         self._hopeless(regime, regimes)
         return Verdicts(shape, self._special, self._governed)
 
@@ -81,18 +82,7 @@ class Court:
 
     def _own(self) -> tuple[Ints, Bools]:
         copies, place = self._copies, self._place
-        profiles: dict[object, int] = {}
-        examples: list[tuple[Ruling, ...]] = []
-        given = np.full(len(self._wanted), -1)
-        for at, one in enumerate(self._wanted):
-            if one.is_plain:
-                continue
-            rulings = () if one.is_own else one.rulings(Operation.FORWARD, MessageType.PUBLICATION)
-            key = tuple((id(rule), None if not _looks_at_filter(rule) else source.filter) for rule, source in rulings)
-            number = profiles.setdefault(key, len(examples))
-            if number == len(examples):
-                examples.append(rulings)
-            given[at] = number
+        examples, given = _profiles(self._wanted)
         found, by_sender = np.zeros(len(copies), np.int64), np.zeros(len(copies), bool)
         if not examples:
             return found, by_sender
@@ -101,10 +91,11 @@ class Court:
         brokers = np.array([one.is_own for one in self._wanted], bool)
         offset = 1
         for number, chosen in _split(given[place], len(examples)):
-            rulings, those, at = examples[number], copies.those(chosen), place[chosen]
+            rulings, those = examples[number], copies.those(chosen)
+            at = place[chosen]
             branches = _branches(those, rulings, _CLIENT)
-            alone = together[at] & bool(rulings)  # its rules are composed with those of others
-            self._special[those.event[branches.special | alone]] = True
+            composed = together[at] & bool(rulings)  # with the rules of others
+            self._special[those.event[branches.special | composed]] = True
             asked = brokers[at] | together[at] | (branches.present & ~cut[at])
             self._governed[those.event[asked]] = True
             found[chosen] = offset + branches.code
@@ -117,10 +108,10 @@ class Court:
     def _sentence(self, code: Ints, first: Ints, regime: Ints, regimes: list[Regime]) -> Ints:
         """The shape of each copy, decided for the first copy of each code."""
         copies = self._copies
-        templates: list[Shaping | None] = []
+        templates: list[Shaping] = []
         verdicts, trims = np.zeros(len(first), np.int64), np.zeros(len(first), bool)
         for number, copy in enumerate(first.tolist()):
-            template = None
+            template = AS_PUBLISHED
             row = int(copies.event[copy])
             if not self._special[row]:
                 verdicts[number], template, trims[number] = self._decided(copy, regimes[regime[row]].rulings)
@@ -140,7 +131,7 @@ class Court:
             self._trim(code, trims, templates, shape)
         return shape
 
-    def _decided(self, copy: int, rulings: tuple[Ruling, ...]) -> tuple[int, Shaping | None, bool]:
+    def _decided(self, copy: int, rulings: tuple[Ruling, ...]) -> tuple[int, Shaping, bool]:
         """The shape for all copies like this one, and whether it is trimmed to each subscription's own names."""
         scene, row = self._copies.scene, int(self._copies.event[copy])
         scene.engine.at(int(scene.publications.now[row]))
@@ -153,16 +144,16 @@ class Court:
             if not blocking(common) and not filed.is_own:
                 own = decide(filed.rulings(Operation.FORWARD, MessageType.PUBLICATION), situation, _CLIENT)
         except NeedsAnswer:
-            return _NOT_HERE, None, False
+            return _NOT_HERE, AS_PUBLISHED, False
         if conflicts(common, []) or (own and conflicts(common, own)):
-            return _NOT_HERE, None, False
+            return _NOT_HERE, AS_PUBLISHED, False
         decisions = [*common, *own]
         if blocking(decisions):
-            return BLOCKED, None, False
+            return BLOCKED, AS_PUBLISHED, False
         template, trims = shaping_of(decisions, scene.engine.name)
         return self._shapes.number(template), template, trims
 
-    def _trim(self, code: Ints, trims: Bools, templates: list[Shaping | None], shape: Ints) -> None:
+    def _trim(self, code: Ints, trims: Bools, templates: list[Shaping], shape: Ints) -> None:
         chosen = np.flatnonzero(trims[code] & (shape >= 0))
         sets: dict[frozenset[str], int] = {}
         names = np.array([sets.setdefault(one.source.names, len(sets)) for one in self._wanted], np.int64)
@@ -170,9 +161,8 @@ class Court:
         numbers, first = interned(code[chosen] * len(kinds) + names[self._place[chosen]])
         given = []
         for copy in chosen[first].tolist():
-            template = templates[code[copy]]
-            assert template is not None
-            given.append(self._shapes.number(template.trimmed(kinds[names[self._place[copy]]])))
+            template = templates[code[copy]].trimmed(kinds[names[self._place[copy]]])
+            given.append(self._shapes.number(template))
         shape[chosen] = np.array(given, np.int64)[numbers]
 
     def _hopeless(self, regime: Ints, regimes: list[Regime]) -> None:
@@ -195,9 +185,9 @@ class Court:
                 if not branches.special[place] and self._clashes(rulings, message):
                     self._special[here[branches.code == branches.code[place]]] = True
 
-    def _clashes(self, rulings: tuple[Ruling, ...], message: object) -> bool:
+    def _clashes(self, rulings: tuple[Ruling, ...], message: PublicationMessage) -> bool:
         try:
-            return bool(conflicts(decide(rulings, message.situation.toward(None), _NOWHERE), []))  # type: ignore[attr-defined]
+            return bool(conflicts(decide(rulings, message.situation.toward(None), _NOWHERE), []))
         except NeedsAnswer:
             return True
 
@@ -230,11 +220,25 @@ def _split(numbers: Ints, count: int) -> list[tuple[int, Ints]]:
     return [(int(ordered[at]), part) for at, part in zip(starts, parts, strict=True) if len(part) and ordered[at] >= 0]
 
 
-def _looks_at_filter(rule: object) -> bool:
-    from tidings.policy.statement import calls_in
-
-    return any(
-        call.name == "StrictMatch"
-        for branch in rule.rule.branches  # type: ignore[attr-defined]
-        for call in calls_in(branch.condition)
-    )
+def _profiles(wanted: list[Filed[Subscription]]) -> tuple[list[tuple[Ruling, ...]], Ints]:
+    """The rules of subscriptions, alike ones once; and which of them each has, -1 if it is plain."""
+    looks: dict[int, bool] = {}  # whether a rule's conditions depend on the filter
+    numbers: dict[object, int] = {}
+    examples: list[tuple[Ruling, ...]] = []
+    given = []
+    for one in wanted:
+        if one.is_plain:
+            given.append(-1)
+            continue
+        rulings = () if one.is_own else one.rulings(Operation.FORWARD, MessageType.PUBLICATION)
+        key: list[object] = []
+        for rule, source in rulings:
+            name = id(rule)
+            if name not in looks:
+                looks[name] = any(call.name == "StrictMatch" for part in rule.rule.branches for call in calls_in(part.condition))
+            key.append((name, source.filter) if looks[name] else name)
+        number = numbers.setdefault(tuple(key), len(examples))
+        if number == len(examples):
+            examples.append(rulings)
+        given.append(number)
+    return examples, np.array(given, np.int64)
