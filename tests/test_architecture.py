@@ -68,6 +68,11 @@ def test_imports_point_one_way(path: Path) -> None:
             assert room in ONLY_IN[top], f"{top} is not for {room}"
 
 
+def test_only_the_hubs_clock_asks_for_time_and_chance() -> None:
+    asking = {path.name for path in FILES if room_of(path) == "hub" and {"time", "secrets"} & set(imports_of(path))}
+    assert asking == {"clock.py"}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_only_the_journal_syncs(path: Path) -> None:
     named = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}

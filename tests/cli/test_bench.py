@@ -14,7 +14,7 @@ from tidings.cli import bench
 from tidings.cli.bench import everything, moving_workload, range_workload, string_workload, workload
 from tidings.index import Index
 
-UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a subscription"}
+UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a subscription", "bytes"}
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,13 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a sub
         (["grid", "--count", "300"], 6),
         (["growth", "--count", "300"], 4),
         (["add", "--count", "300"], 4),
+        (["trimming"], 9),
         (["engine", "--count", "300"], 14),
     ],
 )
 def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_path: Path) -> None:
     picture = tmp_path / "drawn.png"
-    draws = arguments[0] in ("match", "contexts", "grid", "growth")
+    draws = arguments[0] in ("match", "contexts", "grid", "growth", "trimming")
     found = as_json("bench", *arguments, *(["--plot", str(picture)] if draws else []))
     assert len(found) == measured
     assert all(one["value"] > 0 and one["unit"] in UNITS for one in found)

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from tidings._version import __version__
+from tidings.policy import Policy
 
-BENCHES = ["start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "growth", "add", "engine", "all"]
+BENCHES = [
+    *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "growth", "add", "trimming"),
+    *("engine", "all"),
+]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +37,7 @@ def as_json(*arguments: str) -> Any:
 
 @pytest.mark.parametrize(
     "verb",
-    ["demo", "filter", "warm", "bench", *(f"bench {name}" for name in BENCHES)],
+    ["demo", "filter", "warm", "policy", "policy check", "bench", *(f"bench {name}" for name in BENCHES)],
 )
 def test_every_verb_has_help_with_an_example(verb: str) -> None:
     done = run(*verb.split(), "--help")
@@ -42,7 +46,7 @@ def test_every_verb_has_help_with_an_example(verb: str) -> None:
 
 
 def test_help_names_the_verbs_and_version_is_told() -> None:
-    assert {"demo", "filter", "warm", "bench"} <= set(run("--help").stdout.split())
+    assert {"demo", "filter", "warm", "policy", "bench"} <= set(run("--help").stdout.split())
     assert run("--version").stdout == f"tidings {__version__}\n"
 
 
@@ -59,6 +63,8 @@ def test_help_names_the_verbs_and_version_is_told() -> None:
         (["filter", "a = 1", "--event", "[" * 100_000], 1, "--event is not JSON"),
         (["filter", "a = 1", "--event", '{"a": ' + "9" * 5_000 + "}"], 1, "--event is not JSON"),
         (["filter", "a = 1", "--format", "sequel"], 1, "there is no format 'sequel'"),
+        (["policy", "check", "no/such.policy"], 1, "No such file"),
+        (["policy", "check", "no/such.policy", "--with", "love"], 1, "--with is one of publication, subscription"),
     ],
 )
 def test_errors_are_one_line_with_the_right_code(arguments: list[str], code: int, complaint: str) -> None:
@@ -135,3 +141,24 @@ def test_the_demo_with_spark() -> None:
     told = json.loads(done.stdout)
     assert told["tidings"] == told["spark"] > 1_000
     assert done.stderr == "starting Spark ...\n"
+
+
+TRIM = "PolicyStatement { On(Publication) { If {} Then {TrimAttributes()} } }"
+
+
+def test_a_policy_is_checked_and_written(tmp_path: Path) -> None:
+    file = tmp_path / "trim.policy"
+    file.write_text(TRIM)
+    done = run("policy", "check", str(file))
+    assert done.returncode == 0
+    assert "On(Forward, Publication)" in done.stdout
+    assert "may be given with: publication, subscription, advertisement" in done.stdout
+    written = as_json("policy", "check", str(file), "--xml")
+    file.write_text(written["policy"])
+    assert as_json("policy", "check", str(file))["policy"] == str(Policy.parse(TRIM))
+    refused = run("policy", "check", str(file), "--with", "unsubscription")
+    assert (refused.returncode, "cannot be attached to an unsubscription" in refused.stderr) == (1, True)
+    file.write_text("PolicyStatement { On(Publication) { If {} Then {TrimAtributes()} } }")
+    assert "did you mean TrimAttributes?" in run("policy", "check", str(file)).stderr
+    file.write_bytes(b"\xff\xfe")
+    assert "is not UTF-8 text" in run("policy", "check", str(file)).stderr

@@ -2,14 +2,12 @@
 
 import json
 import math
-import sys
-import threading
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -209,7 +207,7 @@ TestIndexMachine.settings = settings(
 )
 
 
-@examples(150, 5_000)
+@examples(80, 5_000)
 @given(
     st.lists(subscriptions(st.uuids().map(str)), min_size=1, max_size=30), st.lists(events(), min_size=1, max_size=6)
 )
@@ -270,40 +268,6 @@ class TestManySubscriptions:
         assert index.match({f"a{i}": 1 for i in range(500)}) == {f"s{i}" for i in range(500)}
 
 
-def test_matching_goes_on_while_others_come_and_go() -> None:
-    """What stays must be found by every match, whatever is added, flushed, merged, removed and rebuilt meanwhile."""
-    index = td.Index()
-    staying = {f"stays{i}" for i in range(300)}
-    for i, id in enumerate(sorted(staying)):  # noqa: A001
-        index.add(id, f"n > 0 and m{i % 7} is null or k = {i}")
-    stop, wrong, matches = threading.Event(), [], [0]
-
-    def match() -> None:
-        while not stop.is_set():
-            found = index.match({"n": 1, "s": "xyz"})
-            matches[0] += 1
-            if not staying <= found:
-                wrong.append(staying - found)
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    threads = [threading.Thread(target=match) for _ in range(2)]
-    try:
-        for thread in threads:
-            thread.start()
-        for i in range(4_000):
-            index.add(f"goes{i}", f"n = {i % 5} and a{i % 900} > {i} or s like '%{i}%'")
-            if i % 3:
-                index.remove(f"goes{i}")
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-        sys.setswitchinterval(before)
-    assert not wrong
-    assert matches[0] > 10
-
-
 @pytest.mark.parametrize(
     ("text", "event", "expected"),
     [
@@ -342,7 +306,7 @@ def test_whole_numbers_overflow_where_they_do(a: int, operator: str) -> None:
         assert index.match({}, context={"a": a, "b": b}) == {"yes" if expected is None else "no"}, (a, operator, b)
 
 
-@examples(800, 20_000)
+@examples(400, 20_000)
 @given(st.data())
 def test_programs_say_what_the_reference_says(data: st.DataObject) -> None:
     """Context filters in both directions, on values near the constants that they name."""
@@ -622,6 +586,7 @@ def test_statistics_tell_what_there_is() -> None:
         max_size=4,
     )
 )
+@example([[("a", {"client": "b", "x": 1}), ("b", {"client": "c"})]])
 def test_contexts_in_bulk_are_contexts_one_by_one(rounds: list[list[tuple[str, dict[str, Value]]]]) -> None:
     """Columns of one kind each, so values that do not fit the column's first kind are left out."""
     bulk, single = td.Index(), td.Index()
@@ -632,12 +597,10 @@ def test_contexts_in_bulk_are_contexts_one_by_one(rounds: list[list[tuple[str, d
         names = sorted({name for _, context in changes for name in context})
         kinds = {name: next(type(c[name]) for _, c in changes if name in c) for name in names}
         kept = [(client, {n: v for n, v in c.items() if type(v) is kinds[n]}) for client, c in changes]
-        table = pa.table(
-            {
-                "client": pa.array([client for client, _ in kept], pa.string()),
-                **{name: pa.array([context.get(name) for _, context in kept]) for name in names},
-            }
-        )
+        columns = {name: pa.array([context.get(name) for _, context in kept]) for name in names}
+        if "client" in columns:  # a name that stands for the client where it has a column
+            columns = {"context": pa.StructArray.from_arrays(list(columns.values()), names)}
+        table = pa.table({"client": pa.array([client for client, _ in kept], pa.string()), **columns})
         assert bulk.set_contexts(table) == sum(single.set_context(client, context) for client, context in kept)
     assert bulk._contexts.all() == single._contexts.all()
 

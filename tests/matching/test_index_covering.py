@@ -81,7 +81,7 @@ def filled(given: list[Subscription], late: list[Subscription], removed: list[st
     return index
 
 
-@examples(250, 10_000)
+@examples(150, 10_000)
 @given(
     st.lists(related_subscriptions(), max_size=25),
     st.lists(related_subscriptions(), max_size=8),
@@ -98,7 +98,7 @@ def test_related_filters(
         check(index, subscription.content)
 
 
-@examples(150, 5_000)
+@examples(50, 5_000)
 @given(
     st.lists(subscriptions(st.integers(0, 20).map("s{}".format)), max_size=15),
     st.lists(subscriptions(st.integers(0, 20).map("s{}".format)), max_size=5),

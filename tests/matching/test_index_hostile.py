@@ -91,10 +91,10 @@ class TestManyOfAKind:
         assert index.stats().conjuncts == 0
 
     def test_an_attribute_each(self) -> None:
-        index = td.Index()
-        contents = (Filter(Comparison(Attribute(f"a{i}"), ">=", Constant(i % 7))) for i in range(MANY))
+        index, many = td.Index(), 40_000  # more than a word of blocks
+        contents = (Filter(Comparison(Attribute(f"a{i}"), ">=", Constant(i % 7))) for i in range(many))
         index.put_many([td.Subscription(id=f"s{i}", subscriber="ann", content=one) for i, one in enumerate(contents)])
-        asked = range(0, MANY, MANY // 100)
+        asked = range(0, many, many // 100)
         event: dict[str, Any] = {f"a{i}": i % 5 for i in asked}
         wanted = [i for i in asked if i % 5 >= i % 7]
         assert numbers(index, event) == wanted
@@ -288,8 +288,8 @@ class TestMuch:
         for column in index._columns._columns:
             assert column.tests is not None
             kept = column.tests._passed
-            assert len(kept) <= MAX_CACHED_STRINGS
-            assert sum(len(text) + found.nbytes for text, found in kept.items()) == column.tests._remembered <= MEGABYTE
+            assert len(kept._known) <= MAX_CACHED_STRINGS
+            assert sum(len(text) + found.nbytes for text, found in kept._known.items()) == kept._size <= MEGABYTE
         assert numbers(index, {"c": "xa"}) == [1]
 
     def test_endless_contexts_and_filters_leave_nothing_behind(self) -> None:

@@ -14,7 +14,7 @@ from numba.core import event
 
 import tidings as td
 from tests.matching import history
-from tidings.matching.index import cells, compiling, kernels, nearby, programs
+from tidings.matching.index import building, cells, compiling, kernels, nearby, programs
 from tidings.matching.index.grid import Grid
 
 ROOT = Path(__file__).parent.parent.parent
@@ -69,7 +69,7 @@ class TestOnceReady:
         assert len(found) == compiling.count() > 10
         assert all(len(one.signatures) == 1 for one in found)
         with pytest.raises(TypeError, match="No matching definition"):
-            kernels.hash_clusters(np.zeros(4096, np.int8))
+            building.hash_clusters(np.zeros(4096, np.int8))
         with pytest.raises(TypeError, match="No matching definition"):
             kernels.in_event_order(*(np.zeros(2, np.int64)[::2] for _ in range(3)))
 
@@ -77,7 +77,7 @@ class TestOnceReady:
         """The functions of these files that have no underscore and are called elsewhere are all in the list."""
         known = {one.dispatcher.__name__ for one in compiling._kernels}
         index = ROOT / "src" / "tidings" / "matching" / "index"
-        for module in (cells, kernels):
+        for module in (building, cells, kernels):
             name = module.__name__.rpartition(".")[2]
             others = "".join(path.read_text() for path in index.glob("*.py") if path.stem != name)
             called = {one for one in vars(module) if f"{name}.{one}(" in others}

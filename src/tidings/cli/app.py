@@ -25,6 +25,13 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+policy = typer.Typer(
+    name="policy",
+    help="Policies: read and check them.\n\nExample: tidings policy check zones.policy",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(policy)
 app.add_typer(bench)
 
 
@@ -87,6 +94,34 @@ def filter_command(
     from tidings.cli.filter import show
 
     show(text, format, event=event, subject=subject, payload=payload, against=against, as_json=as_json)
+
+
+@policy.command(name="check")
+def policy_check(
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            help="publication, subscription, advertisement, unsubscription or unadvertisement: may it stand there?",
+        ),
+    ] = None,
+    hub: Annotated[bool, typer.Option(help="In a hub, where nothing goes from broker to broker.")] = False,
+    xml: Annotated[bool, typer.Option(help="Write it as XML.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a policy, say where it may stand and what is suspicious in it, and write it canonically.
+
+    Example: tidings policy check zones.policy --with advertisement
+    """
+    from tidings.cli.policy import On, check
+    from tidings.model.errors import InvalidValueError
+
+    try:
+        place = None if on is None else On(on)
+    except ValueError:
+        raise InvalidValueError(f"--with is one of {', '.join(On)}, not {on}") from None
+    check(file, place, hub=hub, xml=xml, as_json=as_json)
 
 
 @bench.command(name="language")
@@ -203,6 +238,17 @@ def bench_engine(count: Count = 10_000, as_json: AsJson = False) -> None:
     from tidings.cli.bench import engine, report
 
     report(engine.measure(count), as_json)
+
+
+@bench.command(name="trimming")
+def bench_trimming(plot: Plot = None, as_json: AsJson = False) -> None:
+    """How many bytes a notification has when a policy takes attributes away.
+
+    Example: tidings bench trimming --plot trimming.png
+    """
+    from tidings.cli.bench import report, trimming
+
+    report(trimming.measure(plot), as_json)
 
 
 @bench.command(name="start")

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from tidings.engine.batch import Batch
 
+Trusts = Callable[[str, str], bool]
 _NOWHERE = Context()
 _FORWARD = Step.FORWARD
 
@@ -168,12 +169,19 @@ class Engine:
     # Questions that change nothing
 
     def explain(
-        self, event: Event, *, subscription: str | None = None, client: str | None = None, viewer: str | None = None
+        self,
+        event: Event,
+        *,
+        subscription: str | None = None,
+        client: str | None = None,
+        viewer: str | None = None,
+        trusts: Trusts | None = None,
     ) -> list[Explanation]:
         """Why one subscription, or all of a client's, would or would not get the event now.
 
         `viewer` is who asks; None is the operator. A subscription that does not exist gives nothing, and so does one
-        that is none of the viewer's business.
+        that is none of the viewer's business. `trusts` is asked who belongs to which trust group, where that is not
+        remembered.
         """
         if subscription is not None:
             found = self.subscriptions.get(subscription)
@@ -181,12 +189,12 @@ class Engine:
         else:
             filed = self.subscriptions.of(client or "")
         allowed = [one for one in filed if viewer in (None, one.owner, event.publisher)]
-        return [explaining.explain(self, event, one, viewer) for one in sorted(allowed, key=lambda one: one.id)]
+        return [explaining.explain(self, event, one, viewer, trusts) for one in sorted(allowed, key=lambda one: one.id)]
 
-    def preview(self, event: Event, subscription: str, now: int) -> Notification | None:
+    def preview(self, event: Event, subscription: str, now: int, trusts: Trusts | None = None) -> Notification | None:
         """What a subscription would get if the event came now."""
         self._now = now
-        found = self.explain(event, subscription=subscription)
+        found = self.explain(event, subscription=subscription, trusts=trusts)
         return found[0].notification if found and found[0].delivered else None
 
     # What the steps of the pipeline ask

@@ -4,6 +4,7 @@ Nothing is changed by asking. Who asks sees only what it may: its own filters, c
 that it made itself; of everything else only at which step it was decided.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -66,12 +67,20 @@ class _Stopped(Refused):
         self.decision = decision
 
 
-def explain(engine: "Engine", event: Event, filed: Filed[Subscription], viewer: str | None = None) -> Explanation:
+def explain(
+    engine: "Engine",
+    event: Event,
+    filed: Filed[Subscription],
+    viewer: str | None = None,
+    trusts: Callable[[str, str], bool] | None = None,
+) -> Explanation:
     """What would happen to the event now, for that subscription; `viewer` is who asks, None for the operator."""
     steps: list[Step] = []
     notification, owner = None, None
     try:
         message = admission.publication(engine, Publish(event), event.publisher)
+        if trusts is not None:
+            _ask_at_once(message, trusts)
         steps.append(Step("admit", True))
         _before(engine, message, steps)
         _match(engine, event, filed, steps)
@@ -96,6 +105,18 @@ def explain(engine: "Engine", event: Event, filed: Filed[Subscription], viewer: 
         steps=tuple(steps),
         notification=notification,
     )
+
+
+def _ask_at_once(message: PublicationMessage, trusts: Callable[[str, str], bool]) -> None:
+    """What is not remembered is asked now, and not remembered either."""
+    facts = message.situation.facts
+    remembered = facts.trusts
+
+    def known(party: str, group: str) -> bool:
+        answer = remembered(party, group)
+        return trusts(party, group) if answer is None else answer
+
+    facts.trusts = known
 
 
 def _before(engine: "Engine", message: PublicationMessage, steps: list[Step]) -> None:

@@ -39,9 +39,11 @@ class FastMatcher(Index):
     def pairs(self, table: pa.Table) -> tuple[Any, Any]:
         """Like `match_batch`: row numbers and positions."""
         found = self.match_batch(table)
-        subscription = found["subscription"]
-        positions = [np.asarray(one.indices) for one in subscription.chunks]
-        return found["event"].to_numpy(), positions[0] if len(positions) == 1 else np.empty(0, np.int32)
+        event, subscription = found["event"].to_numpy(), found["subscription"]
+        if subscription.num_chunks == 1:
+            return event, np.asarray(subscription.chunk(0).indices)
+        known = self._register.positions  # it came in parts, whose dictionaries may be others
+        return event, np.array([known[name] for name in subscription.to_pylist()], np.int32)
 
     def _parse_context(self, text: str) -> ContextFilter:
         return _context_filter(text)

@@ -183,10 +183,10 @@ class Journal:
         end = self.synced if until is None else min(until, self.synced)
         while offset < end:
             for record in self._read_part(offset):
-                if record.offset >= end:
-                    return
                 offset = record.offset + 1
                 yield record
+                if offset >= end:
+                    return  # what follows may be in the middle of being written
 
     def replay(self) -> Replay:
         """What to start from and what to apply to it, to be where the journal is."""
@@ -240,10 +240,16 @@ class Journal:
 
     # Upkeep
 
-    def roll(self) -> None:
-        """Begins a new log, and turns those before it into Parquet segments."""
+    @property
+    def unrolled(self) -> int:
+        """How many logs are full and not yet segments; with `convert=False` their owner rolls them."""
+        return sum(part.is_log for part in self._shelf.parts)
+
+    def roll(self, *, begin: bool = True) -> None:
+        """Begins a new log, and turns those before it into Parquet segments; without `begin`, only those before it."""
         with self._upkeep:
-            self._begin_log()
+            if begin:
+                self._begin_log()
             self._convert()
 
     def retain(

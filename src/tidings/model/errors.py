@@ -30,6 +30,19 @@ class FilterError(TidingsError, ValueError):
         return f"{self.message}\n{caret(self.text, self.position)}" if self.text else self.message
 
 
+class RefusedError(TidingsError):
+    """An operation that was understood and not accepted: at which step, and for what reason. Nothing was done."""
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(f"{reason} (refused at the step '{step}')")
+        self.step = step
+        self.reason = reason
+
+
+class ClosedError(TidingsError):
+    """The hub, the client or the subscription was closed before."""
+
+
 class IndexDamagedError(TidingsError):
     """A saved index that is incomplete, altered or of another format."""
 

@@ -67,3 +67,10 @@ MAX_SCHEMA_ATTRIBUTES: Final = 1_024
 
 # The journal: no event that the model accepts is larger
 MAX_RECORD_BYTES: Final = 128 * 1024 * 1024
+
+# The hub: what one process keeps in memory
+DEFAULT_INBOX_NOTIFICATIONS: Final = 10_000
+MAX_INBOX_NOTIFICATIONS: Final = 1_000_000
+MAX_REMEMBERED_EVENTS: Final = 16_384
+MAX_STORED_MESSAGES: Final = 4_096
+MAX_LOG_LINES: Final = 1_000

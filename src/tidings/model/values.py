@@ -151,18 +151,31 @@ def _is_below(name: str, parent: str) -> bool:
     return name == parent or name.startswith(parent + ".")
 
 
+_PLAIN = frozenset({bool, int, float, str})
+_GOOD_NAMES: set[str] = set()  # that were checked before: most events have the names of the one before
+_MANY_NAMES = 4_096
+
+
+def _noted_name(key: Any) -> str:
+    name = checked_name(key)
+    if len(_GOOD_NAMES) >= _MANY_NAMES:
+        _GOOD_NAMES.clear()
+    _GOOD_NAMES.add(name)
+    return name
+
+
 def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> None:
     if not isinstance(values, Mapping):
         raise InvalidValueError(f"attributes must be a mapping of names to values, not {type(values).__name__}")
     if depth > MAX_ATTRIBUTE_NESTING:
         raise InvalidValueError(f"{prefix}: nested deeper than MAX_ATTRIBUTE_NESTING ({MAX_ATTRIBUTE_NESTING})")
     for key, value in values.items():
-        name = checked_name(key)
+        name = key if type(key) is str and key in _GOOD_NAMES else _noted_name(key)
         if value is None:
             continue
         if prefix:
             name = checked_name(f"{prefix}.{name}")
-        if isinstance(value, Mapping):
+        if type(value) not in _PLAIN and isinstance(value, Mapping):
             _gather(value, name, depth + 1, into)
             continue
         if name in into:

@@ -42,6 +42,21 @@ def curve(points: Mapping[int, float], across: str, up: str, path: Path) -> None
     plt.close(figure)
 
 
+def lines(each: Mapping[str, Mapping[int, float]], across: str, up: str, path: Path) -> None:
+    """A line a name; the dotted line beside it stays where it began."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for name, points in each.items():
+        drawn = axes.plot(list(points), list(points.values()), "o-", markersize=3, label=name)
+        axes.axhline(next(iter(points.values())), linestyle=":", color=drawn[0].get_color())
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
 def _pyplot() -> Any:
     import matplotlib
 

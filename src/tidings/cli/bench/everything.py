@@ -15,6 +15,7 @@ from tidings.cli.bench import (
     ranges,
     start,
     strings,
+    trimming,
 )
 
 
@@ -31,6 +32,7 @@ def measure(count: int) -> list[Measurement]:
         "grid": lambda: grid.measure(min(count, 80_000), None),
         "growth": lambda: growth.measure(count, None),
         "add": lambda: add.measure(count),
+        "trimming": lambda: trimming.measure(None),
         "engine": lambda: engine.measure(min(count, 10_000)),
     }
     return [one._replace(what=f"{name}: {one.what}") for name, measure in benches.items() for one in measure()]

@@ -164,9 +164,9 @@ class Columns:
         """The number of a test that a filter makes of the attribute."""
         column = self._columns[attribute]
         column.tests = column.tests or StringTests()
-        number = column.tests.number(test, self.test_count)
-        self.test_count = max(self.test_count, number + 1)
-        return number
+        if test not in column.tests:
+            self.test_count += 1  # before it is there: whoever matches meanwhile has room for all that a string passes
+        return column.tests.number(test, self.test_count - 1)
 
     def number(self, name: str) -> int:
         """The number of an attribute; a new one for a name that no filter has mentioned yet."""

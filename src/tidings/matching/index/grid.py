@@ -5,6 +5,7 @@ size, so that one enormous radius slows nobody else down. A client that moves is
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,3 +172,14 @@ def _level_on_sphere(metres: float) -> tuple[int, float]:
     angle = (metres * (1 + 1e-9) + 0.01) / EARTH_RADIUS_METRES  # more than `geo_distance` can be wrong by
     level = _power(max(math.degrees(angle), _LEAST_DEGREES)) + places.ORIGIN
     return level, (2 * math.sin(angle / 2)) ** 2
+
+
+def place_of(context: Mapping[str, Any] | None, names: tuple[str, ...]) -> Place | None:
+    """Where a publisher is; None if it does not say."""
+    found = []
+    for name in names:
+        value = None if context is None else context.get(name)
+        if type(value) is not float and (not isinstance(value, int | float) or isinstance(value, bool)):
+            return None
+        found.append(float(value))
+    return tuple(found)

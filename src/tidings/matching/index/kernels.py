@@ -1,4 +1,4 @@
-"""The compiled heart of the index: building segments, and matching events against them. Arrays in, arrays out.
+"""The compiled heart of the index: matching events against segments. Arrays in, arrays out.
 
 Nothing here allocates in proportion to anything but its output, and nothing knows of names, texts or Python
 objects. Numbers are pairs of a float64 and the small integer that the float lost (`columns.split_number`), compared
@@ -28,7 +28,7 @@ from tidings.matching.index.layout import CHECKED, FOUND, HEAD, NEEDED, PREDICAT
 
 
 @intrinsic
-def _count_bits(typing_context: Any, value: Any) -> Any:
+def count_bits(typing_context: Any, value: Any) -> Any:
     """The processor's own population count."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -74,39 +74,39 @@ KIND, F, R, ROW, PRESENT_ONES, TEST_STAMP, SEEN, COUNTERS = range(len(Scratch._f
 
 
 @inlined
-def _bytes(raw, field):
+def bytes_of(raw, field):
     contents = raw[:HEAD].view(np.int64)
     return raw[contents[2 * field] : contents[2 * field + 1]]
 
 
 @inlined
 def i2(raw, field):
-    return _bytes(raw, field).view(np.int16)
+    return bytes_of(raw, field).view(np.int16)
 
 
 @inlined
 def i4(raw, field):
-    return _bytes(raw, field).view(np.int32)
+    return bytes_of(raw, field).view(np.int32)
 
 
 @inlined
 def i8(raw, field):
-    return _bytes(raw, field).view(np.int64)
+    return bytes_of(raw, field).view(np.int64)
 
 
 @inlined
 def u8(raw, field):
-    return _bytes(raw, field).view(np.uint64)
+    return bytes_of(raw, field).view(np.uint64)
 
 
 @inlined
 def f8(raw, field):
-    return _bytes(raw, field).view(np.float64)
+    return bytes_of(raw, field).view(np.float64)
 
 
 @inlined
 def preds_of(raw):
-    return _bytes(raw, PRED).view(PREDICATE)
+    return bytes_of(raw, PRED).view(PREDICATE)
 
 
 # Where a value falls
@@ -149,118 +149,62 @@ def mix(attribute, kind, f, r):
     return h ^ (h >> np.uint64(29))
 
 
-# Building
-
-
-@kernel(BYTES)
-def fill_tables(raw):
-    """In the row of each bucket, one bit for each conjunct of the block that a value there might satisfy, and behind
-    these one for each that every value there satisfies.
-    """
-    rows_of, edges, edge = i4(raw, ROWS), f8(raw, EDGES_AT), i4(raw, EDGE_OF)
-    number_row, string_row, boolean_row = i4(raw, NUMBER_ROW), i4(raw, STRING_ROW), i4(raw, BOOLEAN_ROW)
-    block_conjunct, block_word, block_entry = i4(raw, BLOCK_CONJUNCT), i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY)
-    entry_attribute, entry_table, bits = i4(raw, ENTRY_ATTRIBUTE), i8(raw, ENTRY_TABLE), u8(raw, BITS)
-    pred_first, preds = i4(raw, PRED_FIRST), preds_of(raw)
-    bits[:] = ~np.uint64(0)
-    place = np.full(len(rows_of), -1, np.int64)
-    for block in range(len(block_conjunct) - 1):
-        first = block_conjunct[block]
-        words = block_word[block + 1] - block_word[block]
-        if block_entry[block] == block_entry[block + 1]:
-            continue
-        for entry in range(block_entry[block], block_entry[block + 1]):
-            place[entry_attribute[entry]] = entry_table[entry]
-        for conjunct in range(first, block_conjunct[block + 1]):
-            lane = conjunct - first
-            word, bit = lane // WORD, np.uint64(1) << np.uint64(lane % WORD)
-            for p in range(pred_first[conjunct], pred_first[conjunct + 1]):
-                pred = preds[p]
-                attribute, kind = pred.what >> 3, pred.what & 7
-                at = place[attribute] + word
-                for half in range(2 * rows_of[attribute]):
-                    bits[at + half * words] &= ~bit
-                if kind == MISSING:
-                    first_row, last_row = ROW_MISSING, ROW_MISSING
-                elif kind == PRESENT:
-                    first_row, last_row = ROW_OTHER, int(rows_of[attribute] - 1)
-                elif kind == NUMBER:
-                    first_row = number_row[attribute] + bucket_of(edges, edge[attribute], pred.low)
-                    last_row = number_row[attribute] + bucket_of(edges, edge[attribute], pred.high)
-                elif kind == BOOLEAN:
-                    first_row = boolean_row[attribute] + int(pred.low)
-                    last_row = boolean_row[attribute] + int(pred.high)
-                elif kind == TEST or pred.low < 0:  # some strings, or all
-                    first_row = int(string_row[attribute])
-                    last_row = first_row + STRING_BUCKETS
-                else:
-                    first_row = string_row[attribute] + int(pred.low) % STRING_BUCKETS
-                    last_row = first_row
-                for row in range(first_row, last_row + 1):
-                    bits[at + 2 * row * words] |= bit
-                    if kind == NUMBER:
-                        sure = holds_whole_bucket(
-                            edges, edge[attribute], row - number_row[attribute],
-                            pred.low, pred.low_rest, pred.high, pred.high_rest,
-                        )  # fmt: skip
-                    else:
-                        sure = kind != TEST and (kind != STRING or pred.low < 0)
-                    if sure:
-                        bits[at + (2 * row + 1) * words] |= bit
-
-
-@kernel(BYTES)
-def fill_summaries(raw):
-    """For each row of a summary, one bit for each block of the cluster that has a candidate there."""
-    rows_of, cluster_block, cluster_entry = i4(raw, ROWS), i4(raw, CLUSTER_BLOCK), i4(raw, CLUSTER_ENTRY)
-    summary_attribute, summary_table, summary = i4(raw, SUMMARY_ATTRIBUTE), i8(raw, SUMMARY_TABLE), u8(raw, SUMMARY)
-    block_word, block_entry = i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY)
-    entry_attribute, entry_table, bits = i4(raw, ENTRY_ATTRIBUTE), i8(raw, ENTRY_TABLE), u8(raw, BITS)
-    summary[:] = ~np.uint64(0)
-    for cluster in range(len(cluster_entry) - 1):
-        first = cluster_block[cluster]
-        across = (cluster_block[cluster + 1] - first + WORD - 1) // WORD
-        for s in range(cluster_entry[cluster], cluster_entry[cluster + 1]):
-            attribute = summary_attribute[s]
-            for block in range(first, cluster_block[cluster + 1]):
-                words, word = block_word[block + 1] - block_word[block], (block - first) // WORD
-                bit = np.uint64(1) << np.uint64((block - first) % WORD)
-                for entry in range(block_entry[block], block_entry[block + 1]):
-                    if entry_attribute[entry] == attribute:
-                        for row in range(rows_of[attribute]):
-                            left = np.uint64(0)
-                            for i in range(words):
-                                left |= bits[entry_table[entry] + 2 * row * words + i]
-                            if left == 0:
-                                summary[summary_table[s] + row * across + word] &= ~bit
+# An event into the scratch
 
 
 @inlined
-def holds_whole_bucket(edges, edge, bucket, low, low_rest, high, high_rest):
-    """Whether every number of a bucket lies within the bounds. Beyond 2^53 a float stands for several integers, of
-    which a bound on the bucket's edge may part some.
-    """
-    at = edge * EDGES
-    start = edges[at + bucket - 1] if bucket > 0 else -LARGEST
-    fits_low = low < start or (low == start and low_rest == 0 and (abs(low) < EXACT_FLOAT or low == -LARGEST))
-    if bucket == EDGES or edges[at + bucket] == np.inf:
-        return fits_low and high == LARGEST
-    end = edges[at + bucket]
-    fits_high = high >= end or (np.nextafter(high, np.inf) >= end and high_rest == 0 and abs(high) < EXACT_FLOAT)
-    return fits_low and fits_high
+def lay_event(event, attributes, kinds, fs, rs, present):
+    """What `Columns.encode` made; attributes from `attributes` on are left out. Returns how many there are."""
+    size, v = 0, 1
+    plain = 1 + 2 * np.int64(event[0])
+    while v < len(event):
+        attribute = np.int64(event[v])
+        if v < plain:
+            kind, f, r = NUMBER, event[v + 1], 0
+            v += 2
+        else:
+            kind, f, r = int(event[v + 1]), event[v + 2], int(event[v + 3])
+            v += 4
+        if attribute < attributes:
+            present[size] = attribute
+            size += 1
+            kinds[attribute], fs[attribute], rs[attribute] = kind, f, r
+    return size
 
 
-@kernel(BYTES)
-def hash_clusters(raw):
-    keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND)
-    key_f, key_r = f8(raw, KEY_F), i2(raw, KEY_R)
-    mask = len(keys) - 1
-    for c in range(len(key_attribute)):
-        attribute = 0 if key_kind[c] == TEST else key_attribute[c]  # a test's number says of what it is
-        slot = np.int64(mix(attribute, key_kind[c], key_f[c], key_r[c]) & np.uint64(mask))
-        while keys[slot] >= 0:
-            slot = (slot + 1) & mask
-        keys[slot] = c
+@inlined
+def lay_event_of_many(e, event_attribute, event_kind, event_f, event_r, attributes, kinds, fs, rs, present):
+    """The same of a batch, as `match_events` takes it."""
+    size = 0
+    for c in range(len(event_attribute)):
+        attribute, kind = event_attribute[c], event_kind[e, c]
+        if attribute < attributes and kind != MISSING:
+            present[size] = attribute
+            size += 1
+            kinds[attribute], fs[attribute] = kind, event_f[e, c]
+            rs[attribute] = event_r[e, c] if len(event_r) else 0
+    return size
+
+
+@inlined
+def lay_tests_of_many(e, tests, test_first, test_members, stamp, test_stamp, present, end):
+    """The string tests that the event passes, behind its attributes; returns where they end."""
+    if len(tests):
+        for c in range(tests.shape[1]):
+            if tests[e, c] >= 0:
+                for t in range(test_first[tests[e, c]], test_first[tests[e, c] + 1]):
+                    test_stamp[test_members[t]] = stamp
+                    present[end] = test_members[t]
+                    end += 1
+    return end
+
+
+@inlined
+def find_rows(present, size, kinds, fs, number_row, string_row, boolean_row, edges, edge, row):
+    """The rows of a segment's tables that the values fall into."""
+    for c in range(size):
+        a = present[c]
+        row[a] = row_of(kinds[a], fs[a], number_row[a], string_row[a], boolean_row[a], edges, edge[a])
 
 
 # Matching
@@ -346,8 +290,8 @@ def _survivors_of_eight(alive, bits, word, first_entry, last_entry, entry_attrib
         if (a | b | c | d | e | f | g | h) == 0:
             return False
     acc[0], acc[1], acc[2], acc[3], acc[4], acc[5], acc[6], acc[7] = a, b, c, d, e, f, g, h
-    left = _count_bits(a) + _count_bits(b) + _count_bits(c) + _count_bits(d)
-    left += _count_bits(e) + _count_bits(f) + _count_bits(g) + _count_bits(h)
+    left = count_bits(a) + count_bits(b) + count_bits(c) + count_bits(d)
+    left += count_bits(e) + count_bits(f) + count_bits(g) + count_bits(h)
     if left <= WORTH_ASKING:  # it is as quick to check them
         acc[8] = acc[9] = acc[10] = acc[11] = acc[12] = acc[13] = acc[14] = acc[15] = np.uint64(0)
         return True
@@ -413,7 +357,7 @@ def find_blocks(
             while left:
                 low = left & (~left + U1)
                 left ^= low
-                block = first + word * WORD + np.int64(_count_bits(low - U1))
+                block = first + word * WORD + np.int64(count_bits(low - U1))
                 if block < last:
                     blocks[count] = block
                     count += 1
@@ -446,11 +390,11 @@ def look_up(
         for w in range(words):
             sure = acc[8 + w] & trusted
             unsure = acc[w] & ~sure
-            candidates += int(_count_bits(acc[w]))
+            candidates += int(count_bits(acc[w]))
             while sure:
                 low = sure & (~sure + U1)
                 sure ^= low
-                found = owner[first + w * WORD + np.int64(_count_bits(low - U1))]
+                found = owner[first + w * WORD + np.int64(count_bits(low - U1))]
                 if found & 3:
                     count = noted(found, seen, stamp, out, count)
                 else:
@@ -460,7 +404,7 @@ def look_up(
             while unsure:
                 low = unsure & (~unsure + U1)
                 unsure ^= low
-                acc[PENDING + doubtful] = np.uint64(first + w * WORD) + _count_bits(low - U1)
+                acc[PENDING + doubtful] = np.uint64(first + w * WORD) + count_bits(low - U1)
                 doubtful += 1
         for i in range(doubtful):
             conjunct = np.int64(acc[PENDING + i])
@@ -485,38 +429,23 @@ def match_event(raw, scratch, event, tests, limit, out):
 
     The event is what `Columns.encode` makes; `tests` are the string tests that its strings pass.
     """
-    kinds, fs, rs, row = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
+    kinds, fs, rs, row = bytes_of(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
     present, test_stamp, seen = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, SEEN)
     counters = i8(scratch, COUNTERS)
     number_row, string_row, boolean_row = i4(raw, NUMBER_ROW), i4(raw, STRING_ROW), i4(raw, BOOLEAN_ROW)
-    edge, edges, attributes = i4(raw, EDGE_OF), f8(raw, EDGES_AT), len(number_row)
+    edge, edges = i4(raw, EDGE_OF), f8(raw, EDGES_AT)
     counters[STAMP] += 1
     stamp = counters[STAMP]
-    size, v = 0, 1
-    plain = 1 + 2 * np.int64(event[0])
-    while v < len(event):
-        attribute = np.int64(event[v])
-        if v < plain:
-            kind, f, r = NUMBER, event[v + 1], 0
-            v += 2
-        else:
-            kind, f, r = int(event[v + 1]), event[v + 2], int(event[v + 3])
-            v += 4
-        if attribute < attributes:
-            present[size] = attribute
-            size += 1
-            kinds[attribute], fs[attribute], rs[attribute] = kind, f, r
-            row[attribute] = row_of(
-                kind, f, number_row[attribute], string_row[attribute], boolean_row[attribute], edges, edge[attribute]
-            )
-    access, end = _bytes(raw, ACCESS), size
+    size = lay_event(event, len(number_row), kinds, fs, rs, present)
+    find_rows(present, size, kinds, fs, number_row, string_row, boolean_row, edges, edge, row)
+    access, end = bytes_of(raw, ACCESS), size
     for test in tests:
         test_stamp[test] = stamp
         present[end] = test
         end += 1
     blocks = np.empty(len(i4(raw, BLOCK_WORD)), np.int32)
     many = find_blocks(
-        i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND), f8(raw, KEY_F), i2(raw, KEY_R), access,
+        i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), bytes_of(raw, KEY_KIND), f8(raw, KEY_F), i2(raw, KEY_R), access,
         i4(raw, CLUSTER_BLOCK), i4(raw, CLUSTER_ENTRY), i4(raw, SUMMARY_ATTRIBUTE), i8(raw, SUMMARY_TABLE),
         u8(raw, SUMMARY), kinds, fs, rs, row, present, size, end if access[len(access) - 1] else size, blocks,
     )  # fmt: skip
@@ -548,13 +477,13 @@ def match_events(
     says where the output of each event ends. Returns the event for which `out` had no room (the counters tell how
     much it needs), or how many there are.
     """
-    kinds, fs, rs, row = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
+    kinds, fs, rs, row = bytes_of(scratch, KIND), f8(scratch, F), i2(scratch, R), i4(scratch, ROW)
     present, test_stamp, seen = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, SEEN)
     counters = i8(scratch, COUNTERS)
     number_row, string_row, boolean_row = i4(raw, NUMBER_ROW), i4(raw, STRING_ROW), i4(raw, BOOLEAN_ROW)
-    edge, edges, attributes = i4(raw, EDGE_OF), f8(raw, EDGES_AT), len(number_row)
-    keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND)
-    key_f, key_r, access = f8(raw, KEY_F), i2(raw, KEY_R), _bytes(raw, ACCESS)
+    edge, edges = i4(raw, EDGE_OF), f8(raw, EDGES_AT)
+    keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), bytes_of(raw, KEY_KIND)
+    key_f, key_r, access = f8(raw, KEY_F), i2(raw, KEY_R), bytes_of(raw, ACCESS)
     cluster_block, block_conjunct = i4(raw, CLUSTER_BLOCK), i4(raw, BLOCK_CONJUNCT)
     cluster_entry, summary_attribute = i4(raw, CLUSTER_ENTRY), i4(raw, SUMMARY_ATTRIBUTE)
     summary_table, summary = i8(raw, SUMMARY_TABLE), u8(raw, SUMMARY)
@@ -573,32 +502,11 @@ def match_events(
     for e in range(first, len(ends)):
         counters[STAMP] += 1
         stamp = counters[STAMP]
-        size = 0
-        for c in range(len(event_attribute)):
-            attribute, kind = event_attribute[c], event_kind[e, c]
-            if attribute < attributes and kind != MISSING:
-                f = event_f[e, c]
-                present[size] = attribute
-                size += 1
-                kinds[attribute], fs[attribute] = kind, f
-                rs[attribute] = event_r[e, c] if len(event_r) else 0
-                row[attribute] = row_of(
-                    kind,
-                    f,
-                    number_row[attribute],
-                    string_row[attribute],
-                    boolean_row[attribute],
-                    edges,
-                    edge[attribute],
-                )
-        end = size
-        if len(tests):
-            for c in range(len(event_attribute)):
-                if tests[e, c] >= 0:
-                    for t in range(test_first[tests[e, c]], test_first[tests[e, c] + 1]):
-                        test_stamp[test_members[t]] = stamp
-                        present[end] = test_members[t]
-                        end += 1
+        size = lay_event_of_many(
+            e, event_attribute, event_kind, event_f, event_r, len(number_row), kinds, fs, rs, present
+        )
+        find_rows(present, size, kinds, fs, number_row, string_row, boolean_row, edges, edge, row)
+        end = lay_tests_of_many(e, tests, test_first, test_members, stamp, test_stamp, present, size)
         many = find_blocks(
             keys, key_attribute, key_kind, key_f, key_r, access, cluster_block, cluster_entry,
             summary_attribute, summary_table, summary, kinds, fs, rs, row, present, size,

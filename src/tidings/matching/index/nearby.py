@@ -30,18 +30,20 @@ from tidings.matching.index.kernels import (
     KIND,
     MISSING,
     NO_ROOM,
-    NUMBER,
     PRESENT_ONES,
     SEPARATOR,
     TEST_STAMP,
     TOO_MANY,
     F,
     R,
-    _bytes,
+    bytes_of,
     f8,
     i2,
     i4,
     i8,
+    lay_event,
+    lay_event_of_many,
+    lay_tests_of_many,
     passes,
 )
 from tidings.matching.index.layout import CHECKED, FOUND, NEEDED, STAMP
@@ -84,24 +86,11 @@ def near_event(
     if count > len(out):
         counters[NEEDED] = count
         return NO_ROOM
-    kinds, fs, rs = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R)
+    kinds, fs, rs = bytes_of(scratch, KIND), f8(scratch, F), i2(scratch, R)
     present, test_stamp = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP)
     counters[STAMP] += 1
     stamp = counters[STAMP]
-    size, v = 0, 1
-    plain = 1 + 2 * np.int64(event[0])
-    while v < len(event):
-        attribute = np.int64(event[v])
-        if v < plain:
-            kind, f, r = NUMBER, event[v + 1], 0
-            v += 2
-        else:
-            kind, f, r = int(event[v + 1]), event[v + 2], int(event[v + 3])
-            v += 4
-        if attribute < len(kinds):
-            present[size] = attribute
-            size += 1
-            kinds[attribute], fs[attribute], rs[attribute] = kind, f, r
+    size = lay_event(event, len(kinds), kinds, fs, rs, present)
     for test in tests:
         test_stamp[test] = stamp
     kept = _checked(ends, preds, kinds, fs, rs, test_stamp, stamp, out, count)
@@ -123,7 +112,7 @@ def near_events(
     """The same of many events, as `match_events` takes them, a place each, from the `first` on. `sizes` says how many
     positions each has, or -2. Returns the event for which `out` had no room, or how many there are.
     """
-    kinds, fs, rs = _bytes(scratch, KIND), f8(scratch, F), i2(scratch, R)
+    kinds, fs, rs = bytes_of(scratch, KIND), f8(scratch, F), i2(scratch, R)
     present, test_stamp, counters = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, COUNTERS)
     filled = 0
     for e in range(first, len(sizes)):
@@ -137,19 +126,8 @@ def near_events(
             return e
         counters[STAMP] += 1
         stamp = counters[STAMP]
-        size = 0
-        for c in range(len(event_attribute)):
-            attribute = event_attribute[c]
-            if attribute < len(kinds) and event_kind[e, c] != MISSING:
-                present[size] = attribute
-                size += 1
-                kinds[attribute], fs[attribute] = event_kind[e, c], event_f[e, c]
-                rs[attribute] = event_r[e, c] if len(event_r) else 0
-        if len(tests):
-            for c in range(len(event_attribute)):
-                if tests[e, c] >= 0:
-                    for t in range(test_first[tests[e, c]], test_first[tests[e, c] + 1]):
-                        test_stamp[test_members[t]] = stamp
+        size = lay_event_of_many(e, event_attribute, event_kind, event_f, event_r, len(kinds), kinds, fs, rs, present)
+        lay_tests_of_many(e, tests, test_first, test_members, stamp, test_stamp, present, size)
         sizes[e] = _checked(ends, preds, kinds, fs, rs, test_stamp, stamp, room, count)
         for c in range(size):
             kinds[present[c]] = MISSING

@@ -3,6 +3,7 @@
 A subscription that came as text stays text, and is read again when someone asks for it: most are never asked for.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.matching.index.scopes import NO_FILTER
+from tidings.matching.index.scopes import GONE, NO_FILTER
 from tidings.model.subscription import Subscription
 
 SCHEMA = pa.schema(
@@ -27,7 +28,7 @@ SCHEMA = pa.schema(
 Reader = Callable[[dict[str, Any]], Subscription]
 _MADE = -1  # the chunk of a subscription that came as one
 _RECENT = 4096  # subscriptions that came as text and are remembered as such
-_REST = 1024  # so many others are removed before a position is used again
+REST = 1024  # so many others are removed before a position is used again
 
 
 class _Chunk:
@@ -56,6 +57,7 @@ def _framed(table: pa.Table) -> npt.NDArray[np.int32]:
 class Register:
     def __init__(self, read: Reader) -> None:
         self._read = read
+        self._making = threading.RLock()  # names and positions, where they are still to be made
         self._names: list[str] | None = []
         self._positions: dict[str, int] | None = {}
         self._made: dict[int, Subscription | dict[str, Any]] = {}  # that came one by one, as such or as rows
@@ -63,7 +65,8 @@ class Register:
         self._recent: dict[int, Subscription] = {}
         self._free: deque[int] = deque()
         self._size = 0  # positions in use or free
-        self._ids: pa.Array | None = None
+        self._ids: tuple[int, pa.Array] | None = None  # and what was the case when they were made
+        self._placed = 0  # how often a subscription was given a position
         self.clients = np.zeros(64, np.int32)  # the row of the subscriber's context
         self.programs = np.full(64, NO_FILTER, np.int32)  # the program of its `publishers` filter
         self.homes = np.zeros(64, np.int32)  # the neighbourhood that it lives in, 0 for none
@@ -71,6 +74,7 @@ class Register:
         self._chunk = np.zeros(64, np.int32)
         self._row = np.zeros(64, np.int32)
         self.reused = 0  # how often a position came to stand for another subscription
+        self.removed = 0  # how many were forgotten
 
     def __len__(self) -> int:
         return self._size - len(self._free)
@@ -84,15 +88,19 @@ class Register:
     def names(self) -> list[str]:
         """The id at each position."""
         if self._names is None:
-            self._names = self.ids().to_pylist()
+            with self._making:
+                if self._names is None:
+                    self._names = self.ids().to_pylist()
         return self._names
 
     @property
     def positions(self) -> dict[str, int]:
         """Where each subscription stands."""
         if self._positions is None:
-            free = set(self._free)
-            self._positions = {name: at for at, name in enumerate(self.names) if at not in free}
+            with self._making:
+                if self._positions is None:
+                    free = set(self._free)
+                    self._positions = {name: at for at, name in enumerate(self.names) if at not in free}
         return self._positions
 
     def saved(self, write: Callable[[Subscription], dict[str, Any]]) -> tuple[dict[str, Any], pa.Table]:
@@ -109,7 +117,9 @@ class Register:
             start += chunk.table.num_rows
         free = np.array(self._free, np.int32)
         places[free] = 0
-        arrays = {name: getattr(self, name)[: self._size] for name in ("clients", "programs", "homes")} | {"free": free}
+        arrays = {name: getattr(self, name)[: self._size].copy() for name in ("clients", "programs", "homes")}
+        arrays |= {"free": free}
+        arrays["programs"][free] = NO_FILTER
         return arrays, pa.concat_tables(tables).take(places)
 
     def restore(self, array: Callable[[str], Any], table: pa.Table) -> None:
@@ -122,14 +132,15 @@ class Register:
             self._chunks = {0: _Chunk(table)}
             self._chunks[0].living = len(self)
         self.framed = _framed(table)
-        self._ids = table["id"].combine_chunks()
+        self._ids = self._placed, table["id"].combine_chunks()
         self._names = self._positions = None
 
     def ids(self) -> pa.Array:
         """The ids by position, as Arrow."""
-        if self._ids is None:
-            self._ids = pa.array(self.names, pa.string())
-        return self._ids
+        placed, known = self._placed, self._ids
+        if known is None or known[0] != placed:  # what is made while another one comes is never taken for the latest
+            known = self._ids = placed, pa.array(self.names, pa.string())
+        return known[1]
 
     def __getitem__(self, position: int) -> Subscription:
         chunk = int(self._chunk[position])
@@ -161,7 +172,7 @@ class Register:
         self.clients[position], self.programs[position] = client, program
         self.names[position] = name
         self.positions[name] = position
-        self._ids = None
+        self._placed += 1
         self.framed[position] = isinstance(subscription, Subscription) and (
             subscription.subject is not None or subscription.structure is not None
         )
@@ -179,7 +190,7 @@ class Register:
         for position, name in zip(positions, names, strict=True):
             known[position] = name
         self.positions.update(zip(names, positions, strict=True))
-        self._ids = None
+        self._placed += 1
         return at
 
     def forget(self, position: int) -> None:
@@ -192,8 +203,10 @@ class Register:
             self._chunks[chunk].living -= 1
             if not self._chunks[chunk].living:
                 del self._chunks[chunk]
-        self.programs[position], self.homes[position] = NO_FILTER, 0
+        # Whoever found it a moment ago must not take it for one without a filter.
+        self.programs[position], self.homes[position] = GONE, 0
         self._free.append(position)
+        self.removed += 1
 
     def renumber_programs(self, moved: npt.NDArray[np.int32]) -> None:
         """Gives each program the number that stands at its old one."""
@@ -201,11 +214,11 @@ class Register:
         self.programs[used] = moved[self.programs[used]]
 
     def _vacant(self, count: int) -> list[int]:
-        if count == 1 and len(self._free) <= _REST and self._size < len(self.clients):  # the usual case, quickly
+        if count == 1 and len(self._free) <= REST and self._size < len(self.clients):  # the usual case, quickly
             self.names.append("")
             self._size += 1
             return [self._size - 1]
-        found = [self._free.popleft() for _ in range(min(count, max(0, len(self._free) - _REST)))]
+        found = [self._free.popleft() for _ in range(min(count, max(0, len(self._free) - REST)))]
         self.reused += len(found)
         first, self._size = self._size, self._size + count - len(found)
         self.names.extend([""] * (self._size - first))

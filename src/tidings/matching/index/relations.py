@@ -42,8 +42,8 @@ from tidings.matching.index.kernels import (
     TEST,
     U1,
     WORD,
-    _bytes,
-    _count_bits,
+    bytes_of,
+    count_bits,
     f8,
     find_cluster,
     i2,
@@ -76,8 +76,8 @@ def containing(raw, asked, point, tests_at, place, ok, system, framed, asks_syst
     nothing is asked. So the tables are asked for that point as for an event, and what is left is compared in full;
     those with several alternatives are only asked whether they contain the point, and never sure.
     """
-    keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND)
-    key_f, key_r, access = f8(raw, KEY_F), i2(raw, KEY_R), _bytes(raw, ACCESS)
+    keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), bytes_of(raw, KEY_KIND)
+    key_f, key_r, access = f8(raw, KEY_F), i2(raw, KEY_R), bytes_of(raw, ACCESS)
     cluster_block, block_conjunct, block_word = i4(raw, CLUSTER_BLOCK), i4(raw, BLOCK_CONJUNCT), i4(raw, BLOCK_WORD)
     block_entry, entry_attribute, entry_table = i4(raw, BLOCK_ENTRY), i4(raw, ENTRY_ATTRIBUTE), i8(raw, ENTRY_TABLE)
     bits, alive, owner = u8(raw, BITS), u8(raw, ALIVE), i4(raw, OWNER)
@@ -132,7 +132,7 @@ def containing(raw, asked, point, tests_at, place, ok, system, framed, asks_syst
                 while left:
                     low = left & (~left + U1)
                     left ^= low
-                    conjunct = block_conjunct[block] + i * WORD + np.int64(_count_bits(low - U1))
+                    conjunct = block_conjunct[block] + i * WORD + np.int64(count_bits(low - U1))
                     position, flags = owner[conjunct] >> 2, owner[conjunct] & 3
                     several, is_framed = flags & SEVERAL != 0, framed[position] != 0
                     if not (is_framed and key_is_system) and not (key_met if several else key_level != NO):
@@ -282,7 +282,7 @@ def within(raw, asked, first, exact, codes_at, tests_at, ok, system, framed, whi
     An exact conjunct must lie within the only alternative, or overlap one of several; a residual one, or any if all
     that overlap are wanted, must overlap one.
     """
-    key_attribute, key_kind = i4(raw, KEY_ATTRIBUTE), _bytes(raw, KEY_KIND)
+    key_attribute, key_kind = i4(raw, KEY_ATTRIBUTE), bytes_of(raw, KEY_KIND)
     key_f, key_r, cluster_block = f8(raw, KEY_F), i2(raw, KEY_R), i4(raw, CLUSTER_BLOCK)
     block_conjunct, block_word, block_entry = i4(raw, BLOCK_CONJUNCT), i4(raw, BLOCK_WORD), i4(raw, BLOCK_ENTRY)
     entry_attribute, entry_table, bits = i4(raw, ENTRY_ATTRIBUTE), i8(raw, ENTRY_TABLE), u8(raw, BITS)
@@ -323,7 +323,7 @@ def within(raw, asked, first, exact, codes_at, tests_at, ok, system, framed, whi
                 while left:
                     lowest = left & (~left + U1)
                     left ^= lowest
-                    conjunct = block_conjunct[block] + i * WORD + np.int64(_count_bits(lowest - U1))
+                    conjunct = block_conjunct[block] + i * WORD + np.int64(count_bits(lowest - U1))
                     position, flags = owner[conjunct] >> 2, owner[conjunct] & 3
                     if which != ALL_OVERLAPPING and (flags & RESIDUAL != 0) != (which == RESIDUAL_ONES):
                         continue

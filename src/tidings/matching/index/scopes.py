@@ -14,7 +14,7 @@ from tidings.model.filter import ContextFilter
 from tidings.model.limits import MAX_CACHED_PATTERNS
 from tidings.model.values import Value
 
-NO_FILTER, FOR_THE_REFERENCE = -1, -2
+NO_FILTER, FOR_THE_REFERENCE, GONE = -1, -2, -3  # the last is the number of those who were removed
 Others = tuple[Any, Any, Any]  # contexts of other parties: kinds, integers and floats, a row a party, a column a name
 ONE = np.empty(0, np.int64)  # there is but one of them
 _SOME = 1024  # below it, nothing is tidied up
@@ -25,6 +25,7 @@ class Scopes:
 
     def __init__(self, contexts: Contexts) -> None:
         self._contexts = contexts
+        self.in_use = False  # whether some subscription has, or had, a filter
         self._passing: OrderedDict[ContextFilter, _Passing | None] = OrderedDict()
         self._numbers: dict[ContextFilter, int] = {}
         self._renumbered = 0  # the strings, when the arrays were made
@@ -43,6 +44,7 @@ class Scopes:
         """The number of the program for one subscription more."""
         if wanted is None:
             return NO_FILTER
+        self.in_use = True
         number = self._numbers.get(wanted)
         if number is None:
             number = self._numbers[wanted] = self._compiled(wanted)

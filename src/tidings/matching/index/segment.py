@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.index import kernels, layout
+from tidings.matching.index import building, layout
 from tidings.matching.index.kernels import (
     BLOCK,
     BOOLEAN,
@@ -86,9 +86,9 @@ def build(conjuncts: Conjuncts, attributes: int) -> Raw:
             **sorted_conjuncts._asdict(),
         )
     )
-    kernels.hash_clusters(raw)
-    kernels.fill_tables(raw)
-    kernels.fill_summaries(raw)
+    building.hash_clusters(raw)
+    building.fill_tables(raw)
+    building.fill_summaries(raw)
     return raw
 
 

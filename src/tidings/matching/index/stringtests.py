@@ -3,8 +3,12 @@
 Which tests a string passes is found out once for each distinct string and remembered. Prefixes, suffixes and words
 are looked up by their length, so that the cost of a new string depends on how long it is, not on how many tests
 there are.
+
+One thread may add tests while others ask. What is remembered is therefore never emptied but replaced, after the new
+test is in place: whoever was still finding out remembers it where nobody looks any more.
 """
 
+import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -38,8 +42,7 @@ class StringTests:
         self._suffixes: dict[int, dict[str, list[int]]] = {}
         self._inside: dict[int, dict[str, list[int]]] = {}
         self._others: list[tuple[int, StringTest]] = []
-        self._passed: OrderedDict[str, Numbers] = OrderedDict()
-        self._remembered = 0  # characters, and bytes of numbers, in it
+        self._passed = _Passed()
 
     def saved(self) -> list[Any]:
         """The tests with their numbers, in a form that JSON can carry."""
@@ -53,6 +56,9 @@ class StringTests:
             made.number(_loaded_test(test), number)
         return made
 
+    def __contains__(self, test: StringTest) -> bool:
+        return test in self._numbers
+
     def number(self, test: StringTest, following: int) -> int:
         """The number of a test: the one that it has, or `following` if it is new."""
         known = self._numbers.get(test)
@@ -64,8 +70,7 @@ class StringTests:
             self._others.append((following, test))
         else:
             home.setdefault(len(text), {}).setdefault(text, []).append(following)
-        self._passed.clear()
-        self._remembered = 0
+        self._passed = _Passed()
         return following
 
     def items(self) -> Iterable[tuple[StringTest, int]]:
@@ -78,13 +83,11 @@ class StringTests:
 
     def passed_by(self, text: str) -> Numbers:
         """The numbers of the tests that a string passes."""
-        known = self._passed.get(text)
+        passed = self._passed  # before looking at the tests: see above
+        known = passed.get(text)
         if known is None:
-            known = self._passed[text] = np.array(sorted(self._found(text)), np.int32)
-            self._remembered += len(text) + known.nbytes
-            while len(self._passed) > MAX_CACHED_STRINGS or self._remembered > _ROOM:
-                oldest, numbers = self._passed.popitem(last=False)
-                self._remembered -= len(oldest) + numbers.nbytes
+            known = np.array(sorted(self._found(text)), np.int32)
+            passed.put(text, known)
         return known
 
     def passed_but_for_regexes(self, text: str) -> list[int]:
@@ -98,21 +101,42 @@ class StringTests:
 
     def _found(self, text: str) -> set[int]:
         found: set[int] = set()
-        for length, known in self._prefixes.items():
+        # Lists, since a dict that another thread adds to cannot be gone through.
+        for length, known in list(self._prefixes.items()):
             found.update(known.get(text[:length], ()))
-        for length, known in self._suffixes.items():
+        for length, known in list(self._suffixes.items()):
             if length <= len(text):
                 found.update(known.get(text[len(text) - length :], ()))
-        for length, known in self._inside.items():
+        for length, known in list(self._inside.items()):
             if len(known) <= _FEW:
-                for word, numbers in known.items():
+                for word in list(known):
                     if word in text:
-                        found.update(numbers)
+                        found.update(known[word])
                 continue
             for start in range(len(text) - length + 1):
                 found.update(known.get(text[start : start + length], ()))
         found.update(number for number, test in self._others if passes(test, text))
         return found
+
+
+class _Passed:
+    """The tests that strings passed: as many strings as there is room for, the oldest go first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Numbers] = OrderedDict()
+        self._size = 0  # characters, and bytes of numbers
+        self._changing = threading.Lock()
+        self.get = self._known.get
+
+    def put(self, text: str, numbers: Numbers) -> None:
+        with self._changing:
+            if text in self._known:  # another thread was faster
+                return
+            self._known[text] = numbers
+            self._size += len(text) + numbers.nbytes
+            while len(self._known) > MAX_CACHED_STRINGS or self._size > _ROOM:
+                oldest, forgotten = self._known.popitem(last=False)
+                self._size -= len(oldest) + forgotten.nbytes
 
 
 def share_of(test: StringTest) -> float:

@@ -1,0 +1,73 @@
+"""How many bytes a notification has when a policy takes attributes away: the paper's Fig. 5."""
+
+from pathlib import Path
+
+import msgspec
+
+from tidings.cli.bench import Measurement, drawing, steps
+from tidings.engine import Engine
+from tidings.engine.effects import Deliver
+from tidings.engine.operations import Publish, Subscribe
+from tidings.filters import Filter
+from tidings.model.event import Event
+from tidings.model.identity import uuid7
+from tidings.model.notification import Notification
+from tidings.model.subscription import Subscription
+from tidings.policy import policies
+
+_SIZES = (10, 20, 30)
+_PUBLICATIONS = 100
+
+
+def measure(plot: Path | None) -> list[Measurement]:
+    """For publications of 10, 20 and 30 attributes, the mean of a hundred, none to all of their attributes removed."""
+    bytes_of = {}
+    with steps(len(_SIZES)) as step:
+        for size in _SIZES:
+            step(f"publications of {size} attributes")
+            bytes_of[size] = [_mean(size, removed) for removed in range(size + 1)]
+    found = []
+    for size, each in bytes_of.items():
+        found.append(Measurement(f"{size} attributes", each[0], "bytes", "", "a notification as it was published"))
+        for removed in (size // 2, size):
+            share = f"{1 - each[removed] / each[0]:.0%} less"
+            found.append(Measurement(f"{size} attributes, {removed} removed", each[removed], "bytes", "", share))
+    if plot is not None:
+        lines = {f"{size} attributes": dict(enumerate(each)) for size, each in bytes_of.items()}
+        drawing.lines(lines, "attributes removed by the policy", "bytes a notification", plot)
+    return found
+
+
+def _mean(size: int, removed: int) -> float:
+    engine = Engine()
+    policy = str(policies.remove(*(_name(place) for place in range(removed)))) if removed else None
+    wanted = Subscription.of(Filter.parse("a00 IS NOT NULL"), id="s1", subscriber="alice", policy=policy)
+    engine.handle(Subscribe(wanted), 0)
+    notes = [
+        effect.notification
+        for number in range(_PUBLICATIONS)
+        for effect in engine.handle(Publish(_event(size, number)), number)
+        if isinstance(effect, Deliver)
+    ]
+    return sum(map(_bytes, notes)) / len(notes)
+
+
+def _event(size: int, number: int) -> Event:
+    """Every third attribute is a word, the others are numbers."""
+    values = {
+        _name(place): f"value {place * number % 97:>6}" if place % 3 == 0 else place * number / 7.0
+        for place in range(size)
+    }
+    identity = uuid7(number * 1000, bytes(10))
+    return Event.of(values, id=identity, publisher="bob", timestamp=number, sequence=number)
+
+
+def _name(place: int) -> str:
+    return f"a{place:02}"
+
+
+def _bytes(note: Notification) -> int:
+    """What a client needs to be told: where it comes from, for which subscription, and what it says."""
+    event = note.event
+    head = (event.id.bytes, event.publisher, event.timestamp, event.sequence, note.subscription)
+    return len(msgspec.msgpack.encode((*head, dict(note.attributes), note.payload)))

@@ -1,0 +1,40 @@
+"""`tidings demo`: the story so far, played on this machine. Every line that it prints has just been computed."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tidings.cli.demo import filters, stories
+from tidings.cli.demo.scene import Scene
+from tidings.cli.terminal import out, print_json, progress
+
+
+def play(*, spark: bool, as_json: bool) -> None:
+    begin = time.perf_counter()
+    scenes: list[Callable[[], Scene]] = [
+        *(filters.languages, filters.mistakes, filters.covering),
+        *(stories.fire, stories.cars_and_cameras, stories.traffic_loops, stories.supply_chain, stories.security_zones),
+    ]
+    if spark:
+        scenes.append(filters.spark_agrees)
+    facts: dict[str, Any] = {}
+    for scene in _watched(scenes):
+        facts |= scene.facts
+        if not as_json:
+            out.print(f"\n[bold]{scene.title}[/bold]")
+            for line in scene.lines:
+                out.print(f"  {line}", soft_wrap=True)
+    seconds = time.perf_counter() - begin
+    if as_json:
+        print_json({**facts, "seconds": round(seconds, 1)})
+    else:
+        out.print(f"\n{len(scenes)} scenes in {seconds:.1f} s. Where to go on: docs/tutorial.md\n")
+
+
+def _watched(scenes: list[Callable[[], Scene]]) -> Iterator[Scene]:
+    with progress() as bar:
+        task = bar.add_task("playing", total=len(scenes))
+        for scene in scenes:
+            bar.update(task, description=scene.__name__.replace("_", " "))
+            yield scene()
+            bar.advance(task)

@@ -1,0 +1,429 @@
+"""The desk: where operations are taken, one at a time, in order; handled, written down, and only then delivered.
+
+Under the lock an operation gets its time, the engine handles it, and its rows are appended to the journal. Outside the
+lock the journal is synced, once for all who wait, and the notifications go into the inboxes in the journal's order.
+"""
+
+import contextlib
+import itertools
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from tidings import journal
+from tidings.engine import Engine
+from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told, timed
+from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Trust, Unsubscribe
+from tidings.engine.settings import Settings
+from tidings.hub.archive import Archive
+from tidings.hub.backlog import Backlog
+from tidings.hub.callbacks import Callbacks
+from tidings.hub.client import Client
+from tidings.hub.clock import Clock
+from tidings.hub.guard import Guard
+from tidings.hub.history import Since
+from tidings.hub.inbox import Inbox
+from tidings.hub.inquiry import replayed
+from tidings.hub.outbox import Batch, Outbox
+from tidings.hub.outcome import LOAD, TRUST, Outcome
+from tidings.hub.receipt import Receipt, Stats
+from tidings.hub.roster import NOTHING, Opener, Roster
+from tidings.hub.subscription import HubSubscription
+from tidings.hub.texts import policy_text
+from tidings.hub.trust import Provider, asked
+from tidings.model.errors import (
+    ClosedError,
+    InvalidValueError,
+    JournalError,
+    JournalFullError,
+    RefusedError,
+    TidingsError,
+)
+from tidings.model.event import Event
+from tidings.model.filter import ContextFilter
+from tidings.model.identity import uuid7
+from tidings.model.limits import MAX_LOG_LINES
+from tidings.model.notification import Notification
+from tidings.model.subscription import Subscription
+from tidings.model.values import Attributes
+
+_LOG = logging.getLogger("tidings")
+
+
+class Desk(Opener):
+    def __init__(self, settings: Settings, clock: Clock, trust: Provider | None, archive: Archive | None) -> None:
+        self.settings, self.name = settings, settings.name
+        self.clock, self.archive = clock, archive
+        self.guard = Guard()
+        self.engine = Engine(settings)
+        self.roster = Roster(self)
+        self.stats = Stats()
+        self.log: deque[str] = deque(maxlen=MAX_LOG_LINES)
+        self.failure: TidingsError | None = None
+        self.closed = False
+        self._trust = trust
+        self._ages = itertools.count(clock.now())  # it rises faster than ids are made
+        self._clients: dict[str, Client] = {}
+        self._callbacks = Callbacks()
+        self._outbox = Outbox(self._callbacks)
+        self._stopwatch = f"$trace.{self.name}.microseconds"
+        self._time = 0
+        self._next = 0  # the offset of the next operation, where no journal says it
+        self.load = self._noted_load = 0.0
+        if archive is not None:
+            archive.restore(self)
+
+    # Operations
+
+    def publish(
+        self,
+        publisher: str,
+        attributes: Attributes,
+        *,
+        subscribers: ContextFilter | None = None,
+        payload: bytes | None = None,
+        subject: str | None = None,
+        policy: str | None = None,
+        id: UUID | None = None,  # noqa: A002
+        sync: bool = True,
+    ) -> Receipt:
+        """Everything given has been checked."""
+        roster = self.roster
+        with self.guard:
+            self._check_open()
+            now = self.now()
+            if id is None:
+                id = uuid7(now, self.clock.entropy())  # noqa: A001
+            elif roster.remembers(id):
+                raise RefusedError("admit", f"the event {id} was published before")
+            sequence = roster.sequences.get(publisher, 0) + 1
+            event = Event(
+                id=id,
+                publisher=publisher,
+                timestamp=now,
+                sequence=sequence,
+                attributes=attributes,
+                subject=subject,
+                payload=payload,
+                context=roster.contexts.get(publisher, NOTHING),
+                subscribers=subscribers,
+                policy=policy,
+            )
+            operation = Publish(event)
+            outcome = self._handled(operation, now)
+            offset = self._written(operation, outcome, now, {}, sync)
+            if outcome.refused is None:
+                roster.published(publisher, sequence, id)
+                self.stats.published += 1
+            end = self._next
+        self._finish(outcome, end if sync else 0)
+        return Receipt(event, offset)
+
+    def control(self, operation: Operation, notes: Mapping[str, Any] | None = None, *, sync: bool = True) -> list[str]:
+        """Any other operation that the journal keeps; the findings on the policy that it brought."""
+        with self.guard:
+            findings, end, outcome = self.controlled(operation, notes)
+        self._finish(outcome, end if sync else 0)
+        return findings
+
+    def controlled(
+        self, operation: Operation, notes: Mapping[str, Any] | None = None
+    ) -> tuple[list[str], int, Outcome]:
+        """The part of `control` that is done under the lock; `finish` must follow."""
+        self._check_open()
+        now = self.now()
+        outcome = self._handled(operation, now)
+        notes = dict(notes or {})
+        if outcome.trusted:
+            notes[TRUST] = outcome.trusted
+        if self.load != self._noted_load:
+            notes[LOAD] = self.load
+        try:
+            self._written(operation, outcome, now, notes, sync=True)
+        except BaseException as error:
+            if outcome.refused is None:
+                self._undo(operation, now, error)
+            raise
+        if outcome.refused is None:
+            self._noted_load = self.load
+            self.roster.book(operation, notes)
+        return list(outcome.findings), self._next, outcome
+
+    def finish(self, end: int, outcome: Outcome) -> None:
+        self._finish(outcome, end)
+
+    def set_load(self, load: float) -> None:
+        with self.guard:
+            self._check_open()
+            self.engine.handle(SetLoad(load), self.now())
+            self.load = load
+
+    def unsubscribe(self, client: str, id: str, policy: Any = None) -> None:  # noqa: A002
+        self.control(Unsubscribe(client, id, policy_text(policy)))
+
+    def acknowledge(self, subscription: HubSubscription, events: Iterable[UUID]) -> int:
+        """Written down, not synced: what a crash takes away of it is given once more."""
+        inbox = subscription.inbox
+        if not isinstance(inbox, Backlog):
+            raise InvalidValueError(f"{subscription.id} is not durable: there is nothing to acknowledge")
+        with self.guard:
+            self._check_open()
+            done = inbox.acknowledgement(events)
+            if done is None:
+                return 0
+            if self.archive is not None and not inbox.closed:
+                body = {"offset": done.floor, "beyond": done.beyond, "count": done.count}
+                row = journal.Operation.control(
+                    "acknowledge", client=subscription.subscriber, id=subscription.durable, body=body
+                )
+                self._append([row], self.now())
+            inbox.acknowledge(done)
+        self.wake(subscription)
+        return done.count
+
+    def callback_failed(self) -> None:
+        self._callbacks.count_failure()
+
+    def wake(self, subscription: HubSubscription) -> None:
+        """Its callback may have something to do."""
+        if subscription.callback is not None:
+            self._callbacks.wake(subscription)
+            self._callbacks.run()
+
+    def replay(self, ids: list[str], since: Since) -> Iterator[Notification]:
+        return replayed(self, ids, since)
+
+    def client(self, name: str) -> Client:
+        with self.guard:
+            self._check_open()
+            found = self._clients.get(name)
+            if found is None:
+                found = self._clients[name] = Client(self, name)
+            return found
+
+    def leave(self, client: Client) -> None:
+        """The name is free for another one; what the client had goes, unless it is durable."""
+        if not self.closed:
+            self.control(Disconnect(client.name))
+        with self.guard:
+            if self._clients.get(client.name) is client:
+                del self._clients[client.name]
+
+    def new_id(self, client: str) -> str:
+        """An id for a subscription or an advertisement that has none: the client's name, and what sorts by age."""
+        return f"{client[:200]}.{next(self._ages):014x}{self.clock.entropy()[:4].hex()}"
+
+    def counted(self) -> Stats:
+        with self.guard:
+            held = self.roster.subscriptions.values()
+            return msgspec.structs.replace(
+                self.stats,
+                delivered=self._outbox.delivered,
+                lost=self._outbox.lost,
+                callback_errors=self._callbacks.failed,
+                clients=len(self._clients),
+                subscriptions=len(held),
+                waiting=sum(one.waiting for one in held),
+                offset=self._next,
+            )
+
+    def trusts(self, party: str, group: str) -> bool:
+        """Whether the party belongs to the group, asked now."""
+        return asked(self._trust, party, group, 0)[0]
+
+    # Time, and the end
+
+    def now(self) -> int:
+        """Rises strictly, whatever the clock does. The lock is held."""
+        now = self.clock.now()
+        self._time = now if now > self._time else self._time + 1
+        return self._time
+
+    def passed(self, timestamp: int, offset: int) -> None:
+        """The journal has come to this time, and to this offset."""
+        self._time, self._next = max(self._time, timestamp), offset
+
+    def close(self) -> None:
+        with self.guard:
+            if self.closed:
+                return
+            self.closed = True
+            held = list(self.roster.subscriptions.values())
+        try:
+            if self.archive is not None:
+                with contextlib.suppress(JournalError):
+                    self.archive.sync(self._next)
+                    self._drain()
+                self.archive.close(self)
+        finally:
+            for subscription in held:
+                subscription.inbox.close()
+
+    def open(self, subscription: Subscription, limit: int) -> HubSubscription:
+        read = None if self.archive is None else self.archive.history.due_to(subscription)
+        inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read)
+        return HubSubscription(self, subscription, inbox)
+
+    def note(self, line: str) -> None:
+        self.log.append(line)
+        _LOG.info("%s: %s", self.name, line)
+
+    # What the above is made of
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError(f"the hub {self.name} is closed")
+        if self.failure is not None:
+            raise self.failure
+
+    def _handled(self, operation: Operation, now: int) -> Outcome:
+        outcome = Outcome()
+        governed = self.engine.rules or (type(operation) is Publish and operation.event.policy is not None)
+        started = self.clock.now() if governed else 0
+        effects: list[Effect] = self.engine.handle(operation, now)
+        if governed:
+            effects = self._timed(effects, started)
+        subscriptions, deliveries = self.roster.subscriptions, outcome.deliveries
+        durable = []
+        for effect in effects:  # grows while there are questions
+            if type(effect) is Deliver:
+                note = effect.notification
+                held = subscriptions.get(note.subscription)
+                if held is not None:
+                    delivery = held, note
+                    deliveries.append(delivery)
+                    if held.durable is not None:
+                        durable.append(delivery)
+            elif isinstance(effect, Ask):
+                member, until = asked(self._trust, effect.party, effect.group, now)
+                outcome.trusted += ((effect.party, effect.group, member, until),)
+                effects.extend(self.engine.handle(Trust(effect.party, effect.group, member, until), now))
+            else:
+                self._noted(effect, outcome)
+        if durable:
+            outcome.durable = tuple(durable)
+        return outcome
+
+    def _timed(self, effects: list[Effect], started: int) -> list[Effect]:
+        """With the time that was spent, where a rule has asked for it."""
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                note = effect.notification
+                if note.trace or self._stopwatch in note.attributes:
+                    return timed(effects, self.name, max(0, self.clock.now() - started))
+        return effects
+
+    def _noted(self, effect: Effect, outcome: Outcome) -> None:
+        match effect:
+            case Reject():
+                outcome.refused = effect
+                self.stats.refused += 1
+            case Told(event):
+                outcome.told += (event,)
+            case Persist():
+                outcome.persisted += (effect,)
+            case Remark(_, finding):
+                outcome.findings += (finding,)
+            case Log(line):
+                self.note(line)
+            case _:
+                self.note(f"an effect that a hub has no use for: {type(effect).__name__}")
+
+    def _written(
+        self, operation: Operation | None, outcome: Outcome, now: int, notes: dict[str, Any], sync: bool
+    ) -> int:
+        """Appends the rows, and puts the deliveries into the outbox; the offset of the first row."""
+        if outcome.refused is not None:
+            operation = None
+        if self.archive is not None:
+            first = self._append(outcome.rows(operation, notes), now)
+        else:
+            first = self._next
+            self._next += (operation is not None) + len(outcome.told) + len(outcome.persisted)
+        for kept in outcome.persisted:
+            self.roster.stored.append((kept.store, kept.message))
+        if outcome.told:
+            self.stats.told += len(outcome.told)
+            for event in outcome.told:
+                self.roster.published(event.publisher, event.sequence, event.id)
+        if outcome.deliveries:
+            self._post(outcome, first, first + (operation is not None), sync)
+        return first
+
+    def _post(self, outcome: Outcome, first: int, told_from: int, sync: bool) -> None:
+        after = self._next if sync and self.archive is not None else 0
+        if not outcome.told and not outcome.durable:
+            self._outbox.add(Batch(outcome.deliveries, first, after))
+            return
+        for batch in outcome.batches(first, told_from, after):
+            self._outbox.add(batch)
+            for held, _ in batch.deliveries:
+                held.inbox.expect(batch.offset)
+
+    def _append(self, rows: list[journal.Operation], now: int) -> int:
+        if self.archive is None or not rows:
+            return self._next
+        try:
+            span = self.archive.append(rows, now)
+        except JournalFullError:
+            raise
+        except JournalError as error:
+            self.failure = error
+            raise
+        self._time, self._next = span.timestamp + len(span) - 1, span.next
+        return span.first
+
+    def _undo(self, operation: Operation, now: int, error: BaseException) -> None:
+        """The engine has accepted what the journal could not take: it goes back to what the journal says."""
+        if self.failure is not None or self.archive is None:
+            return
+        try:
+            if isinstance(operation, SetContext):
+                before = self.roster.contexts.get(operation.client, NOTHING)
+                self.engine.handle(SetContext(operation.client, before), now)
+            else:
+                self.engine = self.archive.rebuilt(self)
+                self.engine.handle(SetLoad(self.load), now)
+        except Exception as failed:
+            self.failure = JournalError(f"after '{error}' the hub could not be put back: {failed}; open it again")
+            raise self.failure from error
+
+    def _finish(self, outcome: Outcome, end: int) -> None:
+        if self.archive is not None and end:
+            try:
+                self.archive.sync(end)
+            except JournalError as error:
+                self.failure = error
+                raise
+        if outcome.deliveries:
+            self._drain()
+            self._callbacks.run()
+        if self.archive is not None and self.archive.is_due:
+            self.archive.keep(self)
+        if outcome.refused is not None:
+            raise RefusedError(outcome.refused.step, outcome.refused.reason)
+
+    def _drain(self) -> None:
+        synced = 0 if self.archive is None else self.archive.synced
+        losses = self._outbox.drain(synced)
+        told = set()
+        for held, note in losses:
+            # Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own.
+            if note.event.publisher != self.name and held.lost & (held.lost - 1) == 0 and held.id not in told:
+                told.add(held.id)
+                self._tell_loss(held)
+
+    def _tell_loss(self, held: HubSubscription) -> None:
+        try:
+            with self.guard:
+                self._check_open()
+                now = self.now()
+                outcome = self._handled(Lost(held.subscriber, held.id, held.lost), now)
+                self._written(None, outcome, now, {}, sync=False)
+            self._finish(outcome, 0)
+        except TidingsError as error:
+            self.note(f"{held.subscriber} has lost {held.lost} notifications of {held.id}, and {error}")

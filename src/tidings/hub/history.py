@@ -1,0 +1,118 @@
+"""What a journal tells of the past: what is still due to durable subscriptions, and events to look at again."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from tidings.engine import records
+from tidings.filters import ContextFilter
+from tidings.hub import due
+from tidings.hub.backlog import Entry, Read
+from tidings.hub.receipt import Receipt
+from tidings.model.errors import InvalidValueError, OffsetGoneError
+from tidings.model.event import Event
+from tidings.model.subscription import Subscription
+
+if TYPE_CHECKING:
+    from tidings.journal import Journal, Record
+
+Since = datetime | int | Receipt | None
+_READERS = 32  # files that are held open for subscriptions that are behind
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class History:
+    def __init__(self, journal: "Journal") -> None:
+        self._journal = journal
+        self._readers: OrderedDict[tuple[str, int], Iterator[Record]] = OrderedDict()  # by subscription and place
+        self._changing = threading.Lock()
+
+    def due_to(self, subscription: Subscription) -> Read:
+        """Reads on in what is due to a durable subscription."""
+        id, subscriber = subscription.id, subscription.subscriber  # noqa: A001
+        named = msgspec.json.encode(id).decode()
+
+        def read(start: int, count: int) -> tuple[list[Entry], int]:
+            found: list[Entry] = []
+            position = start
+            for record in self._from(id, start):
+                position = record.offset + 1
+                row = record.operation
+                if row.kind == "publish" and row.body is not None and named in row.body:
+                    said = records.notes(row).get(due.DUE, ())
+                    note = due.notification(said, row.event(ContextFilter.parse), id, subscriber)
+                    if note is not None:
+                        found.append((record.offset, note))
+                if len(found) >= count:
+                    return found, position
+            return found, max(position, self._journal.synced)
+
+        return read
+
+    def events(self, since: Since) -> Iterator[tuple[int, Event]]:
+        """The events that were accepted from then on, with their offsets, up to the present."""
+        start, timestamp = _start(since)
+        for record in self._journal.read(max(start, self._journal.first)):
+            if record.timestamp >= timestamp and record.operation.kind == "publish":
+                yield record.offset, record.operation.event(ContextFilter.parse)
+
+    def event(self, id: UUID) -> Event | None:  # noqa: A002
+        """The event of that id, if it is in the journal."""
+        wanted = str(id)
+        for record in self._journal.read():
+            if record.operation.kind == "publish" and record.operation.id == wanted:
+                return record.operation.event(ContextFilter.parse)
+        return None
+
+    def close(self) -> None:
+        """Lets go of the files that are held open."""
+        with self._changing:
+            self._readers.clear()
+
+    def _from(self, id: str, start: int) -> Iterator["Record"]:  # noqa: A002
+        """The records from there on. Where a subscription stopped reading, it goes on without looking for the place."""
+        if self._journal.synced < self._journal.next:
+            self._journal.sync()
+        with self._changing:
+            reader = self._readers.pop((id, start), None)
+        while True:
+            reader = self._journal.read(start) if reader is None else reader
+            try:
+                for record in reader:
+                    start = record.offset + 1
+                    with self._changing:
+                        self._readers[id, start] = reader
+                        if len(self._readers) > _READERS:
+                            self._readers.popitem(last=False)
+                    yield record
+                    with self._changing:
+                        self._readers.pop((id, start), None)
+                if start >= self._journal.synced:
+                    return
+                reader = None
+            except OffsetGoneError as gone:
+                start, reader = gone.first, None
+
+
+def _start(since: Since) -> tuple[int, int]:
+    """The offset and the time from which on is meant."""
+    match since:
+        case None:
+            return 0, 0
+        case Receipt():
+            return since.offset, 0
+        case datetime():
+            if since.tzinfo is None:
+                raise InvalidValueError("since: a datetime needs a time zone, such as datetime.now(UTC)")
+            passed = since - _EPOCH
+            return 0, (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+        case bool():
+            pass
+        case int():
+            return 0, since
+    raise InvalidValueError("since: a datetime, microseconds since 1970, or the Receipt of a publication")

@@ -1,0 +1,73 @@
+"""The outcome of an operation: what its effects come to, and how it is written down."""
+
+from typing import Any
+from uuid import UUID
+
+from tidings import journal
+from tidings.engine import records
+from tidings.engine.effects import Persist, Reject
+from tidings.engine.journey import Journey
+from tidings.engine.operations import Operation, Publish
+from tidings.hub import due
+from tidings.hub.outbox import Batch
+from tidings.hub.subscription import HubSubscription
+from tidings.model.event import Event
+from tidings.model.notification import Notification
+
+TRUST = "$trust"  # with a row: what was answered to the engine's questions
+LOAD = "$load"  # with a row: the load, where it had changed
+_META = Journey(meta=True)
+
+
+class Outcome:
+    __slots__ = ("deliveries", "durable", "findings", "persisted", "refused", "told", "trusted")
+
+    def __init__(self) -> None:
+        self.deliveries: list[tuple[HubSubscription, Notification]] = []
+        # Most operations have nothing of these, and a tuple costs nothing.
+        self.durable: tuple[tuple[HubSubscription, Notification], ...] = ()  # of the deliveries, those to be kept
+        self.told: tuple[Event, ...] = ()
+        self.persisted: tuple[Persist, ...] = ()
+        self.findings: tuple[str, ...] = ()
+        self.trusted: tuple[tuple[str, str, bool, int], ...] = ()  # party, group, whether it belongs, until when
+        self.refused: Reject | None = None
+
+    def rows(self, operation: Operation | None, notes: dict[str, Any]) -> list[journal.Operation]:
+        """The operation, if it is to be kept; then the meta-events that it caused, then what rules persist."""
+        events = {event.id: event for event in self.told}
+        if isinstance(operation, Publish):
+            events[operation.event.id] = operation.event
+        owed: dict[UUID, list[str | due.Changed]] = {}
+        for _, note in self.durable:
+            id = note.event.id  # noqa: A001
+            owed.setdefault(id, []).append(due.written(note, events[id]))
+        rows = []
+        if isinstance(operation, Publish):
+            rows.append(records.row(operation, {**self._lasting(operation.event), **_owed(operation.event, owed)}))
+        elif operation is not None:
+            rows.append(records.row(operation, notes))
+        for event in self.told:
+            rows.append(records.row(Publish(event, _META), _owed(event, owed)))
+        for kept in self.persisted:
+            rows.append(journal.Operation.control("persist", id=kept.store, body={"message": kept.message}))
+        return rows
+
+    def batches(self, first: int, told_from: int, after: int) -> list[Batch]:
+        """The deliveries by their publications: the operation's own at offset `first`, meta-events from `told_from`."""
+        offsets = {event.id: told_from + number for number, event in enumerate(self.told)}
+        batches: list[Batch] = []
+        for delivery in self.deliveries:
+            offset = offsets.get(delivery[1].event.id, first)
+            if not batches or batches[-1].offset != offset:
+                batches.append(Batch([], offset, after))
+            batches[-1].deliveries.append(delivery)
+        return sorted(batches, key=lambda batch: batch.offset)
+
+    def _lasting(self, event: Event) -> dict[str, Any]:
+        """Answers that the engine remembers, for the operations after this one."""
+        lasting = [one for one in self.trusted if one[3] > event.timestamp]
+        return {TRUST: lasting} if lasting else {}
+
+
+def _owed(event: Event, owed: dict[UUID, list[str | due.Changed]]) -> dict[str, Any]:
+    return {due.DUE: owed[event.id]} if event.id in owed else {}

@@ -1,0 +1,173 @@
+"""A subscription of a hub, as its subscriber holds it: notifications are taken, waited for, or handed to a callback."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from tidings.hub.inbox import Inbox
+from tidings.model.errors import InvalidValueError
+from tidings.model.notification import Notification
+from tidings.model.subscription import Subscription
+
+if TYPE_CHECKING:
+    from tidings.hub.desk import Desk
+    from tidings.hub.history import Since
+    from tidings.policy.policy import Policy
+
+Callback = Callable[[Notification], Any]
+_LOG = logging.getLogger("tidings")
+
+
+class HubSubscription:
+    """Made by `Client.subscribe`. Every method may be called from any thread.
+
+    `subscription` is what was subscribed to; `lost` counts what did not fit into the inbox; `findings` are remarks on
+    the policy that was given with it.
+    """
+
+    def __init__(self, desk: "Desk", subscription: Subscription, inbox: Inbox) -> None:
+        self.subscription = subscription
+        self.durable = subscription.durable
+        self.inbox = inbox
+        self.callback: Callback | None = None
+        self.findings: list[str] = []
+        self.failed = 0  # callbacks that raised
+        self._desk = desk
+        self._turn = threading.Lock()
+        self._claimed = False
+
+    @property
+    def id(self) -> str:
+        return self.subscription.id
+
+    @property
+    def subscriber(self) -> str:
+        return self.subscription.subscriber
+
+    @property
+    def waiting(self) -> int:
+        """How many notifications wait; of a durable subscription, also those that only the journal has."""
+        return self.inbox.waiting
+
+    @property
+    def lost(self) -> int:
+        return self.inbox.lost
+
+    @property
+    def closed(self) -> bool:
+        return self.inbox.quiet
+
+    def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
+        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever."""
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidValueError("limit: how many at most, or None")
+        return self.inbox.take(limit, timeout)
+
+    def __iter__(self) -> Iterator[Notification]:
+        """What waits, until nothing does."""
+        while taken := self.inbox.take(1):
+            yield taken[0]
+
+    def listen(self, timeout: float | None = None) -> Iterator[Notification]:
+        """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds."""
+        while True:
+            taken = self.inbox.take(1, timeout)
+            if taken:
+                yield taken[0]
+            elif timeout is not None or self.inbox.quiet:
+                return
+
+    def acknowledge(self, *notes: Notification | UUID) -> int:
+        """Of a durable subscription: these need not be given again (none given: all that were taken); how many."""
+        events = [note.event.id if isinstance(note, Notification) else note for note in notes]
+        return self._desk.acknowledge(self, events or self.inbox.has_taken())
+
+    def redeliver(self) -> int:
+        """What was taken and not acknowledged waits again, in its order; how much that is."""
+        again = self.inbox.redeliver()
+        self._desk.wake(self)
+        return again
+
+    def replay(self, since: "Since" = None) -> Iterator[Notification]:
+        """What the subscription would get if the events since then came now, from the journal; nothing is changed."""
+        return self._desk.replay([self.id], since)
+
+    def unsubscribe(self, policy: "str | Policy | None" = None) -> None:
+        """Ends the subscription for good, a durable one too. What waits can still be taken."""
+        self._desk.unsubscribe(self.subscriber, self.id, policy)
+
+    def close(self) -> None:
+        """Ends the subscription, unless it is durable: that one goes on collecting until it is subscribed to again."""
+        if self.durable is None:
+            if not self.inbox.closed:
+                self.unsubscribe()
+        else:
+            self.detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{self.id} of {self.subscriber}: {self.subscription.content}, {self.waiting} waiting>"
+
+    # For the hub
+
+    def attach(self, callback: Callback | None) -> None:
+        """Someone listens from now on, and gets what was not acknowledged."""
+        self.inbox.attend()
+        self.callback = callback
+        self.inbox.redeliver()
+
+    def detach(self) -> None:
+        self.callback = None
+        self.inbox.leave()
+
+    def claim(self) -> bool:
+        with self._turn:
+            if self._claimed or self.callback is None or not self.inbox.ready():
+                return False
+            self._claimed = True
+            return True
+
+    def release(self) -> None:
+        with self._turn:
+            self._claimed = False
+
+    def run(self, limit: int) -> None:
+        """Hands notifications to the callback; returning acknowledges, raising is counted and logged."""
+        done: list[UUID] = []
+        try:
+            for note in self._taken(limit):
+                callback = self.callback
+                if callback is None or self.inbox.closed:
+                    return
+                try:
+                    callback(note)
+                except Exception:
+                    self.failed += 1
+                    self._desk.callback_failed()
+                    _LOG.exception("the callback of the subscription %s raised", self.id)
+                else:
+                    done.append(note.event.id)
+        finally:
+            if done and self.durable is not None:
+                self._acknowledge_quietly(done)
+
+    def _taken(self, limit: int) -> list[Notification]:
+        try:
+            return self.inbox.take(limit)
+        except Exception:
+            self.callback = None  # or it would be tried for ever
+            _LOG.exception("the subscription %s cannot read on in the journal; its callback is called no more", self.id)
+            return []
+
+    def _acknowledge_quietly(self, done: list[UUID]) -> None:
+        try:
+            self._desk.acknowledge(self, done)
+        except Exception:  # they are given again after a restart
+            _LOG.exception("what the callback of the subscription %s has done cannot be acknowledged", self.id)

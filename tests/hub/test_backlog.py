@@ -1,0 +1,120 @@
+"""A durable inbox against a list that keeps everything: nothing is lost, nothing comes out of order, all is bounded."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hub.cases import NOW
+from tests.strategies import examples
+from tidings.hub.backlog import Backlog, Entry
+from tidings.model import Attributes, Event, Notification, uuid7
+
+steps = st.one_of(
+    st.tuples(st.just("publish"), st.integers(1, 4)),
+    st.tuples(st.just("arrive"), st.integers(1, 5)),
+    st.tuples(st.just("take"), st.none() | st.integers(1, 4)),
+    st.tuples(st.just("acknowledge"), st.integers(0, 9)),
+    st.tuples(st.just("acknowledge all"), st.none()),
+    st.tuples(st.just("redeliver"), st.none()),
+    st.tuples(st.just("restart"), st.none()),
+    st.tuples(st.just("replay"), st.none()),
+)
+
+
+def note(offset: int) -> Notification:
+    id = uuid7(NOW, offset.to_bytes(10, "big"))  # noqa: A001
+    event = Event(id=id, publisher="p", timestamp=NOW, sequence=offset)
+    return Notification(event=event, subscription="s", subscriber="a", attributes=Attributes({"offset": offset}))
+
+
+class World:
+    """A journal whose every other row is due, a backlog on it, and what must be true of the two."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.journal: list[int] = []  # the offsets that are due
+        self.rows: list[tuple[str, tuple[int, list[int], int] | int]] = []
+        self.on_their_way: list[int] = []  # published, and not yet put
+        self.acknowledged: set[int] = set()
+        self.taken: list[int] = []
+        self.backlog = Backlog(limit, self.read)
+
+    def read(self, start: int, count: int) -> tuple[list[Entry], int]:
+        found = [(offset, note(offset)) for offset in self.journal if offset >= start][:count]
+        end = self.journal[-1] + 1 if self.journal else 0
+        return found, found[-1][0] + 1 if len(found) == count else max(start, end)
+
+    def do(self, step: str, argument: int | None) -> None:
+        match step:
+            case "publish":
+                for _ in range(argument or 0):
+                    offset = 2 * len(self.journal)
+                    self.journal.append(offset)
+                    self.rows.append(("due", offset))
+                    self.backlog.expect(offset)
+                    self.on_their_way.append(offset)
+            case "arrive":
+                for offset in self.on_their_way[:argument]:
+                    assert self.backlog.put(note(offset), offset) is None
+                self.on_their_way = self.on_their_way[argument:]
+            case "take":
+                got = [int(one.attributes["offset"]) for one in self.backlog.take(argument)]
+                assert not set(got) & (self.acknowledged | set(self.taken))
+                assert got == sorted(got)
+                due = [offset for offset in self.journal if offset not in self.acknowledged | set(self.taken)]
+                assert got == due[: len(got)]
+                self.taken += got
+            case "acknowledge":
+                if self.taken:
+                    self.acknowledge([self.taken[(argument or 0) % len(self.taken)]])
+            case "acknowledge all":
+                self.acknowledge(self.taken[:])
+            case "redeliver":
+                assert self.backlog.redeliver() == len(self.taken)
+                self.taken = []
+            case "restart":
+                state = self.backlog.state()
+                self.forget()
+                self.backlog.restore(*state)
+            case "replay":
+                self.forget()
+                for kind, said in self.rows:
+                    if kind == "due":
+                        assert isinstance(said, int)
+                        self.backlog.recall(said)
+                    else:
+                        assert isinstance(said, tuple)
+                        self.backlog.recall_acknowledgement(*said)
+
+    def forget(self) -> None:
+        self.backlog = Backlog(self.limit, self.read)
+        self.taken, self.on_their_way = [], []
+
+    def acknowledge(self, offsets: list[int]) -> None:
+        done = self.backlog.acknowledgement([note(offset).event.id for offset in offsets])
+        assert (done is None) == (not offsets)
+        if done is not None:
+            self.rows.append(("acknowledge", (done.floor, done.beyond, done.count)))
+            self.backlog.acknowledge(done)
+        self.acknowledged |= set(offsets)
+        self.taken = [offset for offset in self.taken if offset not in offsets]
+
+    def check(self) -> None:
+        backlog = self.backlog
+        assert backlog.waiting == len(self.journal) - len(self.acknowledged) - len(self.taken)
+        assert len(backlog._entries) + len(backlog._taken) <= self.limit + len(backlog._beyond)
+        assert len(backlog._beyond) <= self.limit
+
+
+@examples(300, 20_000)
+@given(st.integers(1, 5), st.lists(steps, max_size=40))
+def test_nothing_is_lost_doubled_or_out_of_order(limit: int, history: list[tuple[str, int | None]]) -> None:
+    world = World(limit)
+    for step, argument in history:
+        world.do(step, argument)
+        world.check()
+    world.do("arrive", 1000)
+    for _ in range(len(world.journal) + 1):
+        world.do("take", None)
+        world.do("acknowledge all", None)
+    assert world.acknowledged == set(world.journal)
+    assert world.backlog.waiting == 0
