@@ -15,7 +15,6 @@ import pyarrow as pa
 from tidings import journal
 from tidings.engine import records, routes
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Reject, Told
-from tidings.engine.governing import Delivery
 from tidings.engine.matcher import FastMatcher
 from tidings.engine.publications import Publications
 from tidings.engine.record import Record
@@ -38,7 +37,9 @@ class Batch:
     `shapes`. With notify="client" all subscriptions of the one notification stand here, one after the other.
     """
 
-    def __init__(self, record: Record, stretches: list[tuple[int, Publications]], changes: dict[int, list[Effect]]) -> None:
+    def __init__(
+        self, record: Record, stretches: list[tuple[int, Publications]], changes: dict[int, list[Effect]]
+    ) -> None:
         self._record, self._stretches, self._changes = record, stretches, changes
         self._event, self._place, self._shape = record.deliveries()
 
@@ -189,7 +190,7 @@ def run(engine: "Engine", table: pa.Table, now: int | None) -> Batch:
             continue
         publications = Publications(table.slice(first, end - first), now)
         stretches.append((first, publications))
-        rulebook = Stretch(engine, publications, first, record).run(rulebook)
+        rulebook = Stretch(engine, engine.matcher, publications, first, record).run(rulebook)
         engine.at(int(publications.now[-1]))
     return Batch(record, stretches, changes)
 
@@ -240,5 +241,3 @@ def _table(rows: list[Any], **columns: pa.DataType) -> pa.Table:
 
 def _json(one: Any) -> str:
     return msgspec.json.encode(one.attributes).decode()
-
-

@@ -12,13 +12,14 @@ from tidings.matching.reference import due, matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
-from tidings.policy.statement import MessageType, Operation
+from tidings.policy.statement import MessageType, Operation, Point
 from tidings.routing.advertisement import attracts
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 _FORWARD, _INSERT = Operation.FORWARD, Operation.INSERT
+_HERE = frozenset({Point.INGRESS, Point.EGRESS})  # the points of a copy that comes from a client and goes to one
 _PUBLICATION, _SUBSCRIPTION = MessageType.PUBLICATION, MessageType.SUBSCRIPTION
 
 
@@ -46,6 +47,9 @@ def of_those(engine: "Engine", message: PublicationMessage, wanted: list[Filed[S
     """The same where it is known already which subscriptions it is due to, in the order of their ids."""
     rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
     concerned = Concern(rulings)
+    if rulings and engine.is_lone and _stop_everything(rulings, message):
+        concerned.plain = []  # nobody gets it, and nothing is told: who would have got it need not be looked at
+        return concerned
     if not rulings and engine.is_lone and all(_is_simple(one, message) for one in wanted):
         concerned.plain = wanted
         return concerned
@@ -153,6 +157,13 @@ def _is_simple(filed: Filed[Subscription], message: PublicationMessage) -> bool:
     if not filed.is_client or filed.is_own or filed.value.notify == "client":
         return False
     return not any(_may_apply(ruling, message) for ruling in filed.rulings(_FORWARD, _PUBLICATION))
+
+
+def _stop_everything(rulings: tuple[Ruling, ...], message: PublicationMessage) -> bool:
+    """Whether these rules do nothing but block, whoever the receiver is, and one of them does."""
+    return all(rule.only_blocks for rule, _ in rulings) and any(
+        not one[0].rule.points.isdisjoint(_HERE) and _may_apply(one, message) for one in rulings
+    )
 
 
 def _may_apply(ruling: Ruling, message: PublicationMessage) -> bool:

@@ -6,7 +6,7 @@ nobody has answered yet. Such copies are decided one by one, as the engine does 
 
 import operator as op
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -105,16 +105,16 @@ class Copies:
     def _compared(self, call: Call, source: Source, operator: str, value: Any) -> Truths:
         given = value.items if isinstance(value, Values) else (value,)
         measured = self._value(call, source)
-        if measured is None or not all(isinstance(one, Constant) for one in given):
+        if measured is None:
             return self._all(UNKNOWN)
         is_truth = measured.dtype.kind != "f"
-        wanted = [one.value for one in given]
-        if not all(isinstance(one, bool) if is_truth else type(one) in (int, float) for one in wanted):
+        wanted = [float(one.value) for one in given if isinstance(one, Constant) and _fits(one.value, is_truth)]
+        if len(wanted) < len(given):
             return self._all(UNKNOWN)
         if isinstance(value, Values):
-            found = np.isin(measured, np.array([float(one) for one in wanted]))
+            found = np.isin(measured, np.array(wanted))
         else:
-            found = _COMPARISONS[operator](measured, float(wanted[0]))
+            found = _COMPARISONS[operator](measured, wanted[0])
         truth = found.astype(np.int8)
         return np.where(measured == UNKNOWN, np.int8(UNKNOWN), truth) if is_truth else truth
 
@@ -149,7 +149,7 @@ class Copies:
             if not found.any():
                 break
             found &= attributes.present(name)[self.event]
-        return found.astype(np.int8)
+        return np.asarray(found, np.int8)
 
     def _members(self, parties: list[str], codes: Ints, group: str) -> Truths:
         """Whether each belongs to the group, as far as that is known at the time of its event."""
@@ -162,6 +162,11 @@ class Copies:
 
     def _all(self, truth: int) -> Truths:
         return np.full(len(self), truth, np.int8)
+
+
+def _fits(value: Any, is_truth: bool) -> TypeGuard[float]:
+    """Whether a condition of that kind is compared with such a value."""
+    return isinstance(value, bool) if is_truth else type(value) in (int, float)
 
 
 def is_sayable(branch: Branch) -> bool:

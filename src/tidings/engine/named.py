@@ -58,7 +58,7 @@ class Named:
         """The values of a row that is not doubtful."""
         if self._mapped is not None:
             given = self._mapped[row]
-            return given if type(given) is kind else kind(given)  # type: ignore[return-value]
+            return given if type(given) is kind else kind(given)
         return kind.trusted(self.raw(row))
 
     def raw(self, row: int) -> dict[str, Any]:

@@ -65,7 +65,9 @@ class Publications:
             if name not in table.column_names:
                 raise InvalidValueError(f"the table of publications has no column {name}")
         is_journal = "kind" in table.column_names and "body" in table.column_names
-        named = table.drop_columns([one for one in table.column_names if one in FIELDS or (is_journal and one in JOURNAL)])
+        named = table.drop_columns(
+            [one for one in table.column_names if one in FIELDS or (is_journal and one in JOURNAL)]
+        )
         self.count = table.num_rows
         self._given = {name: whole(table[name]) for name in FIELDS if name in table.column_names}
         self._named = named
@@ -145,6 +147,7 @@ class Publications:
 
     def _doubtful(self) -> Bools:
         """Rows that might be refused: few, where a column as a whole can be judged."""
+        found: Bools
         found = self.attributes.doubtful | (self.timestamps < 0) | ~np.asarray(pc.is_valid(self._given["timestamp"]))
         if self.context is not None:
             found |= self.context.doubtful
@@ -166,20 +169,24 @@ class Publications:
                 self._filters.append(None)
         if None in self._filters:
             found |= self.subscribers.each([one is None for one in self._filters], False, bool)
-        return found | ~self._named_well()
+        found |= ~self._named_well()
+        return found
 
     def _named_well(self) -> Bools:
         """The rows whose id is a UUIDv7."""
         ids = self._given["id"]
+        found: Bools
         if pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type):
-            return np.asarray(pc.match_substring_regex(ids, _UUID7).fill_null(False))
+            found = np.asarray(pc.match_substring_regex(ids, _UUID7).fill_null(False))
+            return found
         if not (pa.types.is_binary(ids.type) or ids.type == pa.binary(16)):
             raise InvalidValueError(f"id: a column of texts or of 16 bytes each, not {ids.type}")
-        versions = pc.binary_slice(ids.cast(pa.binary()), 6, 7).to_pylist()
-        lengths = pc.binary_length(ids).to_pylist()
-        return np.array(
-            [size == 16 and byte[0] >> 4 == 7 for byte, size in zip(versions, lengths, strict=True)], bool
-        ).reshape(self.count)
+        given = ids.cast(pa.binary())
+        version = pc.is_in(pc.binary_slice(given, 6, 7), pa.array([bytes([one]) for one in range(0x70, 0x80)]))
+        variant = pc.is_in(pc.binary_slice(given, 8, 9), pa.array([bytes([one]) for one in range(0x80, 0xC0)]))
+        sized = pc.equal(pc.binary_length(given), 16).fill_null(False)
+        found = np.asarray(version) & np.asarray(variant) & np.asarray(sized)
+        return found
 
     def _refused(self, doubtful: Bools) -> dict[int, str]:
         problems = {}

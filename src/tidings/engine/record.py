@@ -59,8 +59,7 @@ class Record:
         cause = number
         for effect in effects:
             match effect:
-                case Deliver(note):
-                    assert event is not None
+                case Deliver(note) if event is not None:
                     shape = self.shapes.number(shaping_between(event, note))
                     for name in note.subscriptions or (note.subscription,):
                         self._single.append((number, self._number(engine.subscriptions[name].value), shape))

@@ -14,6 +14,7 @@ from tidings.engine.copies import Ints, Scene, depends_on_sender
 from tidings.engine.journey import NEW
 from tidings.engine.matcher import FastMatcher
 from tidings.engine.message import PublicationMessage
+from tidings.engine.named import Bools
 from tidings.engine.operations import Publish
 from tidings.engine.refusal import Refused
 from tidings.engine.tables import Filed, Ruling
@@ -45,10 +46,7 @@ class Rulebook:
         self._key = _made_of(engine)
         self.advertisements = engine.ruling_advertisements(_PUBLICATION)
         self.own = _own(engine)
-        contents = [Subscription(id="", subscriber=engine.name, content=one.value.content) for one in self.advertisements]
-        filters = [*contents, *(one.value for one in self.own)]
-        self._index = FastMatcher()
-        self._index.put_many([msgspec.structs.replace(one, id=str(place)) for place, one in enumerate(filters)])
+        self._index = _indexed([*map(_as_subscription, self.advertisements), *(one.value for one in self.own)])
         self._index.set_context(engine.name, engine.context(engine.name))
 
     def is_of(self, engine: "Engine") -> bool:
@@ -84,6 +82,31 @@ class Rulebook:
 
     def __len__(self) -> int:
         return len(self.advertisements) + len(self.own)
+
+
+def advertised(scene: Scene, rows: Any) -> Bools:
+    """The events that their publishers have advertised; `rows` (None: all) are asked for."""
+    events = scene.publications
+    known = [one for name in events.publishers.texts for one in scene.engine.advertisements.of(name)]
+    codes = {name: code for code, name in enumerate(events.publishers.texts)}
+    index = _indexed([*map(_as_subscription, known)])
+    event, position = index.pairs(events.matchable(rows, payload=index.asks_payload, subscribers=False))
+    event = event if rows is None else rows[event]
+    owners = np.array([codes[known[int(name)].owner] for name in index.names], np.int64)
+    found = np.zeros(events.count, bool)
+    found[event[owners[position] == events.publishers.codes[event]]] = True
+    return found
+
+
+def _indexed(filters: list[Subscription]) -> FastMatcher:
+    """An index of these; their ids are their places."""
+    index = FastMatcher()
+    index.put_many([msgspec.structs.replace(one, id=str(place)) for place, one in enumerate(filters)])
+    return index
+
+
+def _as_subscription(filed: Filed[Advertisement]) -> Subscription:
+    return Subscription(id="", subscriber=filed.owner, content=filed.value.content)
 
 
 def _made_of(engine: "Engine") -> list[object]:
@@ -168,4 +191,3 @@ def _sets(item: Ints, starts: Ints, items: int) -> tuple[Ints, list[list[int]]]:
             sets.append(one.tolist())
         given[place] = number
     return given, sets
-

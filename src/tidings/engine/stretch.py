@@ -21,7 +21,7 @@ from tidings.engine.operations import Publish
 from tidings.engine.publications import Publications
 from tidings.engine.record import Record
 from tidings.engine.refusal import Refused
-from tidings.engine.regimes import Rulebook, message_of, regimes_of
+from tidings.engine.regimes import Rulebook, advertised, message_of, regimes_of
 from tidings.engine.tables import Filed, Ruling
 from tidings.engine.verdicts import Court, Verdicts
 from tidings.model.event import Event
@@ -39,9 +39,12 @@ _ENTRY = frozenset({Point.INGRESS})
 
 
 class Stretch:
-    def __init__(self, engine: "Engine", publications: Publications, first: int, record: Record) -> None:
+    def __init__(
+        self, engine: "Engine", matcher: FastMatcher, publications: Publications, first: int, record: Record
+    ) -> None:
         """`first` is the row of the batch that the first publication stands in."""
-        self._engine, self._events, self._first, self._record = engine, publications, first, record
+        self._engine, self._matcher, self._events = engine, matcher, publications
+        self._first, self._record = first, record
         self._scene = Scene(engine, publications)
         self._alive = np.ones(publications.count, bool)
         self._special = np.zeros(publications.count, bool)
@@ -78,7 +81,7 @@ class Stretch:
             if schema is not None:
                 doubtful |= (events.subjects.codes == code) & events.attributes.unlike(schema.attributes)
         if engine.settings.advertisements_required:
-            doubtful[:] = True
+            doubtful |= ~advertised(self._scene, self._rows())
         for row in np.flatnonzero(doubtful & self._alive).tolist():
             try:
                 admission.admit_event(engine, events.event(row))
@@ -128,9 +131,7 @@ class Stretch:
 
     def _matched(self) -> tuple[Ints, Ints, list[Filed[Subscription]]]:
         """Rows and places in a list of subscriptions by their ids, in the order of both."""
-        matcher = self._engine.matcher
-        assert isinstance(matcher, FastMatcher)
-        rows = self._rows()
+        matcher, rows = self._matcher, self._rows()
         event, position = matcher.pairs(self._events.matchable(rows, payload=matcher.asks_payload))
         used = np.flatnonzero(np.bincount(position)) if len(position) else np.empty(0, np.int64)
         names = matcher.names
@@ -259,5 +260,3 @@ def tell(engine: "Engine", event: Event, cause: int, record: Record) -> None:
         situation=engine.situation,
     )
     one_by_one(engine, message, None, record.told(event, cause), record)
-
-

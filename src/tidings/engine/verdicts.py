@@ -235,7 +235,9 @@ def _profiles(wanted: list[Filed[Subscription]]) -> tuple[list[tuple[Ruling, ...
         for rule, source in rulings:
             name = id(rule)
             if name not in looks:
-                looks[name] = any(call.name == "StrictMatch" for part in rule.rule.branches for call in calls_in(part.condition))
+                looks[name] = any(
+                    call.name == "StrictMatch" for part in rule.rule.branches for call in calls_in(part.condition)
+                )
             key.append((name, source.filter) if looks[name] else name)
         number = numbers.setdefault(tuple(key), len(examples))
         if number == len(examples):

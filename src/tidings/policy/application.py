@@ -13,11 +13,12 @@ from tidings.policy.actions import executed
 from tidings.policy.conditions import evaluated
 from tidings.policy.policy import Policy
 from tidings.policy.situation import NeedsAnswer, Outcome, Situation
-from tidings.policy.statement import Branch, Matching, MessageType, Operation, Rule, calls_in
+from tidings.policy.statement import Branch, Call, Matching, MessageType, Operation, Rule, calls_in
 
 Condition: TypeAlias = Callable[[Situation], bool]
 Action: TypeAlias = Callable[[Situation], None]
 _COMMON = {"BrokerLoadIndex", "MessageSizeIndex", "StrictMatch"}
+_BLOCK = (Call("BlockMessage"),)
 _Branches: TypeAlias = tuple[tuple[int, Condition | None, tuple[Action, ...]], ...]
 
 
@@ -29,6 +30,7 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
     branches: _Branches
     on_exception: _Branches
     is_common: bool  # its conditions are the same for every receiver, and cannot fail
+    only_blocks: bool  # and all that it ever does is to block
 
     def may_apply(self, situation: Situation) -> bool:
         """False only if no branch holds, whoever the receiver is."""
@@ -94,7 +96,8 @@ def compiled_rule(rule: Rule, number: int) -> CompiledRule:
     branches = _compiled(rule.branches, number, 1)
     on_exception = _compiled(rule.on_exception, number, 1 + len(branches))
     is_common = all(call.name in _COMMON for branch in rule.branches for call in calls_in(branch.condition))
-    return CompiledRule(rule, number, branches, on_exception, is_common)
+    only_blocks = is_common and all(branch.actions == _BLOCK for branch in rule.branches)
+    return CompiledRule(rule, number, branches, on_exception, is_common, only_blocks)
 
 
 def _compiled(branches: tuple[Branch, ...], rule: int, first: int) -> _Branches:
