@@ -59,7 +59,7 @@ def test_what_is_restored_goes_on_as_if_nothing_had_happened() -> None:
 def test_tables_can_be_listed() -> None:
     tables = engine().tables()
     assert [one.id for one in tables.subscriptions] == ["s1", "s2", "wall", "s3"]
-    assert {one.id for one in tables.advertisements} == {"a1", "a2", "meta.hub"}
+    assert {one.id for one in tables.advertisements} == {"a1", "a2", "$meta.hub"}
     assert tables.contexts == {"alice": {"x": 1.5, "role": "driver"}}
     assert tables.policies.keys() == {"a1", "s1", "wall"}
     assert tables.operator_policies == {"s1": str(policies.to_json())}

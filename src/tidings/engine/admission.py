@@ -1,5 +1,6 @@
 """Admit: who may do this, and is it well formed? What is refused here has changed nothing."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidings.engine import meta
@@ -17,7 +18,7 @@ from tidings.model.filter import Filter
 from tidings.model.subscription import Subscription
 from tidings.policy.application import CompiledPolicy
 from tidings.policy.placement import Where, check_placement
-from tidings.policy.statement import MessageType, Publication
+from tidings.policy.statement import MessageType, Publication, Scalar
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 def publication(engine: "Engine", operation: Publish, sender: str) -> PublicationMessage:
     event, journey = operation.event, operation.journey
     from_broker = sender in engine.neighbours
-    if not from_broker and not journey.meta:
+    if from_broker:
+        admit_from_broker(engine, event.publisher, sender)
+    elif not journey.meta:  # that is the broker's own: no client's publication gets here with a journey
         admit_client(engine, event.publisher, sender)
         admit_event(engine, event)
     text = event.policy if journey.policy is None else journey.policy
@@ -54,8 +57,12 @@ def filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> M
         known, taken = engine.subscriptions.get(given.id), engine.advertisements.get(given.id) is not None
         where, own = Where.ATTACHED_TO_SUBSCRIPTION, Where.BROKER_SUBSCRIPTION
         subject = operation.subscription.subject
-    if sender not in engine.neighbours:
+    from_broker = sender in engine.neighbours
+    if from_broker:
+        admit_from_broker(engine, owner, sender)
+    else:
         admit_client(engine, owner, sender)
+        admit_id(engine, given.id, owner)
         admit_subject(engine, subject, given.content)
     if taken or (known is not None and known.owner != owner):
         raise Refused("admit", f"the id {given.id} is taken; choose another one, or leave it out")
@@ -65,9 +72,10 @@ def filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> M
         operation,
         sender,
         owner,
-        from_broker=sender in engine.neighbours,
+        from_broker=from_broker,
         enters=engine.enters(sender),
-        attached=admit_policy(given.policy, own if owner == engine.name else where),
+        # What another broker lets its own filters say was checked there; rules before matching are idle here.
+        attached=admit_policy(given.policy, own if from_broker or owner == engine.name else where),
         situation=engine.situation,
         filter=given.content,
     )
@@ -81,7 +89,7 @@ def removal(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str)
     else:
         kind, what, where = MessageType.UNSUBSCRIPTION, "subscription", Where.ATTACHED_TO_UNSUBSCRIPTION
         known = engine.subscriptions.get(operation.id)
-    if known is None or known.owner != operation.client:
+    if known is None or known.owner != operation.client or known.hop != sender:
         raise Refused("admit", f"{operation.client} has no {what} {operation.id}")
     return Message(
         kind,
@@ -101,6 +109,17 @@ def admit_client(engine: "Engine", client: str, sender: str) -> None:
     """A client has a name of its own; only the broker itself acts in the broker's."""
     if client in engine.neighbours or (client == engine.name and sender != engine.name):
         raise Refused("admit", f"{client} is the name of a broker; choose another one for a client")
+
+
+def admit_from_broker(engine: "Engine", owner: str, sender: str) -> None:
+    """What comes over a link in the name of a broker comes from that broker: no client elsewhere acts in its name."""
+    if owner == engine.name or (owner in engine.neighbours and owner != sender):
+        raise Refused("admit", f"{owner} is the name of a broker, and this came from {sender}")
+
+
+def admit_id(engine: "Engine", id: str, owner: str) -> None:  # noqa: A002 - the filter's own word
+    if id.startswith("$") and owner != engine.name:
+        raise Refused("admit", f"the id {id} starts with '$': such ids are the system's; choose another one")
 
 
 def admit_event(engine: "Engine", event: Event) -> None:
@@ -146,21 +165,25 @@ def admit_policy(text: str | None, where: Where) -> CompiledPolicy | None:
 
 
 def check_published(compiled: CompiledPolicy) -> None:
-    """What only the broker itself can tell, no rule may claim."""
-    for said in published_classes(compiled):
-        if said in meta.BROKERS_OWN:
-            raise PolicyError(f"Publish: events of the class {said} are made by the broker itself, not by rules")
+    """What only the broker itself can tell, no rule may claim; and what rules can tell is known beforehand."""
+    for said in _published(compiled):
+        if not isinstance(said, Constant) or not isinstance(said.value, str):
+            raise PolicyError("Publish: the event needs a class that is a plain word, as in [class,DropMessage]")
+        if said.value in meta.BROKERS_OWN:
+            raise PolicyError(f"Publish: events of the class {said.value} are made by the broker itself, not by rules")
 
 
-def published_classes(compiled: CompiledPolicy) -> list[str]:
+def published_classes(compiled: CompiledPolicy) -> frozenset[str]:
     """The classes of the events that the rules of a policy can publish."""
-    found = []
+    said = (one.value for one in _published(compiled) if isinstance(one, Constant))
+    return frozenset(one for one in said if isinstance(one, str))
+
+
+def _published(compiled: CompiledPolicy) -> Iterator[Scalar | None]:
+    """What stands as the class of each event; None where there is none."""
     for rule in compiled.policy.rules:
         for branch in (*rule.branches, *rule.on_exception):
             for call in branch.actions:
                 for argument in call.arguments:
                     if isinstance(argument, Publication):
-                        said = dict(argument.attributes).get("class")
-                        if isinstance(said, Constant) and isinstance(said.value, str):
-                            found.append(said.value)
-    return found
+                        yield dict(argument.attributes).get("class")

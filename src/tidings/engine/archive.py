@@ -26,6 +26,7 @@ class _Filed(msgspec.Struct, frozen=True, array_like=True):
     row: journal.Operation
     hop: str
     sent: list[str]
+    flooded: list[str]
     operator_policy: str | None
 
 
@@ -37,7 +38,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: list[str]
     contexts_sent: dict[str, list[str]]
     trust: list[tuple[str, str, bool, int]]
-    conflicts: list[tuple[str, str, str, str]]
+    conflicts: list[tuple[str, str, str]]
     meta_classes: list[str]
     load: float
     sequence: int
@@ -49,6 +50,7 @@ def saved(engine: "Engine") -> bytes:
             records.row(Advertise(one.value) if isinstance(one.value, Advertisement) else Subscribe(one.value)),
             one.hop,
             sorted(one.sent),
+            sorted(one.flooded),
             None if one.operator_policy is None else str(one.operator_policy.policy),
         )
         for one in engine.filed()
@@ -70,7 +72,7 @@ def saved(engine: "Engine") -> bytes:
         neighbours=list(engine.neighbours),
         contexts_sent={client: sorted(names) for client, names in engine.contexts_sent.items() if names},
         trust=[(party, group, *answer) for (party, group), answer in engine.trust.items()],
-        conflicts=[(link, *conflict) for link, conflict in engine.news],
+        conflicts=list(engine.news),
         meta_classes=sorted(engine.meta_classes),
         load=engine.load,
         sequence=engine.sequence,
@@ -94,14 +96,14 @@ def restore(engine: "Engine", data: bytes) -> None:
         value: Advertisement | Subscription
         value = operation.advertisement if isinstance(operation, Advertise) else operation.subscription
         filed = engine.put_filed(value, one.hop, None if value.policy is None else compiled_text(value.policy))
-        filed.sent = set(one.sent)
+        filed.sent, filed.flooded = set(one.sent), set(one.flooded)
         if one.operator_policy is not None:
             filed.govern(compiled_text(one.operator_policy), operator=True)
             engine.note_rules(filed)
     engine.contexts_sent = {client: set(names) for client, names in state.contexts_sent.items()}
     engine.trust = {(party, group): (member, until) for party, group, member, until in state.trust}
     engine.remember(state.conflicts)
-    engine.meta_classes = set(state.meta_classes)
+    engine.meta_classes = frozenset(state.meta_classes)
     engine.load, engine.sequence = state.load, state.sequence
 
 

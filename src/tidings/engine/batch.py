@@ -196,15 +196,18 @@ def run(engine: "Engine", table: pa.Table, now: int | None) -> Batch:
 
 
 def _spans(table: pa.Table) -> Iterator[tuple[int, int]]:
-    """Stretches of publications as first and end; a row of another kind as itself and -1."""
+    """Stretches of publications as first and end; a row of another kind as itself and -1.
+
+    So is a publication that says what happened to it on its way, which only a broker may.
+    """
     if "kind" not in table.column_names or "body" not in table.column_names:
         if table.num_rows:
             yield 0, table.num_rows
         return
-    kinds = table["kind"].to_pylist()
+    kinds, bodies = table["kind"].to_pylist(), table["body"].to_pylist()
     first = 0
-    for row, kind in enumerate(kinds):
-        if kind != PUBLISH:
+    for row, (kind, body) in enumerate(zip(kinds, bodies, strict=True)):
+        if kind != PUBLISH or (body is not None and '"journey"' in body):
             if first < row:
                 yield first, row
             yield row, -1
@@ -218,7 +221,8 @@ def _change(engine: "Engine", table: pa.Table, now: int | None, row: int, record
     given = table.to_pylist()[0]
     fields = {name: given.get(name) for name in journal.Operation.__struct_fields__}
     time = Publications.times(table)[0] if now is None else now
-    operation = records.operation(journal.Operation(**{**fields, "published": None}))
+    published = Publications.times(table, "published")[0] if fields["published"] is not None else None
+    operation = records.operation(journal.Operation(**{**fields, "published": published}))
     effects = engine.handle(operation, int(time))
     if engine.held:
         engine.held.withdraw()

@@ -1,5 +1,6 @@
 """Match: whom does a message concern? The filters that it meets, with their rules, and the next hops behind them."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +13,7 @@ from tidings.matching.reference import due, matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
-from tidings.policy.statement import MessageType, Operation, Point
+from tidings.policy.statement import Matching, MessageType, Operation, Point
 from tidings.routing.advertisement import attracts
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
 
 def of_those(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> Concern:
     """The same where it is known already which subscriptions it is due to, in the order of their ids."""
+    event = message.event
     rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
     concerned = Concern(rulings)
     if rulings and engine.is_lone and _stop_everything(rulings, message):
@@ -61,16 +63,24 @@ def of_those(engine: "Engine", message: PublicationMessage, wanted: list[Filed[S
         if hop is None:
             hop = hops[one.hop] = Hop(message, one.hop, is_client=one.is_client, leaves=engine.leaves(one.hop))
         hop.wanted.append(one)
+    if event.subscribers is not None and engine.wardens:
+        for one in wardens_of(engine, event):
+            if one.hop in hops and one not in hops[one.hop].wanted:
+                hops[one.hop].wardens.append(one)
     concerned.hops = list(hops.values())
     return concerned
 
 
-def of_filter(engine: "Engine", message: Message) -> Concern:
-    """An advertisement goes everywhere, a subscription to where advertisements that it overlaps came from."""
+def of_filter(engine: "Engine", message: Message, forwards_to: Collection[str] = ()) -> Concern:
+    """An advertisement goes everywhere, a subscription to where advertisements that it overlaps came from; or both to
+    where a rule before matching sends them. Wherever it goes, the rules that it meets are applied."""
     if isinstance(message.operation, Subscribe):
-        return _of_subscription(engine, message, message.operation.subscription)
-    concerned = Concern(message.rulings(_FORWARD), message.rulings(_INSERT))
-    concerned.hops = engine.others(message, [])
+        concerned = _of_subscription(engine, message, message.operation.subscription)
+    else:
+        concerned = Concern(message.rulings(_FORWARD), _own_insertion(message))
+        concerned.hops = engine.others(message, [])
+    if forwards_to:
+        concerned.hops = [one for one in engine.others(message, []) if one.receiver in forwards_to]
     return concerned
 
 
@@ -80,10 +90,15 @@ def _of_subscription(engine: "Engine", message: Message, subscription: Subscript
         inherit(message, [ruling for one in met for ruling in one.inherited(_SUBSCRIPTION)])
     concerned = Concern(
         (*message.rulings(_FORWARD), *(ruling for one in met for ruling in one.rulings(_FORWARD, _SUBSCRIPTION))),
-        (*message.rulings(_INSERT), *(ruling for one in met for ruling in one.rulings(_INSERT, _SUBSCRIPTION))),
+        (*_own_insertion(message), *(ruling for one in met for ruling in one.rulings(_INSERT, _SUBSCRIPTION))),
     )
     concerned.hops = [engine.hop(message, name) for name in toward_advertisements(engine, subscription, message.sender)]
     return concerned
+
+
+def _own_insertion(message: Message) -> tuple[Ruling, ...]:
+    """An insertion comes after matching, so rules before it come at its beginning."""
+    return (*message.rulings(_INSERT, Matching.BEFORE), *message.rulings(_INSERT))
 
 
 def toward_advertisements(engine: "Engine", subscription: Subscription, sender: str) -> list[str]:
@@ -99,7 +114,7 @@ def toward_advertisements(engine: "Engine", subscription: Subscription, sender: 
 
 
 def of_removal(engine: "Engine", message: Message) -> Concern:
-    """A removal goes where the filter went, under the rules that are associated with it."""
+    """A removal goes where the filter went, whatever else it is told, under the rules that are associated with it."""
     filed: Filed[Advertisement] | Filed[Subscription]
     if message.type is MessageType.UNADVERTISEMENT:
         filed = engine.advertisements[message.id]
@@ -107,7 +122,7 @@ def of_removal(engine: "Engine", message: Message) -> Concern:
         filed = engine.subscriptions[message.id]
     concerned = Concern(
         (*message.rulings(_FORWARD), *filed.rulings(_FORWARD, message.type)),
-        (*message.rulings(_INSERT), *filed.rulings(_INSERT, message.type)),
+        (*_own_insertion(message), *filed.rulings(_INSERT, message.type)),
     )
     concerned.hops = [engine.hop(message, name) for name in sorted(filed.sent)]
     return concerned
@@ -129,7 +144,9 @@ def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed
             associated += (ruling for ruling in here if _may(one, ruling, event))
             handed_down += (ruling for ruling in inherited if _may(one, ruling, event))
     inherit(message, handed_down)
-    own = [one for one in wanted if one.is_own] if event.subscribers is None else _whoever_it_is_for(engine, event)
+    own = [one for one in wanted if one.is_own]
+    if event.subscribers is not None:
+        own = [one for one in wardens_of(engine, event) if one.is_own]
     return (
         *message.rulings(_FORWARD),
         *associated,
@@ -176,12 +193,8 @@ def _may(filed: Filed[Advertisement], ruling: Ruling, event: Event) -> bool:
     return filed.owner == event.publisher or ruling[1].governs
 
 
-def _whoever_it_is_for(engine: "Engine", event: Event) -> list[Filed[Subscription]]:
-    """A publisher that says for whom its event is does not get around the broker's own filters by it."""
-    here = engine.context(engine.name)
-    for_all = msgspec.structs.replace(event, subscribers=None)
-    return [one for one in sorted(engine.subscriptions.of(engine.name), key=_id) if due(one.value, for_all, here)]
-
-
-def _id(filed: Filed[Subscription]) -> str:
-    return filed.id
+def wardens_of(engine: "Engine", event: Event) -> list[Filed[Subscription]]:
+    """The subscriptions that govern and concern the event, whoever its publisher says that it is for."""
+    event = msgspec.structs.replace(event, subscribers=None)
+    found = (one for one in engine.wardens.values() if due(one.value, event, engine.context(one.owner)))
+    return sorted(found, key=lambda one: one.id)

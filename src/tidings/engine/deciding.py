@@ -11,6 +11,7 @@ from tidings.engine.journey import PLAIN, Shape
 from tidings.engine.tables import Ruling
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event, checked_payload
+from tidings.model.limits import MAX_COMPARED_RULES
 from tidings.model.notification import Trace
 from tidings.model.values import Attributes, Value
 from tidings.policy.application import CompiledRule
@@ -53,6 +54,18 @@ def blocking(decisions: Iterable[Decision]) -> Decision | None:
     return next((one for one in decisions if one.outcome.blocks), None)
 
 
+def taken_away(attributes: Attributes, decisions: list[Decision]) -> frozenset[str]:
+    """Which attributes of the event itself the rules take away."""
+    gone: set[str] = set()
+    for _, source, outcome in decisions:
+        gone |= outcome.removes
+        if outcome.keeps is not None:
+            gone.update(name for name in attributes if name not in outcome.keeps)
+        if outcome.trims:
+            gone.update(name for name in attributes if name not in source.names)
+    return frozenset(gone & attributes.keys())
+
+
 def shaped(
     event: Event,
     before: Shape,
@@ -87,14 +100,18 @@ def shaped(
     shape = Shape(False, frozenset(removed), tuple(added.items()), hops, before.payload)
     if before.payload is not None:
         return shape, []
-    return _converted(event, shape, decisions, situation)
+    return _converted(event, before, shape, decisions, situation, trimmed_to)
 
 
 def _converted(
-    event: Event, shape: Shape, decisions: list[Decision], situation: Situation
+    event: Event,
+    before: Shape,
+    shape: Shape,
+    decisions: list[Decision],
+    situation: Situation,
+    trimmed_to: frozenset[str],
 ) -> tuple[Shape, list[Decision]]:
     """The first conversion counts; one that fails is an exception of its rule."""
-    failures: list[Decision] = []
     for decision in decisions:
         for conversion in decision.outcome.conversions:
             seen = Shaped(final_attributes(event, shape), event.payload, event.subject, event.publisher, shape.trace)
@@ -102,11 +119,15 @@ def _converted(
                 payload = _checked_bytes(conversion, seen)
             except Exception as error:  # whatever a conversion raises
                 situation.source = decision.source
-                outcome = decision.rule.failed(situation, error)
-                failures.append(Decision(decision.rule, decision.source, outcome))
-                break
-            return Shape(shape.blocked, shape.removed, shape.added, shape.trace, payload), failures
-    return shape, failures
+                mended = decision._replace(outcome=decision.rule.failed(situation, error, decision.outcome))
+                if mended.outcome.blocks:
+                    return shape, [mended]
+                # What OnException does counts instead of what the rule did.
+                again = [mended if one is decision else one for one in decisions]
+                last, failures = shaped(event, before, again, situation, trimmed_to)
+                return last, [mended, *failures]
+            return Shape(shape.blocked, shape.removed, shape.added, shape.trace, payload), []
+    return shape, []
 
 
 def _checked_bytes(conversion: Conversion, seen: Shaped) -> bytes:
@@ -143,6 +164,7 @@ def joined(one: Shape, other: Shape) -> Shape:
 def conflicts(common: list[Decision], own: list[Decision]) -> list[Conflict]:
     """The pairs of rules that cannot both be obeyed: those for every copy with each other or, where there are any,
     those of one subscription with each other and with those for every copy."""
+    common, own = common[:MAX_COMPARED_RULES], own[:MAX_COMPARED_RULES]
     if own:
         pairs = [(one, other) for one in common for other in own]
         pairs += [(one, other) for place, one in enumerate(own) for other in own[place + 1 :]]

@@ -1,5 +1,6 @@
 """The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,7 +11,7 @@ from tidings.engine.deciding import Conflict
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.explaining import Explanation
 from tidings.engine.held import Held
-from tidings.engine.journey import META
+from tidings.engine.journey import META, NEW
 from tidings.engine.matcher import FastMatcher, Matcher
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import (
@@ -42,7 +43,7 @@ from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
 from tidings.model.expression import Attribute, Constant, In
-from tidings.model.limits import MAX_TOLD_CONFLICTS
+from tidings.model.limits import MAX_KNOWN_TRUST, MAX_TOLD_CONFLICTS
 from tidings.model.notification import Notification
 from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
@@ -77,6 +78,7 @@ class Engine:
         self.held = Held(self)
         self.load = 0.0
         self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
+        self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
         self.contexts: dict[str, Context] = {}
         self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
         self.entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
@@ -84,8 +86,10 @@ class Engine:
         self._ruling: dict[MessageType, dict[str, Filed[Advertisement]]] = {one: {} for one in MessageType}
         self._ruling_on: dict[str, tuple[Filed[Advertisement], ...]] = {}  # by publisher: found before
         self._early: dict[MessageType, tuple[Ruling, ...]] = {}
-        self.news: dict[tuple[str, Conflict], None] = {}  # conflicts that were told, oldest first
-        self.meta_classes: set[str] = set()  # the classes of meta-events that neighbours know of
+        self.news: dict[tuple[str, str, str], None] = {}  # conflicts that were told, oldest first
+        self.meta_classes: frozenset[str] = frozenset()  # the classes of meta-events that neighbours know of
+        self._classes: Counter[str] = Counter()  # those that rules here can publish, and how many filters have such
+        self._classes_of: dict[str, frozenset[str]] = {}  # by filter
         self.sequence = 0
         self._now = 0
         self._answers: dict[tuple[str, str], bool] = {}
@@ -107,24 +111,27 @@ class Engine:
         """What follows from an operation at that time (microseconds). What is refused changes nothing."""
         self._now = now
         match operation:
-            case Publish(event):
-                return self.run(operation, event.publisher)
+            case Publish(event, journey):
+                if journey is not NEW and journey != NEW:
+                    return [Reject("admit", "only a broker says what happened to an event on its way")]
+                return self._run_for(operation, event.publisher)
             case Receive(neighbour, received):
                 if neighbour not in self.neighbours:
                     return [Reject("admit", f"{neighbour} is no neighbour of {self.name}")]
                 return self.run(received, neighbour)
             case Advertise(advertisement):
-                return self.run(operation, advertisement.publisher)
+                return self._run_for(operation, advertisement.publisher)
             case Subscribe(subscription):
-                return self.run(operation, subscription.subscriber)
+                return self._run_for(operation, subscription.subscriber)
             case SetLoad(load):
                 self.load = min(1.0, max(0.0, load))
                 return []
             case Trust(party, group, member, until):
+                self.trust.pop((party, group), None)
                 if until > now:
                     self.trust[party, group] = member, until
-                else:
-                    self.trust.pop((party, group), None)
+                    if len(self.trust) > MAX_KNOWN_TRUST:
+                        del self.trust[next(iter(self.trust))]
                 return self.held.answered(party, group, member)
             case Join(neighbour):
                 return self._join(neighbour)
@@ -135,7 +142,13 @@ class Engine:
             case Lost(client, subscription, count):
                 return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))
             case _:
-                return self.run(operation, operation.client)
+                return self._run_for(operation, operation.client)
+
+    def _run_for(self, operation: Travelling | Entrust, client: str) -> list[Effect]:
+        """Of a client: what neighbours do comes over their links."""
+        if client in self.neighbours:
+            return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
+        return self.run(operation, client)
 
     def batch(self, table: "pa.Table", now: int | None = None) -> "Batch":
         """What follows from a table of operations, in their order: the same as from `handle`, much faster.
@@ -255,6 +268,7 @@ class Engine:
         return observers is None or filed.owner in observers or filed.source.governs or not filed.is_client
 
     def governs(self, owner: str) -> bool:
+        """By configuration, or as a broker: in whose name nobody else acts (see `admission.admit_from_broker`)."""
         return owner in self.settings.govern or owner == self.name or owner in self.neighbours
 
     def early_rulings(self, message: MessageType) -> tuple[Ruling, ...]:
@@ -267,14 +281,19 @@ class Engine:
         return [found[name] for name in sorted(found)] if found else []
 
     def is_news(self, link: str, conflict: Conflict) -> bool:
-        """Each conflict is told once per link, as long as it is remembered."""
-        key = link, conflict
+        """Each pair that disagrees is told once per link, as long as it is remembered."""
+        key = link, conflict.one, conflict.other
         if key in self.news:
             return False
         self.news[key] = None
         if len(self.news) > MAX_TOLD_CONFLICTS:
             del self.news[next(iter(self.news))]
         return True
+
+    def _forget_news(self, source: str) -> None:
+        """Other rules may disagree anew."""
+        for key in [key for key in self.news if source in key[1] or source in key[2]]:
+            del self.news[key]
 
     def tell(self, attributes: Attributes, *cause: str) -> list[Effect]:
         """Publishes an event of the broker's own; it causes no others."""
@@ -361,9 +380,9 @@ class Engine:
         archive.restore(engine, data)
         return engine
 
-    def remember(self, conflicts: Iterable[tuple[str, str, str, str]]) -> None:
+    def remember(self, conflicts: Iterable[tuple[str, str, str]]) -> None:
         """Conflicts that have been told, each with its link in front."""
-        self.news = {(link, Conflict(*conflict)): None for link, *conflict in conflicts}
+        self.news = dict.fromkeys(conflicts)
 
     def note_rules(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool = False) -> None:
         """Keeps the short cuts to the filters that have rules."""
@@ -373,6 +392,10 @@ class Engine:
             self.rules.add(key)
         else:
             self.rules.discard(key)
+        self.wardens.pop(filed.id, None)
+        if key in self.rules and not is_advertisement and (filed.source.governs or filed.operator_policy is not None):
+            self.wardens[filed.id] = filed  # type: ignore[assignment]
+        self._note_classes(filed, gone=gone)
         if is_advertisement:
             self._ruling_on.clear()
             for message, found in self._ruling.items():
@@ -389,6 +412,20 @@ class Engine:
                     for ruling in one.rulings(_FORWARD, message, Matching.BEFORE)
                 ]
                 self._early[message] = tuple(rulings)
+
+    def _note_classes(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool) -> None:
+        """Keeps count of the classes of meta-events that there may be."""
+        policies = () if gone else (filed.policy, filed.operator_policy)
+        classes = frozenset[str]().union(*(admission.published_classes(one) for one in policies if one is not None))
+        before = self._classes_of.pop(filed.id, frozenset())
+        if classes:
+            self._classes_of[filed.id] = classes
+        for name in classes - before:
+            self._classes[name] += 1
+        for name in before - classes:
+            self._classes[name] -= 1
+            if not self._classes[name]:
+                del self._classes[name]
 
     def unfile_subscription(self, id: str) -> Filed[Subscription]:  # noqa: A002
         filed = self.subscriptions.remove(id)
@@ -458,7 +495,9 @@ class Engine:
 
     def _set_context(self, operation: SetContext, sender: str) -> list[Effect]:
         client = operation.client
-        if sender not in self.neighbours:
+        if sender in self.neighbours:
+            admission.admit_from_broker(self, client, sender)
+        else:
             admission.admit_client(self, client, self.name if client == self.name else client)
             by = operation.by
             if by is not None and by != client and by not in self.entrusted.get(client, ()):
@@ -482,10 +521,10 @@ class Engine:
         """The owner's follows the path of its filter; the operator's stays here."""
         subscription, advertisement = self.subscriptions.get(operation.id), self.advertisements.get(operation.id)
         filed: Filed[Any] | None = subscription or advertisement
-        operator = operation.client == self.name and (filed is None or not filed.is_own)
-        if filed is None or (not operator and filed.owner != operation.client):
+        operator = sender == self.name and (filed is None or not filed.is_own)
+        if filed is None or (not operator and (filed.owner != operation.client or filed.hop != sender)):
             raise Refused("admit", f"{operation.client} has no subscription or advertisement {operation.id}")
-        if filed.is_own or operator:
+        if filed.is_own or not (operator or filed.is_client):
             where = Where.BROKER_SUBSCRIPTION if subscription is not None else Where.BROKER_ADVERTISEMENT
         else:
             where = (
@@ -493,10 +532,11 @@ class Engine:
             )
         policy = admission.admit_policy(operation.policy, where)
         filed.govern(policy, operator=operator)
+        self._forget_news(str(filed.source))
         if not operator:
             filed.value = msgspec.structs.replace(filed.value, policy=operation.policy)
         self.note_rules(filed)
-        effects = routes.remarks(filed)
+        effects = routes.remarks(self, filed)
         if not operator:
             effects += [Send(name, operation) for name in sorted(filed.sent)]
         return effects + self.advertise_meta()
@@ -512,13 +552,15 @@ class Engine:
         return [Send(name, operation) for name in self.neighbours if name != sender]
 
     def _disconnect(self, client: str) -> list[Effect]:
+        if client in self.neighbours:
+            return [Reject("admit", f"{client} is the name of a broker; a link that is gone is left")]
+        self.held.forget(client)
         effects: list[Effect] = []
-        for subscription in self.subscriptions.of(client):
+        for subscription in [one for one in self.subscriptions.of(client) if one.hop == client]:
             if subscription.value.durable is None:
                 effects += self.run(Unsubscribe(client, subscription.id), client)
-        for advertisement in self.advertisements.of(client):
+        for advertisement in [one for one in self.advertisements.of(client) if one.hop == client]:
             effects += self.run(Unadvertise(client, advertisement.id), client)
-        self.held.forget(client)
         if not self.subscriptions.of(client):
             self._forget_context(client)
         return effects
@@ -531,10 +573,10 @@ class Engine:
 
     def _join(self, neighbour: str) -> list[Effect]:
         """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
-        if neighbour == self.name or self.advertisements.of(neighbour) or self.subscriptions.of(neighbour):
-            return [Reject("admit", f"{neighbour} is the name of this broker or of a client")]
         if neighbour in self.neighbours:
             return []
+        if neighbour == self.name or self.advertisements.of(neighbour) or self.subscriptions.of(neighbour):
+            return [Reject("admit", f"{neighbour} is the name of this broker or of a client")]
         self.neighbours[neighbour] = None
         effects: list[Effect] = []
         for filed in list(self.advertisements):
@@ -544,6 +586,7 @@ class Engine:
     def _leave(self, neighbour: str) -> list[Effect]:
         if neighbour not in self.neighbours:
             return []
+        self.held.forget(neighbour)
         effects: list[Effect] = []
         for subscription in [one for one in self.subscriptions if one.hop == neighbour]:
             effects += self.run(Unsubscribe(subscription.owner, subscription.id), neighbour)
@@ -551,6 +594,10 @@ class Engine:
             effects += self.run(Unadvertise(advertisement.owner, advertisement.id), neighbour)
         del self.neighbours[neighbour]
         self.held.forget(neighbour)
+        for subscription in [one for one in self.subscriptions if one.hop == neighbour]:
+            self.unfile_subscription(subscription.id)  # a rule on its removal waits for an answer: the link is gone
+        for advertisement in [one for one in self.advertisements if one.hop == neighbour]:
+            self.unfile_advertisement(advertisement.id)
         for table in (self.subscriptions, self.advertisements):
             for filed in table:
                 filed.sent.discard(neighbour)
@@ -562,19 +609,12 @@ class Engine:
         """Neighbours learn which meta-events there may be here, so that subscriptions to them find their way."""
         if not self.neighbours:
             return []
-        policies = [
-            policy
-            for table in (self.advertisements, self.subscriptions)
-            for filed in table
-            for policy in (filed.policy, filed.operator_policy)
-            if policy is not None
-        ]
-        classes = set(meta.BROKERS_OWN).union(*(admission.published_classes(one) for one in policies))
+        classes = meta.BROKERS_OWN | self._classes.keys()
         if classes <= self.meta_classes:
             return []
-        self.meta_classes |= classes
+        self.meta_classes = classes
         said = In(Attribute("class"), tuple(Constant(one) for one in sorted(self.meta_classes)))
-        advertisement = Advertisement(id=f"meta.{self.name}", publisher=self.name, content=Filter(said))
+        advertisement = Advertisement(id=f"$meta.{self.name}", publisher=self.name, content=Filter(said))
         return self.run(Advertise(advertisement), self.name)
 
     def _trusts(self, party: str, group: str) -> bool | None:

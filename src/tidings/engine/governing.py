@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidings.engine.concern import Concern
-from tidings.engine.deciding import Conflict, Decision, blocking, conflicts, decide, joined, shaped
+from tidings.engine.concern import Concern, rulings_on, wardens_of
+from tidings.engine.deciding import Conflict, Decision, blocking, conflicts, decide, joined, shaped, taken_away
 from tidings.engine.journey import PLAIN, Shape
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.tables import Filed, Ruling
@@ -50,12 +50,14 @@ class Governed:
         self.persists: list[str] = []
         self.conflicts: list[tuple[str, Conflict]] = []  # with the link
         self.failures: list[Decision] = []
+        self._failed: set[tuple[int, tuple[str, str, bool]]] = set()  # rules, each with whose it is
         self.waiting: list[tuple[Hop, NeedsAnswer | None]] = []  # None: behind others that wait
         self.stopped: list[tuple[str, Decision]] = []
         self.uninserted: Decision | None = None
         self.refused: Decision | None = None
         self.forwards_to: list[str] = []
         self.floods = False
+        self.hidden: set[str] = set()  # what rules for all take away: it is not told either
 
     @property
     def is_final(self) -> bool:
@@ -71,8 +73,11 @@ class Governed:
             self.persists += outcome.persists
             self.floods |= outcome.floods
             situation.facts.once.update(outcome.once)
-            if outcome.failure is not None and not any(one.rule is decision.rule for one in self.failures):
-                self.failures.append(decision)
+            if outcome.failure is not None:
+                key = id(decision.rule), decision.source.key
+                if key not in self._failed:
+                    self._failed.add(key)
+                    self.failures.append(decision)
 
 
 def before(engine: "Engine", message: Message) -> Governed | None:
@@ -87,20 +92,30 @@ def before(engine: "Engine", message: Message) -> Governed | None:
     situation = message.situation
     decisions = decide(rulings, situation, message.arrival)
     governed.take(situation, decisions)
-    governed.refused = blocking(decisions)
+    governed.refused = blocking(one for one in decisions if not (_is_removal(message) and one.outcome.failure))
     governed.forwards_to = [name for one in decisions for name in one.outcome.forwards_to]
     return governed
 
 
+def forbidden(engine: "Engine", message: Message, neighbour: str, governed: Governed) -> bool:
+    """Whether rules that govern stop what is to be sent on without matching: going fast is no way around them.
+
+    Raises `NeedsAnswer` if a rule has to wait: nothing has happened yet.
+    """
+    if not isinstance(message, PublicationMessage) or not engine.rules:
+        return False
+    hop = engine.hop(message, neighbour)
+    hop.wardens = [one for one in wardens_of(engine, message.event) if one.hop == neighbour and not one.is_client]
+    rulings = [one for one in rulings_on(engine, message, wardens_of(engine, message.event)) if one[1].governs]
+    situation = message.situation.toward(neighbour)
+    stopped = blocking(decide(rulings, situation, hop.points)) or _wardens_veto(hop, situation)
+    if stopped is not None:
+        governed.stopped.append((neighbour, stopped))
+    return stopped is not None
+
+
 def publication(engine: "Engine", message: PublicationMessage, concerned: Concern, governed: Governed) -> Governed:
-    hops = concerned.hops
-    if not hops and concerned.rulings:
-        hops = [Hop(message, None)]
-    for hop in hops:
-        one_hop(engine, message, concerned.rulings, hop, governed)
-    if governed.floods:
-        for hop in engine.others(message, hops):
-            one_hop(engine, message, concerned.rulings, hop, governed)
+    _every_hop(engine, message, concerned, governed)
     return governed
 
 
@@ -114,15 +129,28 @@ def filter(  # noqa: A001 - the step's word
     _insertion(message, concerned.insertion, governed)
     if governed.uninserted is not None and governed.uninserted.outcome.failure is not None:
         return governed  # what cannot be decided goes nowhere
-    hops = concerned.hops
-    if not hops and concerned.rulings:
-        hops = [Hop(message, None)]
-    for hop in hops:
+    _every_hop(engine, message, concerned, governed)
+    if governed.uninserted is not None and message.type is MessageType.SUBSCRIPTION and not message.from_broker:
+        governed.filters = []  # a client's subscription that is not here cannot be served, nor taken back
+    return governed
+
+
+def _every_hop(engine: "Engine", message: Message, concerned: Concern, governed: Governed) -> None:
+    message.hops = list(concerned.hops)
+    if not message.hops and concerned.rulings:
+        message.hops = [Hop(message, None)]
+    for hop in message.hops:
         one_hop(engine, message, concerned.rulings, hop, governed)
     if governed.floods:
-        for hop in engine.others(message, hops):
-            one_hop(engine, message, concerned.rulings, hop, governed)
-    return governed
+        flood(engine, message, concerned.rulings, governed)
+
+
+def flood(engine: "Engine", message: Message, rulings: tuple[Ruling, ...], governed: Governed) -> None:
+    """Copies for all neighbours that have none yet."""
+    more = engine.others(message, message.hops)
+    message.hops += more
+    for hop in more:
+        one_hop(engine, message, rulings, hop, governed)
 
 
 def one_hop(engine: "Engine", message: Message, rulings: tuple[Ruling, ...], hop: Hop, governed: Governed) -> None:
@@ -142,7 +170,8 @@ def _insertion(message: Message, rulings: tuple[Ruling, ...], governed: Governed
     decisions = decide(rulings, situation, message.arrival)
     governed.take(situation, decisions)
     if not _is_removal(message):  # an exception lets a removal proceed
-        governed.uninserted = next((one for one in decisions if one.outcome.uninserts or one.outcome.failure), None)
+        kept_out = [one for one in decisions if one.outcome.uninserts or one.outcome.failure]
+        governed.uninserted = next((one for one in kept_out if one.outcome.failure), next(iter(kept_out), None))
 
 
 def govern_filter(message: Message, rulings: tuple[Ruling, ...], hop: Hop, governed: Governed) -> None:
@@ -173,10 +202,14 @@ def govern_publication(message: PublicationMessage, rulings: tuple[Ruling, ...],
         common = decide(rulings, situation, hop.points)
         link = hop.receiver or ""
         veto = blocking(common)
-        own = {} if veto else {one.id: _own(one, situation, hop) for one in hop.wanted}
+        hidden = taken_away(message.event.attributes, common) if common else frozenset()
+        others = situation if not hidden else _without(situation, message, hidden)
+        own = {} if veto else {one.id: _own(one, others, hop) for one in hop.wanted}
+        veto = veto or _wardens_veto(hop, others)
     except NeedsAnswer as question:
         governed.waiting.append((hop, question))
         return
+    governed.hidden |= hidden
     governed.take(situation, common)
     for decisions in own.values():
         governed.take(situation, decisions)
@@ -200,6 +233,25 @@ def _own(filed: Filed[Subscription], situation: Situation, hop: Hop) -> list[Dec
     return decide(rulings, situation, hop.points) if rulings and not filed.is_own else []
 
 
+def _without(situation: Situation, message: PublicationMessage, hidden: frozenset[str]) -> Situation:
+    """For the rules of subscriptions: what they tell of the message leaves out what rules for all take away."""
+    other = situation.toward(situation.receiver)
+    other.values = situation.values
+    other.hidden = lambda: message.text(hidden)
+    return other
+
+
+def _wardens_veto(hop: Hop, situation: Situation) -> Decision | None:
+    """Those that govern stop what concerns them, whoever the publisher says that it is for."""
+    if hop.is_client:
+        return None
+    for filed in hop.wardens:
+        stopped = blocking(one for one in _own(filed, situation, hop) if one.source.governs)
+        if stopped is not None:
+            return stopped
+    return None
+
+
 def _link_veto(hop: Hop, own: dict[str, list[Decision]], governed: Governed) -> Decision | None:
     """BlockMessage of a subscription stops its own copy, and the whole link only with the right to govern."""
     if hop.is_client:
@@ -208,8 +260,9 @@ def _link_veto(hop: Hop, own: dict[str, list[Decision]], governed: Governed) -> 
         stopped = blocking(own[filed.id])
         if stopped is None:
             continue
-        if stopped.source.governs:
-            return stopped
+        governing = blocking(one for one in own[filed.id] if one.source.governs)
+        if governing is not None:
+            return governing
         if len(hop.wanted) > 1:
             reason = "one blocks what others behind the link want, without the right to govern: its own copy is blocked"
             others = next(one for one in hop.wanted if one is not filed)
@@ -271,13 +324,17 @@ def _send(
         if before.blocked or blocking(own[filed.id]) is not None:
             shapes[filed.id] = Shape(blocked=True)
             continue
-        decided, failures = _shaped(message, before, own[filed.id], situation, filed.source.names, governed)
+        names = filed.source.names
+        if filed.value.notify == "client":  # one notification in the end: trimming keeps what any of them names
+            group = (one for one in hop.wanted if one.owner == filed.owner and one.value.notify == "client")
+            names = names.union(*(one.source.names for one in group))
+        decided, failures = _shaped(message, before, own[filed.id], situation, names, governed)
         shapes[filed.id] = Shape(blocked=True) if blocking(failures) is not None else decided
     served = [one for one in hop.wanted if not shapes[one.id].blocked]
     if hop.wanted and not served:
         return
     _tell_needs(hop, common, served, governed)
-    needed = frozenset[str]().union(*(one.source.names for one in served))
+    needed = frozenset[str]().union(*(one.source.names for one in (*served, *hop.wardens)))
     unwanted = frozenset.intersection(*(shapes[one.id].removed for one in served)) if served else frozenset[str]()
     kept = {name: one for name, one in shapes.items() if one != PLAIN}
     governed.copies.append(LinkCopy(hop, shape, kept, unwanted - needed))

@@ -94,6 +94,7 @@ class Held:
         self._operations.pop(name, None)
         self._asked.pop(("copies", name), None)
         self._asked.pop(("operations", name), None)
+        self._asking &= set(self._asked.values())  # what nobody waits for is asked anew, should somebody want to know
 
     def withdraw(self) -> None:
         """Nothing waits any longer, and nothing has been asked."""
@@ -123,6 +124,12 @@ class Held:
                 return effects + ([] if needed is None else self._ask(("copies", receiver), needed))
             queue.popleft()
             effects += routes.late(self._engine, message, governed)
+            if governed.floods:
+                more = Governed()
+                governing.flood(self._engine, message, rulings, more)
+                effects += self.hold(message, rulings, more.waiting)
+                more.waiting = []
+                effects += routes.late(self._engine, message, more)
         del self._copies[receiver]
         return effects
 

@@ -1,6 +1,6 @@
 """A message under way: one operation as the steps of the pipeline see it, and the copies that are made of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 
 from tidings.engine.journey import Journey
@@ -27,7 +27,9 @@ _TO_CLIENT = {True: _INGRESS | _EGRESS, False: _EGRESS}
 
 
 class Message:
-    """`enters`: it came from a client, from this broker itself or from another sub-overlay."""
+    """`enters`: it came from a client, from this broker itself or from another sub-overlay. `hops` are its copies."""
+
+    hops: list["Hop"]
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Message:
     def source(self) -> Source:
         return Source("message", self.id, self.owner)
 
-    def text(self) -> str:
+    def text(self, hidden: Collection[str] = ()) -> str:
         """What `$Message` is: the filter."""
         return str(self.filter)
 
@@ -101,9 +103,10 @@ class PublicationMessage(Message):
     def id(self) -> str:  # type: ignore[override]
         return str(self.event.id)
 
-    def text(self) -> str:
+    def text(self, hidden: Collection[str] = ()) -> str:
         """The publication in PADRES' brackets: `[class,report],[d1,5]`."""
-        said = tuple((name, Constant(value)) for name, value in self.event.attributes.items())
+        attributes = self.event.attributes.items()
+        said = tuple((name, Constant(value)) for name, value in attributes if name not in hidden)
         return written_publication(Publication(said))
 
     def size(self) -> int:
@@ -113,15 +116,19 @@ class PublicationMessage(Message):
 
 
 class Hop:
-    """A copy of a message: its receiver, and the subscriptions that it is for. No receiver: there is no next hop."""
+    """A copy of a message: its receiver, and the subscriptions that it is for. No receiver: there is no next hop.
 
-    __slots__ = ("is_client", "points", "receiver", "wanted")
+    `wardens` are subscriptions that govern and concern the event, but are not among those that it says it is for.
+    """
+
+    __slots__ = ("is_client", "points", "receiver", "wanted", "wardens")
 
     def __init__(
         self, message: Message, receiver: str | None, *, is_client: bool = False, leaves: bool = False
     ) -> None:
         self.receiver, self.is_client = receiver, is_client
         self.wanted: list[Filed[Subscription]] = []
+        self.wardens: list[Filed[Subscription]] = []
         if is_client:
             self.points = _TO_CLIENT[message.enters]
         else:

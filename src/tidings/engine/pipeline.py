@@ -31,9 +31,9 @@ def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
 def put(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> list[Effect]:
     message = admission.filter(engine, operation, sender)
     early = governing.before(engine, message)
-    if early is not None and early.is_final:
+    if early is not None and early.refused is not None:
         return routes.without_matching(engine, message, early)
-    concerned = concern.of_filter(engine, message)
+    concerned = concern.of_filter(engine, message, () if early is None else early.forwards_to)
     governed = governing.filter(engine, message, concerned, early or Governed())
     return routes.filter(engine, message, concerned, governed)
 
@@ -41,7 +41,7 @@ def put(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> list
 def remove(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str) -> list[Effect]:
     message = admission.removal(engine, operation, sender)
     early = governing.before(engine, message)
-    if early is not None and early.is_final:
+    if early is not None and early.refused is not None:
         return routes.without_matching(engine, message, early)
     concerned = concern.of_removal(engine, message)
     governed = governing.filter(engine, message, concerned, early or Governed())

@@ -87,9 +87,9 @@ class Publications:
         self.problems = self._refused(self._doubtful())
 
     @staticmethod
-    def times(table: pa.Table) -> npt.NDArray[np.int64]:
+    def times(table: pa.Table, column: str = "timestamp") -> npt.NDArray[np.int64]:
         """When each row of a table was accepted, in microseconds."""
-        return _microseconds("timestamp", whole(table["timestamp"]))
+        return _microseconds(column, whole(table[column]))
 
     def event(self, row: int) -> Event:
         """The event of a row that has no problem."""

@@ -16,21 +16,21 @@ def suspicious(filed: Filed[Any], *, lone: bool = True) -> list[str]:
     """The findings about the owner's policy and the operator's, with what the filter itself makes of them."""
     return [
         str(one)
-        for compiled, operator in ((filed.policy, False), (filed.operator_policy, True))
+        for compiled in (filed.policy, filed.operator_policy)
         if compiled is not None
         for one in (
             *findings(compiled.policy),
-            *check_placement(compiled.policy, _where(filed, operator), hub=lone),
+            *check_placement(compiled.policy, _where(filed), hub=lone),
             *_required(compiled.policy, filed),
         )
     ]
 
 
-def _where(filed: Filed[Any], operator: bool) -> Where:
-    brokers = filed.is_own or operator
+def _where(filed: Filed[Any]) -> Where:
+    own = filed.is_own or not filed.is_client  # what another broker lets its own filters say was checked there
     if isinstance(filed.value, Subscription):
-        return Where.BROKER_SUBSCRIPTION if brokers else Where.ATTACHED_TO_SUBSCRIPTION
-    return Where.BROKER_ADVERTISEMENT if brokers else Where.ATTACHED_TO_ADVERTISEMENT
+        return Where.BROKER_SUBSCRIPTION if own else Where.ATTACHED_TO_SUBSCRIPTION
+    return Where.BROKER_ADVERTISEMENT if own else Where.ATTACHED_TO_ADVERTISEMENT
 
 
 def _required(policy: Policy, filed: Filed[Any]) -> list[Finding]:

@@ -8,7 +8,7 @@ from tidings.engine import meta
 from tidings.engine.concern import Concern, toward_advertisements
 from tidings.engine.deciding import final_attributes
 from tidings.engine.effects import Deliver, Effect, Log, Persist, Reject, Remark, Send
-from tidings.engine.governing import Delivery, Governed, LinkCopy, govern_filter
+from tidings.engine.governing import Delivery, Governed, LinkCopy, forbidden, govern_filter
 from tidings.engine.journey import Journey, Shape
 from tidings.engine.message import Message, PublicationMessage
 from tidings.engine.operations import Advertise, Publish, SetContext, Subscribe, Unadvertise, Unsubscribe
@@ -16,6 +16,7 @@ from tidings.engine.remarks import suspicious
 from tidings.engine.tables import Cut, Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
+from tidings.model.limits import MAX_TOLD_EVENTS
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
@@ -72,6 +73,7 @@ def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deli
     attributes = final_attributes(event, shape)
     payload = event.payload if shape.payload is None else shape.payload
     together = first.notify == "client"
+    durable = next((one.durable for one in wanted if one.durable is not None), None)
     if attributes is not event.attributes or payload is not event.payload:
         # What a policy took away is not to be found in the event either.
         event = msgspec.structs.replace(event, attributes=attributes, payload=payload)
@@ -85,7 +87,7 @@ def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deli
             subscriptions=tuple(one.id for one in wanted) if together else (),
             trace=shape.trace,
         ),
-        first.durable,
+        durable,
     )
 
 
@@ -103,7 +105,8 @@ def _forwarded(message: PublicationMessage, copy: LinkCopy) -> Publish:
 
 
 def without_matching(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
-    """Rules before matching have decided: it is refused, or sent to those neighbours as it is."""
+    """Rules before matching have decided: it is refused, or a publication is sent to those neighbours as
+    it is."""
     return unmatched(engine, message, governed) + told(engine, message, governed)
 
 
@@ -115,8 +118,11 @@ def unmatched(engine: "Engine", message: Message, governed: Governed) -> list[Ef
     for name in dict.fromkeys(governed.forwards_to):
         if name not in engine.neighbours:
             effects.append(Log(f"ForwardTo: {name} is no neighbour of {engine.name}"))
-        elif name != message.sender:
-            effects.append(Send(name, message.operation))
+        elif name != message.sender and not forbidden(engine, message, name, governed):
+            if engine.held.holds(name) and isinstance(message, PublicationMessage):
+                effects += engine.held.hold(message, (), [(engine.hop(message, name), None)])
+            else:
+                effects.append(Send(name, message.operation))
     return effects
 
 
@@ -136,7 +142,7 @@ def filter(  # noqa: A001 - the step's word
     filed: Filed[Advertisement] | Filed[Subscription] | None = None
     if governed.uninserted is None:
         before, filed = engine.file(message, given)
-        effects += remarks(filed)
+        effects += remarks(engine, filed)
     else:
         effects.append(Reject("govern", f"kept out of the tables by {governed.uninserted}"))
     sent = set()
@@ -145,17 +151,20 @@ def filter(  # noqa: A001 - the step's word
         effects += _sent(engine, neighbour, given, kept, removed)
         sent.add(neighbour)
     if filed is not None:
-        filed.sent = sent
+        filed.sent, filed.flooded = sent, sent - {hop.receiver for hop in concerned.hops}
     effects += [Send(name, _removal_of(given)) for name in sorted(before - sent)]
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     if isinstance(given, Advertisement) and filed is not None:
         effects += _attracted(engine, filed)  # type: ignore[arg-type]
-    return effects + told(engine, message, governed)
+    effects += told(engine, message, governed)
+    return effects if message.attached is None else effects + engine.advertise_meta()
 
 
-def remarks(filed: Filed[Advertisement] | Filed[Subscription]) -> list[Effect]:
-    """What is suspicious about the policy that a filter has."""
-    return [Remark(filed.id, one) for one in suspicious(filed)]
+def remarks(engine: "Engine", filed: Filed[Advertisement] | Filed[Subscription]) -> list[Effect]:
+    """What is suspicious about the policy that a filter has: told where it was set."""
+    if not filed.is_client and filed.operator_policy is None:
+        return []
+    return [Remark(filed.id, one) for one in suspicious(filed, lone=not engine.neighbours)]
 
 
 def _sent(
@@ -256,6 +265,8 @@ def _unfile_advertisement(engine: "Engine", id: str) -> list[Effect]:  # noqa: A
     if gone.is_client:
         return effects
     for filed in engine.subscriptions:
+        if gone.hop in filed.flooded:
+            continue
         if gone.hop in filed.sent and gone.hop not in toward_advertisements(engine, filed.value, filed.hop):
             filed.sent.discard(gone.hop)
             effects.append(Send(gone.hop, Unsubscribe(filed.owner, filed.id)))
@@ -267,8 +278,9 @@ def _unfile_advertisement(engine: "Engine", id: str) -> list[Effect]:  # noqa: A
 
 def told(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
     """Lines for the log, messages for a store, meta-events; a meta-event causes no others."""
+    news = said(engine, message, governed)
     effects = kept(message, governed)
-    for place, attributes in enumerate(said(engine, message, governed)):
+    for place, attributes in enumerate(news):
         effects += engine.tell(attributes, message.id, str(place))
     return effects
 
@@ -281,14 +293,21 @@ def kept(message: Message, governed: Governed) -> list[Effect]:
 
 
 def said(engine: "Engine", message: Message, governed: Governed) -> list[Attributes]:
-    """The meta-events that follow, in their order; of a meta-event, none."""
+    """The meta-events that follow, in their order; of a meta-event, none. If there are too many, that is logged."""
     if isinstance(message, PublicationMessage) and message.journey.meta:
         return []
     said = list(governed.publishes)
     for failure in governed.failures:
-        said.append(meta.exception(engine.name, str(failure), failure.outcome.failure or "", message.situation.message))
+        text = message.text(governed.hidden)
+        said.append(meta.exception(engine.name, str(failure), failure.outcome.failure or "", text))
     for link, one in governed.conflicts:
         if engine.is_news(link, one):
-            text = message.situation.message
+            text = message.text(governed.hidden)
             said.append(meta.conflict(engine.name, link, one.one, one.other, one.reason, text))
+    if len(said) > MAX_TOLD_EVENTS:
+        left = len(said) - MAX_TOLD_EVENTS
+        governed.logs.append(
+            f"{left:,} meta-events about one message more than MAX_TOLD_EVENTS: they are not published"
+        )
+        del said[MAX_TOLD_EVENTS:]
     return said

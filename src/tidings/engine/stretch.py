@@ -241,9 +241,10 @@ def one_by_one(
         record.deliver_one(number, one)
     if governed is None:
         return
+    news = routes.said(engine, message, governed)
     asked = [Ask(question.party, question.group) for _, question in governed.waiting if question is not None]
     record.take(number, message.event, [*effects, *asked, *routes.kept(message, governed)], engine)
-    for place, attributes in enumerate(routes.said(engine, message, governed)):
+    for place, attributes in enumerate(news):
         tell(engine, engine.meta_event(attributes, message.id, str(place)), number, record)
 
 

@@ -25,7 +25,7 @@ class Filed(Generic[Value]):
 
     __slots__ = (
         *("_inherited", "_rulings", "cut", "hop", "is_client", "is_own", "is_plain", "operator_policy", "policy"),
-        *("sent", "source", "value"),
+        *("flooded", "sent", "source", "value"),
     )
 
     def __init__(self, value: Value, hop: str, source: Source, *, is_client: bool, is_own: bool) -> None:
@@ -34,6 +34,7 @@ class Filed(Generic[Value]):
         self.is_client, self.is_own = is_client, is_own  # own: the broker's
         self.source = source
         self.sent: set[str] = set()  # the neighbours that have it from here
+        self.flooded: set[str] = set()  # those of them that no advertisement asked for it
         self.policy: CompiledPolicy | None = None  # the owner's
         self.operator_policy: CompiledPolicy | None = None  # what the operator set here
         self._rulings: dict[_Key, tuple[Ruling, ...]] = {}
@@ -61,7 +62,7 @@ class Filed(Generic[Value]):
         else:
             self.policy = policy
         self._rulings, self._inherited = {}, {}
-        operators = Source(self.source.kind, self.id, self.owner, self.source.filter, self.source.names, governs=True)
+        operators = Source(self.source.kind, self.id, self.owner, self.source.filter, self.source.names, True, True)
         for given, source in ((self.policy, self.source), (self.operator_policy, operators)):
             for key, rules in ({} if given is None else given.rules).items():
                 here = tuple((rule, source) for rule in rules if rule.rule.attach is Attach.NEVER)

@@ -44,6 +44,9 @@ MAX_POLICY_NESTING: Final = 32
 # The engine
 MAX_HELD_MESSAGES: Final = 10_000
 MAX_TOLD_CONFLICTS: Final = 65_536
+MAX_TOLD_EVENTS: Final = 1_000
+MAX_KNOWN_TRUST: Final = 65_536
+MAX_COMPARED_RULES: Final = 64  # that act on one copy, for conflicts to be told
 
 # Work that is bounded: past these the answer is the safe one (semantics: covers no, overlaps yes)
 MAX_COVERING_STEPS: Final = 10_000

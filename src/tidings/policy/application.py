@@ -17,6 +17,7 @@ from tidings.policy.statement import Branch, Call, Matching, MessageType, Operat
 
 Condition: TypeAlias = Callable[[Situation], bool]
 Action: TypeAlias = Callable[[Situation], None]
+_BLOCKING = {"BlockMessage", "UninsertMessage"}
 _COMMON = {"BrokerLoadIndex", "MessageSizeIndex", "StrictMatch"}
 _BLOCK = (Call("BlockMessage"),)
 _Branches: TypeAlias = tuple[tuple[int, Condition | None, tuple[Action, ...]], ...]
@@ -43,12 +44,18 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
 
     def apply(self, situation: Situation) -> Outcome | None:
         """What the rule wants done; None if no branch holds. Raises `NeedsAnswer`, and nothing else."""
+        before = situation.outcome
         try:
             return _first(self.branches, situation)
         except NeedsAnswer:
             raise
         except Exception as error:  # whatever an element raises
-            return self._mend(situation, _shown(error))
+            begun = situation.outcome
+            mended = self._mend(situation, _shown(error))
+            if begun is not before:  # what was blocked before something failed stays blocked
+                mended.blocks |= begun.blocks
+                mended.uninserts |= begun.uninserts
+            return mended
 
     def _mend(self, situation: Situation, error: str) -> Outcome:
         situation.exception = error
@@ -67,9 +74,13 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
             outcome.mended = error
         return outcome
 
-    def failed(self, situation: Situation, error: Exception) -> Outcome:
-        """The same for what shows later, when a conversion is carried out."""
-        return self._mend(situation, _shown(error))
+    def failed(self, situation: Situation, error: Exception, begun: Outcome) -> Outcome:
+        """The same for what shows later, when a conversion is carried out; what OnException does may fail only once."""
+        if begun.mended is None:
+            return self._mend(situation, _shown(error))
+        outcome = Outcome(0)
+        outcome.blocks, outcome.failure = True, f"{begun.mended}; then in OnException: {_shown(error)}"
+        return outcome
 
 
 class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
@@ -105,10 +116,16 @@ def _compiled(branches: tuple[Branch, ...], rule: int, first: int) -> _Branches:
         (
             first + place,
             evaluated(branch.condition),
-            tuple(executed(call, (rule, first + place, turn)) for turn, call in enumerate(branch.actions)),
+            _actions(branch.actions, (rule, first + place)),
         )
         for place, branch in enumerate(branches)
     )
+
+
+def _actions(calls: tuple[Call, ...], place: tuple[int, int]) -> tuple[Action, ...]:
+    """Whatever their order, blocks come first: what fails after them cannot undo them."""
+    made = [(call.name not in _BLOCKING, executed(call, (*place, turn))) for turn, call in enumerate(calls)]
+    return tuple(action for _, action in sorted(made, key=lambda one: one[0]))
 
 
 def _first(branches: _Branches, situation: Situation) -> Outcome | None:

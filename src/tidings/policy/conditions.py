@@ -108,7 +108,7 @@ def _strictly_matches(situation: Situation) -> bool:
     if wanted is None:
         return False
     if situation.message_type is MessageType.PUBLICATION:
-        return wanted.names == situation.attributes.keys()
+        return wanted.names == {name for name in situation.attributes if not name.startswith("$")}
     return situation.message == str(wanted)
 
 

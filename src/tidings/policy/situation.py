@@ -9,8 +9,9 @@ from typing import Any
 
 from tidings.model.errors import InvalidValueError
 from tidings.model.filter import Filter
+from tidings.model.limits import MAX_NAME_CHARACTERS
 from tidings.model.notification import Trace
-from tidings.model.values import Attributes, Value, checked_name, checked_value
+from tidings.model.values import BARE_NAME, Attributes, Value, checked_name, checked_value
 from tidings.policy.statement import MessageType
 
 Conversion = Callable[["Shaped"], bytes]
@@ -27,7 +28,7 @@ class NeedsAnswer(Exception):  # noqa: N818 - a question, not an error
 class Source:
     """Whose rule it is: of the message itself, of an advertisement, a subscription or a filter of the broker's own."""
 
-    __slots__ = ("filter", "governs", "id", "kind", "names", "owner")
+    __slots__ = ("filter", "governs", "id", "kind", "names", "operators", "owner")
 
     def __init__(
         self,
@@ -37,17 +38,21 @@ class Source:
         filter: Filter | None = None,  # noqa: A002
         names: frozenset[str] = frozenset(),
         governs: bool = False,
+        operators: bool = False,
     ) -> None:
         self.kind, self.id, self.owner, self.filter = kind, id, owner, filter
         self.names = names  # of the attributes that the filter speaks of
         self.governs = governs  # whether it may decide for others
+        self.operators = operators  # what the operator set, beside the owner's
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.kind, self.id
+    def key(self) -> tuple[str, str, bool]:
+        return self.kind, self.id, self.operators
 
     def __str__(self) -> str:
-        return "the message itself" if self.kind == "message" else f"the {self.kind} {self.id}"
+        if self.kind == "message":
+            return "the message itself"
+        return f"the {self.kind} {self.id}{', by the operator' if self.operators else ''}"
 
 
 _NOBODY = Source("message", "", "")
@@ -139,7 +144,7 @@ class Facts:
 class Situation:
     """One message on its way to one receiver; None: there is no next hop."""
 
-    __slots__ = ("exception", "facts", "outcome", "receiver", "source", "values")
+    __slots__ = ("exception", "facts", "hidden", "outcome", "receiver", "source", "values")
 
     def __init__(self, facts: Facts, receiver: str | None = None) -> None:
         self.facts = facts
@@ -148,6 +153,7 @@ class Situation:
         self.exception = ""
         self.outcome = _UNDECIDED
         self.values: dict[Hashable, Any] = {}  # of conditions, for this receiver
+        self.hidden: Callable[[], str] | None = None  # the text for rules that must not tell all of it
 
     def toward(self, receiver: str | None) -> "Situation":
         """The same message on its way to somebody else."""
@@ -161,8 +167,8 @@ class Situation:
 
     @property
     def message(self) -> str:
-        """The message as text: what `$Message` is."""
-        return self.facts.text()
+        """The message as text: what `$Message` is; without what others' rules keep from the rule's owner."""
+        return self.facts.text() if self.hidden is None else self.hidden()
 
     @property
     def attributes(self) -> Mapping[str, Value]:
@@ -253,7 +259,9 @@ class Situation:
         self.outcome.logs.append(str(line))
 
     def persist(self, store: str = "messages") -> None:
-        self.outcome.persists.append(str(store))
+        if not BARE_NAME.fullmatch(store) or len(store) > MAX_NAME_CHARACTERS:
+            raise InvalidValueError(f"a store is named by letters, digits, _ and dots, not {store!r:.40}")
+        self.outcome.persists.append(store)
 
     def variable(self, name: str) -> str:
         """The value of `$name`."""
