@@ -500,3 +500,12 @@ def test_what_was_removed_is_not_in_the_event_of_the_notification_either(length:
     assert "secret" not in note.event.attributes
     assert note.payload == note.event.payload
     assert b"hidden" not in (note.payload or b"")
+
+
+def test_beside_an_operators_policy_the_owners_still_does_not_govern() -> None:
+    hub = Overlay()
+    hub.advertise("b1", "someone", "a > 0", policy=on_publications("RemoveAttributes(a)"))
+    hub.set_policy("b1", "b1", "a-someone", on_publications("Log(operator)"))
+    hub.subscribe("b1", "sub")
+    hub.publish("b1", "pub", {"a": 1})
+    assert (hub.received("sub"), hub.logs()) == ([{"a": 1}], ["operator"])

@@ -562,14 +562,17 @@ class Engine:
         for advertisement in [one for one in self.advertisements.of(client) if one.hop == client]:
             effects += self.run(Unadvertise(client, advertisement.id), client)
         if not self.subscriptions.of(client):
-            self._forget_context(client)
+            effects += self._forget_context(client)
         return effects
 
-    def _forget_context(self, client: str) -> None:
-        if self.contexts.pop(client, None):
-            self.matcher.set_context(client, _NOWHERE)
-        self.contexts_sent.pop(client, None)
+    def _forget_context(self, client: str) -> list[Effect]:
+        """Who comes back comes back without; brokers that knew it hear of that."""
+        known = self.contexts_sent.pop(client, set())
         self.entrusted.pop(client, None)
+        if not self.contexts.pop(client, None):
+            return []
+        self.matcher.set_context(client, _NOWHERE)
+        return [Send(name, SetContext(client, _NOWHERE)) for name in sorted(known)]
 
     def _join(self, neighbour: str) -> list[Effect]:
         """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
