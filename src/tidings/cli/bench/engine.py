@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tidings.cli.bench import Measurement, median, steps, timed, workload
 from tidings.engine import Engine
-from tidings.engine.operations import Advertise, Operation, Publish, SetPolicy, Subscribe
+from tidings.engine.operations import Advertise, Publish, SetPolicy, Subscribe
 from tidings.filters import Filter
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
@@ -28,7 +28,7 @@ class Traffic(NamedTuple):
     """The same publications as events, as operations and as a table."""
 
     events: list[Event]
-    operations: list[Operation]
+    operations: list[Publish]
     table: pa.Table
 
 
@@ -47,7 +47,7 @@ def measure(count: int) -> list[Measurement]:
             _firewall(walls, values, number, number + 1)
         _firewall(wall, values, 0, _FIREWALLS)
         few = traffic.operations[:_ONE_BY_ONE]
-        walled: list[Operation] = [Publish(one) for one in traffic.events if "a6" in one.attributes][:_ONE_BY_ONE]
+        walled = [one for one in traffic.operations if "a6" in one.event.attributes][:_ONE_BY_ONE]
         handled: dict[str, Callable[[], Any]] = {
             "match": lambda: [plain.matcher.concerned(one) for one in traffic.events[:_ONE_BY_ONE]],
             "handle": lambda: _handle(plain, few),
@@ -119,7 +119,7 @@ def _in_turns(
     return found
 
 
-def _handle(engine: Engine, operations: list[Operation]) -> None:
+def _handle(engine: Engine, operations: list[Publish]) -> None:
     for now, operation in enumerate(operations):
         engine.handle(operation, now)
 
