@@ -111,9 +111,10 @@ def test_rules_of_advertisements_and_of_the_message_act_on_every_copy() -> None:
     assert overlay.attributes_on("b1", "b2") == [{"class": "x", "a": 1, "c": 3}]  # policies.remove is for Egress
 
 
-def test_what_an_advertisement_takes_away_is_gone_behind_the_link_and_that_is_told() -> None:
+@pytest.mark.parametrize("then", ["RemoveAttributes(a)", "KeepOnlyAttributes(class)"])
+def test_what_an_advertisement_takes_away_is_gone_behind_the_link_and_that_is_told(then: str) -> None:
     overlay = Overlay(LINE[:1])
-    overlay.advertise("b1", "pub", "class = 'x'", policy=on_publications("RemoveAttributes(a)", broker="Ingress"))
+    overlay.advertise("b1", "pub", "class = 'x'", policy=on_publications(then, broker="Ingress"))
     overlay.subscribe("b2", "sub", "class = 'x' and a > 0")
     overlay.publish("b1", "pub", {"class": "x", "a": 1})
     assert overlay.attributes_on("b1", "b2") == [{"class": "x"}]
