@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidings._version import __version__
 
 if TYPE_CHECKING:
+    from tidings.engine.explaining import Explanation
     from tidings.filters import ContextFilter, Filter, merge
     from tidings.hub import Client, Hub, HubAdvertisement, HubSubscription, Receipt
     from tidings.index import Index
@@ -42,6 +43,7 @@ _HOMES = {
     "Context": "tidings.model.values",
     "ContextFilter": "tidings.filters",
     "Event": "tidings.model.event",
+    "Explanation": "tidings.engine.explaining",
     "Filter": "tidings.filters",
     "FilterError": "tidings.model.errors",
     "Hub": "tidings.hub",
@@ -77,6 +79,7 @@ __all__ = [
     "Context",
     "ContextFilter",
     "Event",
+    "Explanation",
     "Filter",
     "FilterError",
     "Hub",

@@ -15,7 +15,7 @@ from tidings.policy import Policy
 
 BENCHES = [
     *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "growth", "add", "trimming"),
-    "all",
+    *("engine", "all"),
 ]
 
 

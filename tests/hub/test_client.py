@@ -386,10 +386,12 @@ def test_past_events_can_be_explained_and_replayed_from_a_folder(tmp_path: Path)
         first = client.publish({"n": 1})
         clock.time += 1_000_000
         second = client.publish({"n": 2})
-        third = client.publish({"n": 3, "m": 1})
+        third = client.publish({"n": 3, "m": 1}, safe="accepted")
         sub = client.subscribe("n > 1")
         other = client.subscribe("m = 1")
-        assert hub.explain(second.event.id, sub).delivered
+        why = hub.explain(second.event.id, sub)
+        assert isinstance(why, td.Explanation)
+        assert why.delivered
         assert client.explain(str(first.event.id), sub).step == "content"
         with pytest.raises(RefusedError, match="the journal has no event"):
             hub.explain(td.uuid7(NOW, bytes(10)), sub)

@@ -30,8 +30,7 @@ def say(*what):
 RULE = "PolicyStatement { On(Forward, Publication) { If {} Then { RemoveAttributes([secret%d]) } } }"
 def work(thread):
     name = f"c{thread}"
-    client = hub.client(name)
-    sub = client.subscribe(f"to = {thread}", durable="all", limit=20)
+    client, sub = hub.client(name), subs[thread]
     for note in sub.take():
         say("again", name, str(note.event.id))
     sub.redeliver()
@@ -58,6 +57,7 @@ def work(thread):
                 say("acknowledging", name, str(note.event.id))
                 sub.acknowledge(note)
                 say("acknowledged", name, str(note.event.id))
+subs = [hub.client(f"c{thread}").subscribe(f"to = {thread}", durable="all", limit=20) for thread in range(3)]
 for thread in range(3):
     threading.Thread(target=work, args=(thread,), daemon=True).start()
 say("ready")

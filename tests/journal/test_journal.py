@@ -62,6 +62,9 @@ def test_logs_roll_by_records_and_by_size(tmp_path: Path) -> None:
     with Journal.open(tmp_path, options=JournalOptions(roll_bytes=1, convert=False)) as journal:
         fill(journal, 2)
         assert len(list((tmp_path / "log").iterdir())) == 3
+        assert journal.unrolled == 2
+        journal.roll(begin=False)
+        assert journal.unrolled == 0
         journal.roll()
         assert len(list((tmp_path / "log").iterdir())) == 1
         journal.roll()  # nothing to roll

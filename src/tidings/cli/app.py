@@ -229,6 +229,17 @@ def bench_add(count: Count = 100_000, as_json: AsJson = False) -> None:
     report(add.measure(count), as_json)
 
 
+@bench.command(name="engine")
+def bench_engine(count: Count = 10_000, as_json: AsJson = False) -> None:
+    """What the engine adds to matching, one by one and in batches, without policies and with.
+
+    Example: tidings bench engine --count 1000
+    """
+    from tidings.cli.bench import engine, report
+
+    report(engine.measure(count), as_json)
+
+
 @bench.command(name="trimming")
 def bench_trimming(plot: Plot = None, as_json: AsJson = False) -> None:
     """How many bytes a notification has when a policy takes attributes away.

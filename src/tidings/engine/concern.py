@@ -13,13 +13,14 @@ from tidings.matching.reference import due, matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
-from tidings.policy.statement import Matching, MessageType, Operation
+from tidings.policy.statement import Matching, MessageType, Operation, Point
 from tidings.routing.advertisement import attracts
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 _FORWARD, _INSERT = Operation.FORWARD, Operation.INSERT
+_HERE = frozenset({Point.INGRESS, Point.EGRESS})  # the points of a copy that comes from a client and goes to one
 _PUBLICATION, _SUBSCRIPTION = MessageType.PUBLICATION, MessageType.SUBSCRIPTION
 
 
@@ -36,12 +37,21 @@ class Concern:
 
 
 def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
-    table, event = engine.subscriptions, message.event
-    wanted = [table[name] for name in sorted(engine.matcher.concerned(event))]
+    table = engine.subscriptions
+    wanted = [table[name] for name in sorted(engine.matcher.concerned(message.event))]
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
+    return of_those(engine, message, wanted)
+
+
+def of_those(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> Concern:
+    """The same where it is known already which subscriptions it is due to, in the order of their ids."""
+    event = message.event
     rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
     concerned = Concern(rulings)
+    if rulings and engine.is_lone and _stop_everything(rulings, message):
+        concerned.plain = []  # nobody gets it, and nothing is told: who would have got it need not be looked at
+        return concerned
     if not rulings and engine.is_lone and all(_is_simple(one, message) for one in wanted):
         concerned.plain = wanted
         return concerned
@@ -144,6 +154,19 @@ def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed
     )
 
 
+def rulings_met(
+    message: PublicationMessage, met: list[Filed[Advertisement]], own: list[Filed[Subscription]]
+) -> tuple[Ruling, ...]:
+    """The same where it is known already which filters the event meets; also those that cannot apply to it."""
+    event = message.event
+    inherit(message, [one for filed in met for one in filed.inherited(_PUBLICATION) if _may(filed, one, event)])
+    return (
+        *message.rulings(_FORWARD),
+        *(one for filed in met for one in filed.rulings(_FORWARD, _PUBLICATION) if _may(filed, one, event)),
+        *(one for filed in own for one in filed.rulings(_FORWARD, _PUBLICATION)),
+    )
+
+
 def _is_simple(filed: Filed[Subscription], message: PublicationMessage) -> bool:
     """Whether its notification is known without governing: as published, or always cut alike."""
     if filed.is_plain or filed.cut is not None:
@@ -151,6 +174,13 @@ def _is_simple(filed: Filed[Subscription], message: PublicationMessage) -> bool:
     if not filed.is_client or filed.is_own or filed.value.notify == "client":
         return False
     return not any(_may_apply(ruling, message) for ruling in filed.rulings(_FORWARD, _PUBLICATION))
+
+
+def _stop_everything(rulings: tuple[Ruling, ...], message: PublicationMessage) -> bool:
+    """Whether these rules do nothing but block, whoever the receiver is, and one of them does."""
+    return all(rule.only_blocks for rule, _ in rulings) and any(
+        not one[0].rule.points.isdisjoint(_HERE) and _may_apply(one, message) for one in rulings
+    )
 
 
 def _may_apply(ruling: Ruling, message: PublicationMessage) -> bool:

@@ -101,10 +101,12 @@ class _Stopwatch(NamedTuple):
 def _timed(effect: Effect, watch: _Stopwatch) -> Effect:
     match effect:
         case Deliver(note, durable) if note.trace or watch.attribute in note.attributes:
-            attributes = note.attributes
+            event, attributes = note.event, note.attributes
             if watch.attribute in attributes:
                 attributes = Attributes.trusted({**attributes, watch.attribute: watch.microseconds})
-            return Deliver(msgspec.structs.replace(note, trace=watch.trace(note.trace), attributes=attributes), durable)
+                event = msgspec.structs.replace(event, attributes=attributes)
+            trace = watch.trace(note.trace)
+            return Deliver(msgspec.structs.replace(note, event=event, trace=trace, attributes=attributes), durable)
         case Send(neighbour, Publish(event, journey)) if journey.common != PLAIN or journey.own:
             own = {name: watch.shape(one) for name, one in journey.own.items()}
             carried = msgspec.structs.replace(journey, common=watch.shape(journey.common), own=own)

@@ -1,6 +1,6 @@
 """What a broker knows: the advertisements, subscriptions, contexts and policies that it holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -148,6 +148,10 @@ class Table(Generic[Value]):
 
     def get(self, id: str) -> Filed[Value] | None:  # noqa: A002
         return self._filed.get(id)
+
+    def those(self, ids: Iterable[str]) -> list[Filed[Value]]:
+        """Those of the ids, in their order."""
+        return [self._filed[one] for one in ids]
 
     def of(self, owner: str) -> list[Filed[Value]]:
         return list(self._owned.get(owner, {}).values())

@@ -16,8 +16,7 @@ import msgspec
 
 from tidings import journal
 from tidings.engine import Engine
-from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told, timed
-from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Trust, Unsubscribe
+from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Unsubscribe
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
 from tidings.hub.backlog import Backlog
@@ -25,6 +24,7 @@ from tidings.hub.callbacks import Callbacks
 from tidings.hub.client import Client
 from tidings.hub.clock import Clock
 from tidings.hub.guard import Guard
+from tidings.hub.handling import handled
 from tidings.hub.history import Since
 from tidings.hub.inbox import Inbox
 from tidings.hub.inquiry import replayed
@@ -65,12 +65,11 @@ class Desk(Opener):
         self.log: deque[str] = deque(maxlen=MAX_LOG_LINES)
         self.failure: TidingsError | None = None
         self.closed = False
-        self._trust = trust
+        self.trust = trust
         self._ages = itertools.count(clock.now())  # it rises faster than ids are made
         self._clients: dict[str, Client] = {}
         self._callbacks = Callbacks()
         self._outbox = Outbox(self._callbacks)
-        self._stopwatch = f"$trace.{self.name}.microseconds"
         self._time = 0
         self._next = 0  # the offset of the next operation, where no journal says it
         self.load = self._noted_load = 0.0
@@ -114,7 +113,7 @@ class Desk(Opener):
                 policy=policy,
             )
             operation = Publish(event)
-            outcome = self._handled(operation, now)
+            outcome = handled(self, operation, now)
             offset = self._written(operation, outcome, now, {}, sync)
             if outcome.refused is None:
                 roster.published(publisher, sequence, id)
@@ -136,7 +135,7 @@ class Desk(Opener):
         """The part of `control` that is done under the lock; `finish` must follow."""
         self._check_open()
         now = self.now()
-        outcome = self._handled(operation, now)
+        outcome = handled(self, operation, now)
         notes = dict(notes or {})
         if outcome.trusted:
             notes[TRUST] = outcome.trusted
@@ -233,7 +232,7 @@ class Desk(Opener):
 
     def trusts(self, party: str, group: str) -> bool:
         """Whether the party belongs to the group, asked now."""
-        return asked(self._trust, party, group, 0)[0]
+        return asked(self.trust, party, group, 0)[0]
 
     # Time, and the end
 
@@ -280,65 +279,13 @@ class Desk(Opener):
         if self.failure is not None:
             raise self.failure
 
-    def _handled(self, operation: Operation, now: int) -> Outcome:
-        outcome = Outcome()
-        governed = self.engine.rules or (type(operation) is Publish and operation.event.policy is not None)
-        started = self.clock.now() if governed else 0
-        effects: list[Effect] = self.engine.handle(operation, now)
-        if governed:
-            effects = self._timed(effects, started)
-        subscriptions, deliveries = self.roster.subscriptions, outcome.deliveries
-        durable = []
-        for effect in effects:  # grows while there are questions
-            if type(effect) is Deliver:
-                note = effect.notification
-                held = subscriptions.get(note.subscription)
-                if held is not None:
-                    delivery = held, note
-                    deliveries.append(delivery)
-                    if held.durable is not None:
-                        durable.append(delivery)
-            elif isinstance(effect, Ask):
-                member, until = asked(self._trust, effect.party, effect.group, now)
-                outcome.trusted += ((effect.party, effect.group, member, until),)
-                effects.extend(self.engine.handle(Trust(effect.party, effect.group, member, until), now))
-            else:
-                self._noted(effect, outcome)
-        if durable:
-            outcome.durable = tuple(durable)
-        return outcome
-
-    def _timed(self, effects: list[Effect], started: int) -> list[Effect]:
-        """With the time that was spent, where a rule has asked for it."""
-        for effect in effects:
-            if isinstance(effect, Deliver):
-                note = effect.notification
-                if note.trace or self._stopwatch in note.attributes:
-                    return timed(effects, self.name, max(0, self.clock.now() - started))
-        return effects
-
-    def _noted(self, effect: Effect, outcome: Outcome) -> None:
-        match effect:
-            case Reject():
-                outcome.refused = effect
-                self.stats.refused += 1
-            case Told(event):
-                outcome.told += (event,)
-            case Persist():
-                outcome.persisted += (effect,)
-            case Remark(_, finding):
-                outcome.findings += (finding,)
-            case Log(line):
-                self.note(line)
-            case _:
-                self.note(f"an effect that a hub has no use for: {type(effect).__name__}")
-
     def _written(
         self, operation: Operation | None, outcome: Outcome, now: int, notes: dict[str, Any], sync: bool
     ) -> int:
         """Appends the rows, and puts the deliveries into the outbox; the offset of the first row."""
         if outcome.refused is not None:
             operation = None
+            outcome.keep_only_what_was_told()
         if self.archive is not None:
             first = self._append(outcome.rows(operation, notes), now)
         else:
@@ -422,7 +369,7 @@ class Desk(Opener):
             with self.guard:
                 self._check_open()
                 now = self.now()
-                outcome = self._handled(Lost(held.subscriber, held.id, held.lost), now)
+                outcome = handled(self, Lost(held.subscriber, held.id, held.lost), now)
                 self._written(None, outcome, now, {}, sync=False)
             self._finish(outcome, 0)
         except TidingsError as error:

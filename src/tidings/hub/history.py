@@ -38,9 +38,11 @@ class History:
         named = msgspec.json.encode(id).decode()
 
         def read(start: int, count: int) -> tuple[list[Entry], int]:
+            self._sync()
+            end = self._journal.synced  # once: what is synced while this reads is for the next time
             found: list[Entry] = []
             position = start
-            for record in self._from(id, start):
+            for record in self._from(id, start, end):
                 position = record.offset + 1
                 row = record.operation
                 if row.kind == "publish" and row.body is not None and named in row.body:
@@ -50,13 +52,14 @@ class History:
                         found.append((record.offset, note))
                 if len(found) >= count:
                     return found, position
-            return found, max(position, self._journal.synced)
+            return found, max(position, end)
 
         return read
 
     def events(self, since: Since) -> Iterator[tuple[int, Event]]:
         """The events that were accepted from then on, with their offsets, up to the present."""
         start, timestamp = _start(since)
+        self._sync()
         for record in self._journal.read(max(start, self._journal.first)):
             if record.timestamp >= timestamp and record.operation.kind == "publish":
                 yield record.offset, record.operation.event(ContextFilter.parse)
@@ -64,6 +67,7 @@ class History:
     def event(self, id: UUID) -> Event | None:  # noqa: A002
         """The event of that id, if it is in the journal."""
         wanted = str(id)
+        self._sync()
         for record in self._journal.read():
             if record.operation.kind == "publish" and record.operation.id == wanted:
                 return record.operation.event(ContextFilter.parse)
@@ -74,29 +78,33 @@ class History:
         with self._changing:
             self._readers.clear()
 
-    def _from(self, id: str, start: int) -> Iterator["Record"]:  # noqa: A002
-        """The records from there on. Where a subscription stopped reading, it goes on without looking for the place."""
+    def _sync(self) -> None:
+        """Only what is durable can be read, and what was only accepted belongs to the past as well."""
         if self._journal.synced < self._journal.next:
             self._journal.sync()
+
+    def _from(self, id: str, start: int, end: int) -> Iterator["Record"]:  # noqa: A002
+        """The records up to the end. Where a subscription stopped reading, it goes on without looking for the place."""
         with self._changing:
             reader = self._readers.pop((id, start), None)
-        while True:
-            reader = self._journal.read(start) if reader is None else reader
+        while start < end:
+            reader = self._journal.read(start, end) if reader is None else reader
             try:
                 for record in reader:
                     start = record.offset + 1
-                    with self._changing:
-                        self._readers[id, start] = reader
-                        if len(self._readers) > _READERS:
-                            self._readers.popitem(last=False)
+                    self._put_back(id, start, reader)
                     yield record
                     with self._changing:
                         self._readers.pop((id, start), None)
-                if start >= self._journal.synced:
-                    return
-                reader = None
             except OffsetGoneError as gone:
-                start, reader = gone.first, None
+                start = gone.first
+            reader = None
+
+    def _put_back(self, id: str, start: int, reader: "Iterator[Record]") -> None:  # noqa: A002
+        with self._changing:
+            self._readers[id, start] = reader
+            if len(self._readers) > _READERS:
+                self._readers.popitem(last=False)
 
 
 def _start(since: Since) -> tuple[int, int]:

@@ -32,6 +32,12 @@ class Outcome:
         self.trusted: tuple[tuple[str, str, bool, int], ...] = ()  # party, group, whether it belongs, until when
         self.refused: Reject | None = None
 
+    def keep_only_what_was_told(self) -> None:
+        """Of an operation that was refused, meta-events are delivered, and nothing else."""
+        told = {event.id for event in self.told}
+        self.deliveries = [one for one in self.deliveries if one[1].event.id in told]
+        self.durable = tuple(one for one in self.durable if one[1].event.id in told)
+
     def rows(self, operation: Operation | None, notes: dict[str, Any]) -> list[journal.Operation]:
         """The operation, if it is to be kept; then the meta-events that it caused, then what rules persist."""
         events = {event.id: event for event in self.told}

@@ -19,6 +19,7 @@ Condition: TypeAlias = Callable[[Situation], bool]
 Action: TypeAlias = Callable[[Situation], None]
 _BLOCKING = {"BlockMessage", "UninsertMessage"}
 _COMMON = {"BrokerLoadIndex", "MessageSizeIndex", "StrictMatch"}
+_BLOCK = (Call("BlockMessage"),)
 _Branches: TypeAlias = tuple[tuple[int, Condition | None, tuple[Action, ...]], ...]
 
 
@@ -30,6 +31,7 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
     branches: _Branches
     on_exception: _Branches
     is_common: bool  # its conditions are the same for every receiver, and cannot fail
+    only_blocks: bool  # and all that it ever does is to block
 
     def may_apply(self, situation: Situation) -> bool:
         """False only if no branch holds, whoever the receiver is."""
@@ -105,7 +107,8 @@ def compiled_rule(rule: Rule, number: int) -> CompiledRule:
     branches = _compiled(rule.branches, number, 1)
     on_exception = _compiled(rule.on_exception, number, 1 + len(branches))
     is_common = all(call.name in _COMMON for branch in rule.branches for call in calls_in(branch.condition))
-    return CompiledRule(rule, number, branches, on_exception, is_common)
+    only_blocks = is_common and all(branch.actions == _BLOCK for branch in rule.branches)
+    return CompiledRule(rule, number, branches, on_exception, is_common, only_blocks)
 
 
 def _compiled(branches: tuple[Branch, ...], rule: int, first: int) -> _Branches:

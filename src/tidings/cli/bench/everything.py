@@ -7,6 +7,7 @@ from tidings.cli.bench import (
     add,
     contexts,
     covering,
+    engine,
     grid,
     growth,
     language,
@@ -32,5 +33,6 @@ def measure(count: int) -> list[Measurement]:
         "growth": lambda: growth.measure(count, None),
         "add": lambda: add.measure(count),
         "trimming": lambda: trimming.measure(None),
+        "engine": lambda: engine.measure(min(count, 10_000)),
     }
     return [one._replace(what=f"{name}: {one.what}") for name, measure in benches.items() for one in measure()]
