@@ -510,3 +510,12 @@ def test_beside_an_operators_policy_the_owners_still_does_not_govern() -> None:
     hub.subscribe("b1", "sub")
     hub.publish("b1", "pub", {"a": 1})
     assert (hub.received("sub"), hub.logs()) == ([{"a": 1}], ["operator"])
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_trimming_that_travels_with_a_message_has_no_filter_to_go_by_and_takes_nothing_away(length: int) -> None:
+    overlay = Overlay(LINE[:length])
+    overlay.advertise("b1", "pub")
+    overlay.subscribe(f"b{length + 1}", "sub", "a > 0")
+    overlay.publish("b1", "pub", {"a": 1, "b": 2}, policy=policies.trim())
+    assert overlay.received("sub") == [{"a": 1, "b": 2}]
