@@ -14,7 +14,20 @@ from tidings._version import __version__
 from tidings.policy import Policy
 
 BENCHES = [
-    *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "growth", "add", "trimming"),
+    *(
+        "start",
+        "language",
+        "covering",
+        "match",
+        "ranges",
+        "strings",
+        "contexts",
+        "grid",
+        "growth",
+        "add",
+        "trimming",
+        "hub",
+    ),
     *("engine", "all"),
 ]
 

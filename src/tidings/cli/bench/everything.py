@@ -10,6 +10,7 @@ from tidings.cli.bench import (
     engine,
     grid,
     growth,
+    hub,
     language,
     match,
     ranges,
@@ -32,6 +33,7 @@ def measure(count: int) -> list[Measurement]:
         "grid": lambda: grid.measure(min(count, 80_000), None),
         "growth": lambda: growth.measure(count, None),
         "add": lambda: add.measure(count),
+        "hub": lambda: hub.measure(min(count, 10_000)),
         "trimming": lambda: trimming.measure(None),
         "engine": lambda: engine.measure(min(count, 10_000)),
     }
