@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from tidings.engine import admission, explaining, meta, pipeline, routes
+from tidings.engine.compiling import compiled_rules
 from tidings.engine.deciding import Conflict
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.explaining import Explanation
@@ -43,7 +44,7 @@ from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
 from tidings.model.expression import Attribute, Constant, In
-from tidings.model.limits import MAX_KNOWN_TRUST, MAX_TOLD_CONFLICTS
+from tidings.model.limits import MAX_KNOWN_TRUST, MAX_POLICY_RULES, MAX_TOLD_CONFLICTS
 from tidings.model.notification import Notification
 from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
@@ -531,15 +532,33 @@ class Engine:
                 Where.ASSOCIATED_WITH_SUBSCRIPTION if subscription is not None else Where.ASSOCIATED_WITH_ADVERTISEMENT
             )
         policy = admission.admit_policy(operation.policy, where)
+        if not operator:
+            policy = self._with_attached(filed, policy)
         filed.govern(policy, operator=operator)
         self._forget_news(str(filed.source))
         if not operator:
-            filed.value = msgspec.structs.replace(filed.value, policy=operation.policy)
+            text = None if policy is None else str(policy.policy)
+            filed.value = msgspec.structs.replace(filed.value, policy=text)
         self.note_rules(filed)
         effects = routes.remarks(self, filed)
         if not operator:
             effects += [Send(name, operation) for name in sorted(filed.sent)]
         return effects + self.advertise_meta()
+
+    @staticmethod
+    def _with_attached(filed: Filed[Any], policy: CompiledPolicy | None) -> CompiledPolicy | None:
+        """What is set takes the place of what is associated. Rules on the message itself are attached: they travel with
+        it, however late (to a neighbour that joins), unless others of their kind are given."""
+        is_advertisement = isinstance(filed.value, Advertisement)
+        kind = MessageType.ADVERTISEMENT if is_advertisement else MessageType.SUBSCRIPTION
+        given = () if policy is None else policy.policy.rules
+        before = () if filed.policy is None else filed.policy.policy.rules
+        attached = tuple(rule for rule in before if rule.message is kind)
+        if not attached or any(rule.message is kind for rule in given):
+            return policy
+        if len(given) + len(attached) > MAX_POLICY_RULES:
+            raise Refused("admit", f"policy: more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) with those attached")
+        return compiled_rules((*given, *attached))
 
     def _define(self, operation: Define, sender: str) -> list[Effect]:
         known = self.subjects.find(operation.schema.subject)

@@ -333,18 +333,25 @@ def _send(
     served = [one for one in hop.wanted if not shapes[one.id].blocked]
     if hop.wanted and not served:
         return
-    _tell_needs(hop, common, served, governed)
+    _tell_needs(message, hop, common, served, governed)
     needed = frozenset[str]().union(*(one.source.names for one in (*served, *hop.wardens)))
     unwanted = frozenset.intersection(*(shapes[one.id].removed for one in served)) if served else frozenset[str]()
     kept = {name: one for name, one in shapes.items() if one != PLAIN}
     governed.copies.append(LinkCopy(hop, shape, kept, unwanted - needed))
 
 
-def _tell_needs(hop: Hop, common: list[Decision], served: list[Filed[Subscription]], governed: Governed) -> None:
+def _tell_needs(
+    message: PublicationMessage,
+    hop: Hop,
+    common: list[Decision],
+    served: list[Filed[Subscription]],
+    governed: Governed,
+) -> None:
     """What an advertisement or the message itself takes away is gone behind the link, even if a filter there asks."""
     for decision in common:
-        for filed in served:
-            lacking = sorted(decision.outcome.removes & filed.source.names)
+        gone = taken_away(message.event.attributes, [decision])
+        for filed in served if gone else ():
+            lacking = sorted(gone & filed.source.names)
             if lacking:
                 reason = f"one removes {', '.join(lacking)}, which the other needs to match: it is removed"
                 governed.conflicts.append((hop.receiver or "", Conflict(str(decision), str(filed.source), reason)))
