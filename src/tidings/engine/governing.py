@@ -228,7 +228,7 @@ def govern_publication(message: PublicationMessage, rulings: tuple[Ruling, ...],
 
 
 def _own(filed: Filed[Subscription], situation: Situation, hop: Hop) -> list[Decision]:
-    rulings = filed.rulings(_FORWARD, MessageType.PUBLICATION)
+    rulings = filed.on_publications
     # A filter of the broker's own acts on every copy; its rules are among those for all.
     return decide(rulings, situation, hop.points) if rulings and not filed.is_own else []
 

@@ -83,7 +83,7 @@ def shaping_in(shape: Shape) -> Shaping:
 
 
 def shaping_by(cut: Cut) -> Shaping:
-    return Shaping(removes=cut.removed) if cut.kept is None else Shaping(cut.kept)
+    return Shaping(removes=cut.removed) if cut.kept is None else Shaping(frozenset(cut.kept))
 
 
 def shaping_between(event: Event, notification: Notification) -> Shaping:

@@ -12,7 +12,7 @@ import msgspec
 from tidings.policy.actions import executed
 from tidings.policy.conditions import evaluated
 from tidings.policy.policy import Policy
-from tidings.policy.situation import NeedsAnswer, Outcome, Situation
+from tidings.policy.situation import Glance, NeedsAnswer, Outcome, Situation
 from tidings.policy.statement import Branch, Call, Matching, MessageType, Operation, Rule, calls_in
 
 Condition: TypeAlias = Callable[[Situation], bool]
@@ -33,12 +33,12 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
     is_common: bool  # its conditions are the same for every receiver, and cannot fail
     only_blocks: bool  # and all that it ever does is to block
 
-    def may_apply(self, situation: Situation) -> bool:
+    def may_apply(self, situation: Situation | Glance) -> bool:
         """False only if no branch holds, whoever the receiver is."""
         if not self.is_common:
             return True
         for _, condition, _ in self.branches:  # noqa: SIM110 - a generator would cost more than most conditions
-            if condition is None or condition(situation):
+            if condition is None or condition(situation):  # type: ignore[arg-type]  # a glance is enough
                 return True
         return False
 
