@@ -597,7 +597,7 @@ class Engine:
         """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
         if neighbour in self.neighbours:
             return []
-        known = [*self.advertisements.of(neighbour), *self.subscriptions.of(neighbour)]
+        known: list[Filed[Any]] = [*self.advertisements.of(neighbour), *self.subscriptions.of(neighbour)]
         if known and known[0].hop in self.neighbours:
             reason = f"{neighbour} is reached by way of {known[0].hop} already; links between brokers form no ring"
             return [Reject("admit", reason)]
