@@ -5,7 +5,9 @@ and it cannot wait: a copy that needs an answer of the trust provider is withhel
 delivered answers with `Trust` (that lasts) and runs the batch again on a restored engine.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidings import journal
-from tidings.engine import records, routes
+from tidings.engine import records, routes, stretch
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Reject, Told
 from tidings.engine.matcher import FastMatcher
 from tidings.engine.publications import Publications
 from tidings.engine.record import Record
 from tidings.engine.regimes import Rulebook
 from tidings.engine.shapes import trace_text
-from tidings.engine.stretch import Stretch
 from tidings.journal.record import PUBLISH
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 
+Read = tuple[int, Publications, int]  # the first row of a stretch, and where its publications begin in what was read
+_first = itemgetter(0)
+
+
 class Batch:
     """What followed. An event's number is its row in the table; meta-events are numbered on from the last row.
 
@@ -37,9 +42,7 @@ class Batch:
     `shapes`. With notify="client" all subscriptions of the one notification stand here, one after the other.
     """
 
-    def __init__(
-        self, record: Record, stretches: list[tuple[int, Publications]], changes: dict[int, list[Effect]]
-    ) -> None:
+    def __init__(self, record: Record, stretches: list[Read], changes: dict[int, list[Effect]]) -> None:
         self._record, self._stretches, self._changes = record, stretches, changes
         self._event, self._place, self._shape = record.deliveries()
 
@@ -168,11 +171,11 @@ class Batch:
     def _of(self, number: int) -> Event:
         if number >= self._record.rows:
             return self._record.metas[number - self._record.rows][0]
-        first, publications = next(one for one in reversed(self._stretches) if one[0] <= number)
-        return publications.event(number - first)
+        first, publications, at = self._stretches[bisect_right(self._stretches, number, key=_first) - 1]
+        return publications.event(at + number - first)
 
     def _read_all(self) -> None:
-        for _, publications in self._stretches:
+        for _, publications, _ in self._stretches:
             publications.read_all()
 
 
@@ -181,18 +184,36 @@ def run(engine: "Engine", table: pa.Table, now: int | None) -> Batch:
         raise InvalidValueError("a batch is for an engine without neighbours on which nothing waits for an answer")
     if not isinstance(engine.matcher, FastMatcher):
         raise InvalidValueError("a batch needs the index: Engine(matcher=FastMatcher()), which is the default")
-    record, stretches = Record(table.num_rows), list[tuple[int, Publications]]()
+    record, stretches = Record(table.num_rows), list[Read]()
     changes: dict[int, list[Effect]] = {}
     rulebook: Rulebook | None = None
-    for first, end in _spans(table):
+    spans = list(_spans(table))
+    few = _few(table, [(first, end) for first, end in spans if 0 < end <= first + stretch.FEW], now)
+    at = 0  # among the few
+    for first, end in spans:
         if end < 0:
             changes[first] = _change(engine, table.slice(first, 1), now, first, record)
-            continue
-        publications = Publications(table.slice(first, end - first), now)
-        stretches.append((first, publications))
-        rulebook = Stretch(engine, engine.matcher, publications, first, record).run(rulebook)
-        engine.at(int(publications.now[-1]))
+        elif few is not None and end <= first + stretch.FEW:
+            stretch.few(engine, few, range(at, at + end - first), first, record)
+            stretches.append((first, few, at))
+            at += end - first
+            engine.at(int(few.now[at - 1]))
+        else:
+            publications = Publications(table.slice(first, end - first), now)
+            stretches.append((first, publications, 0))
+            rulebook = stretch.Stretch(engine, engine.matcher, publications, first, record).run(rulebook)
+            engine.at(int(publications.now[-1]))
     return Batch(record, stretches, changes)
+
+
+def _few(table: pa.Table, short: list[tuple[int, int]], now: int | None) -> Publications | None:
+    """The publications of all short stretches, read together."""
+    if not short:
+        return None
+    rows = np.concatenate([np.arange(first, end) for first, end in short])
+    found = Publications(table.take(pa.array(rows)), now)
+    found.read_all()
+    return found
 
 
 def _spans(table: pa.Table) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told
 from tidings.engine.governing import Delivery
-from tidings.engine.shapes import Shapes, Shaping, shaping_between, shaping_in
+from tidings.engine.shapes import Shapes, Shaping, shaping_between, shaping_by, shaping_in
 from tidings.engine.tables import Filed
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
@@ -45,6 +45,12 @@ class Record:
     def deliver_one(self, event: int, delivery: Delivery) -> None:
         shape = self.shapes.number(shaping_in(delivery.shape))
         self._single += [(event, self._number(one.value), shape) for one in delivery.wanted]
+
+    def deliver_plainly(self, event: int, wanted: list[Filed[Subscription]]) -> None:
+        """One event to those who get it as it is, or cut as their rule always does."""
+        for one in wanted:
+            shape = 0 if one.cut is None else self.shapes.number(shaping_by(one.cut))
+            self._single.append((event, self._number(one.value), shape))
 
     def reject(self, event: int, step: str, reason: str) -> None:
         self.rejected.append((event, step, reason))

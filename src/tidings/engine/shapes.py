@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tidings.engine.deciding import Decision, final_attributes
 from tidings.engine.journey import PLAIN, Shape
+from tidings.engine.tables import Cut
 from tidings.model.event import Event
 from tidings.model.notification import Notification, Trace
 from tidings.model.values import Value
@@ -79,6 +80,10 @@ def shaping_of(decisions: Iterable[Decision], broker: str) -> tuple[Shaping, boo
 def shaping_in(shape: Shape) -> Shaping:
     """The same of a shape that was made for one event."""
     return Shaping(None, shape.removed, shape.added, shape.trace, None, shape.payload)
+
+
+def shaping_by(cut: Cut) -> Shaping:
+    return Shaping(removes=cut.removed) if cut.kept is None else Shaping(cut.kept)
 
 
 def shaping_between(event: Event, notification: Notification) -> Shaping:

@@ -34,7 +34,7 @@ from tidings.policy.statement import Matching, MessageType, Operation, Point
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
-FEW = 16  # so few publications are faster one by one
+FEW = 32  # so few publications are faster one by one
 _ENTRY = frozenset({Point.INGRESS})
 
 
@@ -53,10 +53,6 @@ class Stretch:
     def run(self, rulebook: Rulebook | None) -> Rulebook | None:
         """Into the record; the rulebook that was used, for the next stretch."""
         self._admit()
-        if self._events.count <= FEW:
-            self._special |= self._alive
-            self._one_by_one({})
-            return rulebook
         self._early()
         event, place, wanted = self._matched()
         has_rules = bool(self._engine.rules) or bool(self._policies)
@@ -195,12 +191,27 @@ class Stretch:
             self._events.read_all()
         for row in rows:
             self._engine.at(int(self._events.now[row]))
-            known = wanted.get(row, []) if self._events.count > FEW else None
-            one_by_one(self._engine, self._message(row), known, self._first + row, self._record)
+            one_by_one(self._engine, self._message(row), wanted.get(row, []), self._first + row, self._record)
 
     def _message(self, row: int) -> PublicationMessage:
         code = int(self._events.policies.codes[row])
         return message_of(self._engine, self._events.event(row), None if code < 0 else self._policies[code])
+
+
+def few(engine: "Engine", events: Publications, rows: range, first: int, record: Record) -> None:
+    """A stretch that is too short for columns; `first` is the row of the batch that the first of these stands in."""
+    for number, row in enumerate(rows, first):
+        if row in events.problems:
+            record.reject(number, "admit", events.problems[row])
+            continue
+        engine.at(int(events.now[row]))
+        event = events.event(row)
+        try:
+            message = admission.publication(engine, Publish(event), event.publisher)
+        except Refused as refusal:
+            record.reject(number, refusal.step, refusal.reason)
+        else:
+            one_by_one(engine, message, None, number, record)
 
 
 def one_by_one(
@@ -227,7 +238,7 @@ def one_by_one(
             else:
                 concerned = concern.of_those(engine, message, wanted)
             if concerned.plain is not None:
-                record.take(number, message.event, routes.plainly(message.event, concerned.plain), engine)
+                record.deliver_plainly(number, concerned.plain)
             else:
                 governed = governing.publication(engine, message, concerned, governed or Governed())
                 deliveries = governed.deliveries

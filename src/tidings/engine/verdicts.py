@@ -156,7 +156,9 @@ class Court:
     def _trim(self, code: Ints, trims: Bools, templates: list[Shaping], shape: Ints) -> None:
         chosen = np.flatnonzero(trims[code] & (shape >= 0))
         sets: dict[frozenset[str], int] = {}
-        names = np.array([sets.setdefault(one.source.names, len(sets)) for one in self._wanted], np.int64)
+        names = np.zeros(len(self._wanted), np.int64)
+        for place in np.flatnonzero(np.bincount(self._place[chosen])).tolist():
+            names[place] = sets.setdefault(self._wanted[place].source.names, len(sets))
         kinds = list(sets)
         numbers, first = interned(code[chosen] * len(kinds) + names[self._place[chosen]])
         given = []
@@ -231,16 +233,22 @@ def _profiles(wanted: list[Filed[Subscription]]) -> tuple[list[tuple[Ruling, ...
             given.append(-1)
             continue
         rulings = () if one.is_own else one.rulings(Operation.FORWARD, MessageType.PUBLICATION)
-        key: list[object] = []
-        for rule, source in rulings:
-            name = id(rule)
-            if name not in looks:
-                looks[name] = any(
-                    call.name == "StrictMatch" for part in rule.rule.branches for call in calls_in(part.condition)
-                )
-            key.append((name, source.filter) if looks[name] else name)
-        number = numbers.setdefault(tuple(key), len(examples))
+        first = id(rulings[0][0]) if len(rulings) == 1 else 0
+        key = first if looks.get(first) is False else _key(rulings, looks)  # mostly the short way
+        number = numbers.setdefault(key, len(examples))
         if number == len(examples):
             examples.append(rulings)
         given.append(number)
     return examples, np.array(given, np.int64)
+
+
+def _key(rulings: tuple[Ruling, ...], looks: dict[int, bool]) -> object:
+    """The same for rules that hold for the same copies."""
+    key: list[object] = []
+    for rule, source in rulings:
+        name = id(rule)
+        if name not in looks:
+            calls = (call for part in rule.rule.branches for call in calls_in(part.condition))
+            looks[name] = any(call.name == "StrictMatch" for call in calls)
+        key.append((name, source.filter) if looks[name] else name)
+    return key[0] if len(key) == 1 else tuple(key)

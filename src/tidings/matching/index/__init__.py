@@ -347,7 +347,7 @@ class Index:
         """
         if table.num_rows >= _MANY:
             with self._changing:
-                self._store.settled()  # what has come in last is unordered: every event would look at all of it
+                self._store.order_for(table.num_rows)  # what came last is unordered: every event would look at it all
         batch = Batch(table)
         found = self._attempt_batch(batch)
         if found is not None:
