@@ -516,3 +516,15 @@ def test_what_cannot_be_read_is_refused_everywhere_and_raises_nowhere(text: str)
     assert len(line.rejected()) == 6
     assert all(one.startswith("policy: ") for one in line.rejected())
     assert line.received("sub") == []
+
+
+def test_links_form_no_ring() -> None:
+    """Advertisements would go around in it for ever. Brokers know each other by what they announce."""
+    line = Overlay(LINE[:2])
+    line.join("b3", "b1")
+    assert line.rejected("b1") == ["b3 is reached by way of b2 already; links between brokers form no ring"]
+    assert line.rejected("b3") == ["b1 is reached by way of b2 already; links between brokers form no ring"]
+    line.advertise("b1", "pub", "n > 0")
+    line.subscribe("b3", "sub", "n > 0")
+    line.publish("b1", "pub", {"n": 1})
+    assert line.received("sub") == [{"n": 1}]

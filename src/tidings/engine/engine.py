@@ -597,7 +597,11 @@ class Engine:
         """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
         if neighbour in self.neighbours:
             return []
-        if neighbour == self.name or self.advertisements.of(neighbour) or self.subscriptions.of(neighbour):
+        known: list[Filed[Any]] = [*self.advertisements.of(neighbour), *self.subscriptions.of(neighbour)]
+        if known and known[0].hop in self.neighbours:
+            reason = f"{neighbour} is reached by way of {known[0].hop} already; links between brokers form no ring"
+            return [Reject("admit", reason)]
+        if neighbour == self.name or known:
             return [Reject("admit", f"{neighbour} is the name of this broker or of a client")]
         self.neighbours[neighbour] = None
         effects: list[Effect] = []
