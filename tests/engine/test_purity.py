@@ -137,7 +137,7 @@ def test_several_groups_without_any_memory_are_asked_once_a_message_each() -> No
 
 
 def test_an_operation_whose_first_step_waits_holds_its_sender_and_nobody_else() -> None:
-    hub = Overlay(hold_answers=True)
+    hub = Overlay(hold_answers=True, govern=frozenset({"pub"}))
     hub.advertise(
         "b1", "pub", policy=statement(rule("Insert, Subscription", "UninsertMessage()", when="AuthenticateSender(Bad)"))
     )

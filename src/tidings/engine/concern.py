@@ -15,7 +15,7 @@ from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.policy.situation import Glance
 from tidings.policy.statement import Matching, MessageType, Operation, Point
-from tidings.routing.advertisement import attracts
+from tidings.routing.advertisement import attracts, without_publishers
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -112,6 +112,16 @@ def toward_advertisements(engine: "Engine", subscription: Subscription, sender: 
         for name in sorted(found)
         if any(one.hop == name and attracts(one.value, subscription) for one in engine.advertisements)
     ]
+
+
+def still_attracted(engine: "Engine", message: Message, hops: list[Hop], excluded: Collection[str]) -> list[Hop]:
+    """The hops of a subscription that some publisher's events attract, without those of the excluded ones."""
+    if not isinstance(message.operation, Subscribe):
+        return hops
+    given = message.operation.subscription
+    narrowed = msgspec.structs.replace(given, content=without_publishers(given.content, excluded))
+    left = toward_advertisements(engine, narrowed, message.sender)
+    return [one for one in hops if one.receiver in left]
 
 
 def of_removal(engine: "Engine", message: Message) -> Concern:

@@ -22,7 +22,7 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.policy.statement import MessageType, Operation
 from tidings.policy.widening import without
-from tidings.routing.advertisement import attracts
+from tidings.routing.advertisement import attracts, without_publishers
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -138,6 +138,12 @@ def filter(  # noqa: A001 - the step's word
     given = operation.advertisement if isinstance(operation, Advertise) else operation.subscription  # type: ignore[union-attr]
     if message.attached is not None:
         given = msgspec.structs.replace(given, policy=str(message.attached.policy))
+    if governed.excluded:
+        given = msgspec.structs.replace(given, content=without_publishers(given.content, governed.excluded))
+        effects += [
+            Remark(given.id, f"not for the events of {publisher}: kept out by {decision}")
+            for publisher, decision in governed.excluded.items()
+        ]
     before: set[str] = set()
     filed: Filed[Advertisement] | Filed[Subscription] | None = None
     if governed.uninserted is None:
