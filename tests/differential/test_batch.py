@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.histories import LARGE, histories, own_elements
 from tests.strategies import examples
-from tidings.engine import Engine, Settings, stretch
+from tidings.engine import Engine, Settings
 from tidings.engine.archive import saved
+from tidings.engine.batch import stretch
 from tidings.engine.effects import Effect
 from tidings.engine.operations import Operation, Publish, SetLoad, Trust
 from tidings.engine.records import row

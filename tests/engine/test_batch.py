@@ -7,7 +7,8 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from tidings.engine import Engine, Settings, stretch
+from tidings.engine import Engine, Settings
+from tidings.engine.batch import stretch
 from tidings.engine.effects import Deliver, Reject
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import Advertise, Join, Publish, SetPolicy, Subscribe, Trust

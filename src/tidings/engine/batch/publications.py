@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.engine.named import Bools, Named
+from tidings.engine.batch.named import Bools, Named
 from tidings.filters import ContextFilter
 from tidings.matching.index.tables import ATTRIBUTES, CONTEXT, SUBSCRIBERS, whole
 from tidings.model.errors import FilterError, InvalidValueError

@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from tidings import journal
-from tidings.engine import records, routes, stretch
+from tidings.engine import records, routes
+from tidings.engine.batch import stretch
+from tidings.engine.batch.publications import Publications
+from tidings.engine.batch.record import Record
+from tidings.engine.batch.regimes import Rulebook
+from tidings.engine.batch.shapes import trace_text
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Reject, Told
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.publications import Publications
-from tidings.engine.record import Record
-from tidings.engine.regimes import Rulebook
-from tidings.engine.shapes import trace_text
 from tidings.journal.record import PUBLISH
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event

@@ -11,19 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine import admission, concern, governing, meta, routes
-from tidings.engine.copies import NOBODY, Copies, Ints, Scene, interned
+from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
+from tidings.engine.batch.publications import Publications
+from tidings.engine.batch.record import Record
+from tidings.engine.batch.regimes import Rulebook, advertised, message_of, regimes_of
+from tidings.engine.batch.verdicts import Court, Verdicts
 from tidings.engine.effects import Ask, Effect
 from tidings.engine.governing import Delivery, Governed
 from tidings.engine.journey import META
 from tidings.engine.matcher import FastMatcher
 from tidings.engine.message import PublicationMessage
 from tidings.engine.operations import Publish
-from tidings.engine.publications import Publications
-from tidings.engine.record import Record
 from tidings.engine.refusal import Refused
-from tidings.engine.regimes import Rulebook, advertised, message_of, regimes_of
 from tidings.engine.tables import Filed, Ruling
-from tidings.engine.verdicts import Court, Verdicts
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.policy.application import CompiledPolicy

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidings.engine.copies import NOBODY, SPECIAL, Copies, Ints, depends_on_sender, interned
+from tidings.engine.batch.copies import NOBODY, SPECIAL, Copies, Ints, depends_on_sender, interned
+from tidings.engine.batch.named import Bools
+from tidings.engine.batch.regimes import Regime, message_of
+from tidings.engine.batch.shapes import AS_PUBLISHED, Shapes, Shaping, shaping_of
 from tidings.engine.deciding import Decision, blocking, conflicts, decide
 from tidings.engine.message import PublicationMessage
-from tidings.engine.named import Bools
-from tidings.engine.regimes import Regime, message_of
-from tidings.engine.shapes import AS_PUBLISHED, Shapes, Shaping, shaping_of
 from tidings.engine.tables import Filed, Ruling
 from tidings.model.subscription import Subscription
 from tidings.policy.situation import NeedsAnswer

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from tidings.engine.batch.copies import Ints, Scene, depends_on_sender
+from tidings.engine.batch.named import Bools
 from tidings.engine.concern import rulings_met
-from tidings.engine.copies import Ints, Scene, depends_on_sender
 from tidings.engine.journey import NEW
 from tidings.engine.matcher import FastMatcher
 from tidings.engine.message import PublicationMessage
-from tidings.engine.named import Bools
 from tidings.engine.operations import Publish
 from tidings.engine.refusal import Refused
 from tidings.engine.tables import Filed, Ruling

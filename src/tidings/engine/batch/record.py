@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tidings.engine.batch.shapes import Shapes, Shaping, shaping_between, shaping_by, shaping_in
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told
 from tidings.engine.governing import Delivery
-from tidings.engine.shapes import Shapes, Shaping, shaping_between, shaping_by, shaping_in
 from tidings.engine.tables import Filed
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription

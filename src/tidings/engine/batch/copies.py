@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from tidings.engine.publications import Publications
+from tidings.engine.batch.publications import Publications
 from tidings.model.expression import Constant
 from tidings.model.limits import MAX_PAYLOAD_BYTES
 from tidings.policy import registry
