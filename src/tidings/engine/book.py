@@ -17,7 +17,7 @@ from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.policy.application import CompiledPolicy
-from tidings.policy.situation import Source
+from tidings.policy.situation import Glance, Source
 from tidings.policy.statement import Matching, MessageType
 from tidings.policy.statement import Operation as Step
 
@@ -194,7 +194,10 @@ class Book:
         return [found[name] for name in sorted(found)] if found else []
 
     def advertisements_on(self, publisher: str) -> tuple[Filed[Advertisement], ...]:
-        """The advertisements whose rules may act on the events of a publisher: its own, and those that govern."""
+        """The advertisements whose rules may act on the events of a publisher: its own, and those that govern.
+
+        Rules that go by the load alone are decided when the load changes, not when an event comes.
+        """
         known = self._ruling_on.get(publisher)
         if known is None:
             if len(self._ruling_on) >= MAX_TOLD_CONFLICTS:
@@ -202,9 +205,21 @@ class Book:
             known = self._ruling_on[publisher] = tuple(
                 one
                 for one in self.ruling_advertisements(MessageType.PUBLICATION)
-                if one.owner == publisher or one.source.governs or one.operator_policy is not None
+                if (one.owner == publisher or one.source.governs or one.operator_policy is not None)
+                and not self._is_idle(one)
             )
         return known
+
+    def _is_idle(self, filed: Filed[Advertisement]) -> bool:
+        """Whether none of its rules on publications can apply as long as the load is what it is."""
+        glance = Glance({}, self.load, float)
+        return not filed.for_publications and all(
+            rule.goes_by_load and not rule.may_apply(glance) for rule, _ in filed.on_publications
+        )
+
+    def set_load(self, load: float) -> None:
+        self.load = min(1.0, max(0.0, load))
+        self._ruling_on.clear()
 
     def met_by(self, subscription: Subscription) -> list[Filed[Advertisement]]:
         """The advertisements with rules on subscriptions that a subscription overlaps."""

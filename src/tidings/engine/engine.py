@@ -101,7 +101,7 @@ class Engine(Book):
             case Subscribe(subscription):
                 return self._run_for(operation, subscription.subscriber)
             case SetLoad(load):
-                self.load = min(1.0, max(0.0, load))
+                self.set_load(load)
                 return []
             case Trust(party, group, member, until):
                 self.trust.pop((party, group), None)

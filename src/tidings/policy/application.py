@@ -32,6 +32,7 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
     on_exception: _Branches
     is_common: bool  # its conditions are the same for every receiver, and cannot fail
     only_blocks: bool  # and all that it ever does is to block
+    goes_by_load: bool  # its conditions look at nothing but the broker's load
 
     def may_apply(self, situation: Situation | Glance) -> bool:
         """False only if no branch holds, whoever the receiver is."""
@@ -108,7 +109,8 @@ def compiled_rule(rule: Rule, number: int) -> CompiledRule:
     on_exception = _compiled(rule.on_exception, number, 1 + len(branches))
     is_common = all(call.name in _COMMON for branch in rule.branches for call in calls_in(branch.condition))
     only_blocks = is_common and all(branch.actions == _BLOCK for branch in rule.branches)
-    return CompiledRule(rule, number, branches, on_exception, is_common, only_blocks)
+    asked = {call.name for branch in rule.branches for call in calls_in(branch.condition)}
+    return CompiledRule(rule, number, branches, on_exception, is_common, only_blocks, asked == {"BrokerLoadIndex"})
 
 
 def _compiled(branches: tuple[Branch, ...], rule: int, first: int) -> _Branches:
