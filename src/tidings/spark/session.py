@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-_LOCAL_DEFAULTS = {  # nothing of a local session is reachable from elsewhere
+_LOCAL_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_DEFAULTS = {  # nothing of a local session is reachable from elsewhere
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -48,6 +50,7 @@ def session(name: str = "tidings", master: str | None = None, **settings: Any) -
         for key, value in given.items():
             if active.conf.isModifiable(key):
                 active.conf.set(key, value)
+        register(active)
         return active
     conf = SparkConf().setAppName(name).setAll(_settings(master, given).items())
     if master is not None:
@@ -56,7 +59,19 @@ def session(name: str = "tidings", master: str | None = None, **settings: Any) -
     _start(SparkContext, conf)
     started = SparkSession.builder.getOrCreate()
     _suit_local(started)
+    register(started)
     return started
+
+
+def register(spark: "SparkSession") -> None:
+    """Makes `format("tidings")` known to a session, also to one of Spark Connect; `session` has done it for its own.
+
+    It also lets Spark hand filters to data sources in Python, which it does not do by itself.
+    """
+    from tidings.spark.source import JournalSource
+
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(JournalSource)
 
 
 def _settings(master: str | None, given: dict[str, str]) -> dict[str, str]:
