@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-_LOCAL_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-_DEFAULTS = {  # nothing of a local session is reachable from elsewhere
+_LOCAL_DEFAULTS = {  # nothing of a local session is reachable from elsewhere
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -64,13 +62,9 @@ def session(name: str = "tidings", master: str | None = None, **settings: Any) -
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes `format("tidings")` known to a session, also to one of Spark Connect; `session` has done it for its own.
-
-    It also lets Spark hand filters to data sources in Python, which it does not do by itself.
-    """
+    """Makes `format("tidings")` known to a session, also to one of Spark Connect; `session` has done it for its own."""
     from tidings.spark.source import JournalSource
 
-    spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(JournalSource)
 
 

@@ -5,27 +5,13 @@ stretch of a log; rows leave Python as Arrow batches.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
@@ -68,8 +54,8 @@ class JournalSource(DataSource):
 class Part(InputPartition):
     """What one task reads."""
 
-    def __init__(self, stretch: Stretch, wanted: Wanted) -> None:
-        self.stretch, self.wanted = stretch, wanted
+    def __init__(self, stretch: Stretch) -> None:
+        self.stretch = stretch
 
 
 class _Rows:
@@ -86,50 +72,41 @@ class _Rows:
             return self._journal.first
         return self._journal.end if self._start == _LATEST else int(self._start)
 
-    def _parts(self, start: int, end: int, wanted: Wanted) -> list[InputPartition]:
-        return [Part(stretch, wanted) for stretch in self._journal.stretches(start, end, wanted)]
+    def _parts(self, start: int, end: int) -> list[InputPartition]:
+        return [Part(stretch) for stretch in self._journal.stretches(start, end, self._wanted)]
 
     def read(self, partition: Any) -> Iterator[Any]:
         if not isinstance(partition, Part):
             return  # Spark's own, where there was nothing to read
-        for batch in self._journal.batches(partition.stretch, partition.wanted):
+        for batch in self._journal.batches(partition.stretch, self._wanted):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self._shape)
 
 
 class BatchReader(_Rows, DataSourceReader):
-    """All of a journal that was durable when the query was planned, or a part of it."""
+    """All of a journal that is durable when the query is planned, or a part of it.
+
+    Filters are not taken over from Spark (`pushFilters`), although it offers it: where one DataFrame is used twice in a
+    query, with two filters, Spark 4.3 reads both with the one that it handed over last, and rows are missing. What a
+    reader shall leave out is said by options.
+    """
 
     def __init__(self, options: "Options", schema: StructType) -> None:
         super().__init__(options, schema)
         self._end = options.ending
-        self._bounds = Bounds()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        for one in filters:
-            narrowed = self._bounds.narrowed(one)
-            if narrowed is None:
-                yield one
-                continue
-            self._bounds = narrowed
-            if one.attribute == ("timestamp",):
-                yield one  # Spark looks again: a time in a filter is not told to the last detail
 
     def partitions(self) -> Sequence[InputPartition]:
-        bounds, wanted = self._bounds, self._wanted
-        end = self._journal.end
+        start, end = self._first(), self._journal.end
         if self._end != _LATEST:
             end = min(end, int(self._end))
-        # What a filter leaves out is left out; what an option asks for and retention has taken away is told.
-        start, end = max(self._first(), bounds.first), min(end, bounds.next)
-        kinds = wanted.kinds if bounds.kinds is None else bounds.kinds & (wanted.kinds or bounds.kinds)
-        narrowed = msgspec.structs.replace(
-            wanted, kinds=kinds, since=_latest(wanted.since, bounds.since), until=_earliest(wanted.until, bounds.until)
-        )
-        return self._parts(start, end, narrowed) if start < end else []
+        return self._parts(start, end) if start < end else []
 
 
 class StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are those of the journal. What a batch holds depends on its two offsets alone, so it can be read again."""
+    """Offsets are those of the journal. A batch depends on its end alone, so that it can be read again.
+
+    The end of a batch says where it begins: for the first batch of a query Spark keeps only the end, and asks for the
+    beginning anew after a restart, when the oldest or the latest record may be another one.
+    """
 
     def __init__(self, options: "Options", schema: StructType) -> None:
         super().__init__(options, schema)
@@ -137,49 +114,53 @@ class StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
-        return self._told(self._first())
+        first = self._first()
+        return self._told(first, first)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        begin, end = self._said(start), self._journal.end
+        begin, end = self._said(start)[1], self._journal.end
         if end < begin:
             raise JournalError(
-                f"{self._journal.folder} ends at offset {end}, and the stream has read up to {begin}: is it another "
+                f"{self._journal.folder} ends at offset {end}, and the stream is to go on at {begin}: is it another "
                 "journal, or an older copy? After a power cut, open it once in its hub or broker",
                 self._journal.folder,
             )
         if self._target is not None:
-            end = max(begin, min(end, self._target))
+            end = min(end, self._target)
         if isinstance(limit, ReadMaxRows):
             end = min(end, begin + limit.max_rows)
-        return self._told(end)
+        return self._told(begin, end) if begin < end else start  # as it is, or Spark takes it for something new
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._told(self._journal.end)
+        end = self._journal.end
+        return self._told(end, end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._journal.end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, until = self._said(start), self._said(end)
-        return self._parts(begin, until, self._wanted) if begin < until else []
+        if start == end:
+            return []
+        begin, until = self._said(end)
+        return self._parts(begin, until) if begin < until else []
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: how long records stay is for their owner to say."""
 
-    def _told(self, offset: int) -> dict[str, Any]:
-        return {"journal": self._journal.name, "offset": offset}
+    def _told(self, begin: int, offset: int) -> dict[str, Any]:
+        return {"journal": self._journal.name, "begin": begin, "offset": offset}
 
-    def _said(self, told: Mapping[str, Any]) -> int:
+    def _said(self, told: Mapping[str, Any]) -> tuple[int, int]:
         if told["journal"] != self._journal.name:
             raise JournalError(
                 f"the checkpoint is of the journal {told['journal']!r}, and {self._journal.folder} is that of "
                 f"{self._journal.name!r}; each stream has a checkpoint of its own",
                 self._journal.folder,
             )
-        return int(told["offset"])
+        return int(told["begin"]), int(told["offset"])
 
 
 class Options:
@@ -189,7 +170,9 @@ class Options:
         for name in given:
             if name.lower() not in known:
                 names = ", ".join(sorted(_WRITTEN[one] for one in known if one in _WRITTEN))
-                raise InvalidValueError(f"option {_WRITTEN.get(name.lower(), name)!r} is not for this; there are: {names}")
+                raise InvalidValueError(
+                    f"option {_WRITTEN.get(name.lower(), name)!r} is not for this; there are: {names}"
+                )
         folder = given.get("path")
         if not folder:
             raise InvalidValueError('the folder of the journal is missing: load("folder")')
@@ -203,64 +186,9 @@ class Options:
         self.rows = _number(given, "maxRowsPerBatch", MAX_ROWS_PER_BATCH, least=1)
 
 
-class Bounds(NamedTuple):
-    """What pushed filters leave: offsets, times and kinds."""
-
-    first: int = 0
-    next: int = MAX_INTEGER
-    since: int | None = None
-    until: int | None = None
-    kinds: frozenset[str] | None = None
-
-    def narrowed(self, given: Any) -> "Bounds | None":
-        """Narrower by this filter, or nothing if it is none of ours."""
-        match given:
-            case IsNotNull(("journal" | "offset" | "timestamp" | "kind",)):
-                return self
-            case EqualTo(("kind",), str() as kind):
-                return self._of_kinds({kind})
-            case In(("kind",), kinds) if all(isinstance(kind, str) for kind in kinds):
-                return self._of_kinds(kinds)
-            case EqualTo(("offset",), int() as value):
-                return self._between(value, value)
-            case GreaterThan(("offset",), int() as value):
-                return self._between(value + 1, None)
-            case GreaterThanOrEqual(("offset",), int() as value):
-                return self._between(value, None)
-            case LessThan(("offset",), int() as value):
-                return self._between(None, value - 1)
-            case LessThanOrEqual(("offset",), int() as value):
-                return self._between(None, value)
-            case EqualTo(("timestamp",), dt.datetime(tzinfo=dt.tzinfo()) as time):
-                return self._at(time, time)
-            case GreaterThan(("timestamp",), dt.datetime(tzinfo=dt.tzinfo()) as time):
-                return self._at(time, None)
-            case GreaterThanOrEqual(("timestamp",), dt.datetime(tzinfo=dt.tzinfo()) as time):
-                return self._at(time, None)
-            case LessThan(("timestamp",), dt.datetime(tzinfo=dt.tzinfo()) as time):
-                return self._at(None, time)
-            case LessThanOrEqual(("timestamp",), dt.datetime(tzinfo=dt.tzinfo()) as time):
-                return self._at(None, time)
-            case _:
-                return None
-
-    def _of_kinds(self, kinds: Iterable[str]) -> "Bounds":
-        found = frozenset(kinds)
-        return self._replace(kinds=found if self.kinds is None else self.kinds & found)
-
-    def _between(self, first: int | None, last: int | None) -> "Bounds":
-        low = self.first if first is None else max(self.first, first)
-        return self._replace(first=low, next=self.next if last is None else min(self.next, last + 1))
-
-    def _at(self, first: dt.datetime | None, last: dt.datetime | None) -> "Bounds":
-        since = None if first is None else microseconds(first)
-        until = None if last is None else microseconds(last) + 1
-        return self._replace(since=_latest(self.since, since), until=_earliest(self.until, until))
-
-
 def microseconds(time: dt.datetime) -> int:
     """Since the Unix epoch; a time without a zone is in UTC."""
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=dt.timezone.utc)
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
     return (aware - _EPOCH) // dt.timedelta(microseconds=1)
 
 
@@ -279,7 +207,9 @@ def _shape(schema: StructType) -> Any:
 def _folder(text: str) -> Path:
     parts = urlsplit(text)
     if parts.scheme not in ("", "file"):
-        raise InvalidValueError(f"{text}: a journal is read from a folder that every worker sees, not from {parts.scheme}:")
+        raise InvalidValueError(
+            f"{text}: a journal is read from a folder that every worker sees, not from {parts.scheme}:"
+        )
     return Path(unquote(parts.path) if parts.scheme else text).absolute()
 
 
@@ -309,12 +239,4 @@ def _time(given: Mapping[str, str], name: str) -> int | None:
         ) from None
 
 
-def _latest(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other if one is None else max(one, other)
-
-
-def _earliest(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other if one is None else min(one, other)
-
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
