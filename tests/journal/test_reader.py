@@ -34,6 +34,20 @@ def test_it_reads_what_the_journal_reads_while_it_is_open(tmp_path: Path) -> Non
         assert [row["offset"] for row in rows(reader, start=120, until=310)] == list(range(120, 310))
 
 
+def test_logs_that_wait_to_be_rolled(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, options=JournalOptions(roll_records=10, convert=False)) as journal:
+        fill(journal, 35)
+        reader = JournalReader(tmp_path)
+        assert journal.unrolled == 3
+        stretches = reader.stretches(5, 33)
+        assert [(one.first, one.next) for one in stretches] == [(5, 10), (10, 20), (20, 30), (30, 33)]
+        assert rows(reader) == written(journal)
+        journal.roll(begin=False)
+        assert [row for one in stretches for batch in reader.batches(one) for row in batch.to_pylist()] == written(
+            journal
+        )[5:33]
+
+
 def test_what_is_not_synced_is_not_seen(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         fill(journal, 5)

@@ -20,11 +20,10 @@ import pyarrow.parquet as pq
 
 from tidings.journal.identity import FILE as IDENTITY_FILE
 from tidings.journal.identity import Identity
-from tidings.journal.log import FILE_HEADER, BrokenLogError, Step, hop, read_file_header, read_records
+from tidings.journal.log import FILE_HEADER, BrokenLogError, Rows, Step, hop, read_file_header, read_rows
 from tidings.journal.mark import read_mark
-from tidings.journal.record import Record
 from tidings.journal.recovery import Part, damaged, first_of, list_logs, list_segments, name_of, read_floor
-from tidings.journal.segment import SCHEMA, SegmentEnds, check_segment, read_ends, record_batch
+from tidings.journal.segment import SCHEMA, SegmentEnds, check_segment, read_ends, rows_batch
 from tidings.model.errors import JournalDamagedError, JournalError, OffsetGoneError
 
 LOG_ROWS = 50_000  # a log is cut into stretches of so many records
@@ -158,7 +157,7 @@ class JournalReader:
         path = stretch.path
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError):
-                return path, path.open("rb")
+                return path, path.open("rb", buffering=1 << 17)
             parts = self._parts()
             if stretch.first < parts[0].first:
                 raise self._gone(stretch.first, parts[0].first)
@@ -193,26 +192,29 @@ class JournalReader:
         return steps
 
     def _log_batches(self, stream: BinaryIO, stretch: Stretch, step: Step, wanted: Wanted) -> Iterator[Any]:
-        stream.seek(step.position)
-        group: list[Record] = []
-        everything, offset, last = not _tested(wanted), step.place.offset - 1, stretch.next - 1
+        step = self._skipped(stream, stretch, step)
+        end = step.place.offset
         try:
-            for found in read_records(stream, step.place, self._identity.seed):
-                record = found.record
-                offset = record.offset
-                if offset >= stretch.first and (everything or _is_wanted(record, wanted)):
-                    group.append(record)
-                    if len(group) == _BATCH_ROWS:
-                        yield record_batch(group, self.name, wanted.columns)
-                        group = []
-                if offset == last:
-                    break  # what follows may be in the middle of being written
+            for rows in read_rows(stream, step, stretch.next, _BATCH_ROWS, self._identity.seed):
+                end = rows.offsets[-1] + 1
+                kept = _kept(rows, wanted)
+                if kept.offsets:
+                    yield rows_batch(kept, self.name, wanted.columns)
         except BrokenLogError as error:
             raise damaged(stretch.path, error) from None
-        if offset < last:
-            raise _cut_short(stretch.path, offset + 1, stretch.next)
-        if group:
-            yield record_batch(group, self.name, wanted.columns)
+        if end < stretch.next:
+            raise _cut_short(stretch.path, end, stretch.next)
+
+    def _skipped(self, stream: BinaryIO, stretch: Stretch, step: Step) -> Step:
+        """Where the stretch begins, if that is behind the step."""
+        try:
+            for found in hop(stream, step, stretch.first, _NOWHERE, self._identity.seed):
+                step = found
+        except BrokenLogError as error:
+            raise damaged(stretch.path, error) from None
+        if step.place.offset < stretch.first:
+            raise _cut_short(stretch.path, step.place.offset, stretch.next)
+        return step
 
     def _vouched(self) -> int:
         """Without a readable mark: what the records of the last log say was synced when they were written."""
@@ -309,10 +311,15 @@ def _cut_short(path: Path, offset: int, end: int) -> JournalDamagedError:
     return JournalDamagedError(message, path, offset)
 
 
-def _is_wanted(record: Record, wanted: Wanted) -> bool:
-    return (wanted.kinds is None or record.operation.kind in wanted.kinds) and wanted.may_hold(
-        record.timestamp, record.timestamp
-    )
+def _kept(rows: Rows, wanted: Wanted) -> Rows:
+    if not _tested(wanted):
+        return rows
+    kept = [
+        row
+        for row in zip(*rows, strict=True)
+        if (wanted.kinds is None or row[2].kind in wanted.kinds) and wanted.may_hold(row[1], row[1])
+    ]
+    return Rows(*map(list, zip(*kept, strict=True))) if kept else Rows([], [], [])
 
 
 def _tested(wanted: Wanted) -> list[str]:

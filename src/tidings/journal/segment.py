@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidings.journal.disk import Disk, temporary_of
-from tidings.journal.log import Place
+from tidings.journal.log import Place, Rows
 from tidings.journal.record import Operation, Record
 from tidings.model.errors import JournalDamagedError, JournalError
 
@@ -187,18 +187,27 @@ def _records(batch: Any) -> list[Record]:
     ]
 
 
-def record_batch(records: list[Record], journal: str, names: Sequence[str] = SCHEMA.names) -> Any:
-    """The records as they stand in a segment, or some of its columns."""
+def record_batch(records: list[Record], journal: str) -> Any:
+    """The records as they stand in a segment."""
+    offsets, timestamps = ([getattr(one, name) for one in records] for name in ("offset", "timestamp"))
+    return rows_batch(Rows(offsets, timestamps, [record.operation for record in records]), journal, SCHEMA.names)
+
+
+def rows_batch(rows: Rows, journal: str, names: Sequence[str]) -> Any:
+    """The same of rows, with these columns."""
     schema = pa.schema([SCHEMA.field(name) for name in names])
-    operations = [record.operation for record in records]
     columns = []
     for field in schema:
         if field.name == "journal":
-            columns.append(pa.repeat(pa.scalar(journal), len(records)))
+            columns.append(pa.repeat(pa.scalar(journal), len(rows.offsets)))
             continue
-        rows: Any = records if field.name in ("offset", "timestamp") else operations
+        given: list[Any]
+        if field.name in ("offset", "timestamp"):
+            given = rows.offsets if field.name == "offset" else rows.timestamps
+        else:
+            given = list(map(attrgetter(field.name), rows.operations))
         plain = pa.int64() if pa.types.is_timestamp(field.type) else field.type
-        columns.append(pa.array(list(map(attrgetter(field.name), rows)), plain).cast(field.type))
+        columns.append(pa.array(given, plain).cast(field.type))
     return pa.record_batch(columns, schema=schema)
 
 
