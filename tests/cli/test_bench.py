@@ -31,6 +31,8 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a sub
         (["growth", "--count", "300"], 4),
         (["add", "--count", "300"], 4),
         (["trimming"], 9),
+        (["hub", "--count", "100"], 6),
+        (["engine", "--count", "300"], 14),
     ],
 )
 def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_path: Path) -> None:

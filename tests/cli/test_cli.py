@@ -14,8 +14,21 @@ from tidings._version import __version__
 from tidings.policy import Policy
 
 BENCHES = [
-    *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "growth", "add", "trimming"),
-    "all",
+    *(
+        "start",
+        "language",
+        "covering",
+        "match",
+        "ranges",
+        "strings",
+        "contexts",
+        "grid",
+        "growth",
+        "add",
+        "trimming",
+        "hub",
+    ),
+    *("engine", "all"),
 ]
 
 

@@ -255,7 +255,7 @@ def test_the_brokers_own_firewall_is_not_evaded_by_going_without_matching() -> N
 
 
 def test_an_authorisation_is_not_evaded_by_a_subscription_that_goes_without_matching() -> None:
-    overlay = Overlay(LINE[:1], trust={})
+    overlay = Overlay(LINE[:1], trust={}, govern=frozenset({"pub"}))
     guard = statement(
         rule("Insert, Subscription", "UninsertMessage()", broker="Ingress", when="AuthenticateSender(Ok) = False"),
         rule("Forward, Subscription", "BlockMessage()", broker="Ingress", when="AuthenticateSender(Ok) = False"),
@@ -516,3 +516,41 @@ def test_what_cannot_be_read_is_refused_everywhere_and_raises_nowhere(text: str)
     assert len(line.rejected()) == 6
     assert all(one.startswith("policy: ") for one in line.rejected())
     assert line.received("sub") == []
+
+
+def test_links_form_no_ring() -> None:
+    """Advertisements would go around in it for ever. Brokers know each other by what they announce."""
+    line = Overlay(LINE[:2])
+    line.join("b3", "b1")
+    assert line.rejected("b1") == ["b3 is reached by way of b2 already; links between brokers form no ring"]
+    assert line.rejected("b3") == ["b1 is reached by way of b2 already; links between brokers form no ring"]
+    line.advertise("b1", "pub", "n > 0")
+    line.subscribe("b3", "sub", "n > 0")
+    line.publish("b1", "pub", {"n": 1})
+    assert line.received("sub") == [{"n": 1}]
+
+
+def test_no_client_keeps_others_from_subscribing() -> None:
+    """A policy of an advertisement decides about its owner's events, whatever it claims to advertise."""
+    hub = Overlay()
+    shut = statement(
+        rule("Insert, Subscription", "UninsertMessage()"),
+        rule("Forward, Subscription", "BlockMessage()"),
+    )
+    hub.advertise("b1", "eve", "true", policy=shut)
+    hub.subscribe("b1", "sub", "n > 0")
+    assert hub.rejected() == []
+    assert hub.remarks("b1") == ["not for the events of eve: kept out by rule 1 of the advertisement a-eve"]
+    hub.publish("b1", "pub", {"n": 1})
+    hub.publish("b1", "eve", {"n": 2})
+    assert hub.received("sub") == [{"n": 1}]
+
+
+def test_nor_from_having_their_subscriptions_sent_on() -> None:
+    line = Overlay(LINE[:1])
+    line.advertise("b1", "pub", "n > 0")
+    line.advertise("b1", "eve", "true", policy=statement(rule("Insert, Subscription", "UninsertMessage()")))
+    line.subscribe("b2", "sub", "n > 0")
+    line.publish("b1", "pub", {"n": 1})
+    line.publish("b1", "eve", {"n": 2})
+    assert line.received("sub") == [{"n": 1}]

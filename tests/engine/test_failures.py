@@ -294,7 +294,7 @@ def test_faults_let_no_filter_through(
     def play(faulty: bool) -> set[str]:
         FAULTY["on"] = faulty
         try:
-            overlay = Overlay(LINE[:1])
+            overlay = Overlay(LINE[:1], govern=frozenset({"pub"}))
             uninserting = (mending or "").replace("BlockMessage", "UninsertMessage") or None
             overlay.advertise(
                 "b2",

@@ -245,7 +245,7 @@ LARGE = "class = 'CustomerOrder' and priority < 3 and customer in ('Anna', 'Bela
 
 @pytest.mark.parametrize("policy", [example("load_shedding"), policies.shed_load()], ids=["paper", "factory"])
 def test_a_busy_broker_drops_large_subscriptions_and_says_so(policy: Policy) -> None:
-    overlay = Overlay(LINE, large_message_bytes=100)
+    overlay = Overlay(LINE, large_message_bytes=100, govern=frozenset({"shop"}))
     overlay.advertise("b1", "shop", "class = 'CustomerOrder' and priority < 5", policy=policy)
     overlay.advertise("b1", "shop", "class = 'CustomerOrder' and priority >= 5", id="important")
     overlay.subscribe("b1", "manager", "class = 'DropMessage'")
@@ -377,13 +377,13 @@ ZONES = policies.security_zones(
 )
 
 
-def zones(policy: Policy) -> Overlay:
+def zones(policy: Policy, **settings: Any) -> Overlay:
     trust = {
         "Restricted": {"b1", "b2", "local"},  # at the broker of the publisher, its own clients are receivers too
         "Controlled": {"b3"},
         "AuthorizedSubscribers": {"local", "inner", "ann"},
     }
-    overlay = Overlay(LINE, trust=trust)
+    overlay = Overlay(LINE, trust=trust, **settings)
     overlay.subscribe("b1", "watch", "class = 'UnauthorizedSubscribe'")
     overlay.advertise("b1", "pub", "class = 'app' and x > 0 and a > 0", policy=policy)
     return overlay
@@ -440,8 +440,20 @@ def test_the_papers_zones_report_unauthorised_subscriptions_and_let_them_pass() 
     assert overlay.received("eve") == [PUBLIC]  # ... and eve gets what it was not meant to get
 
 
-def test_the_factorys_zones_keep_unauthorised_subscriptions_out() -> None:
+def test_the_factorys_zones_keep_unauthorised_subscriptions_from_the_zones_events() -> None:
     overlay = zones(ZONES)
+    overlay.subscribe("b3", "eve", "class = 'app'")
+    (told,) = overlay.received("watch", meta=True)
+    assert told["class"] == "UnauthorizedSubscribe"
+    assert overlay.ids("b3", "b2", Subscribe) == []
+    filed = overlay.engines["b3"].subscriptions["s-eve"]
+    assert str(filed.value.content) == "class = 'app' AND $publisher != 'pub'"
+    overlay.publish("b1", "pub", SECRET)
+    assert overlay.received("eve") == []
+
+
+def test_the_factorys_zones_keep_unauthorised_subscriptions_out_if_the_publisher_governs() -> None:
+    overlay = zones(ZONES, govern=frozenset({"pub"}))
     overlay.subscribe("b3", "eve", "class = 'app'")
     (told,) = overlay.received("watch", meta=True)
     assert told["class"] == "UnauthorizedSubscribe"

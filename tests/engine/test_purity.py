@@ -137,7 +137,7 @@ def test_several_groups_without_any_memory_are_asked_once_a_message_each() -> No
 
 
 def test_an_operation_whose_first_step_waits_holds_its_sender_and_nobody_else() -> None:
-    hub = Overlay(hold_answers=True)
+    hub = Overlay(hold_answers=True, govern=frozenset({"pub"}))
     hub.advertise(
         "b1", "pub", policy=statement(rule("Insert, Subscription", "UninsertMessage()", when="AuthenticateSender(Bad)"))
     )
@@ -265,3 +265,16 @@ def test_what_was_published_is_not_changed_by_any_policy() -> None:
     hub.do("b1", Publish(event))
     assert hub.received("sub") == [{"b": 2, "PrevHop": "pub"}]
     assert msgspec.msgpack.encode(event) == before
+
+
+def test_a_question_that_several_links_have_is_asked_once_and_answers_all_of_them() -> None:
+    overlay = Overlay([("b1", "b2"), ("b1", "b3")], hold_answers=True)
+    overlay.advertise("b1", "pub", policy=on_publications("Log()", when="AuthenticateSender(G)", broker="Ingress"))
+    for broker, client in (("b1", "near"), ("b2", "second"), ("b3", "third")):
+        overlay.subscribe(broker, client, "n > 0")
+    overlay.publish("b1", "pub", {"n": 1})
+    assert overlay.questions == [("b1", "pub", "G")]
+    overlay.answer("b1", "pub", "G", member=True, expiry=0)
+    overlay.run()
+    assert [len(overlay.received(name)) for name in ("near", "second", "third")] == [1, 1, 1]
+    assert overlay.logs() == ["[n,1]"]

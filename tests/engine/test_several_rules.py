@@ -111,9 +111,10 @@ def test_rules_of_advertisements_and_of_the_message_act_on_every_copy() -> None:
     assert overlay.attributes_on("b1", "b2") == [{"class": "x", "a": 1, "c": 3}]  # policies.remove is for Egress
 
 
-def test_what_an_advertisement_takes_away_is_gone_behind_the_link_and_that_is_told() -> None:
+@pytest.mark.parametrize("then", ["RemoveAttributes(a)", "KeepOnlyAttributes(class)"])
+def test_what_an_advertisement_takes_away_is_gone_behind_the_link_and_that_is_told(then: str) -> None:
     overlay = Overlay(LINE[:1])
-    overlay.advertise("b1", "pub", "class = 'x'", policy=on_publications("RemoveAttributes(a)", broker="Ingress"))
+    overlay.advertise("b1", "pub", "class = 'x'", policy=on_publications(then, broker="Ingress"))
     overlay.subscribe("b2", "sub", "class = 'x' and a > 0")
     overlay.publish("b1", "pub", {"class": "x", "a": 1})
     assert overlay.attributes_on("b1", "b2") == [{"class": "x"}]
@@ -500,3 +501,21 @@ def test_what_was_removed_is_not_in_the_event_of_the_notification_either(length:
     assert "secret" not in note.event.attributes
     assert note.payload == note.event.payload
     assert b"hidden" not in (note.payload or b"")
+
+
+def test_beside_an_operators_policy_the_owners_still_does_not_govern() -> None:
+    hub = Overlay()
+    hub.advertise("b1", "someone", "a > 0", policy=on_publications("RemoveAttributes(a)"))
+    hub.set_policy("b1", "b1", "a-someone", on_publications("Log(operator)"))
+    hub.subscribe("b1", "sub")
+    hub.publish("b1", "pub", {"a": 1})
+    assert (hub.received("sub"), hub.logs()) == ([{"a": 1}], ["operator"])
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_trimming_that_travels_with_a_message_has_no_filter_to_go_by_and_takes_nothing_away(length: int) -> None:
+    overlay = Overlay(LINE[:length])
+    overlay.advertise("b1", "pub")
+    overlay.subscribe(f"b{length + 1}", "sub", "a > 0")
+    overlay.publish("b1", "pub", {"a": 1, "b": 2}, policy=policies.trim())
+    assert overlay.received("sub") == [{"a": 1, "b": 2}]

@@ -295,3 +295,31 @@ def test_in_an_overlay_rules_for_routing_are_not_suspicious() -> None:
         overlay.subscribe("b1", "sub", policy=rare)
     assert any("never fires in a hub" in one for one in alone.remarks())
     assert line.remarks() == []
+
+
+@pytest.mark.parametrize("set_to", [LOG, None])
+def test_what_is_set_leaves_alone_the_rules_that_travel_with_the_advertisement_itself(set_to: str | None) -> None:
+    """Set_policy cannot restate them; a scope must not be lost because a rule on publications is changed."""
+    overlay = Overlay(LINE[:1], brokers=["b1", "b2", "b3"], trust={"Inner": {"b2"}})
+    overlay.advertise("b1", "pub", "n > 0", policy=policies.authenticated("Inner"))
+    overlay.set_policy("b1", "pub", "a-pub", set_to)
+    overlay.join("b2", "b3")  # later, and of no such group
+    assert overlay.engines["b3"].advertisements.get("a-pub") is None
+    overlay.publish("b1", "pub", {"n": 1})
+    assert bool(overlay.logs()) is (set_to is not None)
+    kept = overlay.engines["b2"].advertisements["a-pub"].value.policy
+    assert kept is not None
+    assert "AuthenticateReceiver" in kept
+
+
+def test_what_was_set_before_is_replaced_by_what_is_set() -> None:
+    hub = Overlay()
+    hub.advertise(
+        "b1", "pub", "n > 0", policy=statement(rule("Forward, Advertisement", "Log(sent)"), rule(then="Log(one)"))
+    )
+    for said in ("two", "three"):
+        hub.set_policy("b1", "pub", "a-pub", on_publications(f"Log({said})"))
+    hub.subscribe("b1", "sub", "n > 0")
+    hub.clear()
+    hub.publish("b1", "pub", {"n": 1})
+    assert hub.logs() == ["three"]

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -675,3 +676,21 @@ def test_long_lists_of_strings_are_one_test() -> None:
     assert index.match({"s": "v1000", "n": 2}) == {"none"}
     assert index.match({"s": "", "n": 2}) == {"none"}
     assert index.match({"n": 2}) == set()
+
+
+def test_many_events_at_once_find_the_index_in_order() -> None:
+    index = td.Index()
+    for number in range(1500):
+        index.add(f"s{number}", f"a = {number % 50} and b > {number}")
+    table = pa.table({"a": [row % 50 for row in range(2000)], "b": [float(row) for row in range(2000)]})
+    expected = [index.match({"a": row % 50, "b": float(row)}) for row in range(0, 2000, 97)]
+    assert index.stats().segments > 1
+    found = index.match_batch(table)
+    assert index.stats().segments == 1
+    index.remove("s7")
+    index.add("t", "a = 7")
+    again = [index.match({"a": row % 50, "b": float(row)}) for row in range(0, 2000, 97)]
+    for row, before, after in zip(range(0, 2000, 97), expected, again, strict=True):
+        chosen = found.filter(pc.equal(found["event"], row))["subscription"].to_pylist()
+        assert set(chosen) == before
+        assert after == before - {"s7"} | ({"t"} if row % 50 == 7 else set())

@@ -1,6 +1,8 @@
 """The history of a hub as DataFrames: the same that the hub itself knew at every moment."""
 
+import contextlib
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,20 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-class Clock:
-    """One second a question, so that the tests can say when."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_700_000_000
-
-    def now(self) -> int:
-        self.seconds += 1
-        return self.seconds * 1_000_000
-
-    def entropy(self) -> bytes:
-        return self.seconds.to_bytes(10, "big")
 
 
 @pytest.fixture
@@ -175,6 +163,70 @@ def test_schemas(spark: "SparkSession", tmp_path: Path, hub: td.Hub) -> None:
     assert (one["subject"], json.loads(one["versions"]), one["by"]) == ("Loop", [{"li": "int"}], "h")
     assert (json.loads(two["versions"]), two["by"]) == ([{"li": "int"}, {"lo": "str"}], "car")
     assert (one["until"], two["until"]) == (two["since"], None)
+
+
+def a_step(hub: td.Hub, chance: random.Random) -> None:
+    """Anything that a client or the operator may do; what the hub refuses changes nothing."""
+    client = hub.client(chance.choice(["car", "bus", "cam"]))
+    about = chance.choice(["a", "b", "c", "d"])
+    content = f"n > {chance.randrange(100)}"
+    policy = chance.choice([None, str(td.policies.remove("x")), str(td.policies.remove("y"))])
+    match chance.randrange(10):
+        case 0 | 1 | 2:
+            client.subscribe(content, id=about, policy=policy)
+        case 3:
+            client.subscribe(content, durable=chance.choice(["one", "two"]), policy=policy)
+        case 4:
+            held = client.subscriptions()
+            client.unsubscribe(held[0].id if held else about)
+        case 5:
+            client.advertise(content, id=f"ad-{about}", policy=policy)
+        case 6:
+            client.unadvertise(f"ad-{about}")
+        case 7:
+            client.set_context({chance.choice("xyz"): chance.choice([1, 1.5, "one", True])})
+        case 8:
+            chance.choice([hub, client]).set_policy(chance.choice([about, f"ad-{about}"]), policy)  # type: ignore[attr-defined]
+        case _:
+            client.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_at_every_moment_it_says_what_the_hub_had(
+    spark: "SparkSession", tmp_path: Path, hub: td.Hub, seed: int
+) -> None:
+    chance, moments = random.Random(seed), {}
+    for _ in range(150):
+        with contextlib.suppress(td.RefusedError, td.InvalidValueError):
+            a_step(hub, chance)
+        moments[hub.stats().offset - 1] = hub.tables()
+    frame = journal(spark, tmp_path)
+    at = {row["offset"]: row["timestamp"] for row in rows(frame)}
+    subscribed, advertised, contexts, governed = (
+        rows(make(frame))
+        for make in (history.subscriptions, history.advertisements, history.contexts, history.policies)
+    )
+    assert len(moments) > 60
+    for offset, tables in moments.items():
+        if offset < 0:
+            continue
+        now = at[offset]
+
+        def held(found: list[dict[str, Any]], now: Any = now) -> list[dict[str, Any]]:
+            return [row for row in found if row["since"] <= now and (row["until"] is None or now < row["until"])]
+
+        assert {(row["id"], row["subscriber"], row["content"]) for row in held(subscribed)} == {
+            (one.id, one.subscriber, str(one.content)) for one in tables.subscriptions
+        }
+        assert {(row["id"], row["publisher"], row["content"]) for row in held(advertised)} == {
+            (one.id, one.publisher, str(one.content)) for one in tables.advertisements
+        }
+        latest = {row["client"]: json.loads(row["context"]) for row in contexts if row["timestamp"] <= now}
+        assert {name: one for name, one in latest.items() if one} == tables.contexts
+        owners = {(row["id"], row["policy"]) for row in held(governed) if row["by"] != "h"}
+        assert owners == set(tables.policies.items())
+        operators = {(row["id"], row["policy"]) for row in held(governed) if row["by"] == "h"}
+        assert operators == set(tables.operator_policies.items())
 
 
 def test_the_plans_hold_no_python_and_one_shuffle_a_window_key(

@@ -229,6 +229,28 @@ def bench_add(count: Count = 100_000, as_json: AsJson = False) -> None:
     report(add.measure(count), as_json)
 
 
+@bench.command(name="engine")
+def bench_engine(count: Count = 10_000, as_json: AsJson = False) -> None:
+    """What the engine adds to matching, one by one and in batches, without policies and with.
+
+    Example: tidings bench engine --count 1000
+    """
+    from tidings.cli.bench import engine, report
+
+    report(engine.measure(count), as_json)
+
+
+@bench.command(name="hub")
+def bench_hub(count: Count = 10_000, as_json: AsJson = False) -> None:
+    """Publications through a hub, beside matching alone, and how fast they are safe on a disk.
+
+    Example: tidings bench hub --count 10000
+    """
+    from tidings.cli.bench import hub, report
+
+    report(hub.measure(count), as_json)
+
+
 @bench.command(name="trimming")
 def bench_trimming(plot: Plot = None, as_json: AsJson = False) -> None:
     """How many bytes a notification has when a policy takes attributes away.

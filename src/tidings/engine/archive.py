@@ -104,7 +104,8 @@ def restore(engine: "Engine", data: bytes) -> None:
     engine.trust = {(party, group): (member, until) for party, group, member, until in state.trust}
     engine.remember(state.conflicts)
     engine.meta_classes = frozenset(state.meta_classes)
-    engine.load, engine.sequence = state.load, state.sequence
+    engine.set_load(state.load)
+    engine.sequence = state.sequence
 
 
 def _take(engine: "Engine", operation: Any) -> None:

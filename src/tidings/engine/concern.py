@@ -13,13 +13,15 @@ from tidings.matching.reference import due, matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
-from tidings.policy.statement import Matching, MessageType, Operation
-from tidings.routing.advertisement import attracts
+from tidings.policy.situation import Glance
+from tidings.policy.statement import Matching, MessageType, Operation, Point
+from tidings.routing.advertisement import attracts, without_publishers
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 _FORWARD, _INSERT = Operation.FORWARD, Operation.INSERT
+_HERE = frozenset({Point.INGRESS, Point.EGRESS})  # the points of a copy that comes from a client and goes to one
 _PUBLICATION, _SUBSCRIPTION = MessageType.PUBLICATION, MessageType.SUBSCRIPTION
 
 
@@ -36,13 +38,22 @@ class Concern:
 
 
 def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
-    table, event = engine.subscriptions, message.event
-    wanted = [table[name] for name in sorted(engine.matcher.concerned(event))]
+    table = engine.subscriptions
+    wanted = [table[name] for name in sorted(engine.matcher.concerned(message.event))]
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
+    return of_those(engine, message, wanted)
+
+
+def of_those(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> Concern:
+    """The same where it is known already which subscriptions it is due to, in the order of their ids."""
+    event = message.event
     rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
     concerned = Concern(rulings)
-    if not rulings and engine.is_lone and all(_is_simple(one, message) for one in wanted):
+    if rulings and engine.is_lone and _stop_everything(engine, rulings, message):
+        concerned.plain = []  # nobody gets it, and nothing is told: who would have got it need not be looked at
+        return concerned
+    if not rulings and engine.is_lone and _are_simple(engine, wanted, message):
         concerned.plain = wanted
         return concerned
     hops: dict[str, Hop] = {}
@@ -103,6 +114,16 @@ def toward_advertisements(engine: "Engine", subscription: Subscription, sender: 
     ]
 
 
+def still_attracted(engine: "Engine", message: Message, hops: list[Hop], excluded: Collection[str]) -> list[Hop]:
+    """The hops of a subscription that some publisher's events attract, without those of the excluded ones."""
+    if not isinstance(message.operation, Subscribe):
+        return hops
+    given = message.operation.subscription
+    narrowed = msgspec.structs.replace(given, content=without_publishers(given.content, excluded))
+    left = toward_advertisements(engine, narrowed, message.sender)
+    return [one for one in hops if one.receiver in left]
+
+
 def of_removal(engine: "Engine", message: Message) -> Concern:
     """A removal goes where the filter went, whatever else it is told, under the rules that are associated with it."""
     filed: Filed[Advertisement] | Filed[Subscription]
@@ -127,36 +148,74 @@ def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed
     associated: list[Ruling] = []
     handed_down: list[Ruling] = []
     for one in engine.advertisements_on(event.publisher):
-        inherited = one.inherited(_PUBLICATION) if message.enters else ()
+        inherited = one.for_publications if message.enters else ()
         # Conditions that are the same for everyone cost less than matching, and spare it where they are false.
-        here = [ruling for ruling in one.rulings(_FORWARD, _PUBLICATION) if _may_apply(ruling, message)]
+        here = _applicable(engine, one, message)
         if (here or inherited) and matches(one.value.content, event):
             associated += (ruling for ruling in here if _may(one, ruling, event))
             handed_down += (ruling for ruling in inherited if _may(one, ruling, event))
-    inherit(message, handed_down)
+    if handed_down:
+        inherit(message, handed_down)
+    if not engine.wardens and message.attached is None:
+        return tuple(associated)
     own = [one for one in wanted if one.is_own]
     if event.subscribers is not None:
         own = [one for one in wardens_of(engine, event) if one.is_own]
     return (
         *message.rulings(_FORWARD),
         *associated,
-        *(ruling for one in own for ruling in one.rulings(_FORWARD, _PUBLICATION) if _may_apply(ruling, message)),
+        *(ruling for one in own for ruling in _applicable(engine, one, message)),
     )
 
 
-def _is_simple(filed: Filed[Subscription], message: PublicationMessage) -> bool:
-    """Whether its notification is known without governing: as published, or always cut alike."""
-    if filed.is_plain or filed.cut is not None:
-        return True
-    if not filed.is_client or filed.is_own or filed.value.notify == "client":
-        return False
-    return not any(_may_apply(ruling, message) for ruling in filed.rulings(_FORWARD, _PUBLICATION))
+def _applicable(
+    engine: "Engine", filed: Filed[Advertisement] | Filed[Subscription], message: PublicationMessage
+) -> list[Ruling]:
+    """Its rules on publications, without those that apply to no copy of this one."""
+    rulings = filed.on_publications
+    return [one for one in rulings if _may_apply(engine, one, message)] if rulings else []
 
 
-def _may_apply(ruling: Ruling, message: PublicationMessage) -> bool:
-    situation = message.situation
-    situation.source = ruling[1]
-    return ruling[0].may_apply(situation)
+def rulings_met(
+    message: PublicationMessage, met: list[Filed[Advertisement]], own: list[Filed[Subscription]]
+) -> tuple[Ruling, ...]:
+    """The same where it is known already which filters the event meets; also those that cannot apply to it."""
+    event = message.event
+    inherit(message, [one for filed in met for one in filed.for_publications if _may(filed, one, event)])
+    return (
+        *message.rulings(_FORWARD),
+        *(one for filed in met for one in filed.on_publications if _may(filed, one, event)),
+        *(one for filed in own for one in filed.on_publications),
+    )
+
+
+def _are_simple(engine: "Engine", wanted: list[Filed[Subscription]], message: PublicationMessage) -> bool:
+    """Whether all notifications are known without governing: as published, or always cut alike."""
+    for filed in wanted:
+        if filed.is_plain or filed.cut is not None:
+            continue
+        if not filed.is_client or filed.is_own or filed.value.notify == "client":
+            return False
+        if _applicable(engine, filed, message):
+            return False
+    return True
+
+
+def _stop_everything(engine: "Engine", rulings: tuple[Ruling, ...], message: PublicationMessage) -> bool:
+    """Whether these rules do nothing but block, whoever the receiver is, and one of them does."""
+    return all(rule.only_blocks for rule, _ in rulings) and any(
+        not one[0].rule.points.isdisjoint(_HERE) and _may_apply(engine, one, message) for one in rulings
+    )
+
+
+def _may_apply(engine: "Engine", ruling: Ruling, message: PublicationMessage) -> bool:
+    glance = message.glance
+    if glance is None:
+        large = engine.settings.large_message_bytes
+        glance = Glance(message.event.attributes, engine.load, lambda: min(1.0, message.size() / large))
+        message.glance = glance
+    glance.source = ruling[1]
+    return ruling[0].may_apply(glance)
 
 
 def _may(filed: Filed[Advertisement], ruling: Ruling, event: Event) -> bool:

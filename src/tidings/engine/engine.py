@@ -1,18 +1,18 @@
 """The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from tidings.engine import admission, explaining, meta, pipeline, routes
-from tidings.engine.deciding import Conflict
+from tidings.engine.book import Book
+from tidings.engine.compiling import compiled_rules
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.explaining import Explanation
 from tidings.engine.held import Held
-from tidings.engine.journey import NEW, Journey
-from tidings.engine.matcher import FastMatcher, Matcher
+from tidings.engine.journey import META, NEW
+from tidings.engine.matcher import Matcher
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import (
     Advertise,
@@ -36,56 +36,38 @@ from tidings.engine.operations import (
 )
 from tidings.engine.refusal import Refused
 from tidings.engine.settings import Settings
-from tidings.engine.tables import Filed, Ruling, Table, Tables
+from tidings.engine.tables import Filed, Ruling
 from tidings.filters import Filter
-from tidings.matching.covering import overlaps
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
 from tidings.model.expression import Attribute, Constant, In
-from tidings.model.limits import MAX_KNOWN_TRUST, MAX_TOLD_CONFLICTS
+from tidings.model.limits import MAX_KNOWN_TRUST, MAX_POLICY_RULES
 from tidings.model.notification import Notification
-from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
 from tidings.policy.application import CompiledPolicy
 from tidings.policy.placement import Where
-from tidings.policy.situation import Facts, NeedsAnswer, Situation, Source
-from tidings.policy.statement import Matching, MessageType
+from tidings.policy.situation import Facts, NeedsAnswer, Situation
+from tidings.policy.statement import MessageType
 from tidings.policy.statement import Operation as Step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidings.engine.batch import Batch
 
 Trusts = Callable[[str, str], bool]
 _NOWHERE = Context()
 _FORWARD = Step.FORWARD
 
 
-class Engine:
+class Engine(Book):
     """`handle` is the meaning: an operation goes in, effects come out. One thread at a time."""
 
     def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
-        self.settings = settings or Settings()
-        self.name = self.settings.name
-        self.matcher: Matcher = FastMatcher() if matcher is None else matcher
-        self.advertisements: Table[Advertisement] = Table()
-        self.subscriptions: Table[Subscription] = Table()
-        self.subjects = Subjects()
-        self.neighbours: dict[str, None] = {}
+        super().__init__(settings, matcher)
         self.held = Held(self)
-        self.load = 0.0
-        self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
-        self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
-        self.contexts: dict[str, Context] = {}
-        self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
-        self.entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
-        self.trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
-        self._ruling: dict[MessageType, dict[str, Filed[Advertisement]]] = {one: {} for one in MessageType}
-        self._ruling_on: dict[str, tuple[Filed[Advertisement], ...]] = {}  # by publisher: found before
-        self._early: dict[MessageType, tuple[Ruling, ...]] = {}
-        self.news: dict[tuple[str, str, str], None] = {}  # conflicts that were told, oldest first
-        self.meta_classes: frozenset[str] = frozenset()  # the classes of meta-events that neighbours know of
-        self._classes: Counter[str] = Counter()  # those that rules here can publish, and how many filters have such
-        self._classes_of: dict[str, frozenset[str]] = {}  # by filter
-        self.sequence = 0
         self._now = 0
         self._answers: dict[tuple[str, str], bool] = {}
         self._handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
@@ -119,7 +101,7 @@ class Engine:
             case Subscribe(subscription):
                 return self._run_for(operation, subscription.subscriber)
             case SetLoad(load):
-                self.load = min(1.0, max(0.0, load))
+                self.set_load(load)
                 return []
             case Trust(party, group, member, until):
                 self.trust.pop((party, group), None)
@@ -144,6 +126,21 @@ class Engine:
         if client in self.neighbours:
             return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
         return self.run(operation, client)
+
+    def batch(self, table: "pa.Table", now: int | None = None) -> "Batch":
+        """What follows from a table of operations, in their order: the same as from `handle`, much faster.
+
+        Publications have the columns that `engine.publications` lists. With the columns `kind` and `body` the table is
+        one of journal rows, in which changes stand between publications. The time of an operation is its timestamp, or
+        `now` if that is given. Only for an engine without neighbours; questions of trust are not waited for.
+        """
+        from tidings.engine import batch  # pyarrow is loaded by those who need it
+
+        return batch.run(self, table, now)
+
+    def at(self, now: int) -> None:
+        """Another operation comes at that time: for those who lead it through the steps themselves."""
+        self._now, self._answers = now, {}
 
     def run(
         self, operation: Travelling | Entrust, sender: str, answers: dict[tuple[str, str], bool] | None = None
@@ -197,12 +194,6 @@ class Engine:
         """No links to other brokers, and nothing that waits."""
         return not self.neighbours and not self.held
 
-    def enters(self, sender: str) -> bool:
-        return sender not in self.neighbours or sender in self.settings.abroad
-
-    def leaves(self, receiver: str) -> bool:
-        return receiver in self.settings.abroad
-
     def hop(self, message: Message, neighbour: str) -> Hop:
         return Hop(message, neighbour, leaves=self.leaves(neighbour))
 
@@ -231,115 +222,23 @@ class Engine:
             facts.answers.update(self._answers)
         return Situation(facts)
 
-    def context(self, client: str) -> Context:
-        return self.contexts.get(client, _NOWHERE)
-
-    def context_for(self, client: str, neighbour: str) -> Context | None:
-        """The context that the neighbour does not know yet; None if there is nothing to tell."""
-        known = self.contexts_sent.setdefault(client, set())
-        if neighbour in known:
-            return None
-        known.add(neighbour)
-        return self.contexts.get(client) or None
-
-    def may_observe(self, filed: Filed[Subscription]) -> bool:
-        """Whether a subscription may be told of meta-events."""
-        observers = self.settings.observers
-        return observers is None or filed.owner in observers or filed.source.governs or not filed.is_client
-
-    def governs(self, owner: str) -> bool:
-        """By configuration, or as a broker: in whose name nobody else acts (see `admission.admit_from_broker`)."""
-        return owner in self.settings.govern or owner == self.name or owner in self.neighbours
-
-    def early_rulings(self, message: MessageType) -> tuple[Ruling, ...]:
-        """The rules before matching of the broker's own filters."""
-        return self._early.get(message, ())
-
-    def ruling_advertisements(self, message: MessageType) -> list[Filed[Advertisement]]:
-        """The advertisements that have rules on such messages, by their ids."""
-        found = self._ruling[message]
-        return [found[name] for name in sorted(found)] if found else []
-
-    def is_news(self, link: str, conflict: Conflict) -> bool:
-        """Each pair that disagrees is told once per link, as long as it is remembered."""
-        key = link, conflict.one, conflict.other
-        if key in self.news:
-            return False
-        self.news[key] = None
-        if len(self.news) > MAX_TOLD_CONFLICTS:
-            del self.news[next(iter(self.news))]
-        return True
-
-    def _forget_news(self, source: str) -> None:
-        """Other rules may disagree anew."""
-        for key in [key for key in self.news if source in key[1] or source in key[2]]:
-            del self.news[key]
-
     def tell(self, attributes: Attributes, *cause: str) -> list[Effect]:
         """Publishes an event of the broker's own; it causes no others."""
+        event = self.meta_event(attributes, *cause)
+        return [Told(event), *self.run(Publish(event, META), self.name)]
+
+    def meta_event(self, attributes: Attributes, *cause: str) -> Event:
+        """The next event of the broker's own."""
         self.sequence += 1
-        event = Event(
+        return Event(
             id=meta.event_id(self._now, self.name, *cause, str(self.sequence)),
             publisher=self.name,
             timestamp=self._now,
             sequence=self.sequence,
             attributes=attributes,
         )
-        return [Told(event), *self.run(Publish(event, Journey(meta=True)), self.name)]
 
     # Tables
-
-    def file(
-        self, message: Message, given: Advertisement | Subscription
-    ) -> tuple[set[str], Filed[Advertisement] | Filed[Subscription]]:
-        """Puts a filter into its table, in the place of the one of its id; to whom that one had been sent."""
-        table: Table[Any] = self.advertisements if isinstance(given, Advertisement) else self.subscriptions
-        before = table.get(given.id)
-        filed = self.put_filed(given, message.sender, message.attached)
-        if before is not None and before.operator_policy is not None:
-            filed.govern(before.operator_policy, operator=True)
-            self.note_rules(filed)
-        return (set() if before is None else before.sent), filed
-
-    def put_filed(
-        self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None
-    ) -> Filed[Advertisement] | Filed[Subscription]:
-        owner = given.publisher if isinstance(given, Advertisement) else given.subscriber
-        is_own = owner == self.name
-        kind = "broker" if is_own else "advertisement" if isinstance(given, Advertisement) else "subscription"
-        names = given.content.names
-        if isinstance(given, Subscription) and given.structure is not None:
-            names = names.union(given.structure.names, given.structure.absent)
-        source = Source(kind, given.id, owner, given.content, names, self.governs(owner))
-        filed = Filed[Any](given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
-        filed.govern(policy)
-        if isinstance(given, Subscription):
-            self.subscriptions.put(filed)
-            self.matcher.put(given)
-        else:
-            self.advertisements.put(filed)
-        self.note_rules(filed)
-        return filed
-
-    def filed(self) -> Iterator[Filed[Advertisement] | Filed[Subscription]]:
-        """Everything that is in the tables, advertisements first."""
-        yield from self.advertisements
-        yield from self.subscriptions
-
-    def tables(self) -> Tables:
-        """What the broker knows, as values that can be listed and compared."""
-        return Tables(
-            advertisements=[one.value for one in self.advertisements],
-            subscriptions=[one.value for one in self.subscriptions],
-            contexts=dict(self.contexts),
-            policies={one.id: str(one.policy.policy) for one in self.filed() if one.policy is not None},
-            operator_policies={
-                one.id: str(one.operator_policy.policy) for one in self.filed() if one.operator_policy is not None
-            },
-            schemas=list(self.subjects),
-            hops={one.id: one.hop for one in self.filed()},
-            sent={one.id: sorted(one.sent) for one in self.filed() if one.sent},
-        )
 
     def save(self) -> bytes:
         """The whole state, for `restore`."""
@@ -355,64 +254,6 @@ class Engine:
         engine = cls(settings, matcher)
         archive.restore(engine, data)
         return engine
-
-    def remember(self, conflicts: Iterable[tuple[str, str, str]]) -> None:
-        """Conflicts that have been told, each with its link in front."""
-        self.news = dict.fromkeys(conflicts)
-
-    def note_rules(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool = False) -> None:
-        """Keeps the short cuts to the filters that have rules."""
-        is_advertisement = isinstance(filed.value, Advertisement)
-        key = "advertisement" if is_advertisement else "subscription", filed.id
-        if not gone and filed.concerns(MessageType.PUBLICATION):
-            self.rules.add(key)
-        else:
-            self.rules.discard(key)
-        self.wardens.pop(filed.id, None)
-        if key in self.rules and not is_advertisement and (filed.source.governs or filed.operator_policy is not None):
-            self.wardens[filed.id] = filed  # type: ignore[assignment]
-        self._note_classes(filed, gone=gone)
-        if is_advertisement:
-            self._ruling_on.clear()
-            for message, found in self._ruling.items():
-                if not gone and filed.concerns(message):
-                    found[filed.id] = filed  # type: ignore[assignment]
-                else:
-                    found.pop(filed.id, None)
-        if filed.is_own:
-            own: list[Filed[Any]] = [*self.advertisements.of(self.name), *self.subscriptions.of(self.name)]
-            for message in MessageType:
-                rulings = [
-                    ruling
-                    for one in sorted(own, key=lambda one: one.id)
-                    for ruling in one.rulings(_FORWARD, message, Matching.BEFORE)
-                ]
-                self._early[message] = tuple(rulings)
-
-    def _note_classes(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool) -> None:
-        """Keeps count of the classes of meta-events that there may be."""
-        policies = () if gone else (filed.policy, filed.operator_policy)
-        classes = frozenset[str]().union(*(admission.published_classes(one) for one in policies if one is not None))
-        before = self._classes_of.pop(filed.id, frozenset())
-        if classes:
-            self._classes_of[filed.id] = classes
-        for name in classes - before:
-            self._classes[name] += 1
-        for name in before - classes:
-            self._classes[name] -= 1
-            if not self._classes[name]:
-                del self._classes[name]
-
-    def unfile_subscription(self, id: str) -> Filed[Subscription]:  # noqa: A002
-        filed = self.subscriptions.remove(id)
-        self.matcher.remove(id)
-        self.note_rules(filed, gone=True)
-        return filed
-
-    def unfile_advertisement(self, id: str) -> Filed[Advertisement]:  # noqa: A002
-        filed = self.advertisements.remove(id)
-        self.note_rules(filed, gone=True)
-        return filed
 
     def subscription_again(self, filed: Filed[Subscription]) -> tuple[Message, tuple[Ruling, ...]]:
         """A subscription that is filed, as the message that it was, with the Forward rules that it meets."""
@@ -445,27 +286,6 @@ class Engine:
             situation=self.situation,
             filter=filed.value.content,
         )
-
-    def met_by(self, subscription: Subscription) -> list[Filed[Advertisement]]:
-        """The advertisements with rules on subscriptions that a subscription overlaps."""
-        return [
-            one
-            for one in self.ruling_advertisements(MessageType.SUBSCRIPTION)
-            if overlaps(one.value.content, subscription.content)
-        ]
-
-    def advertisements_on(self, publisher: str) -> tuple[Filed[Advertisement], ...]:
-        """The advertisements whose rules may act on the events of a publisher: its own, and those that govern."""
-        known = self._ruling_on.get(publisher)
-        if known is None:
-            if len(self._ruling_on) >= MAX_TOLD_CONFLICTS:
-                self._ruling_on.clear()
-            known = self._ruling_on[publisher] = tuple(
-                one
-                for one in self.ruling_advertisements(MessageType.PUBLICATION)
-                if one.owner == publisher or one.source.governs or one.operator_policy is not None
-            )
-        return known
 
     # Operations that are no messages
 
@@ -507,15 +327,33 @@ class Engine:
                 Where.ASSOCIATED_WITH_SUBSCRIPTION if subscription is not None else Where.ASSOCIATED_WITH_ADVERTISEMENT
             )
         policy = admission.admit_policy(operation.policy, where)
+        if not operator:
+            policy = self._with_attached(filed, policy)
         filed.govern(policy, operator=operator)
         self._forget_news(str(filed.source))
         if not operator:
-            filed.value = msgspec.structs.replace(filed.value, policy=operation.policy)
+            text = None if policy is None else str(policy.policy)
+            filed.value = msgspec.structs.replace(filed.value, policy=text)
         self.note_rules(filed)
         effects = routes.remarks(self, filed)
         if not operator:
             effects += [Send(name, operation) for name in sorted(filed.sent)]
         return effects + self.advertise_meta()
+
+    @staticmethod
+    def _with_attached(filed: Filed[Any], policy: CompiledPolicy | None) -> CompiledPolicy | None:
+        """What is set takes the place of what is associated. Rules on the message itself are attached: they travel with
+        it, however late (to a neighbour that joins), unless others of their kind are given."""
+        is_advertisement = isinstance(filed.value, Advertisement)
+        kind = MessageType.ADVERTISEMENT if is_advertisement else MessageType.SUBSCRIPTION
+        given = () if policy is None else policy.policy.rules
+        before = () if filed.policy is None else filed.policy.policy.rules
+        attached = tuple(rule for rule in before if rule.message is kind)
+        if not attached or any(rule.message is kind for rule in given):
+            return policy
+        if len(given) + len(attached) > MAX_POLICY_RULES:
+            raise Refused("admit", f"policy: more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) with those attached")
+        return compiled_rules((*given, *attached))
 
     def _define(self, operation: Define, sender: str) -> list[Effect]:
         known = self.subjects.find(operation.schema.subject)
@@ -538,20 +376,27 @@ class Engine:
         for advertisement in [one for one in self.advertisements.of(client) if one.hop == client]:
             effects += self.run(Unadvertise(client, advertisement.id), client)
         if not self.subscriptions.of(client):
-            self._forget_context(client)
+            effects += self._forget_context(client)
         return effects
 
-    def _forget_context(self, client: str) -> None:
-        if self.contexts.pop(client, None):
-            self.matcher.set_context(client, _NOWHERE)
-        self.contexts_sent.pop(client, None)
+    def _forget_context(self, client: str) -> list[Effect]:
+        """Who comes back comes back without; brokers that knew it hear of that."""
+        known = self.contexts_sent.pop(client, set())
         self.entrusted.pop(client, None)
+        if not self.contexts.pop(client, None):
+            return []
+        self.matcher.set_context(client, _NOWHERE)
+        return [Send(name, SetContext(client, _NOWHERE)) for name in sorted(known)]
 
     def _join(self, neighbour: str) -> list[Effect]:
         """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
         if neighbour in self.neighbours:
             return []
-        if neighbour == self.name or self.advertisements.of(neighbour) or self.subscriptions.of(neighbour):
+        known: list[Filed[Any]] = [*self.advertisements.of(neighbour), *self.subscriptions.of(neighbour)]
+        if known and known[0].hop in self.neighbours:
+            reason = f"{neighbour} is reached by way of {known[0].hop} already; links between brokers form no ring"
+            return [Reject("admit", reason)]
+        if neighbour == self.name or known:
             return [Reject("admit", f"{neighbour} is the name of this broker or of a client")]
         self.neighbours[neighbour] = None
         effects: list[Effect] = []

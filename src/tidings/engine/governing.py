@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tidings.engine import concern
 from tidings.engine.concern import Concern, rulings_on, wardens_of
 from tidings.engine.deciding import Conflict, Decision, blocking, conflicts, decide, joined, shaped, taken_away
 from tidings.engine.journey import PLAIN, Shape
@@ -54,6 +55,7 @@ class Governed:
         self.waiting: list[tuple[Hop, NeedsAnswer | None]] = []  # None: behind others that wait
         self.stopped: list[tuple[str, Decision]] = []
         self.uninserted: Decision | None = None
+        self.excluded: dict[str, Decision] = {}  # publishers whose events a subscription does not get, and why
         self.refused: Decision | None = None
         self.forwards_to: list[str] = []
         self.floods = False
@@ -129,6 +131,8 @@ def filter(  # noqa: A001 - the step's word
     _insertion(message, concerned.insertion, governed)
     if governed.uninserted is not None and governed.uninserted.outcome.failure is not None:
         return governed  # what cannot be decided goes nowhere
+    if governed.excluded:
+        concerned.hops = concern.still_attracted(engine, message, concerned.hops, governed.excluded)
     _every_hop(engine, message, concerned, governed)
     if governed.uninserted is not None and message.type is MessageType.SUBSCRIPTION and not message.from_broker:
         governed.filters = []  # a client's subscription that is not here cannot be served, nor taken back
@@ -171,7 +175,15 @@ def _insertion(message: Message, rulings: tuple[Ruling, ...], governed: Governed
     governed.take(situation, decisions)
     if not _is_removal(message):  # an exception lets a removal proceed
         kept_out = [one for one in decisions if one.outcome.uninserts or one.outcome.failure]
+        if message.type is MessageType.SUBSCRIPTION:
+            governed.excluded = {one.source.owner: one for one in kept_out if _decides_for_itself(one)}
+            kept_out = [one for one in kept_out if not _decides_for_itself(one)]
         governed.uninserted = next((one for one in kept_out if one.outcome.failure), next(iter(kept_out), None))
+
+
+def _decides_for_itself(decision: Decision) -> bool:
+    """An advertisement may keep subscribers from its owner's events; from those of others only with `govern`."""
+    return decision.source.kind == "advertisement" and not decision.source.governs
 
 
 def govern_filter(message: Message, rulings: tuple[Ruling, ...], hop: Hop, governed: Governed) -> None:
@@ -185,13 +197,15 @@ def govern_filter(message: Message, rulings: tuple[Ruling, ...], hop: Hop, gover
     governed.take(situation, decisions)
     link = hop.receiver or ""
     governed.conflicts += [(link, one) for one in conflicts(decisions, [])]
-    stopped = blocking(decisions)
+    # Whose events the subscription is not for, has no say in where it goes.
+    concerned = [one for one in decisions if one.source.owner not in governed.excluded or not _decides_for_itself(one)]
+    stopped = blocking(concerned)
     if stopped is not None and (stopped.outcome.failure is None or not _is_removal(message)):
         governed.stopped.append((link, stopped))
         return
     if hop.receiver is not None:
-        kept = [one.outcome.keeps for one in decisions if one.outcome.keeps is not None]
-        removed = frozenset[str]().union(*(one.outcome.removes for one in decisions))
+        kept = [one.outcome.keeps for one in concerned if one.outcome.keeps is not None]
+        removed = frozenset[str]().union(*(one.outcome.removes for one in concerned))
         governed.filters.append((hop, frozenset.intersection(*kept) if kept else None, removed))
 
 
@@ -228,7 +242,7 @@ def govern_publication(message: PublicationMessage, rulings: tuple[Ruling, ...],
 
 
 def _own(filed: Filed[Subscription], situation: Situation, hop: Hop) -> list[Decision]:
-    rulings = filed.rulings(_FORWARD, MessageType.PUBLICATION)
+    rulings = filed.on_publications
     # A filter of the broker's own acts on every copy; its rules are among those for all.
     return decide(rulings, situation, hop.points) if rulings and not filed.is_own else []
 
@@ -333,18 +347,25 @@ def _send(
     served = [one for one in hop.wanted if not shapes[one.id].blocked]
     if hop.wanted and not served:
         return
-    _tell_needs(hop, common, served, governed)
+    _tell_needs(message, hop, common, served, governed)
     needed = frozenset[str]().union(*(one.source.names for one in (*served, *hop.wardens)))
     unwanted = frozenset.intersection(*(shapes[one.id].removed for one in served)) if served else frozenset[str]()
     kept = {name: one for name, one in shapes.items() if one != PLAIN}
     governed.copies.append(LinkCopy(hop, shape, kept, unwanted - needed))
 
 
-def _tell_needs(hop: Hop, common: list[Decision], served: list[Filed[Subscription]], governed: Governed) -> None:
+def _tell_needs(
+    message: PublicationMessage,
+    hop: Hop,
+    common: list[Decision],
+    served: list[Filed[Subscription]],
+    governed: Governed,
+) -> None:
     """What an advertisement or the message itself takes away is gone behind the link, even if a filter there asks."""
     for decision in common:
-        for filed in served:
-            lacking = sorted(decision.outcome.removes & filed.source.names)
+        gone = taken_away(message.event.attributes, [decision])
+        for filed in served if gone else ():
+            lacking = sorted(gone & filed.source.names)
             if lacking:
                 reason = f"one removes {', '.join(lacking)}, which the other needs to match: it is removed"
                 governed.conflicts.append((hop.receiver or "", Conflict(str(decision), str(filed.source), reason)))

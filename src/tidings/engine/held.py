@@ -96,6 +96,10 @@ class Held:
         self._asked.pop(("operations", name), None)
         self._asking &= set(self._asked.values())  # what nobody waits for is asked anew, should somebody want to know
 
+    def withdraw(self) -> None:
+        """Nothing waits any longer, and nothing has been asked."""
+        self._copies, self._operations, self._asked, self._asking = {}, {}, {}, set()
+
     def _ask(self, place: tuple[str, str], question: NeedsAnswer) -> list[Effect]:
         asked = question.party, question.group
         self._asked[place] = asked

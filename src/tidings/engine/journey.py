@@ -37,3 +37,4 @@ class Journey(msgspec.Struct, frozen=True):
 
 
 NEW = Journey()
+META = Journey(meta=True)

@@ -1,11 +1,17 @@
 """Who is concerned: the one question that an engine asks of a matcher, answered fast or obviously right."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
+import numpy as np
+import pyarrow as pa
+
+from tidings.filters import ContextFilter
 from tidings.index import Index
 from tidings.matching.reference import due
 from tidings.model.event import Event
+from tidings.model.expression import PAYLOAD
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 
@@ -20,11 +26,38 @@ class Matcher(Protocol):
 class FastMatcher(Index):
     """The index."""
 
+    @property
+    def asks_payload(self) -> bool:
+        """Whether any filter looks into payloads."""
+        return PAYLOAD in self._columns.numbers
+
+    @property
+    def names(self) -> list[str]:
+        """The ids by position."""
+        return self._register.names
+
+    def pairs(self, table: pa.Table) -> tuple[Any, Any]:
+        """Like `match_batch`: row numbers and positions."""
+        found = self.match_batch(table)
+        event, subscription = found["event"].to_numpy(), found["subscription"]
+        if subscription.num_chunks == 1:
+            return event, np.asarray(subscription.chunk(0).indices)
+        known = self._register.positions  # it came in parts, whose dictionaries may be others
+        return event, np.array([known[name] for name in subscription.to_pylist()], np.int32)
+
+    def _parse_context(self, text: str) -> ContextFilter:
+        return _context_filter(text)
+
     def concerned(self, event: Event) -> list[str]:
         found = self._positions(
             event.attributes, event.context, event.subscribers, event.subject, event.payload, event.publisher
         )
         return [self.id(position) for position in found.tolist()]
+
+
+@lru_cache(maxsize=1024)
+def _context_filter(text: str) -> ContextFilter:
+    return ContextFilter.parse(text)  # of many events, one after the other, mostly the same
 
 
 class NaiveMatcher:

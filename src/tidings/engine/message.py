@@ -12,7 +12,7 @@ from tidings.model.filter import Filter
 from tidings.model.subscription import Subscription
 from tidings.policy.application import CompiledPolicy
 from tidings.policy.publication import written_publication
-from tidings.policy.situation import Situation, Source
+from tidings.policy.situation import Glance, Situation, Source
 from tidings.policy.statement import Matching, MessageType, Operation, Point, Publication
 
 _INGRESS, _EGRESS, _ROUTING = frozenset({Point.INGRESS}), frozenset({Point.EGRESS}), frozenset({Point.ROUTING})
@@ -50,10 +50,13 @@ class Message:
         self.attached = attached
         self._situation = situation
 
-    @cached_property
+    @property
     def situation(self) -> Situation:
         """Made when the first rule asks for it."""
-        return self._situation(self)
+        made = self.__dict__.get("_made")
+        if made is None:
+            made = self.__dict__["_made"] = self._situation(self)
+        return made
 
     @cached_property
     def source(self) -> Source:
@@ -98,6 +101,7 @@ class PublicationMessage(Message):
         self.attached = attached
         self._situation = situation
         self.event, self.journey = event, journey
+        self.glance: Glance | None = None  # what was seen of it without asking who receives it
 
     @cached_property
     def id(self) -> str:  # type: ignore[override]

@@ -21,8 +21,9 @@ def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
     if early is not None and early.is_final:
         return routes.without_matching(engine, message, early)
     concerned = concern.of_publication(engine, message)
-    if concerned.plain is not None and early is None:
-        return routes.plainly(message.event, concerned.plain)
+    if concerned.plain is not None:
+        effects = routes.plainly(message.event, concerned.plain)
+        return effects if early is None else effects + routes.told(engine, message, early)
     governed = governing.publication(engine, message, concerned, early or Governed())
     return routes.publication(engine, message, concerned, governed)
 

@@ -22,7 +22,7 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.policy.statement import MessageType, Operation
 from tidings.policy.widening import without
-from tidings.routing.advertisement import attracts
+from tidings.routing.advertisement import attracts, without_publishers
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -64,11 +64,16 @@ def publication(engine: "Engine", message: PublicationMessage, concerned: Concer
 
 
 def delivered(event: Event, delivery: Delivery) -> Deliver:
-    first, shape = delivery.wanted[0].value, delivery.shape
+    return delivered_to(event, [one.value for one in delivery.wanted], delivery.shape)
+
+
+def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deliver:
+    """The notification for one subscription, or with notify="client" for all of a client's that the event concerns."""
+    first = wanted[0]
     attributes = final_attributes(event, shape)
     payload = event.payload if shape.payload is None else shape.payload
     together = first.notify == "client"
-    durable = next((one.value.durable for one in delivery.wanted if one.value.durable is not None), None)
+    durable = next((one.durable for one in wanted if one.durable is not None), None)
     if attributes is not event.attributes or payload is not event.payload:
         # What a policy took away is not to be found in the event either.
         event = msgspec.structs.replace(event, attributes=attributes, payload=payload)
@@ -79,7 +84,7 @@ def delivered(event: Event, delivery: Delivery) -> Deliver:
             subscriber=first.subscriber,
             attributes=attributes,
             payload=payload,
-            subscriptions=tuple(one.id for one in delivery.wanted) if together else (),
+            subscriptions=tuple(one.id for one in wanted) if together else (),
             trace=shape.trace,
         ),
         durable,
@@ -100,9 +105,15 @@ def _forwarded(message: PublicationMessage, copy: LinkCopy) -> Publish:
 
 
 def without_matching(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
-    """Rules before matching have decided: it is refused, or a publication is sent to those neighbours as it is."""
+    """Rules before matching have decided: it is refused, or a publication is sent to those neighbours as
+    it is."""
+    return unmatched(engine, message, governed) + told(engine, message, governed)
+
+
+def unmatched(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
+    """The same without what is told of it."""
     if governed.refused is not None:
-        return [Reject("govern", f"blocked before matching by {governed.refused}"), *told(engine, message, governed)]
+        return [Reject("govern", f"blocked before matching by {governed.refused}")]
     effects: list[Effect] = []
     for name in dict.fromkeys(governed.forwards_to):
         if name not in engine.neighbours:
@@ -112,7 +123,7 @@ def without_matching(engine: "Engine", message: Message, governed: Governed) -> 
                 effects += engine.held.hold(message, (), [(engine.hop(message, name), None)])
             else:
                 effects.append(Send(name, message.operation))
-    return [*effects, *told(engine, message, governed)]
+    return effects
 
 
 # Filters
@@ -127,6 +138,12 @@ def filter(  # noqa: A001 - the step's word
     given = operation.advertisement if isinstance(operation, Advertise) else operation.subscription  # type: ignore[union-attr]
     if message.attached is not None:
         given = msgspec.structs.replace(given, policy=str(message.attached.policy))
+    if governed.excluded:
+        given = msgspec.structs.replace(given, content=without_publishers(given.content, governed.excluded))
+        effects += [
+            Remark(given.id, f"not for the events of {publisher}: kept out by {decision}")
+            for publisher, decision in governed.excluded.items()
+        ]
     before: set[str] = set()
     filed: Filed[Advertisement] | Filed[Subscription] | None = None
     if governed.uninserted is None:
@@ -267,11 +284,24 @@ def _unfile_advertisement(engine: "Engine", id: str) -> list[Effect]:  # noqa: A
 
 def told(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
     """Lines for the log, messages for a store, meta-events; a meta-event causes no others."""
+    news = said(engine, message, governed)
+    effects = kept(message, governed)
+    for place, attributes in enumerate(news):
+        effects += engine.tell(attributes, message.id, str(place))
+    return effects
+
+
+def kept(message: Message, governed: Governed) -> list[Effect]:
+    """Lines for the log, and messages for a store."""
     effects: list[Effect] = [Log(line) for line in governed.logs]
     event = message.event if isinstance(message, PublicationMessage) else None
-    effects += [Persist(store, message.situation.message, event) for store in governed.persists]
+    return effects + [Persist(store, message.situation.message, event) for store in governed.persists]
+
+
+def said(engine: "Engine", message: Message, governed: Governed) -> list[Attributes]:
+    """The meta-events that follow, in their order; of a meta-event, none. If there are too many, that is logged."""
     if isinstance(message, PublicationMessage) and message.journey.meta:
-        return effects
+        return []
     said = list(governed.publishes)
     for failure in governed.failures:
         text = message.text(governed.hidden)
@@ -282,8 +312,8 @@ def told(engine: "Engine", message: Message, governed: Governed) -> list[Effect]
             said.append(meta.conflict(engine.name, link, one.one, one.other, one.reason, text))
     if len(said) > MAX_TOLD_EVENTS:
         left = len(said) - MAX_TOLD_EVENTS
-        effects.append(Log(f"{left:,} meta-events about one message more than MAX_TOLD_EVENTS: they are not published"))
+        governed.logs.append(
+            f"{left:,} meta-events about one message more than MAX_TOLD_EVENTS: they are not published"
+        )
         del said[MAX_TOLD_EVENTS:]
-    for place, attributes in enumerate(said):
-        effects += engine.tell(attributes, message.id, str(place))
-    return effects
+    return said

@@ -1,6 +1,6 @@
 """What a broker knows: the advertisements, subscriptions, contexts and policies that it holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ class Filed(Generic[Value]):
 
     __slots__ = (
         *("_inherited", "_rulings", "cut", "hop", "is_client", "is_own", "is_plain", "operator_policy", "policy"),
+        *("for_publications", "on_publications"),
         *("flooded", "sent", "source", "value"),
     )
 
@@ -40,6 +41,9 @@ class Filed(Generic[Value]):
         self._rulings: dict[_Key, tuple[Ruling, ...]] = {}
         self._inherited: dict[MessageType, tuple[Ruling, ...]] = {}
         self.is_plain = False  # a client's, with a notification each and no rule of its own on what it gets
+        # The rules on publications that are applied after matching, and those that publications inherit.
+        self.on_publications: tuple[Ruling, ...] = ()
+        self.for_publications: tuple[Ruling, ...] = ()
         self.cut: Cut | None = None  # or one whose rule always does the same
         self._note_plainness()
 
@@ -75,7 +79,8 @@ class Filed(Generic[Value]):
 
     def _note_plainness(self) -> None:
         alone = self.is_client and not self.is_own and getattr(self.value, "notify", "") == "subscription"
-        rulings = self._rulings.get(_ON_DELIVERY, ())
+        self.on_publications = rulings = self._rulings.get(_ON_DELIVERY, ())
+        self.for_publications = self._inherited.get(MessageType.PUBLICATION, ())
         self.is_plain = alone and not rulings
         self.cut = cut_of(*rulings[0]) if alone and len(rulings) == 1 else None
 
@@ -100,14 +105,15 @@ class Cut:
     __slots__ = ("kept", "removed")
 
     def __init__(self, kept: frozenset[str] | None, removed: frozenset[str]) -> None:
-        self.kept, self.removed = kept, removed
+        self.kept = None if kept is None else tuple(sorted(kept))  # mostly fewer than an event has
+        self.removed = removed
 
     def of(self, attributes: Attributes) -> Attributes:
-        kept, removed = self.kept, self.removed
-        if kept is None:
+        if self.kept is None:
+            removed = self.removed
             left = {name: value for name, value in attributes.items() if name not in removed}
         else:
-            left = {name: value for name, value in attributes.items() if name in kept}
+            left = {name: attributes[name] for name in self.kept if name in attributes}
         return attributes if len(left) == len(attributes) else Attributes.trusted(left)
 
 
@@ -148,6 +154,10 @@ class Table(Generic[Value]):
 
     def get(self, id: str) -> Filed[Value] | None:  # noqa: A002
         return self._filed.get(id)
+
+    def those(self, ids: Iterable[str]) -> list[Filed[Value]]:
+        """Those of the ids, in their order."""
+        return [self._filed[one] for one in ids]
 
     def of(self, owner: str) -> list[Filed[Value]]:
         return list(self._owned.get(owner, {}).values())

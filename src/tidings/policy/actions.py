@@ -80,7 +80,9 @@ def _built_in(call: Call) -> Action:
 
 
 def _trim(situation: Situation) -> None:
-    situation.outcome.trims = True
+    """By the names of the rule's filter. A rule that travels with the message has none: nothing is trimmed, not all."""
+    if situation.source.kind != "message":
+        situation.outcome.trims = True
 
 
 def _uninsert(situation: Situation) -> None:

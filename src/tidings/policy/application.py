@@ -12,13 +12,14 @@ import msgspec
 from tidings.policy.actions import executed
 from tidings.policy.conditions import evaluated
 from tidings.policy.policy import Policy
-from tidings.policy.situation import NeedsAnswer, Outcome, Situation
+from tidings.policy.situation import Glance, NeedsAnswer, Outcome, Situation
 from tidings.policy.statement import Branch, Call, Matching, MessageType, Operation, Rule, calls_in
 
 Condition: TypeAlias = Callable[[Situation], bool]
 Action: TypeAlias = Callable[[Situation], None]
 _BLOCKING = {"BlockMessage", "UninsertMessage"}
 _COMMON = {"BrokerLoadIndex", "MessageSizeIndex", "StrictMatch"}
+_BLOCK = (Call("BlockMessage"),)
 _Branches: TypeAlias = tuple[tuple[int, Condition | None, tuple[Action, ...]], ...]
 
 
@@ -30,13 +31,15 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
     branches: _Branches
     on_exception: _Branches
     is_common: bool  # its conditions are the same for every receiver, and cannot fail
+    only_blocks: bool  # and all that it ever does is to block
+    goes_by_load: bool  # its conditions look at nothing but the broker's load
 
-    def may_apply(self, situation: Situation) -> bool:
+    def may_apply(self, situation: Situation | Glance) -> bool:
         """False only if no branch holds, whoever the receiver is."""
         if not self.is_common:
             return True
         for _, condition, _ in self.branches:  # noqa: SIM110 - a generator would cost more than most conditions
-            if condition is None or condition(situation):
+            if condition is None or condition(situation):  # type: ignore[arg-type]  # a glance is enough
                 return True
         return False
 
@@ -105,7 +108,9 @@ def compiled_rule(rule: Rule, number: int) -> CompiledRule:
     branches = _compiled(rule.branches, number, 1)
     on_exception = _compiled(rule.on_exception, number, 1 + len(branches))
     is_common = all(call.name in _COMMON for branch in rule.branches for call in calls_in(branch.condition))
-    return CompiledRule(rule, number, branches, on_exception, is_common)
+    only_blocks = is_common and all(branch.actions == _BLOCK for branch in rule.branches)
+    asked = {call.name for branch in rule.branches for call in calls_in(branch.condition)}
+    return CompiledRule(rule, number, branches, on_exception, is_common, only_blocks, asked == {"BrokerLoadIndex"})
 
 
 def _compiled(branches: tuple[Branch, ...], rule: int, first: int) -> _Branches:

@@ -141,6 +141,28 @@ class Facts:
         self.answers: dict[tuple[str, str], bool] = {}  # of the trust provider
 
 
+class Glance:
+    """What conditions see that are the same for every receiver: load, size, and the attributes beside a filter.
+
+    It is cheap to make: most rules are looked at only to find that they do not apply.
+    """
+
+    __slots__ = ("attributes", "load", "measure", "source")
+    message_type = MessageType.PUBLICATION
+
+    def __init__(self, attributes: Mapping[str, Value], load: float, measure: Callable[[], float]) -> None:
+        self.attributes, self.load, self.measure = attributes, load, measure
+        self.source = _NOBODY
+
+    @property
+    def size(self) -> float:
+        return self.measure()
+
+    @property
+    def filter(self) -> Filter | None:
+        return self.source.filter
+
+
 class Situation:
     """One message on its way to one receiver; None: there is no next hop."""
 

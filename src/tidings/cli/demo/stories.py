@@ -142,7 +142,7 @@ def security_zones() -> Scene:
         "cafe": {"Staff"},
         "stranger": set[str](),
     }
-    hub = Hub(trust=lambda party, group: group in groups.get(party, ()), observers={"watchman"})
+    hub = Hub(trust=lambda party, group: group in groups.get(party, ()), observers={"watchman"}, govern={"bank"})
     watchman = hub.client("watchman").subscribe("class = 'UnauthorizedSubscribe'")
     zones = policies.security_zones(
         restricted="Restricted", controlled="Controlled", hidden=["card"], subscribers="Staff"

@@ -49,6 +49,7 @@ class Rows(Protocol):
 
 _SOME = 1 << 16  # words, below which none is forgotten
 _AT_A_TIME = 256  # events of a batch
+_MANY = 1024  # events for which it is worth the while to put everything in order first
 
 
 class Stats(NamedTuple):
@@ -344,6 +345,9 @@ class Index:
         likewise, and `subscribers` as text, where events have them. `$subject`, `$payload` and `$publisher` are
         columns too.
         """
+        if table.num_rows >= _MANY:
+            with self._changing:
+                self._store.order_for(table.num_rows)  # what came last is unordered: every event would look at it all
         batch = Batch(table)
         found = self._attempt_batch(batch)
         if found is not None:

@@ -96,6 +96,16 @@ class Store:
             self._flush()
         return [shelf.raw for shelf in self.shelves]
 
+    def order_for(self, events: int) -> None:
+        """Before so many events come at once: all in segments, and in fewer ones as far as that is worth the while."""
+        self.settled()
+        merged = False
+        while len(self.shelves) > 1 and sum(shelf.size for shelf in self.shelves[-2:]) <= 2 * events:
+            self._merge_last()
+            merged = True
+        if merged:
+            self._publish()
+
     @classmethod
     def of(cls, segments: list[Raw], attributes: int) -> Self:
         """What `settled` gave."""
@@ -135,8 +145,11 @@ class Store:
 
     def _settle(self) -> None:
         while len(self.shelves) > 1 and self.shelves[-2].size < GROWTH * self.shelves[-1].size:
-            both = [segment.taken_apart(self.shelves.pop().arrays) for _ in range(2)]
-            self.shelves.append(_Shelf(segment.build(segment.joined(both), self._attributes)))
+            self._merge_last()
+
+    def _merge_last(self) -> None:
+        both = [segment.taken_apart(self.shelves.pop().arrays) for _ in range(2)]
+        self.shelves.append(_Shelf(segment.build(segment.joined(both), self._attributes)))
 
     def _new_buffer(self, predicates: int, attributes: int) -> None:
         self._attributes = max(self._attributes, attributes)

@@ -1,0 +1,259 @@
+"""Publications as a table: one row an event, read in columns as far as that goes, and as events where one is needed.
+
+Columns: `id` (text or 16 bytes), `timestamp` (microseconds, or an Arrow timestamp), `publisher`, and where there are
+any `sequence`, `subject`, `payload`, `context` (struct, map or JSON text), `subscribers` and `policy` (texts), `token`
+and `signature`. Every other column is an attribute, or one column `attributes` holds them (struct, map or JSON text).
+"""
+
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.engine.batch.named import Bools, Named
+from tidings.filters import ContextFilter
+from tidings.matching.index.tables import ATTRIBUTES, CONTEXT, SUBSCRIBERS, whole
+from tidings.model.errors import FilterError, InvalidValueError
+from tidings.model.event import Event
+from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
+from tidings.model.limits import (
+    MAX_NAME_CHARACTERS,
+    MAX_PAYLOAD_BYTES,
+    MAX_POLICY_CHARACTERS,
+    MAX_SIGNATURE_BYTES,
+    MAX_SUBJECT_CHARACTERS,
+    MAX_TOKEN_BYTES,
+)
+from tidings.model.values import Attributes, Context
+
+_NEEDED = ("id", "timestamp", "publisher")
+_TEXTS = {"publisher": MAX_NAME_CHARACTERS, "subject": MAX_SUBJECT_CHARACTERS, "policy": MAX_POLICY_CHARACTERS}
+_BYTES = {"payload": MAX_PAYLOAD_BYTES, "token": MAX_TOKEN_BYTES, "signature": MAX_SIGNATURE_BYTES}
+FIELDS = (*_NEEDED, "sequence", "subject", "payload", CONTEXT, SUBSCRIBERS, "policy", "token", "signature")
+JOURNAL = ("journal", "offset", "kind", "client", "published", "body")  # what rows of a journal have beside them
+_UUID7 = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
+
+
+class Codes:
+    """A column of texts as numbers: -1 is null, others are places in `texts`."""
+
+    def __init__(self, column: pa.Array | None, rows: int) -> None:
+        self.texts: list[str] = []
+        self.codes: npt.NDArray[np.int64] = np.full(rows, -1)
+        if column is not None and column.null_count < len(column):
+            encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
+            self.texts = encoded.dictionary.to_pylist()
+            self.codes = np.asarray(encoded.indices.cast(pa.int64()).fill_null(-1))
+
+    def __getitem__(self, row: int) -> str | None:
+        code = self.codes[row]
+        return None if code < 0 else self.texts[code]
+
+    def each(self, answers: list[Any], otherwise: Any, kind: Any) -> Any:
+        """By row what was answered for its text."""
+        return np.array([*answers, otherwise], kind)[self.codes]
+
+
+class Publications:
+    """The rows of a table; `problems` says of some why there is no event in them."""
+
+    def __init__(self, table: pa.Table, now: int | None = None) -> None:
+        for name in _NEEDED:
+            if name not in table.column_names:
+                raise InvalidValueError(f"the table of publications has no column {name}")
+        is_journal = "kind" in table.column_names and "body" in table.column_names
+        named = table.drop_columns(
+            [one for one in table.column_names if one in FIELDS or (is_journal and one in JOURNAL)]
+        )
+        self.count = table.num_rows
+        self._given = {name: whole(table[name]) for name in FIELDS if name in table.column_names}
+        self._named = named
+        for name in (*_TEXTS, SUBSCRIBERS):
+            self._given.update({name: _text(name, self._given[name])} if name in self._given else {})
+        accepted = _microseconds("timestamp", self._given["timestamp"])
+        self.now = accepted if now is None else np.full(self.count, now)
+        published = table["published"] if is_journal and "published" in table.column_names else None
+        self.timestamps = accepted if published is None else _microseconds("published", whole(published))
+        self.attributes = Named.of(named, ATTRIBUTES)
+        self.context = Named.of(table.select([CONTEXT]), CONTEXT) if CONTEXT in table.column_names else None
+        self.publishers, self.subjects = self._codes("publisher"), self._codes("subject")
+        self.policies, self.subscribers = self._codes("policy"), self._codes(SUBSCRIBERS)
+        self._filters: list[ContextFilter | None] = []
+        self._events: dict[int, Event] = {}
+        self._fields: dict[str, list[Any]] = {}
+        self.problems = self._refused(self._doubtful())
+
+    @staticmethod
+    def times(table: pa.Table, column: str = "timestamp") -> npt.NDArray[np.int64]:
+        """When each row of a table was accepted, in microseconds."""
+        return _microseconds(column, whole(table[column]))
+
+    def event(self, row: int) -> Event:
+        """The event of a row that has no problem."""
+        known = self._events.get(row)
+        if known is None:
+            code = self.subscribers.codes[row]
+            known = self._events[row] = Event(
+                id=self._uuid(row),
+                publisher=self.publishers[row] or "",
+                timestamp=int(self.timestamps[row]),
+                sequence=self._value("sequence", row) or 0,
+                attributes=self.attributes.at(row, Attributes),
+                subject=self.subjects[row],
+                payload=_bytes(self._value("payload", row)),
+                context=Context() if self.context is None else self.context.at(row, Context),
+                subscribers=None if code < 0 else self._filters[code],
+                policy=self.policies[row],
+                token=_bytes(self._value("token", row)),
+                signature=_bytes(self._value("signature", row)),
+            )
+        return known
+
+    def read_all(self) -> None:
+        """Before many rows are asked for as events."""
+        self.attributes.read_all()
+        if self.context is not None:
+            self.context.read_all()
+        for name in ("id", "sequence", "payload", "token", "signature"):
+            if name in self._given and name not in self._fields:
+                self._fields[name] = self._given[name].to_pylist()
+
+    def matchable(self, rows: Any, *, payload: bool, subscribers: bool = True) -> pa.Table:
+        """These rows (None: all) as an index wants them; with payloads only if some filter looks into them."""
+        made = {name: self._named[name] for name in self._named.column_names}
+        made[SUBJECT] = self._given.get("subject", pa.nulls(self.count, pa.string()))
+        made[PUBLISHER] = self._given["publisher"]
+        if payload and "payload" in self._given:
+            made[PAYLOAD] = self._given["payload"].cast(pa.binary())
+        if CONTEXT in self._given:
+            made[CONTEXT] = self._given[CONTEXT]
+        if subscribers and self.subscribers.texts:
+            made[SUBSCRIBERS] = self._given[SUBSCRIBERS]
+        table = pa.table(made)
+        return table if rows is None else table.take(pa.array(rows))
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """About how many bytes each event has."""
+        found = self.attributes.sizes
+        if "payload" in self._given:
+            found = found + np.asarray(pc.binary_length(self._given["payload"]).fill_null(0))
+        return found
+
+    # The door
+
+    def _doubtful(self) -> Bools:
+        """Rows that might be refused: few, where a column as a whole can be judged."""
+        found: Bools
+        found = self.attributes.doubtful | (self.timestamps < 0) | ~np.asarray(pc.is_valid(self._given["timestamp"]))
+        if self.context is not None:
+            found |= self.context.doubtful
+        found |= self.publishers.codes < 0
+        for name, limit in _TEXTS.items():
+            codes: Codes = {"publisher": self.publishers, "subject": self.subjects, "policy": self.policies}[name]
+            odd = [not 0 < len(text) <= limit for text in codes.texts]
+            if any(odd):
+                found |= codes.each(odd, False, bool)
+        for name, most in _BYTES.items():
+            if name in self._given:
+                found |= np.asarray(pc.greater(pc.binary_length(self._given[name]), most).fill_null(False))
+        if "sequence" in self._given:
+            found |= np.asarray(pc.less(self._given["sequence"], 0).fill_null(False))
+        for text in self.subscribers.texts:
+            try:
+                self._filters.append(ContextFilter.parse(text))
+            except FilterError:
+                self._filters.append(None)
+        if None in self._filters:
+            found |= self.subscribers.each([one is None for one in self._filters], False, bool)
+        found |= ~self._named_well()
+        return found
+
+    def _named_well(self) -> Bools:
+        """The rows whose id is a UUIDv7."""
+        ids = self._given["id"]
+        found: Bools
+        if pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type):
+            found = np.asarray(pc.match_substring_regex(ids, _UUID7).fill_null(False))
+            return found
+        if not (pa.types.is_binary(ids.type) or ids.type == pa.binary(16)):
+            raise InvalidValueError(f"id: a column of texts or of 16 bytes each, not {ids.type}")
+        given = ids.cast(pa.binary())
+        version = pc.is_in(pc.binary_slice(given, 6, 7), pa.array([bytes([one]) for one in range(0x70, 0x80)]))
+        variant = pc.is_in(pc.binary_slice(given, 8, 9), pa.array([bytes([one]) for one in range(0x80, 0xC0)]))
+        sized = pc.equal(pc.binary_length(given), 16).fill_null(False)
+        found = np.asarray(version) & np.asarray(variant) & np.asarray(sized)
+        return found
+
+    def _refused(self, doubtful: Bools) -> dict[int, str]:
+        problems = {}
+        rows = np.flatnonzero(doubtful).tolist()
+        if len(rows) > 64:
+            self.read_all()
+        for row in rows:
+            try:
+                event = self._checked(row)
+            except (InvalidValueError, FilterError) as error:
+                problems[row] = str(error)
+            else:
+                self._events[row] = event
+                self.attributes.settle(row, event.attributes)
+                if self.context is not None:
+                    self.context.settle(row, event.context)
+        return problems
+
+    def _checked(self, row: int) -> Event:
+        text = self.subscribers[row]
+        sequence = self._value("sequence", row)
+        valid = self._given["timestamp"][row].is_valid
+        return Event.of(
+            self.attributes.raw(row),
+            id=self._uuid(row),
+            publisher=self.publishers[row] or "",
+            timestamp=int(self.timestamps[row]) if valid else -1,
+            sequence=0 if sequence is None else sequence,
+            subject=self.subjects[row],
+            payload=_bytes(self._value("payload", row)),
+            context=None if self.context is None else self.context.raw(row),
+            subscribers=None if text is None else ContextFilter.parse(text),
+            policy=self.policies[row],
+            token=_bytes(self._value("token", row)),
+            signature=_bytes(self._value("signature", row)),
+        )
+
+    def _uuid(self, row: int) -> UUID:
+        given = self._value("id", row)
+        try:
+            return UUID(bytes=given) if isinstance(given, bytes) else UUID(given)
+        except (ValueError, TypeError, AttributeError):
+            raise InvalidValueError("id: an event is named by a UUIDv7") from None
+
+    def _value(self, name: str, row: int) -> Any:
+        if name in self._fields:
+            return self._fields[name][row]
+        return self._given[name][row].as_py() if name in self._given else None
+
+    def _codes(self, name: str) -> Codes:
+        return Codes(self._given.get(name), self.count)
+
+
+def _text(name: str, column: pa.Array) -> pa.Array:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        raise InvalidValueError(f"{name}: a column of texts, not {column.type}")
+    return column.cast(pa.string()) if column.type != pa.string() else column
+
+
+def _microseconds(name: str, column: pa.Array) -> npt.NDArray[np.int64]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    elif not pa.types.is_integer(column.type):
+        raise InvalidValueError(f"{name}: a column of microseconds or of timestamps, not {column.type}")
+    return np.asarray(column.cast(pa.int64(), safe=False).fill_null(-1))
+
+
+def _bytes(given: Any) -> bytes | None:
+    return given.encode() if isinstance(given, str) else given

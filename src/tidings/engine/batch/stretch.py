@@ -1,0 +1,274 @@
+"""A stretch: publications between two changes of the engine, taken together through admit -> match -> govern -> route.
+
+Each step is column work. Events that it leaves over (elements of one's own, what is told, conflicts, questions) go
+through the engine's own steps, one by one; never all of them because one is special.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.engine import admission, concern, governing, meta, routes
+from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
+from tidings.engine.batch.publications import Publications
+from tidings.engine.batch.record import Record
+from tidings.engine.batch.regimes import Rulebook, advertised, message_of, regimes_of
+from tidings.engine.batch.verdicts import Court, Verdicts
+from tidings.engine.effects import Ask, Effect
+from tidings.engine.governing import Delivery, Governed
+from tidings.engine.journey import META
+from tidings.engine.matcher import FastMatcher
+from tidings.engine.message import PublicationMessage
+from tidings.engine.operations import Publish
+from tidings.engine.refusal import Refused
+from tidings.engine.tables import Filed, Ruling
+from tidings.model.event import Event
+from tidings.model.subscription import Subscription
+from tidings.policy.application import CompiledPolicy
+from tidings.policy.placement import Where
+from tidings.policy.situation import NeedsAnswer
+from tidings.policy.statement import Matching, MessageType, Operation, Point
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+FEW = 32  # so few publications are faster one by one
+_ENTRY = frozenset({Point.INGRESS})
+
+
+class Stretch:
+    def __init__(
+        self, engine: "Engine", matcher: FastMatcher, publications: Publications, first: int, record: Record
+    ) -> None:
+        """`first` is the row of the batch that the first publication stands in."""
+        self._engine, self._matcher, self._events = engine, matcher, publications
+        self._first, self._record = first, record
+        self._scene = Scene(engine, publications)
+        self._alive = np.ones(publications.count, bool)
+        self._special = np.zeros(publications.count, bool)
+        self._policies: list[CompiledPolicy | None] = []
+
+    def run(self, rulebook: Rulebook | None) -> Rulebook | None:
+        """Into the record; the rulebook that was used, for the next stretch."""
+        self._admit()
+        self._early()
+        event, place, wanted = self._matched()
+        has_rules = bool(self._engine.rules) or bool(self._policies)
+        if not has_rules and all(one.is_plain for one in wanted):
+            self._record.deliver(self._first + event, place, wanted, np.zeros(len(event), np.int32))
+            self._one_by_one({})
+            return rulebook
+        if rulebook is None or not rulebook.is_of(self._engine):
+            rulebook = Rulebook(self._engine)
+        self._govern(event, place, wanted, rulebook)
+        return rulebook
+
+    # Admit
+
+    def _admit(self) -> None:
+        engine, events = self._engine, self._events
+        for row, reason in events.problems.items():
+            self._reject(row, "admit", reason)
+        doubtful = events.attributes.any_of("class", meta.RESERVED)
+        for code, subject in enumerate(events.subjects.texts):
+            schema = engine.subjects.find(subject)
+            if schema is not None:
+                doubtful |= (events.subjects.codes == code) & events.attributes.unlike(schema.attributes)
+        if engine.settings.advertisements_required:
+            doubtful |= ~advertised(self._scene, self._rows())
+        for row in np.flatnonzero(doubtful & self._alive).tolist():
+            try:
+                admission.admit_event(engine, events.event(row))
+            except Refused as refusal:
+                self._reject(row, refusal.step, refusal.reason)
+        for code, text in enumerate(events.policies.texts):
+            try:
+                self._policies.append(admission.admit_policy(text, Where.ATTACHED_TO_PUBLICATION))
+            except Refused as refusal:
+                self._policies.append(None)
+                for row in np.flatnonzero((events.policies.codes == code) & self._alive).tolist():
+                    self._reject(row, refusal.step, refusal.reason)
+
+    def _reject(self, row: int, step: str, reason: str) -> None:
+        self._alive[row] = False
+        self._record.reject(self._first + row, step, reason)
+
+    def _early(self) -> None:
+        """Rules before matching."""
+        codes = self._events.policies.codes
+        of_all = self._engine.early_rulings(MessageType.PUBLICATION)
+        for code, policy in [*enumerate(self._policies), (-1, None)]:
+            attached = policy.of(Operation.FORWARD, MessageType.PUBLICATION, Matching.BEFORE) if policy else ()
+            rows = np.flatnonzero((codes == code) & self._alive)
+            if len(rows) and (attached or of_all):
+                message = self._message(int(rows[0]))
+                self._before(rows, (*((rule, message.source) for rule in attached), *of_all))
+
+    def _before(self, rows: Ints, rulings: tuple[Ruling, ...]) -> None:
+        copies = Copies(self._scene, rows, np.full(len(rows), NOBODY), [])
+        code = np.zeros(len(rows), np.int64)
+        for rule, source in rulings:
+            if not rule.rule.points.isdisjoint(_ENTRY):
+                branch = copies.branches(rule, source)
+                self._special[rows[branch < 0]] = True
+                code, _ = interned(code * (len(rule.rule.branches) + 2) + branch + 1)
+        code, first = interned(code)
+        for number, place in enumerate(first.tolist()):
+            those = rows[code == number]
+            if not self._special[those[0]]:
+                early = governing.before(self._engine, self._message(int(rows[place])))
+                if early is not None and early.refused is not None:
+                    for row in those.tolist():
+                        self._reject(row, "govern", f"blocked before matching by {early.refused}")
+
+    # Match
+
+    def _matched(self) -> tuple[Ints, Ints, list[Filed[Subscription]]]:
+        """Rows and places in a list of subscriptions by their ids, in the order of both."""
+        matcher, rows = self._matcher, self._rows()
+        event, position = matcher.pairs(self._events.matchable(rows, payload=matcher.asks_payload))
+        used = np.flatnonzero(np.bincount(position)) if len(position) else np.empty(0, np.int64)
+        names = matcher.names
+        ids = [names[at] for at in used.tolist()]
+        order = np.asarray(pc.array_sort_indices(pa.array(ids, pa.string())))
+        wanted = self._engine.subscriptions.those([ids[at] for at in order.tolist()])
+        rank = np.empty(int(used[-1]) + 1 if len(used) else 0, np.int64)
+        rank[used[order]] = np.arange(len(used))
+        key = np.sort(event * len(used) + rank[position]) if len(used) else event
+        event = key // max(1, len(used))
+        place = key - event * len(used)
+        return (event if rows is None else rows[event]), place, wanted
+
+    def _rows(self) -> Any:
+        return None if self._alive.all() else np.flatnonzero(self._alive)
+
+    # Govern and route
+
+    def _govern(self, event: Ints, place: Ints, wanted: list[Filed[Subscription]], rulebook: Rulebook) -> None:
+        regime, regimes = regimes_of(self._scene, self._rows(), self._policies, rulebook)
+        for number, one in enumerate(regimes):
+            if one.refusal is not None:
+                for row in np.flatnonzero(regime == number).tolist():
+                    self._special[row] = True  # rules before matching may have told something already
+        receivers = list(dict.fromkeys(one.hop for one in wanted))
+        numbers = {name: number for number, name in enumerate(receivers)}
+        receiver = np.array([numbers[one.hop] for one in wanted], np.int64)[place]
+        court = Court(Copies(self._scene, event, receiver, receivers), wanted, place, self._record.shapes)
+        verdicts = court.judge(regime, regimes)
+        self._special |= verdicts.special & self._alive
+        order = self._order(event, place, receiver, wanted, verdicts)
+        left = order[(verdicts.shape[order] >= 0) & ~self._special[event[order]]]
+        self._record.deliver(self._first + event[left], place[left], wanted, verdicts.shape[left].astype(np.int32))
+        special = self._special[event]
+        mine: dict[int, list[Filed[Subscription]]] = {}
+        for row, at in zip(event[special].tolist(), place[special].tolist(), strict=True):
+            mine.setdefault(row, []).append(wanted[at])
+        self._one_by_one(mine)
+
+    def _order(
+        self, event: Ints, place: Ints, receiver: Ints, wanted: list[Filed[Subscription]], verdicts: Verdicts
+    ) -> Ints:
+        """Where rules were asked, receiver by receiver; what is for a client together, last of its own."""
+        copies = np.arange(len(event))
+        governed = verdicts.governed[event]
+        together = np.array([one.value.notify == "client" for one in wanted], bool)
+        if not governed.any() or (len(set(receiver.tolist())) == len(wanted) and not together.any()):
+            return copies
+        chosen = np.flatnonzero(governed)
+        inverse, first = interned(event[chosen] * (int(receiver.max()) + 1) + receiver[chosen])
+        key = 2 * copies
+        key[chosen] = 2 * chosen[first][inverse]
+        key[chosen] += together[place[chosen]]
+        return np.argsort(key, kind="stable")
+
+    # One by one
+
+    def _one_by_one(self, wanted: dict[int, list[Filed[Subscription]]]) -> None:
+        rows = np.flatnonzero(self._special & self._alive).tolist()
+        if len(rows) > self._events.count // 16:
+            self._events.read_all()
+        for row in rows:
+            self._engine.at(int(self._events.now[row]))
+            one_by_one(self._engine, self._message(row), wanted.get(row, []), self._first + row, self._record)
+
+    def _message(self, row: int) -> PublicationMessage:
+        code = int(self._events.policies.codes[row])
+        return message_of(self._engine, self._events.event(row), None if code < 0 else self._policies[code])
+
+
+def few(engine: "Engine", events: Publications, rows: range, first: int, record: Record) -> None:
+    """A stretch that is too short for columns; `first` is the row of the batch that the first of these stands in."""
+    for number, row in enumerate(rows, first):
+        if row in events.problems:
+            record.reject(number, "admit", events.problems[row])
+            continue
+        engine.at(int(events.now[row]))
+        event = events.event(row)
+        try:
+            message = admission.publication(engine, Publish(event), event.publisher)
+        except Refused as refusal:
+            record.reject(number, refusal.step, refusal.reason)
+        else:
+            one_by_one(engine, message, None, number, record)
+
+
+def one_by_one(
+    engine: "Engine",
+    message: PublicationMessage,
+    wanted: list[Filed[Subscription]] | None,
+    number: int,
+    record: Record,
+) -> None:
+    """One publication through the engine's own steps; where it would wait for an answer, it is withheld.
+
+    `wanted` are those that it is due to, if that is known; `number` is the event's in the record.
+    """
+    effects: list[Effect] = []
+    deliveries: list[Delivery] = []
+    governed: Governed | None = None
+    try:
+        governed = governing.before(engine, message)
+        if governed is not None and governed.is_final:
+            effects = routes.unmatched(engine, message, governed)
+        else:
+            if wanted is None:
+                concerned = concern.of_publication(engine, message)
+            else:
+                concerned = concern.of_those(engine, message, wanted)
+            if concerned.plain is not None:
+                record.deliver_plainly(number, concerned.plain)
+            else:
+                governed = governing.publication(engine, message, concerned, governed or Governed())
+                deliveries = governed.deliveries
+    except Refused as refusal:
+        record.reject(number, refusal.step, refusal.reason)
+        return
+    except NeedsAnswer as question:
+        record.take(number, message.event, [Ask(question.party, question.group)], engine)
+        return
+    for one in deliveries:
+        record.deliver_one(number, one)
+    if governed is None:
+        return
+    news = routes.said(engine, message, governed)
+    asked = [Ask(question.party, question.group) for _, question in governed.waiting if question is not None]
+    record.take(number, message.event, [*effects, *asked, *routes.kept(message, governed)], engine)
+    for place, attributes in enumerate(news):
+        tell(engine, engine.meta_event(attributes, message.id, str(place)), number, record)
+
+
+def tell(engine: "Engine", event: Event, cause: int, record: Record) -> None:
+    """A meta-event goes its own way: it is due to whoever asked for it, under the rules that it meets."""
+    message = PublicationMessage(
+        event,
+        META,
+        Publish(event, META),
+        engine.name,
+        from_broker=False,
+        enters=True,
+        attached=None,
+        situation=engine.situation,
+    )
+    one_by_one(engine, message, None, record.told(event, cause), record)

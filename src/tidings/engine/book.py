@@ -1,0 +1,249 @@
+"""The book of a broker: the filters, contexts, schemas and answers that it knows, with short cuts to the rules."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tidings.engine import admission
+from tidings.engine.deciding import Conflict
+from tidings.engine.matcher import FastMatcher, Matcher
+from tidings.engine.message import Message
+from tidings.engine.settings import Settings
+from tidings.engine.tables import Filed, Ruling, Table, Tables
+from tidings.matching.covering import overlaps
+from tidings.model.advertisement import Advertisement
+from tidings.model.limits import MAX_TOLD_CONFLICTS
+from tidings.model.subjects import Subjects
+from tidings.model.subscription import Subscription
+from tidings.model.values import Context
+from tidings.policy.application import CompiledPolicy
+from tidings.policy.situation import Glance, Source
+from tidings.policy.statement import Matching, MessageType
+from tidings.policy.statement import Operation as Step
+
+_NOWHERE = Context()
+_FORWARD = Step.FORWARD
+
+
+class Book:
+    """State, and nothing that happens by itself; the engine is what writes in it."""
+
+    def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
+        self.settings = settings or Settings()
+        self.name = self.settings.name
+        self.matcher: Matcher = FastMatcher() if matcher is None else matcher
+        self.advertisements: Table[Advertisement] = Table()
+        self.subscriptions: Table[Subscription] = Table()
+        self.subjects = Subjects()
+        self.neighbours: dict[str, None] = {}
+        self.load = 0.0
+        self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
+        self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
+        self.contexts: dict[str, Context] = {}
+        self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
+        self.entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
+        self.trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
+        self._ruling: dict[MessageType, dict[str, Filed[Advertisement]]] = {one: {} for one in MessageType}
+        self._ruling_on: dict[str, tuple[Filed[Advertisement], ...]] = {}  # by publisher: found before
+        self._early: dict[MessageType, tuple[Ruling, ...]] = {}
+        self.news: dict[tuple[str, str, str], None] = {}  # conflicts that were told, oldest first
+        self.meta_classes: frozenset[str] = frozenset()  # the classes of meta-events that neighbours know of
+        self._classes: Counter[str] = Counter()  # those that rules here can publish, and how many filters have such
+        self._classes_of: dict[str, frozenset[str]] = {}  # by filter
+        self.sequence = 0  # of the meta-events
+
+    def enters(self, sender: str) -> bool:
+        return sender not in self.neighbours or sender in self.settings.abroad
+
+    def leaves(self, receiver: str) -> bool:
+        return receiver in self.settings.abroad
+
+    def governs(self, owner: str) -> bool:
+        """By configuration, or as a broker: in whose name nobody else acts (see `admission.admit_from_broker`)."""
+        return owner in self.settings.govern or owner == self.name or owner in self.neighbours
+
+    def may_observe(self, filed: Filed[Subscription]) -> bool:
+        """Whether a subscription may be told of meta-events."""
+        observers = self.settings.observers
+        return observers is None or filed.owner in observers or filed.source.governs or not filed.is_client
+
+    def context(self, client: str) -> Context:
+        return self.contexts.get(client, _NOWHERE)
+
+    def context_for(self, client: str, neighbour: str) -> Context | None:
+        """The context that the neighbour does not know yet; None if there is nothing to tell."""
+        known = self.contexts_sent.setdefault(client, set())
+        if neighbour in known:
+            return None
+        known.add(neighbour)
+        return self.contexts.get(client) or None
+
+    def file(
+        self, message: Message, given: Advertisement | Subscription
+    ) -> tuple[set[str], Filed[Advertisement] | Filed[Subscription]]:
+        """Puts a filter into its table, in the place of the one of its id; to whom that one had been sent."""
+        table: Table[Any] = self.advertisements if isinstance(given, Advertisement) else self.subscriptions
+        before = table.get(given.id)
+        filed = self.put_filed(given, message.sender, message.attached)
+        if before is not None and before.operator_policy is not None:
+            filed.govern(before.operator_policy, operator=True)
+            self.note_rules(filed)
+        return (set() if before is None else before.sent), filed
+
+    def put_filed(
+        self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None
+    ) -> Filed[Advertisement] | Filed[Subscription]:
+        owner = given.publisher if isinstance(given, Advertisement) else given.subscriber
+        is_own = owner == self.name
+        kind = "broker" if is_own else "advertisement" if isinstance(given, Advertisement) else "subscription"
+        names = given.content.names
+        if isinstance(given, Subscription) and given.structure is not None:
+            names = names.union(given.structure.names, given.structure.absent)
+        source = Source(kind, given.id, owner, given.content, names, self.governs(owner))
+        filed = Filed[Any](given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
+        filed.govern(policy)
+        if isinstance(given, Subscription):
+            self.subscriptions.put(filed)
+            self.matcher.put(given)
+        else:
+            self.advertisements.put(filed)
+        self.note_rules(filed)
+        return filed
+
+    def unfile_subscription(self, id: str) -> Filed[Subscription]:  # noqa: A002
+        filed = self.subscriptions.remove(id)
+        self.matcher.remove(id)
+        self.note_rules(filed, gone=True)
+        return filed
+
+    def unfile_advertisement(self, id: str) -> Filed[Advertisement]:  # noqa: A002
+        filed = self.advertisements.remove(id)
+        self.note_rules(filed, gone=True)
+        return filed
+
+    def filed(self) -> Iterator[Filed[Advertisement] | Filed[Subscription]]:
+        """Everything that is in the tables, advertisements first."""
+        yield from self.advertisements
+        yield from self.subscriptions
+
+    def tables(self) -> Tables:
+        """What the broker knows, as values that can be listed and compared."""
+        return Tables(
+            advertisements=[one.value for one in self.advertisements],
+            subscriptions=[one.value for one in self.subscriptions],
+            contexts=dict(self.contexts),
+            policies={one.id: str(one.policy.policy) for one in self.filed() if one.policy is not None},
+            operator_policies={
+                one.id: str(one.operator_policy.policy) for one in self.filed() if one.operator_policy is not None
+            },
+            schemas=list(self.subjects),
+            hops={one.id: one.hop for one in self.filed()},
+            sent={one.id: sorted(one.sent) for one in self.filed() if one.sent},
+        )
+
+    def note_rules(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool = False) -> None:
+        """Keeps the short cuts to the filters that have rules."""
+        is_advertisement = isinstance(filed.value, Advertisement)
+        key = "advertisement" if is_advertisement else "subscription", filed.id
+        if not gone and filed.concerns(MessageType.PUBLICATION):
+            self.rules.add(key)
+        else:
+            self.rules.discard(key)
+        self.wardens.pop(filed.id, None)
+        if key in self.rules and not is_advertisement and (filed.source.governs or filed.operator_policy is not None):
+            self.wardens[filed.id] = filed  # type: ignore[assignment]
+        self._note_classes(filed, gone=gone)
+        if is_advertisement:
+            self._ruling_on.clear()
+            for message, found in self._ruling.items():
+                if not gone and filed.concerns(message):
+                    found[filed.id] = filed  # type: ignore[assignment]
+                else:
+                    found.pop(filed.id, None)
+        if filed.is_own:
+            own: list[Filed[Any]] = [*self.advertisements.of(self.name), *self.subscriptions.of(self.name)]
+            for message in MessageType:
+                rulings = [
+                    ruling
+                    for one in sorted(own, key=lambda one: one.id)
+                    for ruling in one.rulings(_FORWARD, message, Matching.BEFORE)
+                ]
+                self._early[message] = tuple(rulings)
+
+    def _note_classes(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool) -> None:
+        """Keeps count of the classes of meta-events that there may be."""
+        policies = () if gone else (filed.policy, filed.operator_policy)
+        classes = frozenset[str]().union(*(admission.published_classes(one) for one in policies if one is not None))
+        before = self._classes_of.pop(filed.id, frozenset())
+        if classes:
+            self._classes_of[filed.id] = classes
+        for name in classes - before:
+            self._classes[name] += 1
+        for name in before - classes:
+            self._classes[name] -= 1
+            if not self._classes[name]:
+                del self._classes[name]
+
+    def early_rulings(self, message: MessageType) -> tuple[Ruling, ...]:
+        """The rules before matching of the broker's own filters."""
+        return self._early.get(message, ())
+
+    def ruling_advertisements(self, message: MessageType) -> list[Filed[Advertisement]]:
+        """The advertisements that have rules on such messages, by their ids."""
+        found = self._ruling[message]
+        return [found[name] for name in sorted(found)] if found else []
+
+    def advertisements_on(self, publisher: str) -> tuple[Filed[Advertisement], ...]:
+        """The advertisements whose rules may act on the events of a publisher: its own, and those that govern.
+
+        Rules that go by the load alone are decided when the load changes, not when an event comes.
+        """
+        known = self._ruling_on.get(publisher)
+        if known is None:
+            if len(self._ruling_on) >= MAX_TOLD_CONFLICTS:
+                self._ruling_on.clear()
+            known = self._ruling_on[publisher] = tuple(
+                one
+                for one in self.ruling_advertisements(MessageType.PUBLICATION)
+                if (one.owner == publisher or one.source.governs or one.operator_policy is not None)
+                and not self._is_idle(one)
+            )
+        return known
+
+    def _is_idle(self, filed: Filed[Advertisement]) -> bool:
+        """Whether none of its rules on publications can apply as long as the load is what it is."""
+        glance = Glance({}, self.load, float)
+        return not filed.for_publications and all(
+            rule.goes_by_load and not rule.may_apply(glance) for rule, _ in filed.on_publications
+        )
+
+    def set_load(self, load: float) -> None:
+        self.load = min(1.0, max(0.0, load))
+        self._ruling_on.clear()
+
+    def met_by(self, subscription: Subscription) -> list[Filed[Advertisement]]:
+        """The advertisements with rules on subscriptions that a subscription overlaps."""
+        return [
+            one
+            for one in self.ruling_advertisements(MessageType.SUBSCRIPTION)
+            if overlaps(one.value.content, subscription.content)
+        ]
+
+    def is_news(self, link: str, conflict: Conflict) -> bool:
+        """Each pair that disagrees is told once per link, as long as it is remembered."""
+        key = link, conflict.one, conflict.other
+        if key in self.news:
+            return False
+        self.news[key] = None
+        if len(self.news) > MAX_TOLD_CONFLICTS:
+            del self.news[next(iter(self.news))]
+        return True
+
+    def _forget_news(self, source: str) -> None:
+        """Other rules may disagree anew."""
+        for key in [key for key in self.news if source in key[1] or source in key[2]]:
+            del self.news[key]
+
+    def remember(self, conflicts: Iterable[tuple[str, str, str]]) -> None:
+        """Conflicts that have been told, each with its link in front."""
+        self.news = dict.fromkeys(conflicts)

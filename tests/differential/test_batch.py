@@ -1,0 +1,123 @@
+"""`batch` is `handle`, but faster: the same effects row by row, and the same engine afterwards, whatever rules say."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.histories import LARGE, histories, own_elements
+from tests.strategies import examples
+from tidings.engine import Engine, Settings
+from tidings.engine.archive import saved
+from tidings.engine.batch import stretch
+from tidings.engine.effects import Effect
+from tidings.engine.operations import Operation, Publish, SetLoad, Trust
+from tidings.engine.records import row
+from tidings.journal.segment import SCHEMA
+from tidings.model.event import Event
+
+History = list[tuple[int, Operation]]
+_COLUMNS = {"a": pa.int64(), "b": pa.float64(), "c": pa.string(), "class": pa.string()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_elements() -> Iterator[None]:
+    with own_elements():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _always_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretch, "FEW", 0)
+
+
+def engine(**more: Any) -> Engine:
+    return Engine(Settings(large_message_bytes=LARGE, host="here", govern=frozenset({"cyd"}), **more))
+
+
+def handled(one: Engine, history: History) -> list[list[Effect]]:
+    return [one.handle(operation, now) for now, operation in history]
+
+
+def journal_table(history: History) -> pa.Table:
+    """Operations as rows of a journal."""
+    rows = []
+    for offset, (now, operation) in enumerate(history):
+        said = row(operation)
+        fields = {name: getattr(said, name) for name in said.__struct_fields__}
+        rows.append({**fields, "journal": "j", "offset": offset, "timestamp": now})
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def columns_table(events: list[Event]) -> pa.Table:
+    """Publications with a column an attribute."""
+    made: dict[str, Any] = {
+        "id": pa.array([str(one.id) for one in events], pa.string()),
+        "timestamp": pa.array([one.timestamp for one in events], pa.int64()),
+        "publisher": pa.array([one.publisher for one in events]).dictionary_encode(),
+        "sequence": pa.array([one.sequence for one in events], pa.int32()),
+        "subject": pa.array([one.subject for one in events], pa.string()),
+        "payload": pa.array([one.payload for one in events], pa.binary()),
+        "context": pa.array(
+            [dict(one.context) for one in events], pa.struct([("x", pa.int64()), ("role", pa.string())])
+        ),
+        "subscribers": pa.array([one.subscribers and str(one.subscribers) for one in events], pa.string()),
+        "policy": pa.array([one.policy for one in events], pa.string()),
+    }
+    for name, kind in _COLUMNS.items():
+        made[name] = pa.array([one.attributes.get(name) for one in events], kind)
+    return pa.table(made)
+
+
+def in_parts(history: History, goes_together: Any) -> Iterator[History]:
+    """What can stand in one table, together; everything else alone."""
+    part: History = []
+    for one in history:
+        if goes_together(one[1]):
+            part.append(one)
+            continue
+        if part:
+            yield part
+        yield [one]
+        part = []
+    if part:
+        yield part
+
+
+def is_row(operation: Operation) -> bool:
+    return not isinstance(operation, SetLoad | Trust)
+
+
+def is_publication(operation: Operation) -> bool:
+    return isinstance(operation, Publish)
+
+
+@given(histories(), st.sampled_from([0, 0, 2, 100]))
+@examples(60, 2000)
+def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None:
+    stretch.FEW = few  # so many are taken one by one
+    one, other = engine(), engine()
+    for part in in_parts(history, is_row):
+        expected = handled(one, part)
+        if is_row(part[0][1]):
+            assert other.batch(journal_table(part)).effects() == expected
+        else:
+            assert handled(other, part) == expected
+    assert saved(other) == saved(one)
+
+
+@given(histories(columns=True), st.sampled_from([None, frozenset({"bob"})]), st.booleans())
+@examples(60, 2000)
+def test_columns_lead_to_the_same_effects(history: History, observers: Any, required: bool) -> None:
+    one, other = (engine(observers=observers, advertisements_required=required) for _ in range(2))
+    for part in in_parts(history, is_publication):
+        expected = handled(one, part)
+        if is_publication(part[0][1]):
+            table = columns_table([operation.event for _, operation in part])  # type: ignore[union-attr]
+            assert other.batch(table).effects() == expected
+        else:
+            assert handled(other, part) == expected
+    assert saved(other) == saved(one)
