@@ -200,8 +200,8 @@ def test_at_every_moment_it_says_what_the_hub_had(
         with contextlib.suppress(td.RefusedError, td.InvalidValueError):
             a_step(hub, chance)
         moments[hub.stats().offset - 1] = hub.tables()
-    frame = journal(spark, tmp_path)
-    at = {row["offset"]: row["timestamp"] for row in rows(frame)}
+    frame = spark.read.format("tidings").option("kinds", history.CONTROL).load(str(tmp_path / "hub"))
+    at = {row["offset"]: row["timestamp"] for row in rows(journal(spark, tmp_path))}
     subscribed, advertised, contexts, governed = (
         rows(make(frame))
         for make in (history.subscriptions, history.advertisements, history.contexts, history.policies)
@@ -235,13 +235,22 @@ def test_the_plans_hold_no_python_and_one_shuffle_a_window_key(
     hub.client("car").set_context(x=1.0)
     frame = journal(spark, tmp_path)
     shuffles = {}
-    for make in (history.events, history.subscriptions, history.advertisements, history.contexts, history.schemas):
+    every = (history.subscriptions, history.advertisements, history.contexts, history.policies, history.schemas)
+    for make in (history.events, *every):
         make(frame).explain()
         plan = capsys.readouterr().out
         assert "PythonUDF" not in plan
         assert "CartesianProduct" not in plan
+        assert plan.count("BatchScan") == 1
         shuffles[make.__name__] = plan.count("Exchange ")
-    assert shuffles == {"events": 0, "subscriptions": 1, "advertisements": 1, "contexts": 1, "schemas": 1}
+    assert shuffles == {
+        "events": 0,
+        "subscriptions": 1,
+        "advertisements": 1,
+        "contexts": 1,
+        "schemas": 1,
+        "policies": 2,  # by client, and by what a policy is of
+    }
 
 
 def test_what_is_no_journal_is_refused(spark: "SparkSession") -> None:

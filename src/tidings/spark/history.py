@@ -14,6 +14,9 @@ from tidings.model.errors import InvalidValueError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
+CONTROL = "subscribe,unsubscribe,advertise,unadvertise,set_context,set_policy,schema,disconnect"
+"""The option `kinds` for all but events: where there are many of those, they need not be read for the rest."""
+
 _NOTES = r'(?s),?"\$[^"\\]*":.*$'  # what a hub notes for itself stands last in a body, and has such names
 _PLACE = ("offset", "journal")
 _SUBSCRIPTION = "content, publishers, policy, subject, structure, durable, notify"
@@ -43,14 +46,14 @@ def subscriptions(journal: "DataFrame") -> "DataFrame":
     It ends where the next of the same client and id begins, where it is taken back, and, unless it is durable, where
     the client leaves. `policy` is the one that it was made with; `policies` knows what came later.
     """
-    lives = _lives(journal, "subscribe", "unsubscribe", _SUBSCRIPTION)
+    lives = _lives(journal, ("subscribe",), ("unsubscribe",), _SUBSCRIPTION)
     said = [f"said.{name}" for name in _SUBSCRIPTION.split(", ")]
     return lives.selectExpr("id", "client AS subscriber", *said, *_VALIDITY, *_PLACE)
 
 
 def advertisements(journal: "DataFrame") -> "DataFrame":
     """As `subscriptions`; a context offer is a JSON array of names, or the text of a filter."""
-    lives = _lives(journal, "advertise", "unadvertise", _ADVERTISEMENT)
+    lives = _lives(journal, ("advertise",), ("unadvertise",), _ADVERTISEMENT)
     said = [f"said.{name}" for name in _ADVERTISEMENT.split(", ")]
     return lives.selectExpr("id", "client AS publisher", *said, *_VALIDITY, *_PLACE)
 
@@ -88,27 +91,15 @@ def policies(journal: "DataFrame") -> "DataFrame":
     """
     from pyspark.sql import functions as f
 
-    lives = [
-        _lives(journal, "subscribe", "unsubscribe", "policy, durable"),
-        _lives(journal, "advertise", "unadvertise", "policy, durable"),
-    ]
-    marks = _of(journal, "set_policy").selectExpr(
-        *("journal", "offset", "timestamp", "id", "client AS by", "get_json_object(body, '$.policy') AS policy"),
-        "false AS gone",
-    )
-    for one in lives:
-        begins = one.selectExpr(
-            *("journal", "offset", "timestamp", "id", "client AS by", "said.policy AS policy", "false AS gone")
-        )
-        ends = one.where("end IS NOT NULL AND NOT end.again").selectExpr(
-            *("journal", "end.offset AS offset", "end.timestamp AS timestamp", "id"),
-            *("CAST(NULL AS string) AS by", "CAST(NULL AS string) AS policy", "true AS gone"),
-        )
-        marks = marks.unionByName(begins).unionByName(ends)
+    lives = _lives(journal, ("subscribe", "advertise"), ("unsubscribe", "unadvertise"), "policy, durable", "set_policy")
+    begins = "named_struct('offset', offset, 'timestamp', timestamp, 'by', client, 'policy', said.policy)"
+    ends = "named_struct('offset', end.offset, 'timestamp', end.timestamp, 'by', NULL, 'policy', NULL)"
+    gone = "kind != 'set_policy' AND end IS NOT NULL AND NOT end.again"
+    marks = lives.selectExpr("journal", "id", f"inline(IF({gone}, array({begins}, {ends}), array({begins})))")
     following = f.lead("timestamp").over(_window("journal", "id", "by"))
-    gone = f.min(f.when(f.col("gone"), f.col("timestamp"))).over(_after("journal", "id"))
-    valid = marks.withColumn("until", f.least(f.when(~f.col("gone"), following), gone))
-    return valid.where("policy IS NOT NULL").selectExpr(*("id", "policy", "timestamp AS since", "until", "by"), *_PLACE)
+    end = f.min(f.when(f.col("by").isNull(), f.col("timestamp"))).over(_after("journal", "id"))
+    valid = marks.withColumn("end", end).withColumn("until", f.least(following, "end"))
+    return valid.where("policy IS NOT NULL").selectExpr("id", "policy", "timestamp AS since", "until", "by", *_PLACE)
 
 
 def schemas(journal: "DataFrame") -> "DataFrame":
@@ -131,19 +122,27 @@ def lost(journal: "DataFrame") -> "DataFrame":
 _VALIDITY = ("timestamp AS since", "end.timestamp AS until")
 
 
-def _lives(journal: "DataFrame", begin: str, end: str, fields: str) -> "DataFrame":
-    """The rows that begin something of a client, what they say, and where it ends; `again`: another took its place."""
+def _lives(
+    journal: "DataFrame", begins: tuple[str, ...], ends: tuple[str, ...], fields: str, *others: str
+) -> "DataFrame":
+    """The rows that begin something of a client, what they say, and where it ends; `again`: another took its place.
+
+    Rows of `others` come along, with what they say.
+    """
     from pyspark.sql import functions as f
 
-    rows = _of(journal, begin, end, "disconnect")
+    rows = _of(journal, *begins, *ends, "disconnect", *others)
     said = f.from_json("body", ", ".join(f"{name} string" for name in fields.split(", ")))
-    place = f.struct("offset", "timestamp", (f.col("kind") == begin).alias("again"))
-    leaving = f.when(f.col("kind") == "disconnect", place)
+    kind = f.col("kind")
+    place = f.struct("offset", "timestamp", kind.isin(*begins).alias("again"))
+    what = f.regexp_replace("kind", "^un", "")  # what ends something is of its kind
     told = (
-        rows.withColumn("said", f.when(f.col("kind") == begin, said))
-        .withColumn("left", f.min(leaving).over(_after("journal", "client")))  # first: the next needs no other shuffle
-        .withColumn("following", f.lead(place).over(_window("journal", "client", "id")))
-        .where(f.col("kind") == begin)
+        rows.withColumn("said", f.when(kind.isin(*begins, *others), said))
+        .withColumn("what", what)
+        # First the wider window: the other one then needs no shuffle of its own.
+        .withColumn("left", f.min(f.when(kind == "disconnect", place)).over(_after("journal", "client")))
+        .withColumn("following", f.lead(place).over(_window("journal", "client", "id", "what")))
+        .where(kind.isin(*begins, *others))
     )
     stays = f.col("said.durable").isNotNull() if "durable" in fields else f.lit(False)
     return told.withColumn("end", f.least("following", f.when(~stays, f.col("left"))))
