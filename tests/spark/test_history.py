@@ -11,7 +11,7 @@ import pytest
 
 import tidings as td
 from tidings.journal import JournalOptions
-from tidings.spark import history
+from tidings.spark import history, route
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,27 @@ def test_events(spark: "SparkSession", tmp_path: Path, hub: td.Hub) -> None:
     assert (found[0]["publisher"], found[0]["subject"], bytes(found[0]["payload"])) == ("cam-1", "road", b"jpg")
     assert (found[0]["subscribers"], found[0]["policy"], found[0]["sequence"]) == ("x < 100", None, 1)
     assert [row["offset"] for row in found] == [first.offset, second.offset]
-    assert found[0]["timestamp"] == found[0]["published"]
+    assert found[0]["published"] == first.event.timestamp
+
+
+def test_routing_it_gives_what_the_hub_gave(spark: "SparkSession", tmp_path: Path, hub: td.Hub) -> None:
+    car, camera = hub.client("car"), hub.client("cam")
+    car.set_context(x=1.0)
+    sub = car.subscribe("n > 0", id="s", publishers="x > this.x")
+    camera.set_context(x=5.0)
+    for number in range(4):
+        camera.publish({"n": number})
+    car.set_context(x=9.0)
+    camera.publish({"n": 7})
+    car.set_context(x=2.0)
+    camera.publish({"n": 8})
+    got = {(str(note.event.id), note.subscription) for note in sub.take()}
+    sub.unsubscribe()
+    camera.publish({"n": 9})
+    frame = journal(spark, tmp_path)
+    routed = route(history.events(frame), history.subscriptions(frame), contexts=history.contexts(frame))
+    assert {(row.event_id, one) for row in routed.matches.collect() for one in row.subscriptions} == got
+    assert len(got) == 4
 
 
 def test_meta_events_are_left_out_unless_they_are_asked_for(spark: "SparkSession", tmp_path: Path, hub: td.Hub) -> None:

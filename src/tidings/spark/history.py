@@ -26,7 +26,8 @@ _ADVERTISEMENT = "content, publisher_context, subscriber_context, policy"
 def events(journal: "DataFrame", *, meta: bool = False) -> "DataFrame":
     """The publications; with `meta`, also those that the hub or broker made itself (routing makes them anew).
 
-    `timestamp` is when the event was accepted, which is its place in the order; `published` is its own.
+    `timestamp` is when the event was accepted, which is its place in the order; `published` is its own,
+    in microseconds, as the engine's batches take it.
     """
     from pyspark.sql import functions as f
 
@@ -36,7 +37,7 @@ def events(journal: "DataFrame", *, meta: bool = False) -> "DataFrame":
         rows = rows.where(~f.coalesce(made_here, f.lit(False)))
     return rows.select(
         *("id", "timestamp", "publisher", "subject", "payload", "context", "subscribers", "policy"),
-        *("token", "signature", "sequence", "published", "attributes", *_PLACE),
+        *("token", "signature", "sequence", f.unix_micros("published").alias("published"), "attributes", *_PLACE),
     )
 
 
