@@ -40,6 +40,7 @@ from tidings.model.errors import (
     InvalidValueError,
     JournalError,
     JournalFullError,
+    PublishedBeforeError,
     RefusedError,
     TidingsError,
 )
@@ -98,7 +99,7 @@ class Desk(Opener):
             if id is None:
                 id = uuid7(now, self.clock.entropy())  # noqa: A001
             elif roster.remembers(id):
-                raise RefusedError("admit", f"the event {id} was published before")
+                raise PublishedBeforeError("admit", f"the event {id} was published before")
             sequence = roster.sequences.get(publisher, 0) + 1
             event = Event(
                 id=id,

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from tidings.journal.disk import Disk
-from tidings.journal.record import Record, Span, decoded
+from tidings.journal.record import Operation, Record, Span, decoded
 from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalVersionError
 from tidings.model.limits import MAX_INTEGER, MAX_RECORD_BYTES
 
@@ -25,6 +25,7 @@ MARKER = b"TdnR"
 _FILE = struct.Struct("<8sIQQI")  # magic, version, first offset, timestamp and check of the record before
 _RECORD = struct.Struct("<4sIQQQII")  # marker, length, offset, timestamp, synced, check before, check of the body
 _CHECK = struct.Struct("<I")
+_HEADER = struct.Struct("<4sIQQQIII")  # the record's, with its check
 FILE_HEADER = _FILE.size + _CHECK.size
 RECORD_HEADER = _RECORD.size + _CHECK.size
 SUFFIX = ".log"
@@ -89,15 +90,7 @@ def read_records(stream: BinaryIO, place: Place, seed: int) -> Iterator[Found]:
     position = stream.tell()
     offset, before, previous = place
     while head := stream.read(RECORD_HEADER):
-        if len(head) < RECORD_HEADER:
-            raise BrokenLogError(offset, position, f"{len(head)} bytes where the header of a record should be")
-        marker, length, found, timestamp, _, chained, body_check, check = _unpacked(head)
-        if marker != MARKER or check != zlib.crc32(head[: _RECORD.size], seed):
-            raise BrokenLogError(offset, position, "the header of a record is damaged")
-        if found != offset:
-            raise BrokenLogError(offset, position, f"a record with offset {found} stands where {offset} should be")
-        if chained != previous or timestamp <= before:
-            raise BrokenLogError(offset, position, "the record does not follow from the one before it")
+        length, timestamp, _, body_check, check = _checked(head, Place(offset, before, previous), position, seed)
         body = stream.read(length)
         if len(body) < length:
             raise BrokenLogError(offset, position, f"a record of {length:,} bytes ends after {len(body):,}")
@@ -110,6 +103,100 @@ def read_records(stream: BinaryIO, place: Place, seed: int) -> Iterator[Found]:
         position += RECORD_HEADER + length
         yield Found(record, check, position)
         offset, before, previous = offset + 1, timestamp, check
+
+
+class Rows(NamedTuple):
+    """Records as three columns."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    operations: list[Operation]
+
+
+def read_rows(stream: BinaryIO, step: "Step", end: int, most: int, seed: int) -> Iterator[Rows]:
+    """As `read_records`, for those who read many: up to the offset `end`, so many at a time, with as little as possible
+    done for each. It ends before `end` if the log does."""
+    (offset, before, previous), position, _ = step
+    read, unpack, decode, crc32 = stream.read, _HEADER.unpack, decoded, zlib.crc32
+    rows = Rows([], [], [])
+    stream.seek(position)
+    while offset < end and (head := read(RECORD_HEADER)):
+        try:
+            marker, length, found, timestamp, _, chained, body_check, check = unpack(head)
+            body = read(length)
+            if (
+                (marker, found, chained, len(body)) != (MARKER, offset, previous, length)
+                or timestamp <= before
+                or crc32(head[: _RECORD.size], seed) != check
+                or crc32(body) != body_check
+            ):
+                raise struct.error
+            operation = decode(body)
+        except (struct.error, msgspec.MsgspecError):
+            stream.seek(position)  # what is wrong is told by the one who tells it better
+            next(read_records(stream, Place(offset, before, previous), seed))
+            raise
+        rows.offsets.append(offset)
+        rows.timestamps.append(timestamp)
+        rows.operations.append(operation)
+        position += RECORD_HEADER + length
+        offset, before, previous = offset + 1, timestamp, check
+        if len(rows.offsets) == most:
+            yield rows
+            rows = Rows([], [], [])
+    if rows.offsets:
+        yield rows
+
+
+class Step(NamedTuple):
+    """Where the next record starts in a log, what it must follow from, and what the last records say was synced."""
+
+    place: Place
+    position: int
+    synced: int = 0
+
+
+def hop(stream: BinaryIO, step: Step, end: int, every: int, seed: int) -> Iterator[Step]:
+    """From header to header up to the offset `end`, looking at no body: a step after every so many, and the last one.
+
+    The last one is before `end` if the log is; a `BrokenLogError` where a header is not as it must be.
+    """
+    (offset, before, previous), position, synced = step
+    first, read, unpack, crc32 = offset, stream.read, _HEADER.unpack, zlib.crc32
+    stream.seek(position)
+    while offset < end and (head := read(RECORD_HEADER)):
+        place = offset, before, previous
+        if len(head) == RECORD_HEADER:
+            marker, length, found, timestamp, synced, chained, _, check = unpack(head)
+        if (
+            len(head) < RECORD_HEADER
+            or (marker, found, chained) != (MARKER, offset, previous)
+            or check != crc32(head[: _RECORD.size], seed)
+            or timestamp <= before
+        ):
+            _checked(head, Place(*place), position, seed)
+        stream.seek(length, os.SEEK_CUR)
+        position += RECORD_HEADER + length
+        offset, before, previous = offset + 1, timestamp, check
+        if offset % every == 0 and offset < end:
+            yield Step(Place(offset, before, previous), position, synced)
+    if offset > first:
+        yield Step(Place(offset, before, previous), position, synced)
+
+
+def _checked(head: bytes, place: Place, position: int, seed: int) -> tuple[int, int, int, int, int]:
+    """Of a header: length, timestamp, synced, the check of the body and its own; or a `BrokenLogError`."""
+    offset, before, previous = place
+    if len(head) < RECORD_HEADER:
+        raise BrokenLogError(offset, position, f"{len(head)} bytes where the header of a record should be")
+    marker, length, found, timestamp, synced, chained, body_check, check = _unpacked(head)
+    if marker != MARKER or check != zlib.crc32(head[: _RECORD.size], seed):
+        raise BrokenLogError(offset, position, "the header of a record is damaged")
+    if found != offset:
+        raise BrokenLogError(offset, position, f"a record with offset {found} stands where {offset} should be")
+    if chained != previous or timestamp <= before:
+        raise BrokenLogError(offset, position, "the record does not follow from the one before it")
+    return length, timestamp, synced, body_check, check
 
 
 class Header(NamedTuple):
@@ -137,7 +224,7 @@ def find_headers(data: bytes, base: int, seed: int) -> Iterator[Header]:
 
 
 def _unpacked(head: bytes) -> tuple[bytes, int, int, int, int, int, int, int]:
-    return (*_RECORD.unpack_from(head), *_CHECK.unpack_from(head, _RECORD.size))
+    return _HEADER.unpack(head)
 
 
 class LogWriter:

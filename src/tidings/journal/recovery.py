@@ -133,6 +133,13 @@ def list_logs(folder: Path) -> list[Path]:
     return sorted((folder / LOGS).glob(f"*{log.SUFFIX}"))
 
 
+def first_of(path: Path) -> int:
+    """The offset that a log's name says."""
+    if not path.stem.isdecimal() or len(path.stem) != 20:
+        raise JournalDamagedError(f"{path}: not the name of a log; was it renamed?", path)
+    return int(path.stem)
+
+
 def read_floor(folder: Path, seed: int) -> int:
     """The offset below which retention has taken away what there was."""
     path = folder / FLOOR_FILE
@@ -159,7 +166,7 @@ def _settled(segments: list[Part], logs: list[Path], disk: Disk, notes: list[str
     rolled = {part.first: part for part in segments}
     kept = []
     for path in logs:
-        part = rolled.get(_first(path))
+        part = rolled.get(first_of(path))
         if part is None:
             kept.append(path)
             continue
@@ -177,21 +184,15 @@ def _settled(segments: list[Part], logs: list[Path], disk: Disk, notes: list[str
     return segments, kept
 
 
-def _first(path: Path) -> int:
-    if not path.stem.isdecimal() or len(path.stem) != 20:
-        raise JournalDamagedError(f"{path}: not the name of a log; was it renamed?", path)
-    return int(path.stem)
-
-
 def _check_gaps(folder: Path, segments: list[Part], logs: list[Path], seed: int) -> None:
     """By the names alone: what follows must start where the one before it ends."""
     floor = read_floor(folder, seed)
-    first = segments[0].first if segments else _first(logs[0])
+    first = segments[0].first if segments else first_of(logs[0])
     if first > floor:
         raise JournalDamagedError(
             f"{folder}: offsets {floor} to {first - 1} are missing: a file is gone", folder, floor
         )
-    starts = [*(part.first for part in segments), _first(logs[0])]
+    starts = [*(part.first for part in segments), first_of(logs[0])]
     for part, start in zip(segments, starts[1:], strict=True):
         if part.next != start:
             what = "are missing: a file is gone" if part.next < start else "stand in two files"

@@ -6,7 +6,8 @@ parsed, and a missing one is a gap between names.
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidings.journal.disk import Disk, temporary_of
-from tidings.journal.log import Place
+from tidings.journal.log import Place, Rows
 from tidings.journal.record import Operation, Record
 from tidings.model.errors import JournalDamagedError, JournalError
 
@@ -46,7 +47,6 @@ ROWS = 65_536  # the most of a row group, which also ends when it has grown to s
 _GROUP_BYTES = 32 * 1024 * 1024
 _READ_ROWS = 4_096
 _NAME = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8})\.parquet")
-_FIELDS = Operation.__struct_fields__
 
 
 class SegmentName(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ def write_segment(
     try:
         with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as writer:
             for group in _groups(records):
-                writer.write_batch(_batch(group, journal), row_group_size=ROWS)
+                writer.write_batch(record_batch(group, journal), row_group_size=ROWS)
                 digest = _digest(group, digest)
                 place = Place(group[-1].offset + 1, group[-1].timestamp, check)
             writer.add_key_value_metadata(_metadata(SegmentEnds(before, place), journal, seed))
@@ -187,18 +187,28 @@ def _records(batch: Any) -> list[Record]:
     ]
 
 
-def _batch(records: list[Record], journal: str) -> Any:
-    rows = zip(*(msgspec.structs.astuple(record.operation) for record in records), strict=True)
-    columns = [
-        pa.repeat(pa.scalar(journal), len(records)),
-        pa.array([record.offset for record in records], pa.int64()),
-        pa.array([record.timestamp for record in records], pa.int64()).cast(SCHEMA.field("timestamp").type),
-    ]
-    for name, column in zip(_FIELDS, rows, strict=True):
-        kind = SCHEMA.field(name).type
-        plain = pa.int64() if pa.types.is_timestamp(kind) else kind
-        columns.append(pa.array(column, plain).cast(kind))
-    return pa.record_batch(columns, schema=SCHEMA)
+def record_batch(records: list[Record], journal: str) -> Any:
+    """The records as they stand in a segment."""
+    offsets, timestamps = ([getattr(one, name) for one in records] for name in ("offset", "timestamp"))
+    return rows_batch(Rows(offsets, timestamps, [record.operation for record in records]), journal, SCHEMA.names)
+
+
+def rows_batch(rows: Rows, journal: str, names: Sequence[str]) -> Any:
+    """The same of rows, with these columns."""
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    columns = []
+    for field in schema:
+        if field.name == "journal":
+            columns.append(pa.repeat(pa.scalar(journal), len(rows.offsets)))
+            continue
+        given: list[Any]
+        if field.name in ("offset", "timestamp"):
+            given = rows.offsets if field.name == "offset" else rows.timestamps
+        else:
+            given = list(map(attrgetter(field.name), rows.operations))
+        plain = pa.int64() if pa.types.is_timestamp(field.type) else field.type
+        columns.append(pa.array(given, plain).cast(field.type))
+    return pa.record_batch(columns, schema=schema)
 
 
 def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:

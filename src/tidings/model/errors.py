@@ -39,6 +39,10 @@ class RefusedError(TidingsError):
         self.reason = reason
 
 
+class PublishedBeforeError(RefusedError):
+    """An event with this id was published before, as far as is remembered."""
+
+
 class ClosedError(TidingsError):
     """The hub, the client or the subscription was closed before."""
 

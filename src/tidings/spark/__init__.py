@@ -2,6 +2,6 @@
 
 # Not on first use, as elsewhere: a submodule of the same name would take the function's place.
 from tidings.spark.route import Routed, route
-from tidings.spark.session import session
+from tidings.spark.session import register, session
 
-__all__ = ["Routed", "route", "session"]
+__all__ = ["Routed", "register", "route", "session"]

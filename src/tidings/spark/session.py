@@ -48,6 +48,7 @@ def session(name: str = "tidings", master: str | None = None, **settings: Any) -
         for key, value in given.items():
             if active.conf.isModifiable(key):
                 active.conf.set(key, value)
+        register(active)
         return active
     conf = SparkConf().setAppName(name).setAll(_settings(master, given).items())
     if master is not None:
@@ -56,7 +57,15 @@ def session(name: str = "tidings", master: str | None = None, **settings: Any) -
     _start(SparkContext, conf)
     started = SparkSession.builder.getOrCreate()
     _suit_local(started)
+    register(started)
     return started
+
+
+def register(spark: "SparkSession") -> None:
+    """Makes `format("tidings")` known to a session, also to one of Spark Connect; `session` has done it for its own."""
+    from tidings.spark.source import JournalSource
+
+    spark.dataSource.register(JournalSource)
 
 
 def _settings(master: str | None, given: dict[str, str]) -> dict[str, str]:

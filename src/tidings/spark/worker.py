@@ -55,7 +55,10 @@ class Worker:
         self._notifications = notifications
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        engine = _engine(f"{self._folder}/0", self._settings)
+        folder = f"{self._folder}/0"
+        engine = _engine(folder, self._settings)
+        if engine.rules:  # what has been told would be remembered by the next task
+            engine = taken_down(engine.settings, Path(folder))
         for table in _gathered(batches):
             yield from self._routed(engine, table, first=True).to_batches()
 
