@@ -13,6 +13,7 @@ from tidings.engine import admission, governing, routes
 from tidings.engine.concern import rulings_on
 from tidings.engine.deciding import Decision
 from tidings.engine.governing import Governed
+from tidings.engine.journey import META, NEW
 from tidings.engine.message import Hop, PublicationMessage
 from tidings.engine.operations import Publish
 from tidings.engine.refusal import Refused
@@ -77,13 +78,17 @@ def explain(
     """What would happen to the event now, for that subscription; `viewer` is who asks, None for the operator."""
     steps: list[Step] = []
     notification, owner = None, None
+    # Only the broker itself publishes in its name: such an event is a meta-event.
+    journey = META if event.publisher == engine.name else NEW
     try:
-        message = admission.publication(engine, Publish(event), event.publisher)
+        message = admission.publication(engine, Publish(event, journey), event.publisher)
         if trusts is not None:
             _ask_at_once(message, trusts)
         steps.append(Step("admit", True))
         _before(engine, message, steps)
         _match(engine, event, filed, steps)
+        if journey.meta and not engine.may_observe(filed):
+            raise Refused("govern", f"{filed.owner} may not see meta-events")
         notification = _govern(engine, message, filed, steps)
     except _Stopped as stop:
         owner = stop.decision.source.owner
