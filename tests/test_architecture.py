@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "routing": {"model", "language", "matching", "policy", "filters"},
     "engine": {"model", "language", "matching", "policy", "journal", "filters", "index", "routing"},
     "hub": {"model", "language", "matching", "policy", "journal", "filters", "index", "engine"},
-    "spark": {"model", "language", "matching", "filters"},
+    "spark": {"model", "language", "matching", "policy", "journal", "filters", "index", "engine"},
     "cli": ALL,
     "__init__": ALL,
     "_version": set(),

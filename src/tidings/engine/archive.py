@@ -44,7 +44,8 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
 
 
-def saved(engine: "Engine") -> bytes:
+def saved(engine: "Engine", *, subscriptions: bool = True) -> bytes:
+    """Everything; without `subscriptions` those are left to whoever has them in an index."""
     filed = [
         _Filed(
             records.row(Advertise(one.value) if isinstance(one.value, Advertisement) else Subscribe(one.value)),
@@ -53,7 +54,7 @@ def saved(engine: "Engine") -> bytes:
             sorted(one.flooded),
             None if one.operator_policy is None else str(one.operator_policy.policy),
         )
-        for one in engine.filed()
+        for one in (engine.filed() if subscriptions else engine.advertisements)
     ]
     rows = [
         *(records.row(Define(engine.name, one)) for one in engine.subjects),

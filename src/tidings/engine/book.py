@@ -93,6 +93,17 @@ class Book:
     def put_filed(
         self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None
     ) -> Filed[Advertisement] | Filed[Subscription]:
+        filed = self.new_filed(given, hop, policy)
+        if isinstance(given, Subscription):
+            self.subscriptions.put(filed)
+            self.matcher.put(given)
+        else:
+            self.advertisements.put(filed)
+        self.note_rules(filed)
+        return filed
+
+    def new_filed(self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None) -> Filed[Any]:
+        """A filter with its rules, as it stands in a table."""
         owner = given.publisher if isinstance(given, Advertisement) else given.subscriber
         is_own = owner == self.name
         kind = "broker" if is_own else "advertisement" if isinstance(given, Advertisement) else "subscription"
@@ -102,12 +113,6 @@ class Book:
         source = Source(kind, given.id, owner, given.content, names, self.governs(owner))
         filed = Filed[Any](given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
         filed.govern(policy)
-        if isinstance(given, Subscription):
-            self.subscriptions.put(filed)
-            self.matcher.put(given)
-        else:
-            self.advertisements.put(filed)
-        self.note_rules(filed)
         return filed
 
     def unfile_subscription(self, id: str) -> Filed[Subscription]:  # noqa: A002

@@ -36,6 +36,17 @@ class FastMatcher(Index):
         """The ids by position."""
         return self._register.names
 
+    def subscription(self, id: str) -> Subscription:  # noqa: A002 - its own word
+        return self._register[self._register.positions[id]]
+
+    def table(self) -> pa.Table:
+        """The subscriptions as rows of text."""
+        return self._register.saved(self._written)[1]
+
+    def position(self, id: str) -> int:  # noqa: A002
+        """The row of a subscription in that table."""
+        return self._register.positions[id]
+
     def pairs(self, table: pa.Table) -> tuple[Any, Any]:
         """Like `match_batch`: row numbers and positions."""
         found = self.match_batch(table)

@@ -1,6 +1,7 @@
 """Tidings on Spark. Nothing here imports PySpark before it is used, so that all the rest works without it."""
 
 # Not on first use, as elsewhere: a submodule of the same name would take the function's place.
+from tidings.spark.route import Routed, route
 from tidings.spark.session import session
 
-__all__ = ["session"]
+__all__ = ["Routed", "route", "session"]

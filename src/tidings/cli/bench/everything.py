@@ -33,8 +33,8 @@ def measure(count: int) -> list[Measurement]:
         "grid": lambda: grid.measure(min(count, 80_000), None),
         "growth": lambda: growth.measure(count, None),
         "add": lambda: add.measure(count),
+        "engine": lambda: engine.measure(min(count, 10_000)),
         "hub": lambda: hub.measure(min(count, 10_000)),
         "trimming": lambda: trimming.measure(None),
-        "engine": lambda: engine.measure(min(count, 10_000)),
     }
     return [one._replace(what=f"{name}: {one.what}") for name, measure in benches.items() for one in measure()]

@@ -1,0 +1,190 @@
+"""Building a shard: what a task on an executor does with the subscriptions of one shard."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.engine import Engine, Settings
+from tidings.engine.admission import admit_policy
+from tidings.engine.effects import Reject
+from tidings.engine.matcher import FastMatcher
+from tidings.engine.operations import Advertise, Define, Subscribe
+from tidings.engine.refusal import Refused
+from tidings.engine.shelf import put_up
+from tidings.filters import Filter
+from tidings.index.rows import read
+from tidings.model.advertisement import Advertisement
+from tidings.model.errors import TidingsError
+from tidings.model.schema import Schema
+from tidings.policy.placement import Where
+from tidings.policy.statement import MessageType
+
+REPORT = pa.schema([("shard", pa.int32()), ("subscriptions", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
+MOST_REPORTED = 1_000  # refused subscriptions of a shard
+
+
+class Advertised(msgspec.Struct, frozen=True, kw_only=True):
+    """An advertisement as text."""
+
+    id: str
+    publisher: str
+    content: str = ""
+    policy: str | None = None
+    publisher_context: list[str] = []
+    subscriber_context: list[str] = []
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What all shards have in common: small, and sent to every task."""
+
+    folder: str
+    settings: Settings
+    advertisements: list[Advertised] = []
+    schemas: dict[str, list[dict[str, str]]] = {}  # subject -> the attributes that each version has added
+
+
+class Builder:
+    """Called with the rows of a partition; a shard is all in one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = msgspec.json.encode(plan)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = list(batches)
+        table = pa.Table.from_batches(given) if given else None
+        if table is None:
+            return
+        for number in sorted(set(table["shard"].to_pylist())):
+            rows = table.filter(pc.equal(table["shard"], number)).drop_columns(["shard"])
+            yield self.build(number, rows)
+
+    def build(self, number: int, rows: pa.Table | None) -> pa.RecordBatch:
+        """Writes the folder of a shard; how many subscriptions it has, and which were refused."""
+        plan = msgspec.json.decode(self._plan, type=Plan)
+        engine = planned(plan)
+        refused = [] if rows is None or rows.num_rows == 0 else _filled(engine, rows)
+        _published(engine, Path(plan.folder), number)
+        count = len(engine.matcher) if isinstance(engine.matcher, FastMatcher) else 0
+        said: list[tuple[int, int | None, str | None, str | None]] = [(number, count, None, None)]
+        said += [(number, None, name, reason) for name, reason in refused[:MOST_REPORTED]]
+        columns = list(zip(*said, strict=True))
+        return pa.record_batch([pa.array(one, kind.type) for one, kind in zip(columns, REPORT, strict=True)], REPORT)
+
+
+def planned(plan: Plan) -> Engine:
+    """An engine that knows the schemas and advertisements, and no subscription yet."""
+    engine = Engine(plan.settings)
+    for subject, (first, *others) in plan.schemas.items():
+        schema = Schema(subject, first)
+        for added in others:
+            schema = schema.extend(added)
+        _accepted(engine.handle(Define(engine.name, schema), 0))
+    for one in plan.advertisements:
+        _accepted(
+            engine.handle(
+                Advertise(
+                    Advertisement.of(
+                        Filter.parse(one.content),
+                        id=one.id,
+                        publisher=one.publisher,
+                        policy=one.policy,
+                        publisher_context=one.publisher_context,
+                        subscriber_context=one.subscriber_context,
+                    )
+                ),
+                0,
+            )
+        )
+    return engine
+
+
+def _accepted(effects: list[Any]) -> None:
+    for effect in effects:
+        if isinstance(effect, Reject):
+            raise TidingsError(effect.reason)
+
+
+def _filled(engine: Engine, rows: pa.Table) -> list[tuple[str, str]]:
+    """Puts the subscriptions into the engine; the ids of those that cannot be, and why."""
+    rows, refused = _with_good_policies(rows)
+    if engine.ruling_advertisements(MessageType.SUBSCRIPTION) or any(True for _ in engine.subjects):
+        return refused + _one_by_one(engine, rows)
+    matcher = engine.matcher
+    if not isinstance(matcher, FastMatcher):
+        raise TidingsError("a shard needs the index")
+    try:
+        matcher.add_many(rows)
+    except TidingsError:
+        good, bad = _readable(rows)
+        matcher.add_many(good)
+        refused += bad
+    return refused
+
+
+def _with_good_policies(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, str]]]:
+    if "policy" not in rows.column_names:
+        return rows, []
+    reasons: dict[str, str] = {}
+    for text in pc.unique(rows["policy"]).drop_null().to_pylist():
+        try:
+            admit_policy(text, Where.ATTACHED_TO_SUBSCRIPTION)
+        except Refused as refusal:
+            reasons[text] = refusal.reason
+    if not reasons:
+        return rows, []
+    bad = pc.is_in(rows["policy"], pa.array(list(reasons), pa.string()))
+    refused = rows.filter(bad).select(["id", "policy"]).to_pylist()
+    return rows.filter(pc.invert(bad)), [(one["id"] or "", reasons[one["policy"]]) for one in refused]
+
+
+def _readable(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, str]]]:
+    """Row by row, once it is known that something is wrong."""
+    good, bad = [], []
+    for number, row in enumerate(rows.to_pylist()):
+        try:
+            if row["id"] is None:
+                raise TidingsError("the subscription has no id")
+            read(row)
+            good.append(number)
+        except TidingsError as error:
+            bad.append((row["id"] or "", str(error).splitlines()[0]))
+    return rows.take(pa.array(good, pa.int64())), bad
+
+
+def _one_by_one(engine: Engine, rows: pa.Table) -> list[tuple[str, str]]:
+    """Where rules or schemas have a say in subscriptions, each is handled as a message."""
+    bad = []
+    for row in rows.to_pylist():
+        try:
+            effects = engine.handle(Subscribe(read(row)), 0)
+        except TidingsError as error:
+            bad.append((row["id"] or "", str(error).splitlines()[0]))
+            continue
+        bad += [(row["id"], effect.reason) for effect in effects if isinstance(effect, Reject)]
+    return bad
+
+
+def _published(engine: Engine, folder: Path, number: int) -> None:
+    """Under a name of this attempt first: of several attempts at a task, one wins, and none is seen half done."""
+    attempt = folder / f"{number}.{_attempt()}"
+    attempt.mkdir(parents=True, exist_ok=True)
+    put_up(engine, attempt)
+    try:
+        attempt.rename(folder / str(number))
+    except OSError:  # another attempt was first
+        if not (folder / str(number)).is_dir():
+            raise
+        shutil.rmtree(attempt)
+
+
+def _attempt() -> str:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return f"{os.getpid()}-{0 if context is None else context.taskAttemptId()}"

@@ -1,0 +1,67 @@
+"""The registry: subscriptions, policies, advertisements and schemas, compiled into engines that workers map.
+
+Every shard is built by a task of its own, in a folder of its own; no subscription passes through the driver.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidings.model.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tidings.spark.building import Plan
+
+_COLUMNS = ("id", "subscriber", "content", "publishers", "format", "subject", "policy", "notify")
+
+
+class Registry(msgspec.Struct, frozen=True, kw_only=True):
+    """What was built: `folder/0`, `folder/1`, ... hold a shard each."""
+
+    folder: str
+    shards: int
+    subscriptions: int
+    rejected: list[tuple[str, str]]  # ids of subscriptions that could not be taken, and why; some of each shard
+
+    def shard(self, number: int) -> Path:
+        return Path(self.folder) / str(number)
+
+
+def shard_of(subscriber: "Column", shards: int) -> "Column":
+    """A client's subscriptions and its contexts are in one shard."""
+    from pyspark.sql import functions as f
+
+    return f.pmod(f.xxhash64(subscriber), f.lit(shards)).cast("int")
+
+
+def built(subscriptions: "DataFrame", plan: "Plan", shards: int) -> Registry:
+    """Compiles the subscriptions, spread by their subscribers."""
+    from pyspark.sql import functions as f
+
+    from tidings.spark.building import Builder
+
+    missing = [name for name in ("id", "content") if name not in subscriptions.columns]
+    if missing:
+        raise InvalidValueError(f"subscriptions: there is no column {missing[0]}")
+    given = subscriptions.select(
+        *(f.col(name).cast("string").alias(name) for name in _COLUMNS if name in subscriptions.columns)
+    )
+    subscriber = f.coalesce("subscriber", "id") if "subscriber" in given.columns else f.col("id")
+    given = given.withColumn("subscriber", subscriber)
+    spread = given.withColumn("shard", shard_of(f.col("subscriber"), shards)).repartitionById(shards, "shard")
+    builder = Builder(plan)
+    # A row a shard, and one for each of the first subscriptions that were refused: never data-sized.
+    reports = spread.mapInArrow(builder, "shard int, subscriptions bigint, id string, reason string").collect()
+    counted = {row["shard"]: row["subscriptions"] for row in reports if row["subscriptions"] is not None}
+    for number in range(shards):
+        if number not in counted:  # nobody hashes to it
+            builder.build(number, None)
+    return Registry(
+        folder=plan.folder,
+        shards=shards,
+        subscriptions=sum(counted.values()),
+        rejected=sorted((row["id"], row["reason"]) for row in reports if row["subscriptions"] is None),
+    )
