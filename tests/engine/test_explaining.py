@@ -152,3 +152,15 @@ def test_asking_changes_nothing() -> None:
     why(made, event({"n": 1}))
     made.preview(event({"n": 1}), "s1", 7)
     assert made.save() == before
+
+
+@pytest.mark.parametrize(
+    ("policy", "subscribers", "step"), [(BLOCK, None, "govern"), (None, "floor = 9", "subscribers")]
+)
+@pytest.mark.parametrize("content", ["salary > 3000", "salary <= 3000", "nothing = 1"])
+def test_filters_cannot_feel_for_the_content_of_what_is_kept_from_one(
+    policy: str | None, subscribers: str | None, step: str, content: str
+) -> None:
+    made = engine(subscribe("s1", content), situate("alice", floor=2), advertise("a1", policy=policy))
+    found = why(made, event({"salary": 2500}, subscribers=subscribers), viewer="alice")
+    assert [(one.name, one.passed) for one in found.steps] == [("admit", True), (step, False)]

@@ -176,3 +176,23 @@ def test_rules_may_block_and_shape_meta_events() -> None:
     hub.subscribe("b1", "watch", "class = 'Seen'")
     hub.publish("b1", "pub", {"n": 1})
     assert hub.received("watch", meta=True) == [{"class": "Seen"}]
+
+
+@pytest.mark.parametrize("then", ["BlockMessage()", "RemoveAttributes(secret)", "Persist('no store')"])
+def test_what_is_kept_from_somebody_is_not_told_to_everybody(then: str) -> None:
+    """Exceptions and conflicts name the message, and do not repeat it: also where its copies wait for answers."""
+    hub = Overlay(trust={"zone": ["friend"]}, expiry=0)
+    zone = "If {AuthenticateReceiver(zone)} Then {}"
+    hub.advertise(
+        "b1", "pub", id="a1", policy=statement(f"On(Forward, Publication) {{ {zone} Elseif {{}} Then {{{then}}} }}")
+    )
+    hub.advertise("b1", "pub", id="a2", policy=on_publications("KeepOnlyAttributes(secret, n)"))
+    hub.advertise("b1", "pub", id="a3", policy=on_publications(""))
+    hub.subscribe("b1", "friend", "n = 1", policy=on_publications("Persist('no store')"))
+    hub.subscribe("b1", "spy", "n = 1")
+    hub.subscribe("b1", "watch", "class in ('PolicyConflict', 'PolicyException')")
+    event = hub.event("pub", {"n": 1, "secret": "kept"})
+    hub.do("b1", Publish(event))
+    told = hub.received("watch", meta=True)
+    assert {one["message"] for one in told} == {str(event.id)}
+    assert "kept" not in str(told)

@@ -48,10 +48,25 @@ def test_one_client_for_each_name() -> None:
     assert (hub.stats().clients, repr(hub)) == (2, "<hub b1: 2 clients, 0 subscriptions>")
 
 
-@pytest.mark.parametrize("given", [{"govern": "alice"}, {"observers": "alice"}, {"govern": [""]}, {"name": ""}])
-def test_bad_settings(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValueError):
-        Hub(**given)
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(
+            {"govern": "alice"},
+            {"observers": "alice"},
+            {"govern": [""]},
+            {"name": ""},
+            {"govern": None},
+            {"observers": 7},
+        ),
+        *({"schemas": None}, {"schemas": "Loop"}, {"folder": 7}),
+    ],
+)
+def test_bad_settings(given: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        Hub(**{"folder": tmp_path, **given})
+    Hub(tmp_path).close()  # while what was raised is still held: the folder is not locked
+    assert refused.value.__traceback__ is not None
 
 
 def test_events_are_counted_and_timed() -> None:
@@ -477,3 +492,82 @@ def test_notify_once_per_client() -> None:
 
 def test_ids_are_uuids(tmp_path: Path) -> None:
     assert isinstance(Hub(tmp_path).client("a").publish({}).event.id, UUID)
+
+
+def test_wrong_arguments_are_told_as_such() -> None:
+    hub = Hub()
+    client = hub.client("a")
+    sub = client.subscribe("n = 1", durable="d")
+    wrong: Any = 7
+    for use in (
+        *(lambda: client.set_policy(wrong, None), lambda: client.unsubscribe(wrong), lambda: client.unadvertise(wrong)),
+        *(lambda: client.explain({}, wrong), lambda: hub.explain({}, wrong), lambda: hub.set_policy(wrong, None)),
+        *(
+            lambda: client.schema(wrong),
+            lambda: client.set_context(wrong),
+            lambda: client.subscribe("", callback=wrong),
+        ),
+        *(lambda: sub.acknowledge(wrong), lambda: sub.acknowledge(str(uuid4())), lambda: sub.acknowledge([])),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidValueError):
+            use()
+    wrongs: list[Any] = [float("nan"), -1, "1", True, []]
+    for timeout in wrongs:
+        with pytest.raises(InvalidValueError, match="timeout: seconds from 0 on, or None"):
+            sub.take(timeout=timeout)
+        with pytest.raises(InvalidValueError, match="timeout"):
+            next(sub.listen(timeout))
+
+
+@pytest.mark.parametrize("timeout", [10**30, float("inf")])
+def test_waiting_very_long(timeout: float) -> None:
+    hub = Hub()
+    sub = hub.client("a").subscribe("n = 1")
+    threading.Timer(0.05, hub.client("b").publish, [{"n": 1}]).start()
+    assert len(sub.take(timeout=timeout)) == 1
+
+
+def test_guessing_the_context_of_another_is_refused_like_setting_it() -> None:
+    hub = Hub()
+    hub.client("car").set_context(x=1)
+    for given, merge in (({"x": 1}, False), ({"x": 2}, False), ({}, True)):
+        with pytest.raises(RefusedError, match="car does not let spy set its context"):
+            hub.client("spy").set_context(given, of="car", merge=merge)
+
+
+def test_replay_gives_one_notification_per_client_and_event_where_that_was_asked_for(tmp_path: Path) -> None:
+    with Hub(tmp_path) as hub:
+        client = hub.client("a")
+        one = client.subscribe("n > 0", id="s1", notify="client")
+        client.subscribe("n > 1", id="s2", notify="client")
+        client.subscribe("n > 0", id="s3")
+        client.publish({"n": 1})
+        client.publish({"n": 2})
+        live = [(note.subscription, note.subscriptions) for held in client.subscriptions() for note in held.take()]
+        again = [(note.subscription, note.subscriptions) for note in client.replay()]
+        assert sorted(again) == sorted(live)
+        assert [note.subscriptions for note in one.replay()] == [("s1",), ("s1", "s2")]
+
+
+TELLS = (
+    "PolicyStatement { On(Forward, Publication) { If {} Then {"
+    """Publish("[class,Seen],[message,$Message]"), Publish("[class,DropMessage]")} } }"""
+)
+
+
+def test_meta_events_can_be_looked_at_again_by_those_who_may_see_them(tmp_path: Path) -> None:
+    with Hub(tmp_path, observers=["watch"]) as hub:
+        hub.client("a").subscribe("n = 1", policy=TELLS)
+        subs = {
+            name: hub.client(name).subscribe("class in ('Seen', 'DropMessage')", durable="d")
+            for name in ("watch", "spy")
+        }
+        hub.client("b").publish({"n": 1})
+        live = [note.attributes["class"] for note in subs["watch"].take()]
+        assert live == ["Seen", "DropMessage"]
+        assert [note.attributes["class"] for note in subs["watch"].replay()] == live
+        assert (subs["spy"].take(), list(subs["spy"].replay())) == ([], [])
+        (event, _) = (note.event for note in subs["watch"].replay())
+        assert hub.explain(event.id, subs["watch"]).delivered
+        why = hub.client("spy").explain(event.id, subs["spy"])
+        assert (why.delivered, why.step, why.notification) == (False, "govern", None)

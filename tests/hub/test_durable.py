@@ -428,3 +428,35 @@ def test_time_rises_across_restarts(tmp_path: Path) -> None:
         assert hub.client("a").publish({}).event.timestamp > first
     with Journal.open(tmp_path) as journal:
         assert journal.verify() == 2
+
+
+IDLE = "PolicyStatement { On(Insert, Subscription) { If { BrokerLoadIndex() < 0.5 } Then { UninsertMessage() } } }"
+
+
+def test_what_the_load_let_in_is_there_again_after_a_reopening(tmp_path: Path) -> None:
+    hub = opened(tmp_path, govern=["gov"])
+    hub.set_load(0.9)
+    hub.client("gov").advertise("n > 0", policy=IDLE)
+    hub.close()
+    hub = opened(tmp_path, govern=["gov"])  # as busy as it was
+    hub.snapshot()
+    hub.client("a").subscribe("n = 1")
+    _is_there_again(hub, tmp_path)
+
+
+def test_what_the_load_let_in_is_there_again_after_it_had_fallen_for_a_while(tmp_path: Path) -> None:
+    hub = opened(tmp_path, govern=["gov"])
+    hub.set_load(0.9)
+    hub.client("gov").advertise("n > 0", policy=IDLE)
+    hub.set_load(0.1)
+    hub.snapshot()
+    hub.set_load(0.9)
+    hub.client("a").subscribe("n = 1")
+    _is_there_again(hub, tmp_path)
+
+
+def _is_there_again(hub: Hub, folder: Path) -> None:
+    before = hub.tables()
+    crash(hub)
+    with opened(folder, govern=["gov"]) as again:
+        assert (again.notes, again.tables()) == ([], before)

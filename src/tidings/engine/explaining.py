@@ -1,7 +1,8 @@
 """Why does, or does not, a subscription get an event? Each step of the pipeline, with what decided it.
 
 Nothing is changed by asking. Who asks sees only what it may: its own filters, contexts and policies, and the events
-that it made itself; of everything else only at which step it was decided.
+that it made itself; of everything else only at which step it was decided. Of an event that is kept from it, by a rule
+or by whom its publisher meant, it does not even learn whether its filters match.
 """
 
 from collections.abc import Callable
@@ -11,14 +12,15 @@ import msgspec
 
 from tidings.engine import admission, governing, routes
 from tidings.engine.concern import rulings_on
-from tidings.engine.deciding import Decision
+from tidings.engine.deciding import Decision, blocking, decide
 from tidings.engine.governing import Governed
+from tidings.engine.journey import META, NEW
 from tidings.engine.message import Hop, PublicationMessage
 from tidings.engine.operations import Publish
 from tidings.engine.refusal import Refused
-from tidings.engine.tables import Filed
+from tidings.engine.tables import Filed, Ruling
 from tidings.matching.explaining import explained
-from tidings.matching.reference import Scope, due
+from tidings.matching.reference import Scope, due, matches_context
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 STEPS = ("admit", "before", "subject", "structure", "content", "publishers", "subscribers", "govern", "route")
 HIDDEN = "that is not for you to see"
+NOT_FOR_YOU = "the event is not for you"
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -77,14 +80,21 @@ def explain(
     """What would happen to the event now, for that subscription; `viewer` is who asks, None for the operator."""
     steps: list[Step] = []
     notification, owner = None, None
+    # Only the broker itself publishes in its name: such an event is a meta-event.
+    journey = META if event.publisher == engine.name else NEW
     try:
-        message = admission.publication(engine, Publish(event), event.publisher)
+        message = admission.publication(engine, Publish(event, journey), event.publisher)
         if trusts is not None:
             _ask_at_once(message, trusts)
         steps.append(Step("admit", True))
         _before(engine, message, steps)
+        if journey.meta and not engine.may_observe(filed):
+            raise Refused("govern", f"{filed.owner} may not see meta-events")
+        rulings = _rules_for_all(engine, message)
+        if viewer not in (None, event.publisher):
+            _kept_from(engine, message, rulings, filed)
         _match(engine, event, filed, steps)
-        notification = _govern(engine, message, filed, steps)
+        notification = _govern(engine, message, rulings, filed, steps)
     except _Stopped as stop:
         owner = stop.decision.source.owner
         steps.append(Step(stop.step, False, stop.reason))
@@ -154,8 +164,34 @@ def _asked(subscription: Subscription, event: Event) -> dict[str, str]:
     return {name: str(one) for name, one in given.items() if one is not None}
 
 
+def _kept_from(
+    engine: "Engine", message: PublicationMessage, rulings: tuple[Ruling, ...], filed: Filed[Subscription]
+) -> None:
+    """What is not for the subscriber stops here, whatever its filter is: else filters could feel for the content."""
+    event = message.event
+    if not matches_context(event.subscribers, engine.context(filed.owner), event.context):
+        raise Refused("subscribers", NOT_FOR_YOU)
+    veto = blocking(decide(rulings, message.situation.toward(filed.hop), _hop(engine, message, filed).points))
+    if veto is not None:
+        raise _Stopped("govern", veto)
+
+
+def _rules_for_all(engine: "Engine", message: PublicationMessage) -> tuple[Ruling, ...]:
+    event, context = message.event, engine.context(engine.name)
+    own = [one for one in engine.subscriptions.of(engine.name) if due(one.value, event, context)]
+    return rulings_on(engine, message, own)
+
+
+def _hop(engine: "Engine", message: PublicationMessage, filed: Filed[Subscription]) -> Hop:
+    return Hop(message, filed.hop, is_client=filed.is_client, leaves=engine.leaves(filed.hop))
+
+
 def _govern(
-    engine: "Engine", message: PublicationMessage, filed: Filed[Subscription], steps: list[Step]
+    engine: "Engine",
+    message: PublicationMessage,
+    rulings: tuple[Ruling, ...],
+    filed: Filed[Subscription],
+    steps: list[Step],
 ) -> Notification | None:
     event = message.event
     wanted = [filed]
@@ -163,9 +199,7 @@ def _govern(
         context = engine.context(filed.owner)
         others = [one for one in engine.subscriptions.of(filed.owner) if one.value.notify == "client"]
         wanted = sorted((one for one in others if due(one.value, event, context)), key=lambda one: one.id)
-    own = [one for one in engine.subscriptions.of(engine.name) if due(one.value, event, engine.context(engine.name))]
-    rulings = rulings_on(engine, message, own)
-    hop = Hop(message, filed.hop, is_client=filed.is_client, leaves=engine.leaves(filed.hop))
+    hop = _hop(engine, message, filed)
     hop.wanted = wanted
     governed = Governed()
     governing.govern_publication(message, rulings, hop, governed)
@@ -223,6 +257,8 @@ def _redacted(step: Step, event: Event, filed: Filed[Subscription], viewer: str,
     if step.name == "admit":
         return step if publisher else Step(step.name, False, HIDDEN)
     if subscriber and publisher:
+        return step
+    if step.reason == NOT_FOR_YOU:
         return step
     own_side = publisher if step.name == "subscribers" else subscriber
     return Step(step.name, False, step.reason.split(": ")[0] if own_side else HIDDEN)

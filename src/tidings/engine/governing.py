@@ -59,7 +59,6 @@ class Governed:
         self.refused: Decision | None = None
         self.forwards_to: list[str] = []
         self.floods = False
-        self.hidden: set[str] = set()  # what rules for all take away: it is not told either
 
     @property
     def is_final(self) -> bool:
@@ -223,7 +222,6 @@ def govern_publication(message: PublicationMessage, rulings: tuple[Ruling, ...],
     except NeedsAnswer as question:
         governed.waiting.append((hop, question))
         return
-    governed.hidden |= hidden
     governed.take(situation, common)
     for decisions in own.values():
         governed.take(situation, decisions)

@@ -1,7 +1,8 @@
 """Meta-events: what a broker tells about itself, as events of its own.
 
 Their ids are made from what caused them, not drawn at random: every driver that is given the same operations makes
-the same ones.
+the same ones. They name the message that they are about by its id, and do not repeat it: rules may keep it from some of
+those who hear of it.
 """
 
 from hashlib import blake2b

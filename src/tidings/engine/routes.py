@@ -304,12 +304,10 @@ def said(engine: "Engine", message: Message, governed: Governed) -> list[Attribu
         return []
     said = list(governed.publishes)
     for failure in governed.failures:
-        text = message.text(governed.hidden)
-        said.append(meta.exception(engine.name, str(failure), failure.outcome.failure or "", text))
+        said.append(meta.exception(engine.name, str(failure), failure.outcome.failure or "", message.id))
     for link, one in governed.conflicts:
         if engine.is_news(link, one):
-            text = message.text(governed.hidden)
-            said.append(meta.conflict(engine.name, link, one.one, one.other, one.reason, text))
+            said.append(meta.conflict(engine.name, link, one.one, one.other, one.reason, message.id))
     if len(said) > MAX_TOLD_EVENTS:
         left = len(said) - MAX_TOLD_EVENTS
         governed.logs.append(

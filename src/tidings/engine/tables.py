@@ -55,10 +55,6 @@ class Filed(Generic[Value]):
     def owner(self) -> str:
         return self.source.owner
 
-    @property
-    def has_policy(self) -> bool:
-        return self.policy is not None or self.operator_policy is not None
-
     def govern(self, policy: CompiledPolicy | None, *, operator: bool = False) -> None:
         """Puts a policy in the place of the one before."""
         if operator:

@@ -166,8 +166,8 @@ class Archive:
         """Has the engine handle a control operation as it did then; nothing, if it refuses now."""
         operation, notes = records.operation(record.operation), records.notes(record.operation)
         now = record.timestamp
-        if LOAD in notes:
-            engine.handle(SetLoad(notes[LOAD]), now)
+        if engine.load != notes.get(LOAD, 0.0):
+            engine.handle(SetLoad(notes.get(LOAD, 0.0)), now)
         answers = {(party, group): (member, until) for party, group, member, until in notes.get(TRUST, ())}
         effects = engine.handle(operation, now)
         for effect in effects:  # grows while there are questions

@@ -20,7 +20,14 @@ from tidings.hub.inquiry import explained, past_event, possible_event
 from tidings.hub.receipt import Receipt
 from tidings.hub.roster import LIMIT, NOTHING
 from tidings.hub.subscription import Callback, HubSubscription
-from tidings.hub.texts import content_filter, context_filter, inbox_limit, is_safe, policy_text
+from tidings.hub.texts import (
+    checked_callback,
+    content_filter,
+    context_filter,
+    inbox_limit,
+    is_safe,
+    policy_text,
+)
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError
 from tidings.model.event import checked_client, checked_payload, checked_subject
@@ -80,15 +87,17 @@ class Client:
         """
         self._check_open()
         whose, sync = self.name if of is None else checked_client(of), is_safe(safe)
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise InvalidValueError(f"a context is a mapping of names to values, not {type(mapping).__name__}")
         given = {**(mapping or {}), **values}
         changed = Context.of(given) if not merge else None
         desk = self._desk
         with desk.guard:
             present = desk.roster.contexts.get(whose, NOTHING)
             context = present.merged(given) if changed is None else changed
-            if context == present:
-                return
             by = None if whose == self.name else self.name
+            if context == present and (by is None or by in desk.engine.entrusted.get(whose, ())):
+                return
             _, end, outcome = desk.controlled(SetContext(whose, context, by))
         desk.finish(end if sync else 0, outcome)
 
@@ -123,7 +132,7 @@ class Client:
 
     def unadvertise(self, id: "str | HubAdvertisement", policy: "str | Policy | None" = None) -> None:  # noqa: A002
         self._check_open()
-        self._desk.control(Unadvertise(self.name, _id(id), policy_text(policy)))
+        self._desk.control(Unadvertise(self.name, given_id(id), policy_text(policy)))
 
     def publish(
         self,
@@ -185,7 +194,7 @@ class Client:
             durable=durable,
             notify=notify,
         )
-        desk, size = self._desk, inbox_limit(limit)
+        desk, size, called = self._desk, inbox_limit(limit), checked_callback(callback)
         with desk.guard:
             held = self._held(subscription, id)
             size = size if held is None or limit is not None else held.inbox.limit
@@ -197,7 +206,7 @@ class Client:
             if outcome is None or outcome.refused is None:
                 held = desk.roster.subscriptions[subscription.id]
                 held.findings = findings
-                held.attach(callback)
+                held.attach(called)
         if outcome is not None:
             desk.finish(end, outcome)
         assert held is not None  # noqa: S101 - what was refused has raised
@@ -211,7 +220,7 @@ class Client:
 
     def unsubscribe(self, id: str | HubSubscription, policy: "str | Policy | None" = None) -> None:  # noqa: A002
         self._check_open()
-        self._desk.unsubscribe(self.name, _id(id), policy)
+        self._desk.unsubscribe(self.name, given_id(id), policy)
 
     def replay(self, since: Since = None) -> Iterator[Notification]:
         """What all of this client's subscriptions would get if the events since then came now, from the journal."""
@@ -227,7 +236,7 @@ class Client:
     ) -> list[str]:
         """Sets the policy of a subscription or an advertisement of this client's, None takes it away; the findings."""
         self._check_open()
-        return self._desk.control(SetPolicy(self.name, _id(id), policy_text(policy)))
+        return self._desk.control(SetPolicy(self.name, given_id(id), policy_text(policy)))
 
     def schema(self, schema: Schema | str) -> Schema:
         """Defines the schema of a subject, or a longer version of it; given a subject, the one that it has."""
@@ -235,6 +244,8 @@ class Client:
         if isinstance(schema, Schema):
             self._desk.control(Define(self.name, schema))
             return schema
+        if not isinstance(schema, str):
+            raise InvalidValueError(f"schema: a Schema, or the subject of one, not {type(schema).__name__}")
         with self._desk.guard:
             found = self._desk.roster.schemas.get(schema)
         if found is None:
@@ -261,7 +272,7 @@ class Client:
         given = possible_event(self._desk, self.name, event, **about) if past is None else past
         if subscription is None:
             return explained(self._desk, given, None, self.name, viewer=self.name)
-        return explained(self._desk, given, _id(subscription), None, viewer=self.name)[0]
+        return explained(self._desk, given, given_id(subscription), None, viewer=self.name)[0]
 
     def close(self) -> None:
         """Leaves: what is not durable goes, what is goes on collecting. The name can come back."""
@@ -303,8 +314,10 @@ def _named(subscription: Subscription, held: HubSubscription | None, id: str) ->
     return msgspec.structs.replace(subscription, id=held.id, policy=policy)
 
 
-def _id(given: str | HubSubscription | HubAdvertisement) -> str:
-    return given if isinstance(given, str) else given.id
+def given_id(given: str | HubSubscription | HubAdvertisement) -> str:
+    if isinstance(given, HubSubscription | HubAdvertisement):
+        return given.id
+    return checked_id(given)
 
 
 def _event_id(id: Any) -> UUID:  # noqa: A002

@@ -73,9 +73,10 @@ class Desk(Opener):
         self._outbox = Outbox(self._callbacks)
         self._time = 0
         self._next = 0  # the offset of the next operation, where no journal says it
-        self.load = self._noted_load = 0.0
+        self.load = 0.0
         if archive is not None:
             archive.restore(self)
+            self.load = self.engine.load
 
     # Operations
 
@@ -140,7 +141,7 @@ class Desk(Opener):
         notes = dict(notes or {})
         if outcome.trusted:
             notes[TRUST] = outcome.trusted
-        if self.load != self._noted_load:
+        if self.load:
             notes[LOAD] = self.load
         try:
             self._written(operation, outcome, now, notes, sync=True)
@@ -149,7 +150,6 @@ class Desk(Opener):
                 self._undo(operation, now, error)
             raise
         if outcome.refused is None:
-            self._noted_load = self.load
             self.roster.book(operation, notes)
         return list(outcome.findings), self._next, outcome
 

@@ -8,7 +8,7 @@ import msgspec
 
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
-from tidings.hub.client import Client, HubAdvertisement
+from tidings.hub.client import Client, HubAdvertisement, given_id
 from tidings.hub.clock import Clock, SystemClock
 from tidings.hub.desk import Desk
 from tidings.hub.inquiry import explained, past_event, possible_event
@@ -49,17 +49,22 @@ class Hub:
         disk: "Disk | None" = None,
     ) -> None:
         clock = SystemClock() if clock is None else clock
+        # Everything is checked before the folder is opened: one that was refused must not stay locked.
+        governing, observing = _names(govern, "govern"), None if observers is None else _names(observers, "observers")
+        schemas = [_schema(one) for one in _collection(schemas, "schemas", "Schemas")]
         archive = None
         if name is not None:
             checked_client(name)
         if folder is not None:
+            if not isinstance(folder, str | PathLike):
+                raise InvalidValueError(f"folder: a path, or None, not {type(folder).__name__}")
             archive = Archive(folder, name, clock.entropy(), trust, options, disk)
             name = archive.journal.name
         settings = Settings(
             name=name or "hub",
             host=host,
-            govern=_names(govern, "govern"),
-            observers=None if observers is None else _names(observers, "observers"),
+            govern=governing,
+            observers=observing,
             advertisements_required=advertisements_required,
         )
         try:
@@ -174,8 +179,7 @@ class Hub:
         given = possible_event(self._desk, publisher, event, **about) if past is None else past
         if subscription is None:
             return explained(self._desk, given, None, client)
-        held = subscription.id if isinstance(subscription, HubSubscription) else subscription
-        return explained(self._desk, given, held, None)[0]
+        return explained(self._desk, given, given_id(subscription), None)[0]
 
     def retain(self, before: int | None = None, max_bytes: int | None = None) -> int:
         """Removes the oldest segments of the journal: those before a time (microseconds), or over a size; how many.
@@ -205,7 +209,19 @@ class Hub:
         return f"<hub {self.name}: {held['clients']} clients, {held['subscriptions']} subscriptions>"
 
 
+def _schema(given: Any) -> Schema:
+    if not isinstance(given, Schema):
+        raise InvalidValueError(f"schemas: a collection of Schemas, not of {type(given).__name__}")
+    return given
+
+
 def _names(names: Iterable[str], what: str) -> frozenset[str]:
     if isinstance(names, str):
         raise InvalidValueError(f"{what}: a collection of names, such as [{names!r}], not one name")
-    return frozenset(map(checked_client, names))
+    return frozenset(map(checked_client, _collection(names, what, "names")))
+
+
+def _collection(given: Any, what: str, of: str) -> Iterable[Any]:
+    if not isinstance(given, Iterable):
+        raise InvalidValueError(f"{what}: a collection of {of}, not {type(given).__name__}")
+    return given

@@ -28,10 +28,14 @@ def replayed(desk: "Desk", ids: list[str], since: Since) -> Iterator[Notificatio
 
 def _replayed(desk: "Desk", ids: list[str], events: Iterator[tuple[int, Event]]) -> Iterator[Notification]:
     for _, event in events:
+        given: set[str] = set()  # with notify="client" one notification answers several of them
         for id in ids:  # noqa: A001
+            if id in given:
+                continue
             with desk.guard:
                 note = desk.engine.preview(event, id, desk.now(), desk.trusts)
             if note is not None:
+                given.update(note.subscriptions)
                 yield note
 
 

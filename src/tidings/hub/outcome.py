@@ -15,7 +15,7 @@ from tidings.model.event import Event
 from tidings.model.notification import Notification
 
 TRUST = "$trust"  # with a row: what was answered to the engine's questions
-LOAD = "$load"  # with a row: the load, where it had changed
+LOAD = "$load"  # with a row: the load, where there was any
 _META = Journey(meta=True)
 
 

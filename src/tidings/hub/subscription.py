@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from tidings.hub.inbox import Inbox
+from tidings.hub.texts import checked_timeout
 from tidings.model.errors import InvalidValueError
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
@@ -63,7 +64,7 @@ class HubSubscription:
         """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever."""
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidValueError("limit: how many at most, or None")
-        return self.inbox.take(limit, timeout)
+        return self.inbox.take(limit, checked_timeout(timeout))
 
     def __iter__(self) -> Iterator[Notification]:
         """What waits, until nothing does."""
@@ -72,8 +73,9 @@ class HubSubscription:
 
     def listen(self, timeout: float | None = None) -> Iterator[Notification]:
         """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds."""
+        patience = checked_timeout(timeout)
         while True:
-            taken = self.inbox.take(1, timeout)
+            taken = self.inbox.take(1, patience)
             if taken:
                 yield taken[0]
             elif timeout is not None or self.inbox.quiet:
@@ -82,6 +84,9 @@ class HubSubscription:
     def acknowledge(self, *notes: Notification | UUID) -> int:
         """Of a durable subscription: these need not be given again (none given: all that were taken); how many."""
         events = [note.event.id if isinstance(note, Notification) else note for note in notes]
+        for event in events:
+            if not isinstance(event, UUID):
+                raise InvalidValueError(f"acknowledge takes notifications or ids of events, not {type(event).__name__}")
         return self._desk.acknowledge(self, events or self.inbox.has_taken())
 
     def redeliver(self) -> int:

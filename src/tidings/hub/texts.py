@@ -1,6 +1,7 @@
-"""What callers may give as text or as a value: filters and policies, read once and checked."""
+"""What callers of a hub may give: filters and policies, as text or as a value, and the rest of it; read and checked."""
 
 from functools import lru_cache
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from tidings.filters import ContextFilter, Filter
@@ -40,6 +41,21 @@ def inbox_limit(limit: Any) -> int:
     if type(limit) is not int or not 0 < limit <= MAX_INBOX_NOTIFICATIONS:
         raise InvalidValueError(f"limit: from 1 to MAX_INBOX_NOTIFICATIONS ({MAX_INBOX_NOTIFICATIONS:,})")
     return limit
+
+
+def checked_timeout(timeout: Any) -> float | None:
+    """How many seconds to wait; None: for ever."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:  # NaN is not
+        raise InvalidValueError(f"timeout: seconds from 0 on, or None, not {timeout!r:.40}")
+    return min(timeout, TIMEOUT_MAX)
+
+
+def checked_callback(callback: Any) -> Any:
+    if callback is not None and not callable(callback):
+        raise InvalidValueError(f"callback: a function of a notification, not {type(callback).__name__}")
+    return callback
 
 
 def is_safe(safe: Any) -> bool:
