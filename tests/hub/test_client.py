@@ -382,7 +382,8 @@ def test_explaining_to_the_operator_and_to_clients() -> None:
     assert [one.delivered for one in hub.explain({"n": 4}, client="a", publisher="b")] == [True]
     assert [one.subscription for one in a.explain({"n": 4})] == [sub.id]
     assert a.explain({"n": 4}, sub).step == "publishers"
-    assert b.explain({"n": 4}, sub).delivered
+    with pytest.raises(RefusedError, match="that b may ask about"):
+        b.explain({"n": 4}, sub)
     with pytest.raises(RefusedError, match="there is no subscription"):
         hub.client("c").explain(receipt, sub)
     with pytest.raises(RefusedError, match="there is no subscription nobody"):

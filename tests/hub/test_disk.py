@@ -78,10 +78,10 @@ def test_what_cannot_be_acknowledged_is_not(tmp_path: Path) -> None:
     taken = sub.take()
     disk.room = 0
     with pytest.raises(JournalFullError):
-        sub.acknowledge()
+        sub.acknowledge_all()
     assert (sub.redeliver(), sub.take()) == (1, taken)
     disk.room = None
-    assert sub.acknowledge() == 1
+    assert sub.acknowledge_all() == 1
     hub.close()
 
 

@@ -43,8 +43,8 @@ def test_what_is_not_acknowledged_is_given_again(place: Path | None) -> None:
         assert sub.redeliver() == 2
         assert (numbers(sub.take()), sub.waiting) == ([1, 3, 4], 0)
         assert sub.acknowledge(first[0], first[1], first[2].event.id) == 2
-        assert sub.acknowledge() == 1
-        assert (sub.redeliver(), sub.take(), sub.acknowledge()) == (0, [], 0)
+        assert sub.acknowledge_all() == 1
+        assert (sub.redeliver(), sub.take(), sub.acknowledge_all()) == (0, [], 0)
 
 
 def test_what_was_given_back_can_be_acknowledged(place: Path | None) -> None:
@@ -166,7 +166,7 @@ def test_the_window_is_bounded_and_the_journal_has_the_rest(tmp_path: Path) -> N
             assert len(notes) <= 4
             seen += numbers(notes)
             assert sub.take() == []  # until there is room
-            sub.acknowledge()
+            sub.acknowledge_all()
         assert seen == list(range(1, 31))
         client.publish({"n": 31})
         assert numbers(sub.take()) == [31]
@@ -239,7 +239,7 @@ def test_everything_is_there_again(tmp_path: Path, how: str) -> None:
     seen: list[Notification] = []
     while notes := held.take():
         seen += notes
-        held.acknowledge()
+        held.acknowledge_all()
     assert numbers(seen) == [3, *range(5, 22)]
     assert all("secret" not in note.attributes and "secret" not in note.event.attributes for note in seen)
     assert seen[0].payload == taken[2].payload
@@ -406,7 +406,7 @@ def test_logs_roll_and_old_segments_go_unless_they_are_due(tmp_path: Path, monke
         seen: list[object] = []
         while notes := sub.take():
             seen += numbers(notes)
-            sub.acknowledge()
+            sub.acknowledge_all()
         assert seen == list(range(1, 101))
         client.publish({"m": 0})
         hub.snapshot()

@@ -59,7 +59,7 @@ def test_many_that_are_behind_share_a_few_files(tmp_path: Path, monkeypatch: pyt
         for _ in range(10):
             for number, sub in enumerate(subs):
                 seen[number] += numbers(sub.take())
-                sub.acknowledge()
+                sub.acknowledge_all()
         assert seen == [list(range(1, 21))] * 5
         archive = hub._desk.archive
         assert archive is not None

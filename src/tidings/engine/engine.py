@@ -178,7 +178,8 @@ class Engine(Book):
             filed = [] if found is None else [found]
         else:
             filed = self.subscriptions.of(client or "")
-        allowed = [one for one in filed if viewer in (None, one.owner, event.publisher)]
+        # Who publishes could find out a subscriber's situation by asking again and again.
+        allowed = [one for one in filed if viewer in (None, one.owner) or self.governs(viewer)]
         return [explaining.explain(self, event, one, viewer, trusts) for one in sorted(allowed, key=lambda one: one.id)]
 
     def preview(self, event: Event, subscription: str, now: int, trusts: Trusts | None = None) -> Notification | None:

@@ -17,7 +17,7 @@ from tidings.engine.tables import Cut, Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.limits import MAX_TOLD_EVENTS
-from tidings.model.notification import Notification
+from tidings.model.notification import Notification, shown
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.policy.statement import MessageType, Operation
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 def plainly(event: Event, wanted: list[Filed[Subscription]]) -> list[Effect]:
     """Where no rule has to be asked: a notification each, as published or cut as its rule always does."""
+    event = shown(event)
     return [_plain(event, one.value) if one.cut is None else _cut(event, one.value, one.cut) for one in wanted]
 
 
@@ -69,7 +70,7 @@ def delivered(event: Event, delivery: Delivery) -> Deliver:
 
 def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deliver:
     """The notification for one subscription, or with notify="client" for all of a client's that the event concerns."""
-    first = wanted[0]
+    first, event = wanted[0], shown(event)
     attributes = final_attributes(event, shape)
     payload = event.payload if shape.payload is None else shape.payload
     together = first.notify == "client"

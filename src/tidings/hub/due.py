@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tidings.model.event import Event
-from tidings.model.notification import Notification, Trace
+from tidings.model.notification import Notification, Trace, shown
 from tidings.model.values import Attributes
 
 DUE = "$due"
@@ -55,6 +55,7 @@ def notification(due: Iterable[Any], event: Event, subscription: str, subscriber
 
 
 def _notification(event: Event, changed: Changed, subscriber: str) -> Notification:
+    event = shown(event)
     attributes = event.attributes if changed.attributes is None else Attributes.trusted(changed.attributes)
     payload = event.payload if isinstance(changed.payload, msgspec.UnsetType) else changed.payload
     if attributes is not event.attributes or payload is not event.payload:

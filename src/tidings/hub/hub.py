@@ -55,6 +55,8 @@ class Hub:
         archive = None
         if name is not None:
             checked_client(name)
+        if folder == "":
+            raise InvalidValueError("folder: a path, or None for a hub in memory; '.' is this folder")
         if folder is not None:
             if not isinstance(folder, str | PathLike):
                 raise InvalidValueError(f"folder: a path, or None, not {type(folder).__name__}")

@@ -82,12 +82,16 @@ class HubSubscription:
                 return
 
     def acknowledge(self, *notes: Notification | UUID) -> int:
-        """Of a durable subscription: these need not be given again (none given: all that were taken); how many."""
+        """Of a durable subscription: these need not be given again; how many."""
         events = [note.event.id if isinstance(note, Notification) else note for note in notes]
         for event in events:
             if not isinstance(event, UUID):
                 raise InvalidValueError(f"acknowledge takes notifications or ids of events, not {type(event).__name__}")
-        return self._desk.acknowledge(self, events or self.inbox.has_taken())
+        return self._desk.acknowledge(self, events)
+
+    def acknowledge_all(self) -> int:
+        """The same for everything that was taken."""
+        return self._desk.acknowledge(self, self.inbox.has_taken())
 
     def redeliver(self) -> int:
         """What was taken and not acknowledged waits again, in its order; how much that is."""

@@ -15,6 +15,13 @@ class Trace(msgspec.Struct, frozen=True, array_like=True):
     microseconds: int | None = None  # spent on the event; filled in by the driver
 
 
+def shown(event: Event) -> Event:
+    """An event as subscribers get to see it: for whom it was, and under which policy, stays with the publisher."""
+    if event.subscribers is None and event.policy is None:
+        return event
+    return msgspec.structs.replace(event, subscribers=None, policy=None)
+
+
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
     subscription: str

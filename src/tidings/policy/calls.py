@@ -151,6 +151,8 @@ def _check_count(element: Element, count: int) -> None:
             f"{element.name} needs {least if least > 1 else 'an'} argument{'s' * (least > 1)}: {element.signature}"
         )
     if most is not None and count > most:
+        if any(one.kind is Kind.PUBLICATION for one in element.parameters):
+            raise CallRefused(f'the event of {element.name} stands in double quotes: "[class,X],[message,$Message]"')
         takes = "takes no arguments" if most == 0 else f"takes {most} argument{'s' * (most > 1)}, not {count}"
         raise CallRefused(f"{element.name} {takes}: {element.signature}")
 
