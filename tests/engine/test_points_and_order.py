@@ -396,3 +396,11 @@ def test_load_is_that_of_the_moment_when_the_message_came() -> None:
         hub.load("b1", load)
         hub.publish("b1", "pub", {"load": str(load)})
     assert [one["load"] for one in hub.received("sub")] == ["0.4", "0.5", "nan", "-3.0"]
+
+
+def test_a_rule_before_matching_that_does_not_apply_loses_nothing() -> None:
+    hub = Overlay()
+    hub.subscribe("b1", "sub", "n > 0")
+    idle = statement(rule("Forward, Publication", "BlockMessage()", matching="Before", when="BrokerLoadIndex() > 0.5"))
+    hub.publish("b1", "pub", {"n": 1}, policy=idle)
+    assert hub.received("sub") == [{"n": 1}]
