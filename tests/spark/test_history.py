@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tidings as td
+from tidings.engine import Settings
 from tidings.journal import JournalOptions
 from tidings.spark import history, route
 
@@ -66,6 +67,50 @@ def test_routing_it_gives_what_the_hub_gave(spark: "SparkSession", tmp_path: Pat
     routed = route(history.events(frame), history.subscriptions(frame), contexts=history.contexts(frame))
     assert {(row.event_id, one) for row in routed.matches.collect() for one in row.subscriptions} == got
     assert len(got) == 4
+
+
+def test_routing_it_under_the_policies_of_their_time_gives_what_the_hub_gave(
+    spark: "SparkSession", tmp_path: Path, hub: td.Hub
+) -> None:
+    car, bus, camera = hub.client("car"), hub.client("bus"), hub.client("cam")
+    inboxes = [car.subscribe("n > 0", id="s", policy=td.policies.trim()), bus.subscribe("m > 0", id="t")]
+    steps: list[tuple[Any, str, Any]] = [
+        (bus, "t", td.policies.remove("n")),
+        (car, "s", None),
+        (hub, "s", td.policies.to_json()),
+        (bus, "t", td.policies.keep_only("m")),
+        (hub, "s", None),
+    ]
+    for who, name, policy in steps:
+        camera.publish({"n": 1, "m": 2, "o": 3})
+        who.set_policy(name, policy)
+    camera.publish({"n": 1, "m": 2, "o": 3})
+    car.subscribe("n > 0 and m > 1", id="s", policy=td.policies.remove("o"))  # in its place
+    camera.publish({"n": 1, "m": 2, "o": 3})
+    due = {
+        (str(note.event.id), note.subscription, tuple(sorted(note.attributes.items())), note.payload)
+        for inbox in inboxes
+        for note in inbox.take()
+    }
+    frame = journal(spark, tmp_path)
+    routed = route(
+        history.events(frame),
+        history.subscriptions(frame),
+        policies=history.policies(frame),
+        settings=Settings(name=hub.name),
+    )
+    got = {
+        (
+            row["event_id"],
+            row["subscription_id"],
+            tuple(sorted(json.loads(row["attributes"]).items())),
+            row["payload"] and bytes(row["payload"]),
+        )
+        for row in routed.notifications.collect()
+    }
+    assert got == due
+    assert len({attributes for _, _, attributes, _ in due}) > 3
+    assert routed.rejected.count() == 0
 
 
 def test_meta_events_are_left_out_unless_they_are_asked_for(spark: "SparkSession", tmp_path: Path, hub: td.Hub) -> None:

@@ -202,3 +202,21 @@ def test_missing_columns_are_named(spark: "SparkSession") -> None:
     ):
         with pytest.raises(InvalidValueError, match=complaint):
             route(bad, good)
+
+
+def test_events_conform_to_the_schema_of_their_subject(spark: "SparkSession") -> None:
+    from tidings.spark import route
+
+    rows = [("e1", 1, "bob", "Loop", 1, None), ("e2", 2, "bob", "Loop", 1, 5), ("e3", 3, "bob", None, 1, 5)]
+    events = spark.createDataFrame(rows, "id string, timestamp bigint, publisher string, subject string, li int, x int")
+    versions = [("Loop", '[{"li": "int"}]'), ("Loop", '[{"li": "int"}, {"ts": "int"}]')]
+    schemas = spark.createDataFrame(versions, "subject string, versions string")
+    wanted = [("s1", "li > 0", None), ("s2", "speed > 1", "Loop"), ("s3", "ts IS NULL", "Loop")]
+    routed = route(events, spark.createDataFrame(wanted, "id string, content string, subject string"), schemas=schemas)
+    assert {row["event_id"]: row["subscriptions"] for row in routed.matches.collect()} == {
+        "e1": ["s1", "s3"],
+        "e3": ["s1"],
+    }
+    [refused] = routed.rejected.collect()
+    assert refused["reason"] == "Loop: has no attribute x; version 2 has li, ts"
+    assert [name for name, _ in routed.registry.rejected] == ["s2"]

@@ -12,7 +12,8 @@ from tidings.spark.registry import shard_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_CONTROL, _CONTEXT, _EVENT = 0, 1, 2
+# What happens at the same time happens in this order: what ends, what begins, contexts, events.
+_POLICY_ENDS, _ENDS, _BEGINS, _POLICY_BEGINS, _CONTEXT, _EVENT = range(6)
 _SAID = ("content", "publishers", "format", "subject", "policy", "notify")
 
 
@@ -50,7 +51,13 @@ def with_publishers_contexts(events: "DataFrame", changes: "DataFrame") -> "Data
     return filled.filter(f.col(ORDER) == _EVENT).drop(ORDER)
 
 
-def in_order(events: "DataFrame", changes: "DataFrame | None", subscriptions: "DataFrame", shards: int) -> "DataFrame":
+def in_order(
+    events: "DataFrame",
+    changes: "DataFrame | None",
+    subscriptions: "DataFrame",
+    policies: "DataFrame | None",
+    shards: int,
+) -> "DataFrame":
     """Changes in the shard of their client, events in every shard, each shard in the order of time."""
     from pyspark.sql import functions as f
 
@@ -62,13 +69,15 @@ def in_order(events: "DataFrame", changes: "DataFrame | None", subscriptions: "D
         .withColumn("client", f.lit(None).cast("string"))
         .withColumn("body", f.lit(None).cast("string"))
     )
-    for more in (*_windows(subscriptions), *([] if changes is None else [_contexts(changes)])):
+    others = [] if changes is None else [_contexts(changes)]
+    others += [] if policies is None else _policies(policies, subscriptions)
+    for more in (*_windows(subscriptions), *others):
         rows = rows.unionByName(more.withColumn(SHARD, shard_of(f.col("client"), shards)), allowMissingColumns=True)
     return rows.repartitionById(shards, SHARD).sortWithinPartitions(SHARD, "timestamp", ORDER, "id")
 
 
-def has_windows(subscriptions: "DataFrame") -> bool:
-    return "since" in subscriptions.columns or "until" in subscriptions.columns
+def has_windows(frame: "DataFrame | None") -> bool:
+    return frame is not None and ("since" in frame.columns or "until" in frame.columns)
 
 
 def from_the_start(subscriptions: "DataFrame") -> "DataFrame":
@@ -95,14 +104,46 @@ def _windows(subscriptions: "DataFrame") -> list["DataFrame"]:
         begin = microseconds("since", kinds["since"]).alias("timestamp")
         found.append(
             subscriptions.filter("since IS NOT NULL").select(
-                f.col("id").cast("string"), client, begin, said.alias("body"), f.lit("subscribe").alias("kind")
+                *(f.col("id").cast("string"), client, begin, said.alias("body")),
+                *(f.lit("subscribe").alias("kind"), f.lit(_BEGINS).alias(ORDER)),
             )
         )
     if "until" in kinds:
         end = microseconds("until", kinds["until"]).alias("timestamp")
         found.append(
             subscriptions.filter("until IS NOT NULL").select(
-                f.col("id").cast("string"), client, end, f.lit("{}").alias("body"), f.lit("unsubscribe").alias("kind")
+                *(f.col("id").cast("string"), client, end, f.lit("{}").alias("body")),
+                *(f.lit("unsubscribe").alias("kind"), f.lit(_ENDS).alias(ORDER)),
             )
         )
-    return [one.withColumn(ORDER, f.lit(_CONTROL)) for one in found]
+    return found
+
+
+def _policies(policies: "DataFrame", subscriptions: "DataFrame") -> list["DataFrame"]:
+    """Policies that were set, and those that were taken back; what came with a subscription is there already."""
+    from pyspark.sql import functions as f
+
+    missing = [name for name in ("id", "policy", "since", "until", "by") if name not in policies.columns]
+    if missing:
+        raise InvalidValueError(f"policies: {missing[0]} is missing beside since and until")
+    kinds = dict(policies.dtypes)
+    begin, end = microseconds("since", kinds["since"]), microseconds("until", kinds["until"])
+    said = f.to_json(f.struct(f.col("policy").cast("string").alias("policy")))
+    brought = subscriptions.filter("policy IS NOT NULL").select("id", "since") if _brings(subscriptions) else None
+    later = policies if brought is None else policies.join(brought, ["id", "since"], "left_anti")
+    named = [f.col("id").cast("string").alias("id"), f.col("by").cast("string").alias("client")]
+    kind = f.lit("set_policy").alias("kind")
+    return [
+        later.filter("since IS NOT NULL").select(
+            *(*named, begin.alias("timestamp"), said.alias("body"), kind),
+            f.lit(_POLICY_BEGINS).alias(ORDER),
+        ),
+        policies.filter("until IS NOT NULL").select(
+            *(*named, end.alias("timestamp"), f.lit('{"policy":null}').alias("body"), kind),
+            f.lit(_POLICY_ENDS).alias(ORDER),
+        ),
+    ]
+
+
+def _brings(subscriptions: "DataFrame") -> bool:
+    return "policy" in subscriptions.columns and "since" in subscriptions.columns

@@ -91,26 +91,47 @@ def route(
     from tidings.spark.building import Advertised, Plan
     from tidings.spark.worker import ShardWorker, Worker
 
-    if schemas is not None or tokens is not None:
-        raise InvalidValueError("schemas and tokens are not routed by yet; leave them out")
+    if tokens is not None:
+        raise InvalidValueError("tokens are not checked yet; leave them out")
     settings = settings or Settings(name="spark")
-    folder = tempfile.mkdtemp(prefix="tidings-") if folder is None else folder
-    wanted = _with_policies(subscriptions, policies)
+    folder = _temporary_folder() if folder is None else folder
+    set_later = policies if changes.has_windows(policies) else None
+    constant = None if set_later is not None else policies
+    wanted = _with_policies(subscriptions, constant)
     announced = []
     if advertisements is not None:
-        given = _with_policies(advertisements, policies)
+        given = _with_policies(advertisements, constant)
         announced = [msgspec.convert(row.asDict(), Advertised) for row in given.collect()]
-    plan = Plan(folder=folder, settings=settings, advertisements=announced)
+    plan = Plan(folder=folder, settings=settings, advertisements=announced, schemas=_defined(schemas))
     ready = prepared(events)
-    if contexts is None and not changes.has_windows(wanted):
+    if contexts is None and set_later is None and not changes.has_windows(wanted):
         return Routed(ready, built(wanted, plan, 1), Worker, settings)
     # Meta-events are for everyone: where rules may tell some, one shard has all subscriptions.
-    count = 1 if announced or "policy" in wanted.columns else shards or _cores(events)
+    tells = bool(announced) or set_later is not None or "policy" in wanted.columns
+    count = 1 if tells else shards or _cores(events)
     moved = None if contexts is None else changes.context_changes(contexts)
     if moved is not None:
         ready = changes.with_publishers_contexts(ready, moved)
-    rows = changes.in_order(ready, moved, wanted, count)
+    rows = changes.in_order(ready, moved, wanted, set_later, count)
     return Routed(rows, built(changes.from_the_start(wanted), plan, count), ShardWorker, settings)
+
+
+_temporary: list["tempfile.TemporaryDirectory[str]"] = []  # DataFrames may be used as long as the process lives
+
+
+def _temporary_folder() -> str:
+    _temporary.append(tempfile.TemporaryDirectory(prefix="tidings-", ignore_cleanup_errors=True))
+    return _temporary[-1].name
+
+
+def _defined(schemas: "DataFrame | None") -> dict[str, list[dict[str, str]]]:
+    """By subject what each version has added, of the longest that there is: schemas only grow."""
+    longest: dict[str, list[dict[str, str]]] = {}
+    for row in [] if schemas is None else schemas.select("subject", "versions").collect():
+        versions = msgspec.json.decode(row["versions"], type=list[dict[str, str]])
+        if len(versions) > len(longest.get(row["subject"], [])):
+            longest[row["subject"]] = versions
+    return longest
 
 
 def _cores(events: "DataFrame") -> int:
