@@ -37,7 +37,16 @@ def as_json(*arguments: str) -> Any:
 
 @pytest.mark.parametrize(
     "verb",
-    ["demo", "filter", "warm", "policy", "policy check", "bench", *(f"bench {name}" for name in BENCHES)],
+    [
+        "demo",
+        "filter",
+        "warm",
+        "policy",
+        "policy check",
+        "bench",
+        "bench spark",
+        *(f"bench {name}" for name in BENCHES),
+    ],
 )
 def test_every_verb_has_help_with_an_example(verb: str) -> None:
     done = run(*verb.split(), "--help")

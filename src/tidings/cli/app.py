@@ -251,6 +251,21 @@ def bench_hub(count: Count = 10_000, as_json: AsJson = False) -> None:
     report(hub.measure(count), as_json)
 
 
+@bench.command(name="spark")
+def bench_spark(
+    count: Count = 100_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    as_json: AsJson = False,
+) -> None:
+    """Routing on Spark, Parquet to Parquet, beside a pass through Python and Spark's own join (needs Java 17).
+
+    Example: tidings bench spark --count 10000 --events 20000
+    """
+    from tidings.cli.bench import report, spark
+
+    report(spark.measure(count, events), as_json)
+
+
 @bench.command(name="trimming")
 def bench_trimming(plot: Plot = None, as_json: AsJson = False) -> None:
     """How many bytes a notification has when a policy takes attributes away.

@@ -1,0 +1,102 @@
+"""Routing on Spark, Parquet to Parquet: beside a pass through Python that does nothing, and Spark's own join."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidings.cli.bench import Measurement, steps, timed, workload
+from tidings.spark import route, session
+from tidings.spark.worker import MATCHES
+
+_EVENTS = 200_000
+_SAMPLE = 500  # events that Spark's join is asked about
+_MATCHES = "event_id string, timestamp bigint, subscriptions array<string>, step string, reason string, meta string"
+
+
+def measure(count: int, events: int = _EVENTS) -> list[Measurement]:
+    """Workload W on all cores of this machine; every side writes Parquet."""
+    with steps(5) as step, tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        step("making the data")
+        slots = workload.subscriptions(count)
+        _write_events(folder / "events", events)
+        pq.write_table(workload.loadable(*slots), folder / "subscriptions.parquet")
+        spark = session("tidings bench", None, **{"spark.sql.shuffle.partitions": 2})
+        try:
+            given = spark.read.parquet(str(folder / "events"))
+            step("compiling the subscriptions")
+            routed: list[Any] = []
+            wanted = spark.read.parquet(str(folder / "subscriptions.parquet"))
+            compiling = timed(lambda: routed.append(route(given, wanted)))
+            step("routing")
+            matching = _best(lambda: _written(routed[0].matches, folder / "matches"))
+            found = spark.read.parquet(str(folder / "matches")).selectExpr("sum(size(subscriptions))").first()
+            step("passing through")
+            passing = _best(lambda: _written(given.mapInArrow(_through, _MATCHES), folder / "passed"))
+            step("joining")
+            joining = timed(lambda: _written(_joined(given.limit(_SAMPLE), wanted, slots, spark), folder / "joined"))
+        finally:
+            spark.stop()
+    pairs = 0 if found is None else int(found[0] or 0)
+    rate, through, join = events / matching, events / passing, _SAMPLE / joining
+    return [
+        Measurement(f"compiling {count:,} subscriptions", compiling, "s"),
+        Measurement("matches", rate, "events/s", "", f"{pairs / events:,.3g} matches an event"),
+        Measurement("a mapInArrow that only emits the same shape", through, "events/s"),
+        Measurement("matches / that", rate / through, "times", "0.6"),
+        Measurement("Spark's own join, on a sample", join, "events/s"),
+        Measurement("matches / Spark's join", rate / join, "times", "100"),
+    ]
+
+
+def _best(work: Any) -> float:
+    """The first run also starts the workers."""
+    return min(timed(work) for _ in range(2))
+
+
+def _written(frame: Any, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    frame.write.parquet(str(folder))
+
+
+def _write_events(folder: Path, count: int) -> None:
+    folder.mkdir()
+    table = workload.table(workload.events(count))
+    table = table.append_column("id", pa.array([f"e{number}" for number in range(count)]))
+    table = table.append_column("timestamp", pa.array(range(count)))
+    for part in range(4):
+        piece = table.slice(part * count // 4, (part + 1) * count // 4 - part * count // 4)
+        pq.write_table(piece, folder / f"part{part}.parquet")
+
+
+def _through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A row an event, of the same shape, with nothing found out."""
+    for batch in batches:
+        rows = batch.num_rows
+        lists = pa.array([["s1", "s2", "s3"]] * rows, pa.list_(pa.string()))
+        nothing = pa.nulls(rows, pa.string())
+        columns = [batch.column("id"), batch.column("timestamp"), lists, nothing, nothing, nothing]
+        yield pa.record_batch(columns, schema=MATCHES)
+
+
+def _joined(events: Any, subscriptions: Any, slots: Any, spark: Any) -> Any:
+    """The same question as a join on the class with range conditions, the subscriptions broadcast."""
+    from pyspark.sql import functions as f
+
+    attribute, low, high = slots
+    columns: dict[str, Any] = {"sid": [f"s{number}" for number in range(len(attribute))]}
+    for slot in range(workload.SLOTS):
+        columns |= {f"a{slot}_": attribute[:, slot].astype("int32")}
+        columns |= {f"l{slot}_": low[:, slot], f"h{slot}_": high[:, slot]}
+    table = spark.createDataFrame(pa.table(columns))
+    values = f.array(*(f.col(f"a{number}").cast("double") for number in range(workload.ATTRIBUTES)))
+    condition = f.col("a0") == f.col("l0_")
+    for slot in range(1, workload.SLOTS):
+        value = f.get(f.col("values"), f.col(f"a{slot}_"))
+        condition &= (f.col(f"a{slot}_") < 0) | value.between(f.col(f"l{slot}_"), f.col(f"h{slot}_"))
+    return events.withColumn("values", values).join(f.broadcast(table), condition).select("id", "sid")
