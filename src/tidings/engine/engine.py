@@ -130,9 +130,10 @@ class Engine(Book):
     def batch(self, table: "pa.Table", now: int | None = None) -> "Batch":
         """What follows from a table of operations, in their order: the same as from `handle`, much faster.
 
-        Publications have the columns that `engine.publications` lists. With the columns `kind` and `body` the table is
-        one of journal rows, in which changes stand between publications. The time of an operation is its timestamp, or
-        `now` if that is given. Only for an engine without neighbours; questions of trust are not waited for.
+        Publications have the columns that `engine.batch.publications` lists. With the columns `kind` and `body` the
+        table is one of journal rows, in which changes stand between publications. The time of an operation is its
+        timestamp, or `now` if that is given. Only for an engine without neighbours; questions of trust are not waited
+        for.
         """
         from tidings.engine import batch  # pyarrow is loaded by those who need it
 

@@ -39,7 +39,7 @@ def measure(count: int, events: int = _EVENTS) -> list[Measurement]:
             step("passing through")
             passing = _best(lambda: _written(given.mapInArrow(_through, _MATCHES), folder / "passed"))
             step("joining")
-            joining = timed(lambda: _written(_joined(given.limit(_SAMPLE), wanted, slots, spark), folder / "joined"))
+            joining = timed(lambda: _written(_joined(given.limit(_SAMPLE), slots, spark), folder / "joined"))
         finally:
             spark.stop()
     pairs = 0 if found is None else int(found[0] or 0)
@@ -84,19 +84,19 @@ def _through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch(columns, schema=MATCHES)
 
 
-def _joined(events: Any, subscriptions: Any, slots: Any, spark: Any) -> Any:
+def _joined(events: Any, slots: Any, spark: Any) -> Any:
     """The same question as a join on the class with range conditions, the subscriptions broadcast."""
-    from pyspark.sql import functions as f
-
     attribute, low, high = slots
     columns: dict[str, Any] = {"sid": [f"s{number}" for number in range(len(attribute))]}
     for slot in range(workload.SLOTS):
-        columns |= {f"a{slot}_": attribute[:, slot].astype("int32")}
-        columns |= {f"l{slot}_": low[:, slot], f"h{slot}_": high[:, slot]}
-    table = spark.createDataFrame(pa.table(columns))
-    values = f.array(*(f.col(f"a{number}").cast("double") for number in range(workload.ATTRIBUTES)))
-    condition = f.col("a0") == f.col("l0_")
-    for slot in range(1, workload.SLOTS):
-        value = f.get(f.col("values"), f.col(f"a{slot}_"))
-        condition &= (f.col(f"a{slot}_") < 0) | value.between(f.col(f"l{slot}_"), f.col(f"h{slot}_"))
-    return events.withColumn("values", values).join(f.broadcast(table), condition).select("id", "sid")
+        columns[f"attribute{slot}"] = attribute[:, slot].astype("int32")
+        columns |= {f"low{slot}": low[:, slot], f"high{slot}": high[:, slot]}
+    spark.createDataFrame(pa.table(columns)).createOrReplaceTempView("subscriptions")
+    values = ", ".join(f"CAST(a{number} AS DOUBLE)" for number in range(workload.ATTRIBUTES))
+    events.selectExpr("id", "a0", f"array({values}) AS said").createOrReplaceTempView("events")
+    ranges = " AND ".join(
+        f"(attribute{slot} < 0 OR get(said, attribute{slot}) BETWEEN low{slot} AND high{slot})"
+        for slot in range(1, workload.SLOTS)
+    )
+    join = f"SELECT /*+ BROADCAST(subscriptions) */ id, sid FROM events JOIN subscriptions ON a0 = low0 AND {ranges}"  # noqa: S608
+    return spark.sql(join)
