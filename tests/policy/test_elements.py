@@ -8,8 +8,11 @@ import pytest
 import tidings as td
 from tidings.model.expression import Constant
 from tidings.policy import registry
-from tidings.policy.elements import BUILT_IN, Effect, Kind, Role
-from tidings.policy.statement import Matching, MessageType, Operation
+from tidings.policy.actions import executed
+from tidings.policy.conditions import evaluated
+from tidings.policy.elements import BUILT_IN, Effect, Element, Kind, Role
+from tidings.policy.situation import Facts, Outcome, Situation
+from tidings.policy.statement import Call, Matching, MessageType, Operation, Publication
 
 CONDITIONS = {"AuthenticateReceiver", "AuthenticateSender", "MessageSizeIndex", "BrokerLoadIndex", "StrictMatch"}
 ACTIONS = {
@@ -59,8 +62,7 @@ def test_a_condition_of_ones_own() -> None:
     assert element.summary == "Saturday or Sunday in that zone."
     assert element.gives is Kind.BOOLEAN
     assert element.function is is_weekend
-    assert element.bind(()) == {"zone": Constant("UTC")}
-    assert element.bind((Constant("CET"),)) == {"zone": Constant("CET")}
+    assert [(one.name, one.default) for one in element.parameters] == [("zone", Constant("UTC"))]
     parse(condition="IsWeekend() && IsWeekend(CET)")
     with pytest.raises(td.PolicyError, match="takes a word or a string here"):
         parse(condition="IsWeekend(5)")
@@ -78,10 +80,7 @@ def test_an_action_of_ones_own() -> None:
     assert element.messages == {MessageType.PUBLICATION}
     assert element.operations == {Operation.FORWARD}
     assert element.changes_message
-    assert element.bind((Constant("a"), Constant(1), Constant(2))) == {
-        "name": Constant("a"),
-        "values": (Constant(1), Constant(2)),
-    }
+    assert [(one.name, one.many) for one in element.parameters] == [("name", False), ("values", True)]
     parse("Stamp(a), Stamp(a, 1), Stamp(a, 1, 2.5)")
     with pytest.raises(td.PolicyError, match="takes a number here"):
         parse("Stamp(a, 1, b)")
@@ -162,3 +161,22 @@ def test_functions_that_are_refused() -> None:
 def test_what_is_built_in_stays() -> None:
     with pytest.raises(td.PolicyError, match="BlockMessage is built in and stays"):
         registry.unregister("BlockMessage")
+
+
+@pytest.mark.parametrize("element", BUILT_IN, ids=lambda element: element.name)
+def test_every_element_has_a_meaning(element: Element) -> None:
+    """What has none would fail its rule, and block, with a LookupError."""
+    given = {Kind.PUBLICATION: Publication((("class", Constant("X")),))}
+    arguments = tuple(
+        given.get(one.kind, Constant(one.choices[0] if one.choices else "a")) for one in element.parameters
+    )
+    facts = Facts(MessageType.PUBLICATION, "b", "", 0.5, "a", str, lambda: 0.5, lambda *_: True)
+    situation = Situation(facts, "c")
+    call = Call(element.name, arguments)
+    if element.role is Role.ACTION:
+        situation.outcome = Outcome(1)
+        executed(call, 0)(situation)
+    else:
+        condition = evaluated(call)
+        assert condition is not None
+        assert condition(situation) in (True, False, 0.5)

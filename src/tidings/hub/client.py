@@ -99,7 +99,7 @@ class Client:
             if context == present and (by is None or by in desk.engine.entrusted.get(whose, ())):
                 return
             _, end, outcome = desk.controlled(SetContext(whose, context, by))
-        desk.finish(end if sync else 0, outcome)
+        desk.finish(outcome, end if sync else 0)
 
     def let_set_context(self, other: "str | Client", allowed: bool = True) -> None:
         """Lets another client set this one's context, or does so no more."""
@@ -208,7 +208,7 @@ class Client:
                 held.findings = findings
                 held.attach(called)
         if outcome is not None:
-            desk.finish(end, outcome)
+            desk.finish(outcome, end)
         assert held is not None  # noqa: S101 - what was refused has raised
         desk.wake(held)
         return held

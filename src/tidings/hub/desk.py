@@ -31,7 +31,7 @@ from tidings.hub.inquiry import replayed
 from tidings.hub.outbox import Batch, Outbox
 from tidings.hub.outcome import LOAD, TRUST, Outcome
 from tidings.hub.receipt import Receipt, Stats
-from tidings.hub.roster import NOTHING, Opener, Roster
+from tidings.hub.roster import NOTHING, Roster
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.texts import policy_text
 from tidings.hub.trust import Provider, asked
@@ -55,7 +55,7 @@ from tidings.model.values import Attributes
 _LOG = logging.getLogger("tidings")
 
 
-class Desk(Opener):
+class Desk:
     def __init__(self, settings: Settings, clock: Clock, trust: Provider | None, archive: Archive | None) -> None:
         self.settings, self.name = settings, settings.name
         self.clock, self.archive = clock, archive
@@ -121,14 +121,14 @@ class Desk(Opener):
                 roster.published(publisher, sequence, id)
                 self.stats.published += 1
             end = self._next
-        self._finish(outcome, end if sync else 0)
+        self.finish(outcome, end if sync else 0)
         return Receipt(event, offset)
 
     def control(self, operation: Operation, notes: Mapping[str, Any] | None = None, *, sync: bool = True) -> list[str]:
         """Any other operation that the journal keeps; the findings on the policy that it brought."""
         with self.guard:
             findings, end, outcome = self.controlled(operation, notes)
-        self._finish(outcome, end if sync else 0)
+        self.finish(outcome, end if sync else 0)
         return findings
 
     def controlled(
@@ -152,9 +152,6 @@ class Desk(Opener):
         if outcome.refused is None:
             self.roster.book(operation, notes)
         return list(outcome.findings), self._next, outcome
-
-    def finish(self, end: int, outcome: Outcome) -> None:
-        self._finish(outcome, end)
 
     def set_load(self, load: float) -> None:
         with self.guard:
@@ -340,7 +337,8 @@ class Desk(Opener):
             self.failure = JournalError(f"after '{error}' the hub could not be put back: {failed}; open it again")
             raise self.failure from error
 
-    def _finish(self, outcome: Outcome, end: int) -> None:
+    def finish(self, outcome: Outcome, end: int) -> None:
+        """Outside of the lock: what was written is synced up to `end`, and delivered."""
         if self.archive is not None and end:
             try:
                 self.archive.sync(end)
@@ -372,6 +370,6 @@ class Desk(Opener):
                 now = self.now()
                 outcome = handled(self, Lost(held.subscriber, held.id, held.lost), now)
                 self._written(None, outcome, now, {}, sync=False)
-            self._finish(outcome, 0)
+            self.finish(outcome, 0)
         except TidingsError as error:
             self.note(f"{held.subscriber} has lost {held.lost} notifications of {held.id}, and {error}")

@@ -5,7 +5,7 @@ It follows the operations that were accepted, live and when a journal is read ag
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -29,11 +29,10 @@ LIMIT = "$limit"  # of the inbox, noted with a subscription
 NOTHING = Context()
 
 
-class Opener:
+class Opener(Protocol):
     """Makes the handle and the inbox of a subscription; the hub's desk is one."""
 
-    def open(self, subscription: Subscription, limit: int) -> HubSubscription:
-        raise NotImplementedError
+    def open(self, subscription: Subscription, limit: int) -> HubSubscription: ...
 
 
 class Roster:

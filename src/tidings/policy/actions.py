@@ -74,9 +74,7 @@ def _built_in(call: Call) -> Action:
             return lambda situation: situation.log(_line(call, situation))
         case "Persist":
             return lambda situation: situation.persist(*(str(resolved(one, situation)) for one in call.arguments))
-    if call.name in _AUGMENTS:
-        return _augment(call)
-    raise NotImplementedError(f"the action {call.name} has no meaning")
+    return _augment(call) if call.name in _AUGMENTS else _missing(call.name)
 
 
 def _trim(situation: Situation) -> None:

@@ -99,7 +99,7 @@ def _measured(call: Call) -> Measure:
             return op.attrgetter("load")
         case "StrictMatch":
             return _strictly_matches
-    raise NotImplementedError(f"the condition {call.name} has no meaning")
+    return _missing(call.name)
 
 
 def _strictly_matches(situation: Situation) -> bool:

@@ -84,16 +84,6 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
     def changes_message(self) -> bool:
         return self.effect in (Effect.REMOVES, Effect.ADDS, Effect.CONVERTS)
 
-    def bind(self, arguments: tuple[Argument, ...]) -> dict[str, Argument | tuple[Argument, ...] | None]:
-        """The arguments of a checked call by the names of the parameters, with defaults filled in."""
-        bound: dict[str, Argument | tuple[Argument, ...] | None] = {}
-        for place, parameter in enumerate(self.parameters):
-            if parameter.many:
-                bound[parameter.name] = arguments[place:]
-            else:
-                bound[parameter.name] = arguments[place] if place < len(arguments) else parameter.default
-        return bound
-
 
 def _condition(name: str, gives: Kind, summary: str, *parameters: Parameter, **more: Any) -> Element:
     return Element(name=name, role=Role.CONDITION, gives=gives, summary=summary, parameters=parameters, **more)
