@@ -1,24 +1,19 @@
 """`route`: who gets which of very many events, on DataFrames."""
 
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
-from tidings.spark import changes
+from tidings.spark import changes, views
 from tidings.spark.events import prepared
+from tidings.spark.physical import DDL
 from tidings.spark.registry import Registry, built
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_MATCHES = "event_id string, timestamp bigint, subscriptions array<string>, step string, reason string, meta string"
-_NOTIFICATIONS = (
-    "event_id string, subscription_id string, subscriber string, timestamp bigint, attributes string, "
-    "payload binary, trace string, subscriptions array<string>"
-)
 
 
 class Routed:
@@ -34,40 +29,23 @@ class Routed:
 
     @property
     def matches(self) -> "DataFrame":
-        from pyspark.sql import functions as f
-
-        found = self._routed.filter("subscriptions IS NOT NULL")
-        time = f.timestamp_micros("timestamp").alias("timestamp")
-        if self.registry.shards == 1:
-            return found.select("event_id", time, "subscriptions")
-        together = found.groupBy("event_id", "timestamp").agg(f.flatten(f.collect_list("subscriptions")).alias("all"))
-        return together.select("event_id", time, f.sort_array("all").alias("subscriptions"))
-
-    @property
-    def rejected(self) -> "DataFrame":
-        return self._routed.filter("step IS NOT NULL").select("event_id", "step", "reason")
-
-    @property
-    def meta_events(self) -> "DataFrame":
-        from pyspark.sql import functions as f
-
-        found = self._routed.filter("meta IS NOT NULL")
-        time = f.timestamp_micros("timestamp").alias("timestamp")
-        return found.select("event_id", time, f.col("meta").alias("attributes"))
+        return views.matches(self._physical(), self.registry.shards)
 
     @property
     def notifications(self) -> "DataFrame":
-        from pyspark.sql import functions as f
-
-        made = self._rows.mapInArrow(self._made(notifications=True), _NOTIFICATIONS)
-        return made.withColumn("timestamp", f.timestamp_micros("timestamp"))
+        return views.notifications(self._physical(notifications=True))
 
     @property
-    def _routed(self) -> "DataFrame":
-        return self._rows.mapInArrow(self._made(notifications=False), _MATCHES)
+    def rejected(self) -> "DataFrame":
+        return views.rejected(self._physical())
 
-    def _made(self, *, notifications: bool) -> Any:
-        return self._worker(self.registry.folder, self._settings, notifications=notifications)
+    @property
+    def meta_events(self) -> "DataFrame":
+        return views.meta_events(self._physical())
+
+    def _physical(self, *, notifications: bool = False) -> "DataFrame":
+        worker = self._worker(self.registry.folder, self._settings, notifications=notifications)
+        return self._rows.mapInArrow(worker, DDL)
 
 
 def route(

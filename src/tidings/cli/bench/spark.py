@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 
 from tidings.cli.bench import Measurement, steps, timed, workload
 from tidings.spark import route, session
-from tidings.spark.worker import MATCHES
+from tidings.spark.physical import DDL, SCHEMA
 
 _EVENTS = 200_000
 _SAMPLE = 500  # events that Spark's join is asked about
-_MATCHES = "event_id string, timestamp bigint, subscriptions array<string>, step string, reason string, meta string"
 
 
 def measure(count: int, events: int = _EVENTS) -> list[Measurement]:
@@ -37,7 +36,7 @@ def measure(count: int, events: int = _EVENTS) -> list[Measurement]:
             matching = _best(lambda: _written(routed[0].matches, folder / "matches"))
             found = spark.read.parquet(str(folder / "matches")).selectExpr("sum(size(subscriptions))").first()
             step("passing through")
-            passing = _best(lambda: _written(given.mapInArrow(_through, _MATCHES), folder / "passed"))
+            passing = _best(lambda: _written(given.mapInArrow(_through, DDL), folder / "passed"))
             step("joining")
             joining = timed(lambda: _written(_joined(given.limit(_SAMPLE), slots, spark), folder / "joined"))
         finally:
@@ -79,9 +78,8 @@ def _through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = batch.num_rows
         lists = pa.array([["s1", "s2", "s3"]] * rows, pa.list_(pa.string()))
-        nothing = pa.nulls(rows, pa.string())
-        columns = [batch.column("id"), batch.column("timestamp"), lists, nothing, nothing, nothing]
-        yield pa.record_batch(columns, schema=MATCHES)
+        made = {"event_id": batch.column("id"), "timestamp": batch.column("timestamp"), "subscriptions": lists}
+        yield pa.record_batch([made.get(one.name, pa.nulls(rows, one.type)) for one in SCHEMA], schema=SCHEMA)
 
 
 def _joined(events: Any, slots: Any, spark: Any) -> Any:

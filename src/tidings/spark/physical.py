@@ -1,0 +1,98 @@
+"""The physical rows that workers give: a row an event that concerns somebody, one for each thing that was refused, one
+for each meta-event. `views` says what users see of them.
+
+`notes` are there only where notifications are wanted; `state` is what a task has to say of itself.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.engine.batch import Batch
+from tidings.spark.events import KEY
+
+_TEXT, _IDS = pa.string(), pa.list_(pa.string())
+NOTE = pa.struct(
+    [
+        ("subscription_id", _TEXT),
+        ("subscriber", _TEXT),
+        ("attributes", _TEXT),
+        ("payload", pa.binary()),
+        ("trace", _TEXT),
+        ("subscriptions", _IDS),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("event_id", _TEXT),
+        ("timestamp", pa.int64()),
+        ("subscriptions", _IDS),
+        ("notes", pa.list_(NOTE)),
+        ("kind", _TEXT),
+        ("step", _TEXT),
+        ("reason", _TEXT),
+        ("meta", _TEXT),
+        ("state", _TEXT),
+    ]
+)
+DDL = (
+    "event_id string, timestamp bigint, subscriptions array<string>, notes array<struct<subscription_id: string, "
+    "subscriber: string, attributes: string, payload: binary, trace: string, subscriptions: array<string>>>, "
+    "kind string, step string, reason string, meta string, state string"
+)
+
+
+def physical(batch: Batch, table: pa.Table, *, notifications: bool, first: bool) -> pa.Table:
+    """Of what came of the rows of a table; what is the same in every shard is said by the `first`."""
+    rejected, metas = batch.rejected, batch.meta_events
+    if not first:
+        rejected = rejected.slice(0, 0)
+    ids = pa.concat_arrays([table[KEY].combine_chunks().cast(_TEXT), metas["id"].combine_chunks()])
+    times = pa.concat_arrays([table["timestamp"].combine_chunks(), metas["timestamp"].combine_chunks()])
+    kinds = table["kind"].combine_chunks() if "kind" in table.column_names else pa.repeat("publish", table.num_rows)
+    parts = [
+        (_notes if notifications else _matches)(batch, ids, times),
+        _rows(
+            ids,
+            times,
+            rejected["event"],
+            kind=pc.take(kinds, rejected["event"]),
+            step=rejected["step"],
+            reason=rejected["reason"],
+        ),
+        _rows(ids, times, metas["event"], meta=metas["attributes"]),
+    ]
+    return pa.concat_tables([one for one in parts if one.num_rows] or parts[:1])
+
+
+def state_row(text: str) -> pa.Table:
+    """What a task says of itself."""
+    return pa.table([pa.array([text]) if one.name == "state" else pa.nulls(1, one.type) for one in SCHEMA], SCHEMA)
+
+
+def _matches(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:
+    matches = batch.matches
+    event, offsets = _runs(matches["event"].to_numpy())
+    names = pc.cast(matches["subscription"], _TEXT).combine_chunks()
+    return _rows(ids, times, event, subscriptions=pa.ListArray.from_arrays(offsets, names))
+
+
+def _notes(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:
+    notes = batch.notifications()
+    event, offsets = _runs(notes["event"].to_numpy())
+    columns = {"subscription_id": notes["subscription"], **{name: notes[name] for name in notes.column_names}}
+    whole = [columns[field.name].combine_chunks() for field in NOTE]
+    made = pa.StructArray.from_arrays(whole, fields=list(NOTE))
+    return _rows(ids, times, event, notes=pa.ListArray.from_arrays(offsets, made))
+
+
+def _runs(event: np.ndarray) -> tuple[pa.Array, pa.Array]:
+    """The events, each once, and where its rows begin and end."""
+    starts = np.flatnonzero(np.diff(event, prepend=-1)) if len(event) else np.empty(0, np.int64)
+    return pa.array(event[starts]), pa.array(np.append(starts, len(event)).astype(np.int32))
+
+
+def _rows(ids: pa.Array, times: pa.Array, event: pa.Array, **said: pa.Array) -> pa.Table:
+    columns = {"event_id": ids.take(event), "timestamp": times.take(event), **said}
+    rows = len(event)
+    return pa.table([columns.get(one.name, pa.nulls(rows, one.type)) for one in SCHEMA], schema=SCHEMA)

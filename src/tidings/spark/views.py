@@ -1,0 +1,46 @@
+"""What users see of the physical rows: `matches`, `notifications`, `rejected` and `meta_events`, lazily."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def matches(physical: "DataFrame", shards: int) -> "DataFrame":
+    """A row an event that concerns somebody; where it went to several shards, what they found is brought together."""
+    from pyspark.sql import functions as f
+
+    found = physical.filter("subscriptions IS NOT NULL")
+    if shards == 1:
+        return found.select("event_id", _time(), "subscriptions")
+    together = found.groupBy("event_id", "timestamp").agg(f.flatten(f.collect_list("subscriptions")).alias("all"))
+    return together.select("event_id", _time(), f.sort_array("all").alias("subscriptions"))
+
+
+def notifications(physical: "DataFrame") -> "DataFrame":
+    """A row each; attributes and trace are JSON text."""
+    from pyspark.sql import functions as f
+
+    notes = physical.filter("notes IS NOT NULL").select("event_id", _time(), f.explode("notes").alias("note"))
+    return notes.selectExpr(
+        *("event_id", "note.subscription_id", "note.subscriber", "timestamp"),
+        *("note.attributes", "note.payload", "note.trace", "note.subscriptions"),
+    )
+
+
+def rejected(physical: "DataFrame") -> "DataFrame":
+    """What was refused, at which step and why; `kind` is `publish` for an event, and else the change that it was."""
+    return physical.filter("step IS NOT NULL").select("event_id", "step", "reason", "kind")
+
+
+def meta_events(physical: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    found = physical.filter("meta IS NOT NULL")
+    return found.select("event_id", _time(), f.col("meta").alias("attributes"))
+
+
+def _time() -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.timestamp_micros("timestamp").alias("timestamp")
