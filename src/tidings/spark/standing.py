@@ -42,9 +42,18 @@ class Place(msgspec.Struct, frozen=True):
     versions: tuple[str, ...] = ()
     changes: int = 0  # in them all
 
-    @property
-    def last(self) -> str:
-        return self.versions[-1] if self.versions else self.base
+    def under(self, folder: Path) -> "Place":
+        """The whole paths of a way that was kept `within` a folder, which may have been moved since."""
+        return msgspec.structs.replace(
+            self, base=str(folder / self.base), versions=tuple(str(folder / one) for one in self.versions)
+        )
+
+    def within(self, folder: Path) -> "Place":
+        return msgspec.structs.replace(
+            self,
+            base=str(Path(self.base).relative_to(folder)),
+            versions=tuple(str(Path(one).relative_to(folder)) for one in self.versions),
+        )
 
 
 class _Memory(msgspec.Struct, frozen=True):
