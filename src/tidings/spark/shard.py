@@ -32,7 +32,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What a batch of a stream asks of its shards."""
 
     places: list[Place]
-    folder: str  # where versions are written
+    folder: str  # of the pipeline's state
+    batch: int
     late_before: int = 0  # events of before then are late (microseconds)
     settled: int | None = None  # changes up to then are for good; None: whatever has come
     latest: int | None = None  # nobody publishes later than that
@@ -134,7 +135,9 @@ class _Run:
         changes = pa.concat_tables(self._made) if self._made else None
         if not self._standing.has_moved(changes):
             return self._place
-        folder = Path(task.folder) / f"{self._shard}-{os.urandom(8).hex()}"  # no two attempts write the same
+        folder = (
+            Path(task.folder) / str(task.batch) / f"{self._shard}-{os.urandom(8).hex()}"
+        )  # no two attempts write the same
         return self._standing.write(folder, self._place, changes)
 
     def _judged(self, table: pa.Table, is_event: pa.ChunkedArray) -> tuple[pa.Table, list[pa.Table]]:
