@@ -123,6 +123,23 @@ def test_rows_that_hold_no_event_are_rejected_and_the_others_are_not() -> None:
     assert pairs(engine("").batch(table(b=[float("inf"), 1.0, 1.0, 1.0])).matches) == [(1, "s0"), (2, "s0"), (3, "s0")]
 
 
+@pytest.mark.parametrize("few", [0, 100])
+@pytest.mark.parametrize("column", ["attributes", "context"])
+def test_a_text_that_is_no_object_is_the_problem_of_its_row_alone(
+    monkeypatch: pytest.MonkeyPatch, few: int, column: str
+) -> None:
+    monkeypatch.setattr(stretch, "FEW", few)
+    texts = ['{"a": 1}', '{"a": ', "[1]", '{"a": 2}']
+    given = whole(['{"a": 1}'] * 4)
+    given = given.drop_columns([column]) if column in given.column_names else given
+    found = engine("a >= 1" if column == "attributes" else "").batch(given.append_column(column, pa.array(texts)))
+    assert pairs(found.matches) == [(0, "s0"), (3, "s0")]
+    first, second = found.rejected.to_pylist()
+    assert (first["event"], second["event"]) == (1, 2)
+    assert first["reason"].startswith(f"{column}: not JSON: ")
+    assert second["reason"] == f"{column}: must be a JSON object"
+
+
 def test_what_is_not_admitted_is_rejected_with_the_words_of_handle() -> None:
     made = engine("", advertisements_required=True)
     made.handle(Advertise(Advertisement.of(Filter.parse("a > 1"), id="ad", publisher="p")), 0)

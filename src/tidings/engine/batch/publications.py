@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidings.engine.batch.named import Bools, Named
 from tidings.filters import ContextFilter
-from tidings.matching.index.tables import ATTRIBUTES, CONTEXT, SUBSCRIBERS, whole
+from tidings.matching.index.tables import ATTRIBUTES, CONTEXT, SUBSCRIBERS, unreadable, whole
 from tidings.model.errors import FilterError, InvalidValueError
 from tidings.model.event import Event
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
@@ -70,15 +70,18 @@ class Publications:
         )
         self.count = table.num_rows
         self._given = {name: whole(table[name]) for name in FIELDS if name in table.column_names}
-        self._named = named
+        self._unread: dict[int, str] = {}  # rows whose texts are no JSON objects
         for name in (*_TEXTS, SUBSCRIBERS):
             self._given.update({name: _text(name, self._given[name])} if name in self._given else {})
         accepted = _microseconds("timestamp", self._given["timestamp"])
         self.now = accepted if now is None else np.full(self.count, now)
         published = table["published"] if is_journal and "published" in table.column_names else None
         self.timestamps = accepted if published is None else _microseconds("published", whole(published))
-        self.attributes = Named.of(named, ATTRIBUTES)
-        self.context = Named.of(table.select([CONTEXT]), CONTEXT) if CONTEXT in table.column_names else None
+        self._named, self.attributes = self._read(named, ATTRIBUTES)
+        self.context: Named | None = None
+        if CONTEXT in table.column_names:
+            contexts, self.context = self._read(table.select([CONTEXT]), CONTEXT)
+            self._given[CONTEXT] = whole(contexts[CONTEXT])
         self.publishers, self.subjects = self._codes("publisher"), self._codes("subject")
         self.policies, self.subscribers = self._codes("policy"), self._codes(SUBSCRIBERS)
         self._filters: list[ContextFilter | None] = []
@@ -145,6 +148,22 @@ class Publications:
 
     # The door
 
+    def _read(self, table: pa.Table, column: str) -> tuple[pa.Table, Named]:
+        """A text that cannot be read is the problem of its row alone; everybody else sees it as empty."""
+        try:
+            return table, Named.of(table, column)
+        except InvalidValueError:
+            if column not in table.column_names or not pa.types.is_string(table.schema.field(column).type):
+                raise
+        texts = whole(table[column])
+        found = unreadable(texts)
+        self._unread.update({row: f"{column}: {why}" for row, why in found.items()})
+        is_bad = np.isin(np.arange(table.num_rows), list(found))
+        cleared = table.set_column(
+            table.column_names.index(column), column, pc.if_else(pa.array(is_bad), pa.scalar(None, pa.string()), texts)
+        )
+        return cleared, Named.of(cleared, column)
+
     def _doubtful(self) -> Bools:
         """Rows that might be refused: few, where a column as a whole can be judged."""
         found: Bools
@@ -194,6 +213,9 @@ class Publications:
         if len(rows) > 64:
             self.read_all()
         for row in rows:
+            if row in self._unread:
+                problems[row] = self._unread[row]
+                continue
             try:
                 event = self._checked(row)
             except (InvalidValueError, FilterError) as error:

@@ -57,6 +57,17 @@ def mappings(array: pa.Array | pa.ChunkedArray) -> list[dict[str, Any]]:
     raise InvalidValueError(f"a column of named values is a struct, a map or JSON text, not {array.type}")
 
 
+def unreadable(array: pa.Array | pa.ChunkedArray) -> dict[int, str]:
+    """The rows of a column of JSON texts that `mappings` cannot read, and why."""
+    found = {}
+    for row, text in enumerate(whole(array).to_pylist()):
+        try:
+            _parsed(text, row)
+        except InvalidValueError as error:
+            found[row] = str(error).removeprefix(f"row {row}: ")
+    return found
+
+
 def scope_of(row: Mapping[str, Any]) -> Scope:
     """One event, for the reference: attributes, and the system's own names apart from them."""
     attributes = {name: value for name, value in row.items() if value is not None and not name.startswith("$")}
