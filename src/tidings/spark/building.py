@@ -24,9 +24,10 @@ from tidings.model.errors import TidingsError
 from tidings.model.schema import Schema
 from tidings.policy.placement import Where
 from tidings.policy.statement import MessageType
+from tidings.spark.events import PROBLEM
+from tidings.spark.registry import MOST_REPORTED
 
 REPORT = pa.schema([("shard", pa.int32()), ("subscriptions", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
-MOST_REPORTED = 1_000  # refused subscriptions of a shard
 
 
 class Advertised(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +113,9 @@ def _accepted(effects: list[Any]) -> None:
 
 def _filled(engine: Engine, rows: pa.Table) -> list[tuple[str, str]]:
     """Puts the subscriptions into the engine; the ids of those that cannot be, and why."""
+    rows, unread = _without_problems(rows)
     rows, refused = _with_good_policies(rows)
+    refused = unread + refused
     if engine.ruling_advertisements(MessageType.SUBSCRIPTION) or any(True for _ in engine.subjects):
         return refused + _one_by_one(engine, rows)
     matcher = engine.matcher
@@ -125,6 +128,16 @@ def _filled(engine: Engine, rows: pa.Table) -> list[tuple[str, str]]:
         matcher.add_many(good)
         refused += bad
     return refused
+
+
+def _without_problems(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, str]]]:
+    """What its reader has found fault with is refused for that."""
+    problem, rows = rows[PROBLEM], rows.drop_columns([PROBLEM])
+    if problem.null_count == len(problem):
+        return rows, []
+    refused = rows.filter(pc.is_valid(problem))["id"].to_pylist()
+    told = [(name or "", why) for name, why in zip(refused, problem.drop_null().to_pylist(), strict=True)]
+    return rows.filter(pc.is_null(problem)), told
 
 
 def _with_good_policies(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, str]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidings.journal.record import PUBLISH
 from tidings.model.errors import InvalidValueError
-from tidings.spark.events import EVERYWHERE, KEY, ORDER, SCHEDULED, SHARD, microseconds, packed, prepared
+from tidings.spark.events import EVERYWHERE, KEY, ORDER, PROBLEM, SCHEDULED, SHARD, microseconds, packed, prepared
 from tidings.spark.registry import shard_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def context_rows(contexts: "DataFrame") -> "DataFrame":
     if "context" in contexts.columns:
         context = f.col("context") if kinds["context"] == "string" else f.to_json("context")
     else:
-        named = [name for name in contexts.columns if name not in ("client", "timestamp")]
+        named = [name for name in contexts.columns if name not in ("client", "timestamp", PROBLEM)]
         context = f.to_json(f.struct(*(f.col(f"`{name}`") for name in named)))
     client = f.col("client").cast("string")
     return contexts.select(
@@ -53,6 +53,7 @@ def context_rows(contexts: "DataFrame") -> "DataFrame":
         f.lit("set_context").alias("kind"),
         client.alias("client"),
         f.coalesce(context, f.lit("{}")).alias("body"),
+        _problem(kinds).alias(PROBLEM),
         *_order(_CONTEXT),
     )
 
@@ -68,11 +69,15 @@ def subscription_rows(subscriptions: "DataFrame") -> "DataFrame":
     client = (f.coalesce("subscriber", "id") if "subscriber" in kinds else f.col("id")).cast("string")
     said = f.to_json(f.struct(*(f.col(name).cast("string").alias(name) for name in _SAID if name in kinds)))
     since, until = (_time(name, kinds) for name in ("since", "until"))
-    begins = subscriptions.filter("content IS NOT NULL").select(
-        *_named("subscribe", client, since, said), *_order(_BEGINS, scheduled=True)
+    ends_it = f.col("until").isNotNull() if "until" in kinds else f.lit(False)
+    empty = f.when(f.col("content").isNull() & ~ends_it, f.lit("the subscription has neither content nor until"))
+    problem = _problem(kinds, "since", "until", more=empty)
+    judged = subscriptions.withColumn(PROBLEM, problem)
+    begins = judged.filter(f.col("content").isNotNull() | f.col(f"`{PROBLEM}`").isNotNull()).select(
+        *_named("subscribe", client, since, said), f.col(f"`{PROBLEM}`"), *_order(_BEGINS, scheduled=True)
     )
-    ends = subscriptions.filter(f.col("until").isNotNull() if "until" in kinds else f.lit(False)).select(
-        *_named("unsubscribe", client, until, f.lit("{}")), *_order(_ENDS, scheduled=True)
+    ends = judged.filter(ends_it & f.col(f"`{PROBLEM}`").isNull()).select(
+        *_named("unsubscribe", client, until, f.lit("{}")), f.col(f"`{PROBLEM}`"), *_order(_ENDS, scheduled=True)
     )
     return begins.unionByName(ends) if "until" in kinds else begins
 
@@ -93,7 +98,9 @@ def policy_begins(policies: "DataFrame") -> "DataFrame":
 def policy_ends(policies: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
-    return _policies(policies.filter("until IS NOT NULL"), "until", f.lit('{"policy":null}'), _POLICY_ENDS)
+    kinds = dict(policies.dtypes)
+    ending = policies.filter(f.col("until").isNotNull() & _problem(kinds, "since", "until").isNull())
+    return _policies(ending, "until", f.lit('{"policy":null}'), _POLICY_ENDS)
 
 
 def _policies(policies: "DataFrame", when: str, said: "Column", order: int) -> "DataFrame":
@@ -104,7 +111,9 @@ def _policies(policies: "DataFrame", when: str, said: "Column", order: int) -> "
     if missing:
         raise InvalidValueError(f"policies: there is no column {missing[0]}; there are {', '.join(kinds)}")
     by = f.col("by").cast("string")
-    return policies.select(*_named("set_policy", by, _time(when, kinds), said), *_order(order, scheduled=True))
+    problem = _problem(kinds, "since", "until").alias(PROBLEM)
+    named = _named("set_policy", by, _time(when, kinds), said)
+    return policies.select(*named, problem, *_order(order, scheduled=True))
 
 
 def journal_rows(journal: "DataFrame") -> "DataFrame":
@@ -161,17 +170,19 @@ def has_windows(frame: "DataFrame | None") -> bool:
 
 
 def from_the_start(subscriptions: "DataFrame") -> "DataFrame":
-    """Those that no change begins."""
-    return subscriptions.filter("since IS NULL") if "since" in subscriptions.columns else subscriptions
+    """Those that no change begins; a row that only ends one is none."""
+    begun = subscriptions.filter("since IS NULL") if "since" in subscriptions.columns else subscriptions
+    return begun.filter("content IS NOT NULL OR until IS NULL") if "until" in subscriptions.columns else begun
 
 
 def later(subscriptions: "DataFrame") -> "DataFrame":
     """What else happens to them: those that begin later, and the ends of all."""
     from pyspark.sql import functions as f
 
-    if "since" not in subscriptions.columns:
-        return subscriptions.withColumn("content", f.expr(_NULL))
-    return subscriptions.withColumn("content", f.when(f.col("since").isNotNull(), f.col("content")))
+    began = f.col("since").isNull() if "since" in subscriptions.columns else f.lit(True)
+    ends = f.col("until").isNotNull() if "until" in subscriptions.columns else f.lit(False)
+    rest = subscriptions.withColumn("content", f.when(~began, f.col("content")))
+    return rest.filter(~began | ends)
 
 
 def set_apart(policies: "DataFrame", subscriptions: "DataFrame") -> "DataFrame":
@@ -186,6 +197,20 @@ def _time(name: str, kinds: dict[str, str]) -> "Column":
     from pyspark.sql import functions as f
 
     return microseconds(name, kinds[name]) if name in kinds else f.lit(None).cast("bigint")
+
+
+def _problem(kinds: dict[str, str], *times: str, more: "Column | None" = None) -> "Column":
+    """Why a row cannot be taken: what its reader has found, or a time that is there and cannot be read."""
+    from pyspark.sql import functions as f
+
+    found = [f.col(f"`{PROBLEM}`")] if PROBLEM in kinds else []
+    for name in times:
+        if kinds.get(name) == "string":
+            unread = f.col(name).isNotNull() & microseconds(name, "string").isNull()
+            told = f.concat(f.lit(f"{name}: '"), f.left(f.col(name), f.lit(40)), f.lit("' is not a time"))
+            found.append(f.when(unread, told))
+    found += [more] if more is not None else []
+    return f.coalesce(*found, f.lit(None).cast("string"))
 
 
 def _named(kind: str, client: "Column", time: "Column", said: "Column") -> list["Column"]:

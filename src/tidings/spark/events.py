@@ -16,6 +16,7 @@ SYSTEM = ("id", "timestamp", "sequence", "context", *TEXTS, *BYTES)
 KEY = "$event"  # the event's own id, whatever it looks like
 SHARD, ORDER = "$shard", "$order"  # where a row goes, and what comes first of what happens at the same time
 EVERYWHERE = ("publish", "schema", "advertise", "unadvertise")  # the kinds of rows that every shard has to know
+PROBLEM = "$problem"  # why a row cannot be taken, where whoever read it has found that out
 SCHEDULED = "$scheduled"  # of a change: said beforehand, so that it does not tell how late it is
 _UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 
@@ -46,7 +47,7 @@ def packed(events: "DataFrame") -> "DataFrame":
 
     if "attributes" in events.columns:
         return events
-    system = [name for name in events.columns if name in SYSTEM or name == KEY]
+    system = [name for name in events.columns if name in (*SYSTEM, KEY, PROBLEM)]
     named = [f.col(f"`{name}`") for name in events.columns if name not in system]
     return events.select(*system, (f.struct(*named) if named else f.lit("{}")).alias("attributes"))
 
@@ -59,7 +60,7 @@ def attributes_text(events: "DataFrame") -> "Column":
         kind = dict(events.dtypes)["attributes"]
         column = f.col("attributes")
         return column if kind == "string" else f.to_json(column)
-    named = [f.col(f"`{name}`").alias(name) for name in events.columns if name not in SYSTEM and name != KEY]
+    named = [f.col(f"`{name}`").alias(name) for name in events.columns if name not in (*SYSTEM, KEY, PROBLEM)]
     return f.to_json(f.struct(*named)) if named else f.lit("{}")
 
 

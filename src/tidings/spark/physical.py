@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine.batch import Batch
+from tidings.journal.record import PUBLISH
 from tidings.spark.events import KEY
 
 _TEXT, _IDS = pa.string(), pa.list_(pa.string())
@@ -49,14 +50,13 @@ def physical(batch: Batch, table: pa.Table, *, notifications: bool, first: bool)
         rejected = rejected.slice(0, 0)
     ids = pa.concat_arrays([table[KEY].combine_chunks().cast(_TEXT), metas["id"].combine_chunks()])
     times = pa.concat_arrays([table["timestamp"].combine_chunks(), metas["timestamp"].combine_chunks()])
-    kinds = table["kind"].combine_chunks() if "kind" in table.column_names else pa.repeat("publish", table.num_rows)
     parts = [
         (_notes if notifications else _matches)(batch, ids, times),
         _rows(
             ids,
             times,
             rejected["event"],
-            kind=pc.take(kinds, rejected["event"]),
+            kind=pc.take(_kinds(table), rejected["event"]),
             step=rejected["step"],
             reason=rejected["reason"],
         ),
@@ -65,17 +65,21 @@ def physical(batch: Batch, table: pa.Table, *, notifications: bool, first: bool)
     return pa.concat_tables([one for one in parts if one.num_rows] or parts[:1])
 
 
-def refusals(table: pa.Table, step: str, reason: str) -> pa.Table:
-    """Rows that are refused before they come to an engine."""
-    everything = pa.array(np.arange(table.num_rows))
+def refusals(table: pa.Table, step: str, reason: str | pa.Array) -> pa.Table:
+    """Rows that are refused before they come to an engine, all for one reason or each for its own."""
+    count = table.num_rows
     ids, times = table[KEY].combine_chunks().cast(_TEXT), table["timestamp"].combine_chunks()
-    said = {"step": pa.repeat(step, table.num_rows), "reason": pa.repeat(reason, table.num_rows)}
-    return _rows(ids, times, everything, kind=table["kind"].combine_chunks(), **said)
+    said = pa.repeat(reason, count) if isinstance(reason, str) else reason
+    return _rows(ids, times, pa.array(np.arange(count)), kind=_kinds(table), step=pa.repeat(step, count), reason=said)
 
 
 def state_row(text: str) -> pa.Table:
     """What a task says of itself."""
     return pa.table([pa.array([text]) if one.name == "state" else pa.nulls(1, one.type) for one in SCHEMA], SCHEMA)
+
+
+def _kinds(table: pa.Table) -> pa.Array:
+    return table["kind"].combine_chunks() if "kind" in table.column_names else pa.repeat(PUBLISH, table.num_rows)
 
 
 def _matches(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:

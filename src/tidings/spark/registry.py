@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidings.model.errors import InvalidValueError
+from tidings.spark.events import PROBLEM
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidings.spark.building import Plan
 
-_COLUMNS = ("id", "subscriber", "content", "publishers", "format", "subject", "structure", "policy", "notify")
+MOST_REPORTED = 1_000  # refused subscriptions of a shard
+_COLUMNS = ("id", "subscriber", "content", "publishers", "format", "subject", "structure", "policy", "notify", PROBLEM)
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +49,12 @@ def built(subscriptions: "DataFrame", plan: "Plan", shards: int) -> Registry:
     if missing:
         raise InvalidValueError(f"subscriptions: there is no column {missing[0]}")
     given = subscriptions.select(
-        *(f.col(name).cast("string").alias(name) for name in _COLUMNS if name in subscriptions.columns)
+        *(f.col(f"`{name}`").cast("string").alias(name) for name in _COLUMNS if name in subscriptions.columns)
     )
     subscriber = f.coalesce("subscriber", "id") if "subscriber" in given.columns else f.col("id")
-    given = given.withColumn("subscriber", subscriber)
+    contentless = f.when(f.col("content").isNull(), f.lit("there is no content; the filter TRUE is for everything"))
+    problem = f.coalesce(f.col(f"`{PROBLEM}`"), contentless) if PROBLEM in given.columns else contentless
+    given = given.withColumn("subscriber", subscriber).withColumn(PROBLEM, problem)
     spread = given.withColumn("shard", shard_of(f.col("subscriber"), shards)).repartitionById(shards, "shard")
     builder = Builder(plan)
     # A row a shard, and one for each of the first subscriptions that were refused: never data-sized.

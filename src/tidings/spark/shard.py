@@ -16,16 +16,14 @@ import pyarrow.compute as pc
 from tidings.engine import Settings
 from tidings.journal.record import PUBLISH
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, SCHEDULED, SHARD
-from tidings.spark.physical import physical, refusals, state_row
+from tidings.spark.judging import judged
+from tidings.spark.physical import physical, state_row
 from tidings.spark.publishers import with_contexts
 from tidings.spark.standing import Place, Standing, Standings, as_changes, merged
 from tidings.spark.tally import Tally
 from tidings.spark.worker import gathered
 
 _standings = Standings()
-_LATE = "the event is older than the watermark; a longer `watermark` would have waited for it"
-_AHEAD = "the timestamp lies further in the future than `ahead` allows"
-_TIMELESS = "there is no timestamp, or none that can be read"
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +84,7 @@ class _Run:
         notifications: bool,
     ) -> None:
         self._place, self._shard, self._task = place, shard, task
-        self._repeated = pa.array(repeated, pa.string())  # kinds of rows whose refusals another shard tells
+        self._repeated = pa.array(repeated, pa.string())  # kinds of rows that another shard counts
         self._fills_contexts, self._notifications = fills_contexts, notifications
         held = None if task is None else _standings.take(task.folder, shard)
         self._standing = Standing.reached(settings, place, held)
@@ -96,9 +94,9 @@ class _Run:
 
     def go_on(self, table: pa.Table) -> Iterator[pa.Table]:
         """Some more rows, later than all before."""
-        is_event = pc.equal(table["kind"], PUBLISH)
-        self._tally.see(table, is_event, counts_events=self._shard == 0)
-        table, refused = self._judged(table, is_event)
+        self._tally.see(table["kind"], self._repeated)
+        limits = {} if self._task is None else {"late_before": self._task.late_before, "latest": self._task.latest}
+        table, refused = judged(table, **limits)
         yield from (self._told(one) for one in refused)
         scheduled = table[SCHEDULED]
         if pc.any(scheduled).as_py():
@@ -139,24 +137,6 @@ class _Run:
             Path(task.folder) / str(task.batch) / f"{self._shard}-{os.urandom(8).hex()}"
         )  # no two attempts write the same
         return self._standing.write(folder, self._place, changes)
-
-    def _judged(self, table: pa.Table, is_event: pa.ChunkedArray) -> tuple[pa.Table, list[pa.Table]]:
-        """The rows that have a place in the order, and refusals of the others."""
-        time = table["timestamp"]
-        steps = [(pc.is_null(time), "admit", _TIMELESS)]
-        if self._task is not None:
-            late = pc.and_(is_event, pc.less(time, self._task.late_before))
-            steps.append((late.fill_null(False), "late", _LATE))
-        if self._task is not None and self._task.latest is not None:
-            ahead = pc.and_(pc.greater(time, self._task.latest), pc.invert(table[SCHEDULED]))
-            steps.append((ahead.fill_null(False), "admit", _AHEAD))
-        found = [refusals(table.filter(those), step, why) for those, step, why in steps if pc.any(those).as_py()]
-        if not found:
-            return table, []
-        good = pc.invert(steps[0][0])
-        for those, _, _ in steps[1:]:
-            good = pc.and_(good, pc.invert(those))
-        return table.filter(good), found
 
     def _routed(self, table: pa.Table, *, for_good: bool) -> Iterator[pa.Table]:
         if table.num_rows == 0:

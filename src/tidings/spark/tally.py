@@ -4,6 +4,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.journal.record import PUBLISH
 from tidings.spark.standing import Place
 
 
@@ -30,11 +31,12 @@ class Tally(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.meta_events += len(physical) - physical["meta"].null_count
         return physical
 
-    def see(self, table: pa.Table, is_event: pa.ChunkedArray, *, counts_events: bool) -> None:
-        """Counts rows that came in; what all shards see is counted by one."""
-        events = pc.sum(is_event).as_py() or 0
-        self.events += events if counts_events else 0
-        self.changes += len(table) - events
+    def see(self, kinds: pa.ChunkedArray, repeated: pa.Array) -> None:
+        """Counts rows that came in, by their kinds; what all shards see is `repeated` in all of them but one."""
+        counted = kinds.filter(pc.invert(pc.is_in(kinds, repeated))) if len(repeated) else kinds
+        events = pc.sum(pc.equal(counted, PUBLISH)).as_py() or 0
+        self.events += events
+        self.changes += len(counted) - events
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -13,6 +13,7 @@ import pyarrow as pa
 from tidings.engine import Engine, Settings
 from tidings.engine.shelf import taken_down
 from tidings.spark.events import KEY, ORDER, SHARD
+from tidings.spark.judging import judged
 from tidings.spark.physical import physical, state_row
 from tidings.spark.tally import Tally
 
@@ -27,10 +28,18 @@ def _engine(folder: str, settings: bytes) -> Engine:
 class Worker:
     """Called with the batches of a partition, of events that any worker may match: the engine does not change."""
 
-    def __init__(self, folder: str, settings: Settings, *, notifications: bool = False, tallies: bool = False) -> None:
-        """With `tallies`, a task ends with a row that says what it has done."""
+    def __init__(
+        self,
+        folder: str,
+        settings: Settings,
+        *,
+        notifications: bool = False,
+        tallies: bool = False,
+        latest: int | None = None,
+    ) -> None:
+        """With `tallies`, a task ends with a row that says what it has done. Nobody publishes later than `latest`."""
         self._folder, self._settings = folder, msgspec.json.encode(settings)
-        self._notifications, self._tallies = notifications, tallies
+        self._notifications, self._tallies, self._latest = notifications, tallies, latest
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folder = f"{self._folder}/0"
@@ -40,7 +49,9 @@ class Worker:
         tally = Tally()
         for table in gathered(batches):
             tally.events += table.num_rows
-            yield from tally.add(self._routed(engine, table, first=True)).to_batches()
+            good, refused = judged(table, latest=self._latest)
+            for told in (*refused, self._routed(engine, good, first=True)):
+                yield from tally.add(told).to_batches()
         if self._tallies:
             yield from state_row(tally.text()).to_batches()
 
