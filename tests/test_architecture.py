@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "routing": {"model", "language", "matching", "policy", "filters"},
     "engine": {"model", "language", "matching", "policy", "journal", "filters", "index", "routing"},
     "hub": {"model", "language", "matching", "policy", "journal", "filters", "index", "engine"},
-    "spark": {"model", "language", "matching", "policy", "journal", "filters", "index", "engine"},
+    # A pipeline may publish into a hub that it opens.
+    "spark": {"model", "language", "matching", "policy", "journal", "filters", "index", "engine", "hub"},
     "cli": ALL,
     "__init__": ALL,
     "_version": set(),

@@ -31,7 +31,14 @@ policy = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+pipeline = typer.Typer(
+    name="pipeline",
+    help="The Spark pipeline: run one, ask how it is.\n\nExample: tidings pipeline run pipeline.toml",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(policy)
+app.add_typer(pipeline)
 app.add_typer(bench)
 
 
@@ -122,6 +129,35 @@ def policy_check(
     except ValueError:
         raise InvalidValueError(f"--with is one of {', '.join(On)}, not {on}") from None
     check(file, place, hub=hub, xml=xml, as_json=as_json)
+
+
+@pipeline.command(name="run")
+def pipeline_run(
+    file: Annotated[Path, typer.Argument(help="The pipeline's TOML file.")],
+    once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline until Ctrl-C (or, with --once, until nothing is left), and say what came of it (needs Java 17).
+
+    Example: tidings pipeline run examples/pipeline/pipeline.toml --once
+    """
+    from tidings.cli.pipeline import run
+
+    run(file, once=once, as_json=as_json)
+
+
+@pipeline.command(name="status")
+def pipeline_status(
+    place: Annotated[Path, typer.Argument(help="The pipeline's TOML file, or its checkpoint.")],
+    as_json: AsJson = False,
+) -> None:
+    """How a pipeline is, running or not: what it has done, how fast, how far it has come. Needs no Spark.
+
+    Example: tidings pipeline status examples/pipeline/pipeline.toml
+    """
+    from tidings.cli.pipeline import status
+
+    status(place, as_json=as_json)
 
 
 @bench.command(name="language")

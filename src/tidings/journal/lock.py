@@ -32,3 +32,19 @@ class FolderLock:
 
     def release(self) -> None:
         os.close(self._fd)
+
+
+def holder(folder: Path) -> int | None:
+    """The process that has the folder now: its number, or 0 where that is not known; None if nobody has it."""
+    try:
+        fd = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        said = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+        return int(said) if said.isdecimal() else 0
+    finally:
+        os.close(fd)
+    return None

@@ -24,6 +24,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     places: list[Place]
     watermark: int  # microseconds; events of before then are late in the next batch
     counts: Tally
+    so_far: Tally  # this batch and all before it
+    refused: list[tuple[str, str]] = []  # before the first batch: subscriptions that could not be taken, and why
     started: float  # seconds since the epoch, by the driver's clock
     ended: float
 
@@ -72,6 +74,11 @@ class Ledger:
         kept = msgspec.structs.replace(entry, places=[one.within(self.folder) for one in entry.places])
         self._entries.mkdir(parents=True, exist_ok=True)
         Disk().create(self._path(entry.batch), msgspec.json.encode(kept))
+
+    def size(self) -> int:
+        """The bytes of what shards keep from batch to batch: their bases, and the versions since."""
+        parts = (self.path("registry"), self.path("state"))
+        return sum(one.stat().st_size for part in parts for one in part.rglob("*") if one.is_file())
 
     def clean(self) -> None:
         """Removes what no batch can need any more."""

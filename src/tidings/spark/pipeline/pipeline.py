@@ -14,9 +14,10 @@ from tidings.spark import changes
 from tidings.spark.events import prepared
 from tidings.spark.pipeline.durations import microseconds_of
 from tidings.spark.pipeline.ledger import BOOTSTRAP, Entry, Ledger
-from tidings.spark.pipeline.sinks import Sink
-from tidings.spark.pipeline.step import Rules, Step
-from tidings.spark.registry import built
+from tidings.spark.pipeline.progress import Progress, progress_of
+from tidings.spark.pipeline.sinks import HubFolder, Sink
+from tidings.spark.pipeline.step import Rules, Step, outcome_of
+from tidings.spark.registry import MOST_REPORTED, built
 from tidings.spark.route import planned, with_policies
 from tidings.spark.standing import Place
 from tidings.spark.tally import Tally
@@ -105,6 +106,19 @@ class Pipeline:
         self._query: StreamingQuery | None = None
         self._lock: FolderLock | None = None
 
+    @classmethod
+    def from_file(
+        cls, path: str | Path, spark: "SparkSession | None" = None, *, trigger: str | None = None
+    ) -> "Pipeline":
+        """As a TOML file describes it; `trigger` wins over the file's. Without `spark` a session is started."""
+        from tidings.spark.pipeline.sources import opened
+
+        file, parts = opened(path, spark, trigger)
+        try:
+            return cls(**parts)
+        except InvalidValueError as error:
+            raise InvalidValueError(file.place(str(error))) from None
+
     # Running
 
     def start(self) -> "Pipeline":
@@ -135,6 +149,10 @@ class Pipeline:
     def ledger(self) -> Ledger:
         return Ledger(self._checkpoint)
 
+    def progress(self) -> Progress:
+        """How far it has come: what the ledger and Spark tell."""
+        return progress_of(self.query, self.ledger)
+
     def await_termination(self, timeout: float | None = None) -> bool:
         """Until it has ended, or for so many seconds; whether it has. An error in a batch is raised here."""
         try:
@@ -156,6 +174,9 @@ class Pipeline:
         return True
 
     def _release(self) -> None:
+        for sink in self._sinks:
+            if isinstance(sink, HubFolder):
+                sink.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -200,28 +221,37 @@ class Pipeline:
         if last is not None and self._rules.in_order:
             return  # it goes on with what has become of it
         number = 1 + max((int(one.name) for one in ledger.path("registry").glob("*")), default=-1)
-        places = self._built(str(ledger.path("registry", str(number))))
+        places, refused = self._built(str(ledger.path("registry", str(number))))
         if last is not None:  # nothing but the subscriptions is kept: they are read anew
-            ledger.write(msgspec.structs.replace(last, places=places))
+            ledger.write(msgspec.structs.replace(last, places=places, refused=refused))
             return
         now = dt.datetime.now(dt.UTC).timestamp()
-        entry = Entry(batch=BOOTSTRAP, places=places, watermark=0, counts=Tally(), started=now, ended=now)
+        entry = Entry(
+            batch=BOOTSTRAP,
+            places=places,
+            watermark=0,
+            counts=Tally(),
+            so_far=Tally(rejected=len(refused)),
+            started=now,
+            ended=now,
+        )
         known = self._changing(streaming=False) if self._rules.in_order else []
         if known:
             rows = changes.together(known).selectExpr("* EXCEPT (`$scheduled`)", "true AS `$scheduled`")
-            Step(self._rules, []).run(rows, entry, BOOTSTRAP)
-        else:
-            ledger.write(entry)
+            entry = Step(self._rules, []).run(rows, entry, BOOTSTRAP)
+            told = outcome_of(self._spark, ledger, entry).rejected.limit(MOST_REPORTED).collect()
+            refused = [*refused, *((row["event_id"] or "", row["reason"]) for row in told)]
+        ledger.write(msgspec.structs.replace(entry, refused=refused))
 
-    def _built(self, folder: str) -> list[Place]:
-        """The subscriptions that there are from the start, compiled."""
+    def _built(self, folder: str) -> tuple[list[Place], list[tuple[str, str]]]:
+        """The subscriptions that there are from the start, compiled; which of them could not be, and why."""
         policies = None if self._set_later() else self._policies
         plan = planned(folder, self._settings, self._advertisements, policies, self._schemas)
         known = self._subscriptions
         if known is None or known.isStreaming:
             known = self._spark.createDataFrame([], "id string, subscriber string, content string")
         registry = built(changes.from_the_start(with_policies(known, policies)), plan, self._count())
-        return [Place(str(registry.shard(number))) for number in range(registry.shards)]
+        return [Place(str(registry.shard(number))) for number in range(registry.shards)], registry.rejected
 
     def _count(self) -> int:
         if not self._rules.in_order:

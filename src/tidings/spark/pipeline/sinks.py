@@ -4,10 +4,12 @@ A sink is anything that can be called with an `Outcome`, and has `what`: the par
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
+from tidings.hub import Hub as OpenHub
 from tidings.spark.pipeline.outcome import Outcome, What
 from tidings.spark.sink import Hub, HubSink, to_hub
 
@@ -70,6 +72,31 @@ class IntoHub:
 
     def __call__(self, outcome: Outcome) -> None:
         self.hub_sink(_as_events(outcome.notifications), outcome.batch)
+
+
+class HubFolder:
+    """`IntoHub` for a hub in a folder, which is opened with the first batch, where the batches are, and closed at the
+    end. A hub that is open already is given to `IntoHub` as it is."""
+
+    what: What = "notifications"
+
+    def __init__(self, path: str, publisher: str = "pipeline", *, name: str = "spark-sink") -> None:
+        self.path, self._publisher, self._name = path, publisher, name
+        self._open: tuple[OpenHub, IntoHub] | None = None
+
+    def __call__(self, outcome: Outcome) -> None:
+        if self._open is None:
+            hub = OpenHub(self.path)
+            self._open = hub, IntoHub(hub, self._publisher, name=self._name)
+        self._open[1](outcome)
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[0].close()
+            self._open = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(HubFolder, name=self._name), (self.path, self._publisher)
 
 
 def _as_events(notifications: "DataFrame") -> "DataFrame":

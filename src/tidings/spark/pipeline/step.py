@@ -76,6 +76,7 @@ class Step:
             places=places,
             watermark=max(before.watermark, latest),
             counts=counts,
+            so_far=total([before.so_far, counts]),
             started=started,
             ended=dt.datetime.now(dt.UTC).timestamp(),
         )
@@ -89,7 +90,7 @@ class Step:
         rules = self._rules
         if not rules.in_order:
             folder = str(Path(before.places[0].base).parent)
-            return Worker(folder, rules.settings, notifications=rules.notifications, tallies=True)
+            return Worker(folder, rules.settings, notifications=rules.notifications, tallies=True, latest=latest)
         task = Task(
             places=before.places,
             folder=str(Path(rules.folder) / "state"),

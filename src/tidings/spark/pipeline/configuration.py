@@ -1,0 +1,198 @@
+"""What a pipeline's file may say. Nothing here knows Spark: `sources` makes DataFrames of it."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidings.engine.settings import Settings
+from tidings.model.errors import InvalidValueError
+from tidings.spark.pipeline.durations import microseconds_of
+from tidings.spark.pipeline.sinks import Console, Folder, HubFolder, Sink
+from tidings.spark.pipeline.toml import TomlFile
+
+INFER = "infer"
+AVAILABLE_NOW = "available-now"
+_RESULTS = ("matches", "notifications", "rejected", "meta_events")
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Source(_Table, frozen=True, kw_only=True):
+    """What `[events]`, `[subscriptions]` and the others have in common: files of one form below a folder."""
+
+    path: str | None = None
+    format: str = "json"
+    schema: str | None = None  # in Spark's DDL, or `infer`
+    columns: dict[str, str] = {}  # name -> SQL expression
+    drop: list[str] = []
+    max_files_per_batch: int | None = None
+    options: dict[str, str | int | float | bool] = {}  # handed to Spark
+
+    def __post_init__(self) -> None:
+        _one_of("format", self.format, self.formats())
+        if self.path is None and "path" not in self.without_path():
+            raise InvalidValueError("path: is missing")
+        if self.path is not None and self.format == "rate":
+            raise InvalidValueError("path: the rate source has none")
+        if self.schema is not None and self.format == "rate":
+            raise InvalidValueError("schema: the rate source has its own; `columns` makes others of it")
+        _at_least_one("max_files_per_batch", self.max_files_per_batch)
+
+    @classmethod
+    def formats(cls) -> tuple[str, ...]:
+        return "json", "csv", "parquet"
+
+    def without_path(self) -> tuple[str, ...]:
+        return ("path",) if self.format == "rate" else ()
+
+
+class Changing(Source, frozen=True, kw_only=True):
+    """What may change while the pipeline runs: streamed, unless `follow` is false."""
+
+    follow: bool = True
+
+
+class Subscriptions(Changing, frozen=True, kw_only=True):
+    with_policies: bool = False
+
+
+class Events(Source, frozen=True, kw_only=True):
+    """Events always stream."""
+
+    with_policies: bool = False
+    with_contexts: bool | None = None  # whether they bring their publishers' contexts; None: if there are no others
+
+    @classmethod
+    def formats(cls) -> tuple[str, ...]:
+        return "json", "csv", "parquet", "rate"
+
+
+class Journal(_Table, frozen=True, kw_only=True):
+    """The journal of a hub or a broker, with everything that happened there."""
+
+    path: str
+    format: str = "journal"
+    max_rows_per_batch: int | None = None
+    options: dict[str, str | int | float | bool] = {}
+
+    def __post_init__(self) -> None:
+        _one_of("format", self.format, ("journal",))
+        _at_least_one("max_rows_per_batch", self.max_rows_per_batch)
+
+
+class Engine(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str = "spark"
+
+
+class Result(_Table, frozen=True, kw_only=True):
+    """A table of `[[sinks]]`."""
+
+    format: str
+    what: str = "notifications"
+    path: str | None = None
+    rows: int | None = None  # of a batch that the console shows
+    publisher: str | None = None  # of what goes into a hub
+    name: str | None = None  # of the sink in a hub
+
+    def __post_init__(self) -> None:
+        _one_of("format", self.format, ("parquet", "json", "console", "hub"))
+        _one_of("what", self.what, ("notifications",) if self.format == "hub" else _RESULTS)
+        if self.path is None and self.format != "console":
+            raise InvalidValueError("path: is missing")
+        theirs = {"path": ("parquet", "json", "hub"), "rows": ("console",), "publisher": ("hub",), "name": ("hub",)}
+        for key, formats in theirs.items():
+            if getattr(self, key) is not None and self.format not in formats:
+                raise InvalidValueError(f"{key}: is for {' and '.join(formats)} alone, not for {self.format}")
+        _at_least_one("rows", self.rows)
+
+    def sink(self, base: Path) -> Sink:
+        if self.format == "console":
+            return Console(what=self.what, rows=self.rows or Console(what="matches").rows)  # type: ignore[arg-type]
+        path = resolved(base, self.path or "")
+        if self.format == "hub":
+            return HubFolder(path, publisher=self.publisher or "pipeline", name=self.name or "spark-sink")
+        return Folder(path=path, what=self.what, format=self.format)  # type: ignore[arg-type]
+
+
+class Configuration(_Table, frozen=True, kw_only=True):
+    checkpoint: str
+    sinks: list[Result]
+    trigger: str = "1 second"
+    watermark: str = "0 seconds"
+    ahead: str = "1 day"
+    shards: int | None = None
+    name: str = "tidings"
+    events: Events | None = None
+    journal: Journal | None = None
+    subscriptions: Subscriptions | None = None
+    contexts: Changing | None = None
+    policies: Changing | None = None
+    advertisements: Source | None = None
+    schemas: Source | None = None
+    engine: Engine = Engine()
+    spark: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if (self.events is None) == (self.journal is None):
+            raise InvalidValueError("a pipeline has [events] or a [journal]: one of the two, and not both")
+        if not self.sinks:
+            raise InvalidValueError("sinks: a pipeline without any gives nothing")
+        for key in ("watermark", "ahead"):
+            microseconds_of(getattr(self, key), key)
+        if self.trigger != AVAILABLE_NOW and microseconds_of(self.trigger, "trigger") < 1_000:
+            raise InvalidValueError("trigger: must be at least '1 millisecond'")
+        _at_least_one("shards", self.shards)
+        self.spark_settings()
+
+    def sources(self) -> "dict[str, Source | Journal]":
+        """By the names of their tables."""
+        names = ("events", "journal", "subscriptions", "contexts", "policies", "advertisements", "schemas")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def spark_settings(self) -> dict[str, Any]:
+        """With their whole names; TOML reads `spark.ui.enabled = true` as tables in tables."""
+        found = dict(_flat(self.spark))
+        for key in found:
+            if key != "master" and not key.startswith("spark."):
+                raise InvalidValueError(
+                    f"spark: '{key}' is neither master nor a setting of Spark, such as 'spark.ui.enabled'"
+                )
+        return found
+
+
+def read(path: str | Path) -> tuple[TomlFile, Configuration]:
+    file = TomlFile(path)
+    return file, file.read(Configuration)
+
+
+def resolved(base: Path, path: str) -> str:
+    """Relative to the file, unless it is an address or an absolute path."""
+    return path if is_elsewhere(path) else str(base / path)
+
+
+def is_elsewhere(path: str) -> bool:
+    return "://" in path
+
+
+def _flat(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        elif isinstance(value, str | int | float):
+            yield f"{before}{key}", value
+        else:
+            raise InvalidValueError(f"spark: '{before}{key}' is a text, a number, true or false")
+
+
+def _one_of(key: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise InvalidValueError(f"{key}: '{value}' is none of {', '.join(known)}")
+
+
+def _at_least_one(key: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise InvalidValueError(f"{key}: must be at least 1")

@@ -1,0 +1,140 @@
+"""`tidings pipeline` as a user runs it: what it shows and sums up, how it is stopped, what it says when it fails."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.console import ROOT
+
+FILE = """\
+checkpoint = "checkpoint"
+trigger = "200 milliseconds"
+[spark]
+master = "local[1]"
+spark.sql.shuffle.partitions = 1
+[events]
+path = "events"
+schema = "id string, timestamp string, n bigint"
+[subscriptions]
+path = "subscriptions"
+follow = false
+[[sinks]]
+format = "json"
+what = "matches"
+path = "matches"
+"""
+
+
+@pytest.fixture
+def city(tmp_path: Path) -> Path:
+    """The example, where it may be written."""
+    kept = shutil.ignore_patterns("checkpoint", "out")
+    return Path(shutil.copytree(ROOT / "examples" / "pipeline", tmp_path / "city", ignore=kept))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A pipeline of content alone, with one event and one subscription of two that can be taken."""
+    for name in ("events", "subscriptions"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "events" / "1.json").write_text('{"id": "e1", "timestamp": "10", "n": 1}\n')
+    (tmp_path / "subscriptions" / "1.json").write_text(
+        '{"id": "s", "content": "n > 0"}\n{"id": "bad", "content": "n >"}\n'
+    )
+    (tmp_path / "pipeline.toml").write_text(FILE)
+    return tmp_path / "pipeline.toml"
+
+
+def tidings(*arguments: Any) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tidings", "pipeline", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.spark
+def test_the_example_once_and_again(city: Path) -> None:
+    file = city / "pipeline.toml"
+    done = tidings("run", file, "--once")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("batch 0: 5 events, 7 changes, 5 matches, 3 rejected, ")
+    assert "backlog 0 files" in done.stderr
+    told = [line.split() for line in done.stdout.splitlines()]
+    assert ["rejected", "3", "3"] in told
+    notes = [
+        json.loads(line) for one in city.glob("out/notifications/*/*.json") for line in one.read_text().splitlines()
+    ]
+    assert sorted((one["event_id"], one["subscription_id"]) for one in notes) == [
+        ("e1", "everything"),
+        ("e1", "near-me"),
+        ("e2", "everything"),
+        ("e2", "near-me"),
+        ("e3", "everything"),
+    ]
+    (city / "events" / "2.json").write_text(
+        '{"id": "e6", "timestamp": "2026-03-01T08:01:00Z", "publisher": "cam-2", "attributes": {"severity": 1}}\n'
+    )
+    again = tidings("run", file, "--once", "--json")
+    assert again.returncode == 0, again.stderr
+    answer = json.loads(again.stdout)
+    assert (answer["batch"], answer["run"]["events"], answer["so_far"]["events"]) == (1, 1, 6)
+    for place in (file, city / "checkpoint"):
+        asked = json.loads(tidings("status", place, "--json").stdout)
+        assert (asked["running"], asked["so_far"]) == (False, answer["so_far"])
+        assert asked["watermark"] == "2026-03-01T08:00:50.000Z"
+        assert asked["state_bytes"] > 0
+
+
+@pytest.mark.spark
+def test_it_runs_until_it_is_stopped_between_two_batches(small: Path) -> None:
+    command = [sys.executable, "-m", "tidings", "pipeline", "run", str(small)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        try:
+            assert running.stderr.readline().startswith("batch 0: 1 events, 0 changes, 1 matches, 0 rejected")
+            told = tidings("status", small)
+            assert f"running      yes, in process {running.pid}" in told.stdout
+            assert "refused at the start: bad: the filter ends too early" in told.stderr
+            other = tidings("run", small, "--once")
+            assert other.returncode == 1
+            assert f"runs in process {running.pid}; stop it, or take another folder" in other.stderr
+        finally:
+            os.kill(running.pid, signal.SIGINT)
+        out, _ = running.communicate(timeout=200)
+    assert running.returncode == 0
+    assert ["events", "1", "1"] in [line.split() for line in out.splitlines()]
+    assert "running      no" in tidings("status", small).stdout
+
+
+@pytest.mark.spark
+def test_a_batch_that_fails_is_told_in_one_line(small: Path) -> None:
+    (small.parent / "matches").write_text("in the way")
+    done = tidings("run", small, "--once")
+    assert done.returncode == 1
+    complaint = done.stderr.splitlines()[-1]
+    assert complaint.startswith("tidings: the batch after ")
+    assert "matches" in complaint
+    assert "Traceback" not in done.stderr
+    assert "\tat " not in done.stderr
+    (small.parent / "matches").unlink()
+    assert tidings("run", small, "--once").returncode == 0
+    written = [one.read_text() for one in small.parent.glob("matches/*/*.json")]
+    assert [json.loads(one)["event_id"] for one in written if one] == ["e1"]
+
+
+def test_what_is_wrong_is_told_in_one_line(small: Path) -> None:
+    small.write_text(FILE.replace('"json"', '"xml"'))
+    done = tidings("run", small)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"tidings: {small}:13: sinks[0].format: 'xml' is none of parquet, json, console, hub\n"
+    assert "Traceback" not in done.stderr
+    nothing = tidings("status", small.parent / "events")
+    assert nothing.returncode == 1
+    assert "there is no ledger of a pipeline here" in nothing.stderr
+    assert tidings("status", small.parent / "none.toml").returncode == 1
+    assert tidings("run").returncode == 2
