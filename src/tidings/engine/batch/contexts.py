@@ -75,8 +75,8 @@ class ContextChanges:
         changed = np.flatnonzero(self._matcher.move(self.moves, self._made, until)) + self._made
         self._made = until
         last = dict(zip(self._codes[changed].tolist(), changed.tolist(), strict=True))  # in the order of the first
-        for code, context in zip(last, self._said.contexts(list(last.values())), strict=True):
-            self._engine.contexts[self._names[code]] = context
+        contexts = self._said.contexts(list(last.values()))
+        self._engine.contexts.update(zip(map(self._names.__getitem__, last), contexts, strict=True))
 
     def make_all(self) -> None:
         self.make(len(self.moves))
@@ -84,13 +84,13 @@ class ContextChanges:
     def _nameless(self, clients: Codes) -> dict[int, str]:
         """Rows whose client is none."""
         found: dict[int, str] = {}
-        known = self._engine.contexts
-        for code, name in [*enumerate(clients.texts), (-1, None)]:
-            if name not in known:
-                try:
-                    checked_client(name)
-                except InvalidValueError as error:
-                    found.update(dict.fromkeys(np.flatnonzero(clients.codes == code).tolist(), unreadable(error)))
+        unknown: set[str | None] = {*clients.texts, None} - self._engine.contexts.keys()
+        for name in unknown:
+            try:
+                checked_client(name)
+            except InvalidValueError as error:
+                code = -1 if name is None else clients.texts.index(name)
+                found.update(dict.fromkeys(np.flatnonzero(clients.codes == code).tolist(), unreadable(error)))
         return found
 
     def _not_entrusted(self, clients: Codes, table: pa.Table) -> dict[int, str]:
@@ -123,7 +123,9 @@ class _Said:
             for row in np.flatnonzero(named.doubtful).tolist():
                 self._check(row, named.raw(row))
             return
-        rows = [_without_notes(one) for one in self._read(bodies, given)]
+        rows = self._read(bodies, given)
+        if pc.any(pc.match_substring(bodies, '"$')).as_py():
+            rows = [_without_notes(one) for one in rows]
         columns = _columns(rows)
         if columns is None:  # something is unusual: each row by itself
             rows = [self._check(row, one) for row, one in enumerate(rows)]
@@ -146,8 +148,10 @@ class _Said:
         if not self.columns:
             return [Context()] * len(rows)
         chosen = pa.array(rows, pa.int64())
-        lists = [column.take(chosen).to_pylist() for column in self.columns.values()]  # type: ignore[union-attr]
-        return [_context(dict(zip(self.columns, values, strict=True))) for values in zip(*lists, strict=True)]
+        columns = [column.take(chosen) for column in self.columns.values()]  # type: ignore[union-attr]
+        made = Context.trusted if not any(one.null_count for one in columns) else _context
+        values = zip(*(one.to_pylist() for one in columns), strict=True)
+        return [made(dict(zip(self.columns, one, strict=True))) for one in values]
 
     def _read(self, bodies: pa.Array, given: pa.Array) -> list[dict[str, Any]]:
         others: list[dict[str, Any]] = [{}] * len(given) if given.null_count == len(given) else mappings(given)
@@ -192,10 +196,7 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, pa.Array | list[Value | No
 
 
 def _without_notes(row: dict[str, Any]) -> dict[str, Any]:
-    for name in row:
-        if name.startswith("$"):
-            return {name: value for name, value in row.items() if not name.startswith("$")}
-    return row
+    return {name: value for name, value in row.items() if not name.startswith("$")}
 
 
 def _context(values: dict[str, Any]) -> Context:

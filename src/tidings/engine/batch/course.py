@@ -9,6 +9,7 @@ import pyarrow as pa
 from tidings import journal
 from tidings.engine import records
 from tidings.engine.batch import stretch
+from tidings.engine.batch.arrivals import Arrivals, are_free
 from tidings.engine.batch.contexts import UNREADABLE, ContextChanges, unreadable
 from tidings.engine.batch.publications import Publications
 from tidings.engine.batch.record import Record
@@ -16,7 +17,7 @@ from tidings.engine.batch.regimes import Rulebook
 from tidings.engine.batch.spans import SET_CONTEXT, Kind, Span, spans
 from tidings.engine.effects import Effect, Reject
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.operations import Operation, SetContext
+from tidings.engine.operations import Operation, SetContext, Subscribe
 from tidings.matching.index.programs import NotSayable
 from tidings.matching.index.tables import CONTEXT, mappings, whole
 from tidings.model.event import Event, checked_client
@@ -64,8 +65,15 @@ class Course:
         for span in given:
             if _is_short(span):
                 self._one_by_one(span, singles)
-            else:
+            elif span.kind is Kind.TRAFFIC:
                 self._together(span)
+            elif are_free(self._engine):
+                self._let_in(span)
+            else:
+                self._one_by_one(span, self._singles(span))
+
+    def _singles(self, span: Span) -> "_Singles":
+        return _Singles(self._table, [span], self._now, self.reading)
 
     def _together(self, span: Span) -> None:
         table, rows = self._table.slice(span.first, span.end - span.first), np.arange(span.first, span.end)
@@ -76,7 +84,7 @@ class Course:
             try:
                 changes = ContextChanges(self._engine, self._matcher, said, rows[~is_event], before, self.record)
             except NotSayable:
-                self._one_by_one(span, _Singles(self._table, [span], self._now, self.reading))
+                self._one_by_one(span, self._singles(span))
                 return
             table, rows = table.filter(pa.array(is_event)), rows[is_event]
         if len(rows):
@@ -89,6 +97,31 @@ class Course:
         last = Publications.times(self._table.slice(span.end - 1, 1))[0] if self._now is None else self._now
         self._engine.at(int(last))
 
+    def _let_in(self, span: Span) -> None:
+        singles, arrivals = self._singles(span), Arrivals(self._engine, self._matcher)
+        waiting: dict[str, int] = {}  # the rows of those that came together
+
+        def let_in() -> None:
+            for name in arrivals.let_in():
+                self.changes[waiting[name]] = self._change(waiting[name], singles)
+            waiting.clear()
+
+        for row in range(span.first, span.end):
+            said = singles.said(row)
+            if arrivals.is_new(said["id"]):
+                waiting[said["id"]] = row
+                if arrivals.is_text(said):
+                    continue
+                operation = singles.operation_if_any(row)
+                if isinstance(operation, Subscribe):
+                    arrivals.add(operation.subscription)
+                    continue
+                del waiting[said["id"]]
+            let_in()
+            self.changes[row] = self._change(row, singles)
+        let_in()
+        self._engine.at(singles.time(span.end - 1))
+
     def _one_by_one(self, span: Span, singles: "_Singles") -> None:
         for row, is_event in enumerate(span.is_event.tolist(), span.first):
             if is_event:
@@ -98,10 +131,10 @@ class Course:
 
     def _change(self, row: int, singles: "_Singles") -> list[Effect]:
         """A change, in its place. One that would wait for an answer is not made."""
-        try:
-            operation = singles.operation(row)
-        except UNREADABLE as error:  # a row that somebody else has written
-            effects: list[Effect] = [Reject("admit", unreadable(error))]
+        operation = singles.operation_if_any(row)
+        effects: list[Effect]
+        if isinstance(operation, Reject):
+            effects = [operation]
         else:
             effects = self._engine.handle(operation, singles.time(row))
             if self._engine.held:
@@ -134,9 +167,17 @@ class _Singles:
     def time(self, row: int) -> int:
         return int(self._times[self._others[row]]) if self._now is None else self._now
 
-    def operation(self, row: int) -> Operation:
-        """The operation in a row, or one of the errors that are `UNREADABLE`."""
-        place = self._others[row]
+    def said(self, row: int) -> dict[str, Any]:
+        return self._said[self._others[row]]
+
+    def operation_if_any(self, row: int) -> Operation | Reject:
+        """The operation in a row, which somebody else has written; or that there is none."""
+        try:
+            return self._operation(self._others[row])
+        except UNREADABLE as error:
+            return Reject("admit", unreadable(error))
+
+    def _operation(self, place: int) -> Operation:
         said = self._said[place]
         client = checked_client(said["client"] or said["publisher"])
         if said["kind"] == SET_CONTEXT and said["body"] is None and self._contexts is not None:
@@ -163,4 +204,4 @@ class _Singles:
 
 
 def _is_short(span: Span) -> bool:
-    return span.kind is not Kind.TRAFFIC or span.end - span.first <= stretch.FEW
+    return span.kind is Kind.OTHER or span.end - span.first <= stretch.FEW

@@ -12,7 +12,7 @@ from tidings.engine.batch.named import Bools
 from tidings.journal.record import PUBLISH
 from tidings.matching.index.tables import whole
 
-SET_CONTEXT, _SUBSCRIPTION = "set_context", "subscribe"
+SET_CONTEXT, _SUBSCRIBE = "set_context", "subscribe"
 
 
 class Kind(Enum):
@@ -33,26 +33,36 @@ class Span(NamedTuple):
 def spans(table: pa.Table, name: str) -> Iterator[Span]:
     """The spans of a table for an engine of that name.
 
-    A publication that says what happened to it on its way, which only a broker may, stands alone; so does the engine's
-    own context, which its own filters ask about.
+    A publication that says what happened to it on its way, which only a broker may, stands alone. So do the engine's
+    own context and filters, which have a say in everything, and subscriptions with a policy.
     """
     if "kind" not in table.column_names or "body" not in table.column_names:
         if table.num_rows:
             yield Span(Kind.TRAFFIC, 0, table.num_rows, np.ones(table.num_rows, bool))
         return
     kinds, bodies = table["kind"], table["body"]
-    is_event = _bools(pc.equal(kinds, PUBLISH))
-    if bodies.null_count < len(bodies):
-        is_event &= ~_bools(pc.match_substring(bodies.cast(pa.string()), '"journey"'))
-    is_context = _bools(pc.equal(kinds, SET_CONTEXT))
+    is_event, is_context = _bools(pc.equal(kinds, PUBLISH)), _bools(pc.equal(kinds, SET_CONTEXT))
+    is_subscription = _bools(pc.equal(kinds, _SUBSCRIBE))
+    if is_event.any():
+        is_event &= ~_mention(bodies, '"journey"')
+    if is_subscription.any():
+        is_subscription &= ~_mention(bodies, '"policy"')
     if "client" in table.column_names:
-        is_context &= ~_bools(pc.equal(table["client"], name))
+        is_own = _bools(pc.equal(table["client"], name))
+        is_context &= ~is_own
+        is_subscription &= ~is_own
     kind = np.full(table.num_rows, Kind.OTHER.value)
     kind[is_event | is_context] = Kind.TRAFFIC.value
-    kind[_bools(pc.equal(kinds, _SUBSCRIPTION))] = Kind.SUBSCRIPTIONS.value
+    kind[is_subscription] = Kind.SUBSCRIPTIONS.value
     cuts = np.flatnonzero((np.diff(kind, prepend=-1) != 0) | (kind == Kind.OTHER.value)).tolist()
     for first, end in zip(cuts, [*cuts[1:], table.num_rows], strict=True):
         yield Span(Kind(kind[first]), first, end, is_event[first:end])
+
+
+def _mention(bodies: pa.ChunkedArray, word: str) -> Bools:
+    if bodies.null_count == len(bodies):
+        return np.zeros(len(bodies), bool)
+    return _bools(pc.match_substring(bodies.cast(pa.string()), word))
 
 
 def _bools(given: pa.ChunkedArray) -> Bools:

@@ -24,6 +24,7 @@ Match = Callable[[Raw, int], Positions | None]  # a segment, and how many candid
 _FEW = 128  # candidates that are not worth a look at the grid
 _MANY = 20_000  # clients that are not worth a look either
 _A_HANDFUL = 1_000  # clients that are always worth one, once the content has had many candidates
+_AN_EVENT = 16  # positions for which there is room from the start
 _TIMES = 15  # that the content is not asked first after that
 
 
@@ -107,6 +108,8 @@ class Neighbourhood:
             nobody = np.empty(0, np.int32), np.empty((0, 2)), np.zeros(len(places), np.int64)
             return self._match_many(places, events, scratch, nobody, _A_HANDFUL)
         clients = moves.rows.astype(np.int32)
+        if len(self._out) < _AN_EVENT * len(places):
+            self._out = np.empty(_AN_EVENT * len(places), np.int32)
         try:
             moving = clients, moves.coordinates(self.names), moves.before
             return self._match_many(places, events, scratch, moving, _MANY)
