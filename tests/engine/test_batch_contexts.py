@@ -51,7 +51,7 @@ def table(rows: list[Row], context: pa.DataType | None = None, **more: Any) -> p
     if context is None:
         columns["body"] = [None if kind == "publish" else json.dumps(said) for kind, said in rows]
     said: list[Any] = [{"x": float(one)} if kind == "publish" else one if context else None for kind, one in rows]
-    if context is not None and pa.types.is_string(context):
+    if context is not None and (pa.types.is_string(context) or pa.types.is_large_string(context)):
         said = [json.dumps(one) for one in said]
     if context is not None and pa.types.is_map(context):
         said = [list(one.items()) for one in said]
@@ -80,8 +80,8 @@ ROWS: list[Row] = [
 
 @pytest.mark.parametrize(
     "context",
-    [None, pa.struct([("x", pa.float64())]), pa.map_(pa.string(), pa.float64()), pa.string()],
-    ids=["JSON in the body", "struct", "map", "JSON"],
+    [None, pa.struct([("x", pa.float64())]), pa.map_(pa.string(), pa.float64()), pa.string(), pa.large_string()],
+    ids=["JSON in the body", "struct", "map", "JSON", "JSON, large"],
 )
 @pytest.mark.parametrize("few", [0, 100])
 @pytest.mark.parametrize("many", [20_000, 0])
@@ -94,6 +94,13 @@ def test_each_event_meets_the_contexts_of_its_time(
     assert pairs(made, table(ROWS, context)) == [(2, "s-ann"), (5, "s-bob"), (6, "s-ann")]
     assert made.contexts == {"ann": Context(), "bob": Context({"x": 7.0})}
     assert pairs(made, table([("publish", 7), ("publish", 5)])) == [(0, "s-bob")]
+
+
+def test_columns_of_few_texts_may_be_dictionaries() -> None:
+    given = table(ROWS)
+    for name in ("kind", "client", "body"):
+        given = given.set_column(given.column_names.index(name), name, given[name].dictionary_encode())
+    assert pairs(engine("ann", "bob", "cyd"), given) == [(2, "s-ann"), (5, "s-bob"), (6, "s-ann")]
 
 
 def test_values_are_of_the_kind_that_was_said() -> None:

@@ -113,10 +113,11 @@ class _Said:
         self.problems: dict[int, str] = {}
         self.columns: dict[str, pa.Array | list[Value | None]] = {}
         self._rows: list[dict[str, Any]] | None = None  # where each has brought its own names
-        bodies = whole(table["body"]) if "body" in table.column_names else pa.nulls(table.num_rows, pa.string())
-        given = whole(table[CONTEXT]) if CONTEXT in table.column_names else pa.nulls(table.num_rows, pa.string())
-        if pa.types.is_string(given.type):
-            bodies, given = pc.coalesce(bodies, given), pa.nulls(table.num_rows)
+        nothing = pa.nulls(table.num_rows)
+        bodies = whole(table["body"]).cast(pa.string())
+        given = whole(table[CONTEXT]) if CONTEXT in table.column_names else nothing
+        if pa.types.is_string(given.type) or pa.types.is_large_string(given.type):
+            bodies, given = pc.coalesce(bodies, given.cast(pa.string())), nothing
         if bodies.null_count == len(bodies) and pa.types.is_struct(given.type):
             named = Named.of(table.select([CONTEXT]), CONTEXT)
             self.columns.update(named.columns)

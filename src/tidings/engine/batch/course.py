@@ -198,6 +198,8 @@ class _Singles:
             times = Publications.times(table, "published").tolist()
             columns["published"] = [time if valid else None for time, valid in zip(times, given, strict=True)]
         self._contexts = whole(table[CONTEXT]) if CONTEXT in table.column_names else None
+        if self._contexts is not None and pa.types.is_large_string(self._contexts.type):
+            self._contexts = self._contexts.cast(pa.string())
         if self._contexts is not None and pa.types.is_string(self._contexts.type):
             columns[CONTEXT] = self._contexts.to_pylist()
         self._said = [dict(zip(_FIELDS, values, strict=True)) for values in zip(*columns.values(), strict=True)]

@@ -40,7 +40,7 @@ def spans(table: pa.Table, name: str) -> Iterator[Span]:
         if table.num_rows:
             yield Span(Kind.TRAFFIC, 0, table.num_rows, np.ones(table.num_rows, bool))
         return
-    kinds, bodies = table["kind"], table["body"]
+    kinds, bodies = (table[one].cast(pa.string()) for one in ("kind", "body"))
     is_event, is_context = _bools(pc.equal(kinds, PUBLISH)), _bools(pc.equal(kinds, SET_CONTEXT))
     is_subscription = _bools(pc.equal(kinds, _SUBSCRIBE))
     if is_event.any():
@@ -48,7 +48,7 @@ def spans(table: pa.Table, name: str) -> Iterator[Span]:
     if is_subscription.any():
         is_subscription &= ~_mention(bodies, '"policy"')
     if "client" in table.column_names:
-        is_own = _bools(pc.equal(table["client"], name))
+        is_own = _bools(pc.equal(table["client"].cast(pa.string()), name))
         is_context &= ~is_own
         is_subscription &= ~is_own
     kind = np.full(table.num_rows, Kind.OTHER.value)
@@ -62,7 +62,7 @@ def spans(table: pa.Table, name: str) -> Iterator[Span]:
 def _mention(bodies: pa.ChunkedArray, word: str) -> Bools:
     if bodies.null_count == len(bodies):
         return np.zeros(len(bodies), bool)
-    return _bools(pc.match_substring(bodies.cast(pa.string()), word))
+    return _bools(pc.match_substring(bodies, word))
 
 
 def _bools(given: pa.ChunkedArray) -> Bools:
