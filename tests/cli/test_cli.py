@@ -14,7 +14,7 @@ from tidings._version import __version__
 from tidings.policy import Policy
 
 BENCHES = [
-    *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "growth", "add"),
+    *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "moving", "growth", "add"),
     *("engine", "hub", "trimming", "all"),
 ]
 
