@@ -24,7 +24,7 @@ RUN = frozenset({"python", "tidings"})
 ACCEPTED = (r"git clone \S+", r"cd tidings", r"source \.venv/bin/activate")
 _STATUS = "echo $?"
 _SHELL = re.compile(r"[|&;<>$`*?(){}]")
-_TIMEOUT_SECONDS = 120
+_TIMEOUT_SECONDS = 300
 
 
 class Command(NamedTuple):

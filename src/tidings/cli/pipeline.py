@@ -12,11 +12,12 @@ from rich.live import Live
 from rich.table import Table
 
 from tidings.cli.terminal import err, out, print_json
+from tidings.journal.lock import holder
 from tidings.model.errors import TidingsError
 from tidings.spark.pipeline.backlog import Backlog, Waiting
 from tidings.spark.pipeline.configuration import AVAILABLE_NOW, read
 from tidings.spark.pipeline.failure import reason_of
-from tidings.spark.pipeline.pipeline import Pipeline
+from tidings.spark.pipeline.pipeline import Pipeline, in_use
 from tidings.spark.pipeline.progress import WAITING, Progress
 from tidings.spark.pipeline.status import Status, checkpoint_of, seconds_since, status_of
 
@@ -28,16 +29,19 @@ _COUNTED = ("events", "changes", "matched", "matches", "rejected", "late", "meta
 
 def run(path: Path, *, once: bool, as_json: bool) -> None:
     file, configuration = read(path)  # before Java is started: mistakes are told at once
+    checkpoint = checkpoint_of(path)
+    if (process := holder(checkpoint)) is not None:
+        raise in_use(checkpoint, process)
     began = time.monotonic()
     with _asked_to_stop() as stops:
         with _clearly(str(path)):
             pipeline = Pipeline.from_file(path, trigger=AVAILABLE_NOW if once else None)
             stops.take()  # Spark has put its own in place, which would cancel the batch under way
             pipeline.start()
-        before = _counts(status_of(checkpoint_of(path)))
+        before = _counts(status_of(checkpoint))
         shown = _Shown(pipeline, Backlog(configuration, file.path.absolute().parent))
         failed = _watch(pipeline, shown, stops)
-    status = status_of(checkpoint_of(path))
+    status = status_of(checkpoint)
     _summarise(status, before, time.monotonic() - began, as_json=as_json)
     if failed is not None:
         raise TidingsError(

@@ -185,10 +185,7 @@ class Pipeline:
         try:
             return FolderLock(self._checkpoint)
         except JournalLockedError as error:
-            who = f"process {error.process}" if error.process else "another process"
-            raise TidingsError(
-                f"{self._checkpoint}: a pipeline with this checkpoint runs in {who}; stop it, or take another folder"
-            ) from None
+            raise in_use(self._checkpoint, error.process) from None
 
     def _triggered(self) -> dict[str, Any]:
         return {"availableNow": True} if self._trigger == AVAILABLE_NOW else {"processingTime": self._trigger}
@@ -261,6 +258,12 @@ class Pipeline:
     def _set_later(self) -> bool:
         """Whether policies are set at their times, and not simply what the subscriptions have."""
         return self._policies is not None and "by" in self._policies.columns
+
+
+def in_use(checkpoint: Path, process: int | None) -> TidingsError:
+    """What is told to whoever wants to run a pipeline that runs already."""
+    who = f"process {process}" if process else "another process"
+    return TidingsError(f"{checkpoint}: a pipeline with this checkpoint runs in {who}; stop it, or take another folder")
 
 
 def _brings_policies(*frames: "DataFrame | None") -> bool:
