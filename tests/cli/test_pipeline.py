@@ -117,7 +117,7 @@ def test_a_batch_that_fails_is_told_in_one_line(small: Path) -> None:
     done = tidings("run", small, "--once")
     assert done.returncode == 1
     complaint = done.stderr.splitlines()[-1]
-    assert complaint.startswith("tidings: the batch after ")
+    assert complaint.startswith(f"tidings: {small}: a batch failed: ")
     assert "matches" in complaint
     assert "Traceback" not in done.stderr
     assert "\tat " not in done.stderr

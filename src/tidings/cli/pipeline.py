@@ -17,9 +17,11 @@ from tidings.model.errors import TidingsError
 from tidings.spark.pipeline.backlog import Backlog, Waiting
 from tidings.spark.pipeline.configuration import AVAILABLE_NOW, read
 from tidings.spark.pipeline.failure import reason_of
+from tidings.spark.pipeline.ledger import Ledger
 from tidings.spark.pipeline.pipeline import Pipeline, in_use
 from tidings.spark.pipeline.progress import WAITING, Progress
 from tidings.spark.pipeline.status import Status, checkpoint_of, seconds_since, status_of
+from tidings.spark.tally import Tally
 
 _LOOK_SECONDS = 0.25
 _SHOWN_REFUSALS = 10
@@ -32,21 +34,19 @@ def run(path: Path, *, once: bool, as_json: bool) -> None:
     checkpoint = checkpoint_of(path)
     if (process := holder(checkpoint)) is not None:
         raise in_use(checkpoint, process)
-    began = time.monotonic()
+    began, last = time.monotonic(), Ledger(checkpoint).last()
+    before = Tally() if last is None else last.so_far
     with _asked_to_stop() as stops:
         with _clearly(str(path)):
             pipeline = Pipeline.from_file(path, trigger=AVAILABLE_NOW if once else None)
-            stops.take()  # Spark has put its own in place, which would cancel the batch under way
             pipeline.start()
-        before = _counts(status_of(checkpoint))
-        shown = _Shown(pipeline, Backlog(configuration, file.path.absolute().parent))
+            stops.take()  # till now Ctrl-C ended everything at once; Spark's own way would cancel the batch under way
+        shown = _Shown(Backlog(configuration, file.path.absolute().parent))
         failed = _watch(pipeline, shown, stops)
     status = status_of(checkpoint)
     _summarise(status, before, time.monotonic() - began, as_json=as_json)
     if failed is not None:
-        raise TidingsError(
-            f"the batch after {status.batch if status.batch is not None else 'the start'} failed: {failed}"
-        )
+        raise TidingsError(f"{path}: a batch failed: {failed}")
 
 
 def status(place: Path, *, as_json: bool) -> None:
@@ -141,7 +141,7 @@ def _is_between(progress: Progress, done: int) -> bool:
 class _Shown:
     """A table that changes, in a terminal; elsewhere a line a batch. On standard error, either way."""
 
-    def __init__(self, pipeline: Pipeline, backlog: Backlog) -> None:
+    def __init__(self, backlog: Backlog) -> None:
         self._backlog, self._waiting = backlog, Waiting()
         self._batch: int | None = None
         self._said = ""
@@ -193,8 +193,8 @@ class _Shown:
 # What is said at the end
 
 
-def _summarise(status: Status, before: dict[str, int], seconds: float, *, as_json: bool) -> None:
-    counts = {name: count - before[name] for name, count in _counts(status).items()}
+def _summarise(status: Status, before: Tally, seconds: float, *, as_json: bool) -> None:
+    counts = {name: count - getattr(before, name) for name, count in _counts(status).items()}
     if as_json:
         print_json({**_said(status), "run": {**counts, "seconds": round(seconds, 3)}})
         return

@@ -25,25 +25,29 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def progress_of(query: "StreamingQuery", ledger: Ledger) -> Progress:
-    told: Any = query.lastProgress  # the last trigger's, also of one that found nothing
+    told: Any = query.lastProgress
     entry = ledger.last()
     counts, so_far = (Tally(), Tally()) if entry is None else (entry.counts, entry.so_far)
     batch = None if entry is None or entry.batch < 0 else entry.batch
-    done = batch if told is None else told["batchId"]
-    stage = _stage(query, ledger, batch, done)
-    if told is None:
-        return Progress(batch=None, stage=stage, counts=counts, so_far=so_far)
+    if told is None or entry is None:
+        return Progress(batch=batch, stage=_stage(query, ledger, batch, None), counts=counts, so_far=so_far)
     spent = told["durationMs"]
+    worked = "addBatch" in spent  # else it tells of a trigger that found nothing, under the number of the next batch
+    routing = entry.ended - entry.started
     return Progress(
         batch=batch,
-        stage=stage,
+        stage=_stage(query, ledger, batch, told["batchId"] if worked else told["batchId"] - 1),
         counts=counts,
         so_far=so_far,
-        seconds=spent.get("triggerExecution", 0) / 1000,
-        per_second=told["processedRowsPerSecond"],
-        stages=_stages(spent, 0 if entry is None else entry.ended - entry.started),
+        seconds=spent["triggerExecution"] / 1000 if worked else routing,
+        per_second=told["processedRowsPerSecond"] if worked else _rate(counts, routing),
+        stages=_stages(spent, routing) if worked else {},
         offsets={one["description"]: one["endOffset"] for one in told["sources"]},
     )
+
+
+def _rate(counts: Tally, seconds: float) -> float | None:
+    return (counts.events + counts.changes) / seconds if seconds else None
 
 
 def _stage(query: "StreamingQuery", ledger: Ledger, batch: int | None, done: int | None) -> str:
