@@ -64,7 +64,7 @@ def test_the_stage_follows_from_what_was_left(
         ledger.write(entry(batch))
     if results is not None:
         ledger.results(results).mkdir(parents=True)
-    found = progress_of(Query(spark, active=active), ledger)  # type: ignore[arg-type]
+    found = progress_of(Query(spark, active=active), ledger)
     assert (found.stage, found.seconds) == (stage, seconds)
     assert found.batch == (done if done >= 0 else None)
     if found.stages:
