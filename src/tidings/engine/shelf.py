@@ -6,7 +6,7 @@ that no event meets.
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,8 +72,11 @@ class Shelf(Table[Subscription]):
         _ = self[id]
         return super().remove(id)
 
-    def with_policies(self) -> list[str]:
-        found: list[str] = self._rows["id"].filter(pc.is_valid(self._rows["policy"])).to_pylist()
+    def special(self) -> list[str]:
+        """The ids of those of which more has to be known than who gets a copy: by the rules that `note_rules` notes."""
+        rows = self._rows
+        own = pc.equal(rows["subscriber"], self._engine.name).fill_null(False)
+        found: list[str] = rows["id"].filter(pc.or_(own, _asks_more(rows))).to_pylist()
         return found
 
     def _file(self, ids: list[str]) -> None:
@@ -81,12 +84,12 @@ class Shelf(Table[Subscription]):
         if any(at >= self._rows.num_rows for at in positions):  # they came after the index was loaded
             self._rows = self._matcher.table()
         rows = self._rows.take(pa.array(positions))
-        special = pc.or_(pc.is_valid(rows["policy"]), pc.equal(rows["notify"], "client").fill_null(False))
+        special = _asks_more(rows)
         for row in rows.filter(special).to_pylist():
             self._read(read(row))
-        plain = rows.select(["id", "subscriber", "durable"]).filter(pc.invert(special))
+        plain = rows.select(["id", "subscriber"]).filter(pc.invert(special))
         for row in plain.to_pylist():
-            subscription = Subscription(id=row["id"], subscriber=row["subscriber"], durable=row["durable"])
+            subscription = Subscription(id=row["id"], subscriber=row["subscriber"])
             self._plain[subscription.id] = self._engine.new_filed(subscription, subscription.subscriber, None)
 
     def _read(self, subscription: Subscription) -> Filed[Subscription]:
@@ -110,9 +113,15 @@ def taken_down(settings: "Settings", folder: Path, *, verify: bool = False) -> "
     matcher = FastMatcher.load(folder / _INDEX, verify=verify)
     engine = Engine.restore(settings, (folder / _STATE).read_bytes(), matcher)
     engine.subscriptions = shelf = Shelf(engine, matcher)
-    for filed in shelf.those(shelf.with_policies()):
+    for filed in shelf.those(shelf.special()):
         engine.note_rules(filed)
     return engine
+
+
+def _asks_more(rows: pa.Table) -> Any:
+    """Rows with a policy, and those that `is_known_by_name` does not hold for."""
+    together = pc.equal(rows["notify"], "client").fill_null(False)
+    return pc.or_(pc.or_(pc.is_valid(rows["policy"]), pc.is_valid(rows["durable"])), together)
 
 
 def _fast(engine: "Engine") -> FastMatcher:

@@ -72,24 +72,25 @@ def state_row(text: str) -> pa.Table:
 
 def _matches(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:
     matches = batch.matches
-    event, offsets = _runs(matches["event"].to_numpy())
-    names = pc.cast(matches["subscription"], _TEXT).combine_chunks()
+    event, offsets = _runs(matches["event"].to_numpy(), len(ids))
+    names = matches["subscription"].chunk(0).dictionary_decode() if matches.num_rows else pa.nulls(0, _TEXT)
     return _rows(ids, times, event, subscriptions=pa.ListArray.from_arrays(offsets, names))
 
 
 def _notes(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:
     notes = batch.notifications()
-    event, offsets = _runs(notes["event"].to_numpy())
+    event, offsets = _runs(notes["event"].to_numpy(), len(ids))
     columns = {"subscription_id": notes["subscription"], **{name: notes[name] for name in notes.column_names}}
     whole = [columns[field.name].combine_chunks() for field in NOTE]
     made = pa.StructArray.from_arrays(whole, fields=list(NOTE))
     return _rows(ids, times, event, notes=pa.ListArray.from_arrays(offsets, made))
 
 
-def _runs(event: np.ndarray) -> tuple[pa.Array, pa.Array]:
-    """The events, each once, and where its rows begin and end."""
-    starts = np.flatnonzero(np.diff(event, prepend=-1)) if len(event) else np.empty(0, np.int64)
-    return pa.array(event[starts]), pa.array(np.append(starts, len(event)).astype(np.int32))
+def _runs(event: np.ndarray, count: int) -> tuple[pa.Array, pa.Array]:
+    """Of so many events those that have rows, each once, and where its rows begin and end; `event` rises."""
+    bounds = np.searchsorted(event, np.arange(count + 1)).astype(np.int32)
+    found = np.flatnonzero(bounds[1:] > bounds[:-1])
+    return pa.array(found), pa.array(np.append(bounds[found], bounds[-1]))
 
 
 def _rows(ids: pa.Array, times: pa.Array, event: pa.Array, **said: pa.Array) -> pa.Table:

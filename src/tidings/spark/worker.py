@@ -16,7 +16,7 @@ from tidings.engine.shelf import taken_down
 from tidings.spark.events import KEY, ORDER, SHARD
 from tidings.spark.physical import physical
 
-ROWS = 65_536  # so many at a time
+ROWS = 8_192  # at a time, at least: with many matches an event, what follows from more does not fit the caches
 
 
 @lru_cache(maxsize=4)

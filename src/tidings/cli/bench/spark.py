@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidings.cli.bench import Measurement, steps, timed, workload
-from tidings.spark import route, session
+from tidings.spark import route, session, views
 from tidings.spark.physical import DDL, SCHEMA
 
 _EVENTS = 200_000
+_PREPARED = 10_000  # rows that are emitted at a time
 _SAMPLE = 500  # events that Spark's join is asked about
 
 
@@ -35,13 +37,14 @@ def measure(count: int, events: int = _EVENTS) -> list[Measurement]:
             step("routing")
             matching = _best(lambda: _written(routed[0].matches, folder / "matches"))
             found = spark.read.parquet(str(folder / "matches")).selectExpr("sum(size(subscriptions))").first()
+            pairs = 0 if found is None else int(found[0] or 0)
             step("passing through")
-            passing = _best(lambda: _written(given.mapInArrow(_through, DDL), folder / "passed"))
+            emitting = given.mapInArrow(Emitting(count, round(pairs / events)), DDL)
+            passing = _best(lambda: _written(views.matches(emitting, 1), folder / "passed"))
             step("joining")
             joining = timed(lambda: _written(_joined(given.limit(_SAMPLE), slots, spark), folder / "joined"))
         finally:
             spark.stop()
-    pairs = 0 if found is None else int(found[0] or 0)
     rate, through, join = events / matching, events / passing, _SAMPLE / joining
     return [
         Measurement(f"compiling {count:,} subscriptions", compiling, "s"),
@@ -73,13 +76,25 @@ def _write_events(folder: Path, count: int) -> None:
         pq.write_table(piece, folder / f"part{part}.parquet")
 
 
-def _through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A row an event, of the same shape, with nothing found out."""
-    for batch in batches:
+class Emitting:
+    """A row an event, of the same shape: as many ids each, of the same length, with nothing found out."""
+
+    def __init__(self, subscriptions: int, each: int) -> None:
+        self._subscriptions, self._each = subscriptions, each
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        drawn = np.random.default_rng(1).integers(0, self._subscriptions, _PREPARED * self._each)
+        names = pa.array([f"s{number}" for number in drawn.tolist()], pa.string())
+        for batch in batches:
+            for first in range(0, batch.num_rows, _PREPARED):
+                yield self._emitted(batch.slice(first, _PREPARED), names)
+
+    def _emitted(self, batch: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
         rows = batch.num_rows
-        lists = pa.array([["s1", "s2", "s3"]] * rows, pa.list_(pa.string()))
+        ends = pa.array(np.arange(rows + 1, dtype=np.int32) * self._each)
+        lists = pa.ListArray.from_arrays(ends, names.slice(0, rows * self._each))
         made = {"event_id": batch.column("id"), "timestamp": batch.column("timestamp"), "subscriptions": lists}
-        yield pa.record_batch([made.get(one.name, pa.nulls(rows, one.type)) for one in SCHEMA], schema=SCHEMA)
+        return pa.record_batch([made.get(one.name, pa.nulls(rows, one.type)) for one in SCHEMA], schema=SCHEMA)
 
 
 def _joined(events: Any, slots: Any, spark: Any) -> Any:

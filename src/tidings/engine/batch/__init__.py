@@ -45,16 +45,11 @@ class Batch:
 
     def __init__(self, record: Record, stretches: list[Read], changes: dict[int, list[Effect]]) -> None:
         self._record, self._stretches, self._changes = record, stretches, changes
-        self._event, self._place, self._shape = record.deliveries()
+        self._event, self._place, self._shape, self._directory = record.deliveries()
 
     @property
     def matches(self) -> pa.Table:
-        ids: dict[str, int] = {}
-        codes = [ids.setdefault(one.id, len(ids)) for one in self._record.subscriptions]
-        subscription = pa.DictionaryArray.from_arrays(
-            pa.array(np.array(codes, np.int32)[self._place] if codes else np.empty(0, np.int32)),
-            pa.array(list(ids), pa.string()),
-        )
+        subscription = pa.DictionaryArray.from_arrays(pa.array(self._place, pa.int32()), self._directory.ids)
         return pa.table({"event": self._event, "subscription": subscription, "shape": self._shape})
 
     @property
@@ -151,7 +146,7 @@ class Batch:
         """Notifications: the event's number, the subscriptions that it answers, and the shape."""
         at = low
         events, places, shapes = (one[low:high].tolist() for one in (self._event, self._place, self._shape))
-        known = self._record.subscriptions
+        known = self._directory
         at = 0
         while at < high - low:
             first = known[places[at]]
