@@ -5,22 +5,21 @@ and it cannot wait: a copy that needs an answer of the trust provider is withhel
 delivered answers with `Trust` (that lasts) and runs the batch again on a restored engine.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidings import journal
 from tidings.engine import records, routes
 from tidings.engine.batch import stretch
+from tidings.engine.batch.notes import Gazette, Notes, Read
 from tidings.engine.batch.publications import Publications
 from tidings.engine.batch.record import Record
 from tidings.engine.batch.regimes import Rulebook
-from tidings.engine.batch.shapes import trace_text
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Reject, Told
 from tidings.engine.matcher import FastMatcher
 from tidings.journal.record import PUBLISH
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 
-Read = tuple[int, Publications, int]  # the first row of a stretch, and where its publications begin in what was read
-_first = itemgetter(0)
-
-
 class Batch:
     """What followed. An event's number is its row in the table; meta-events are numbered on from the last row.
 
@@ -45,7 +40,9 @@ class Batch:
 
     def __init__(self, record: Record, stretches: list[Read], changes: dict[int, list[Effect]]) -> None:
         self._record, self._stretches, self._changes = record, stretches, changes
-        self._event, self._place, self._shape, self._directory = record.deliveries()
+        self._copies = record.deliveries()
+        self._event, self._place, self._shape, self._directory = self._copies
+        self._gazette = Gazette(record, stretches)
 
     @property
     def matches(self) -> pa.Table:
@@ -94,28 +91,30 @@ class Batch:
         """What nobody has answered: copies of these events, or changes of these rows, were withheld."""
         return _table(self._record.asks, event=pa.int64(), party=pa.string(), group=pa.string())
 
+    def notes(self) -> Notes:
+        """The notifications as columns."""
+        return self._gazette.notes(self._copies)
+
+    def published(self, numbers: Any) -> tuple[pa.Array, pa.Array]:
+        """Attributes, as JSON, and payloads of these events, as they were published."""
+        return self._gazette.published(numbers)
+
     def notifications(self) -> pa.Table:
         """One row a notification, made now: `attributes` and `trace` are JSON, which tells 1, 1.0 and true apart."""
-        made: dict[tuple[int, int], tuple[str, bytes | None, str | None]] = {}
-        rows = []
-        self._read_all()
-        for number, places, shape in self._groups(0, len(self._event)):
-            key = number, shape
-            if key not in made:
-                note = self._delivered(number, places, shape).notification
-                made[key] = _json(note), note.payload, trace_text(note.trace)
-            first = places[0]
-            rows.append((number, first.id, first.subscriber, [one.id for one in places], *made[key]))
-        text = pa.string()
-        return _table(
-            rows,
-            event=pa.int64(),
-            subscription=text,
-            subscriber=text,
-            subscriptions=pa.list_(text),
-            attributes=text,
-            payload=pa.binary(),
-            trace=text,
+        notes = self.notes()
+        events, place = np.unique(notes.event, return_inverse=True)
+        attributes, payload = (one.take(pa.array(place)) for one in self.published(events))
+        alone = pa.ListArray.from_arrays(np.arange(len(notes.event) + 1, dtype=np.int32), notes.subscription)
+        return pa.table(
+            {
+                "event": notes.event,
+                "subscription": notes.subscription,
+                "subscriber": notes.subscriber,
+                "subscriptions": pc.coalesce(notes.subscriptions, alone),
+                "attributes": pc.coalesce(notes.attributes, attributes),
+                "payload": pc.coalesce(notes.payload, payload),
+                "trace": notes.trace,
+            }
         )
 
     def effects(self) -> list[list[Effect]]:
@@ -165,10 +164,7 @@ class Batch:
         return routes.delivered_to(event, wanted, self._record.shaping(shape).of(event))
 
     def _of(self, number: int) -> Event:
-        if number >= self._record.rows:
-            return self._record.metas[number - self._record.rows][0]
-        first, publications, at = self._stretches[bisect_right(self._stretches, number, key=_first) - 1]
-        return publications.event(at + number - first)
+        return self._gazette.event(number)
 
     def _read_all(self) -> None:
         for _, publications, _ in self._stretches:
