@@ -20,8 +20,15 @@ def is_known_by_name(subscription: Subscription) -> bool:
 class Directory:
     """Ids and subscribers; `others` are those of which more has to be known."""
 
-    def __init__(self, ids: pa.Array, subscribers: pa.Array, others: dict[int, Subscription] | None = None) -> None:
-        self.ids, self.subscribers = ids, subscribers
+    def __init__(
+        self,
+        ids: pa.Array,
+        subscribers: pa.Array,
+        others: dict[int, Subscription] | None = None,
+        positions: Ints | None = None,
+    ) -> None:
+        """`positions` are those in the index that it was made of."""
+        self.ids, self.subscribers, self.positions = ids, subscribers, positions
         self.others = others or {}
 
     @classmethod

@@ -86,7 +86,7 @@ class FastMatcher(Index):
             subscribers = pa.array([clients[row] for row in rows.tolist()], pa.string())
         else:
             subscribers = pa.array(clients, pa.string()).take(pa.array(rows))
-        return Directory(ids.take(pa.array(order)), subscribers), place
+        return Directory(ids.take(pa.array(order)), subscribers, positions=used[order]), place
 
     def _parse_context(self, text: str) -> ContextFilter:
         return _context_filter(text)

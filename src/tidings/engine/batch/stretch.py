@@ -7,6 +7,7 @@ through the engine's own steps, one by one; never all of them because one is spe
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.engine import admission, concern, governing, meta, routes
@@ -14,6 +15,7 @@ from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
 from tidings.engine.batch.publications import Publications
 from tidings.engine.batch.record import Record
 from tidings.engine.batch.regimes import Rulebook, advertised, message_of, regimes_of
+from tidings.engine.batch.shapes import shaping_by
 from tidings.engine.batch.verdicts import Court, Verdicts
 from tidings.engine.directory import Directory
 from tidings.engine.effects import Ask, Effect
@@ -57,7 +59,7 @@ class Stretch:
         self._early()
         event, place, directory = self._matched()
         if not (self._engine.rules or self._policies or self._engine.special):
-            self._record.deliver_to(self._first + event, place, directory, np.zeros(len(event), np.int32))
+            self._record.deliver_to(self._first + event, place, directory, self._cut(place, directory))
             self._one_by_one({})
             return rulebook
         used = np.flatnonzero(np.bincount(place)) if len(place) else place
@@ -141,6 +143,18 @@ class Stretch:
         event = key >> _PLACE
         key &= (1 << _PLACE) - 1
         return (event if rows is None else rows[event]), key, directory
+
+    def _cut(self, place: Ints, directory: Directory) -> npt.NDArray[np.int32]:
+        """The shapes of copies for those who get them plainly: as published, or always cut alike."""
+        found = self._engine.subscriptions.cuts_at(directory)
+        if found is None:
+            return np.zeros(len(place), np.int32)
+        numbers, cuts = found
+        shapes = np.zeros(len(cuts) + 1, np.int32)
+        copies = numbers[place]
+        for number in np.flatnonzero(np.bincount(copies + 1)[1:]).tolist():
+            shapes[number] = self._record.shapes.number(shaping_by(cuts[number]))
+        return shapes[copies]  # the last one is for those without
 
     def _rows(self) -> Any:
         return None if self._alive.all() else np.flatnonzero(self._alive)
