@@ -1,7 +1,9 @@
 """`route`: who gets which of very many events, on DataFrames."""
 
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,6 +17,8 @@ from tidings.spark.registry import Registry, built
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tidings.spark.building import Plan
+
 
 class Routed:
     """What became of the events. Everything is lazy: events are matched when something of it is asked for.
@@ -23,9 +27,10 @@ class Routed:
     `rejected` says at which step and why an event was refused; `meta_events` are those that a broker would publish.
     """
 
-    def __init__(self, rows: "DataFrame", registry: Registry, worker: type, settings: Settings) -> None:
+    def __init__(self, rows: "DataFrame", registry: Registry, worker: Callable[[bool], Any]) -> None:
+        """`worker` makes what is run on the rows; it is told whether notifications are wanted."""
         self.registry = registry
-        self._rows, self._worker, self._settings = rows, worker, settings
+        self._rows, self._worker = rows, worker
 
     @property
     def matches(self) -> "DataFrame":
@@ -44,8 +49,7 @@ class Routed:
         return views.meta_events(self._physical())
 
     def _physical(self, *, notifications: bool = False) -> "DataFrame":
-        worker = self._worker(self.registry.folder, self._settings, notifications=notifications)
-        return self._rows.mapInArrow(worker, DDL)
+        return self._rows.mapInArrow(self._worker(notifications), DDL)
 
 
 def route(
@@ -66,8 +70,6 @@ def route(
     Without contexts and without subscriptions that begin or end, any worker matches any event, where it is. Else the
     clients are spread over `shards`, and each shard sees changes and events in the order of time.
     """
-    from tidings.spark.building import Advertised, Plan
-    from tidings.spark.worker import ShardWorker, Worker
 
     if tokens is not None:
         raise InvalidValueError("tokens are not checked yet; leave them out")
@@ -75,23 +77,37 @@ def route(
     folder = _temporary_folder() if folder is None else folder
     set_later = policies if changes.has_windows(policies) else None
     constant = None if set_later is not None else policies
-    wanted = _with_policies(subscriptions, constant)
-    announced = []
-    if advertisements is not None:
-        given = _with_policies(advertisements, constant)
-        announced = [msgspec.convert(row.asDict(), Advertised) for row in given.collect()]
-    plan = Plan(folder=folder, settings=settings, advertisements=announced, schemas=_defined(schemas))
-    ready = prepared(events)
+    wanted = with_policies(subscriptions, constant)
+    plan = planned(folder, settings, advertisements, constant, schemas)
     if contexts is None and set_later is None and not changes.has_windows(wanted):
-        return Routed(ready, built(wanted, plan, 1), Worker, settings)
+        registry = built(wanted, plan, 1)
+        return Routed(prepared(events), registry, partial(_worker, registry, settings))
     # Meta-events are for everyone: where rules may tell some, one shard has all subscriptions.
-    tells = bool(announced) or set_later is not None or "policy" in wanted.columns
+    tells = bool(plan.advertisements) or set_later is not None or "policy" in wanted.columns
     count = 1 if tells else shards or _cores(events)
-    moved = None if contexts is None else changes.context_changes(contexts)
-    if moved is not None:
-        ready = changes.with_publishers_contexts(ready, moved)
-    rows = changes.in_order(ready, moved, wanted, set_later, count)
-    return Routed(rows, built(changes.from_the_start(wanted), plan, count), ShardWorker, settings)
+    rows = [changes.event_rows(events)]
+    if contexts is not None:
+        rows.append(changes.context_rows(contexts))
+    if changes.has_windows(wanted):
+        rows.append(changes.subscription_rows(changes.later(wanted)))
+    if set_later is not None:
+        rows += [changes.policy_begins(changes.set_apart(set_later, wanted)), changes.policy_ends(set_later)]
+    fills = contexts is not None and "context" not in events.columns
+    ordered = changes.in_order(changes.together(rows), count, spread_contexts=fills)
+    registry = built(changes.from_the_start(wanted), plan, count)
+    return Routed(ordered, registry, partial(_shard_worker, registry, settings, fills))
+
+
+def _worker(registry: Registry, settings: Settings, notifications: bool) -> Any:
+    from tidings.spark.worker import Worker
+
+    return Worker(registry.folder, settings, notifications=notifications)
+
+
+def _shard_worker(registry: Registry, settings: Settings, fills_contexts: bool, notifications: bool) -> Any:
+    from tidings.spark.shard import ShardWorker
+
+    return ShardWorker(registry.folder, settings, spread_contexts=fills_contexts, notifications=notifications)
 
 
 _temporary: list["tempfile.TemporaryDirectory[str]"] = []  # DataFrames may be used as long as the process lives
@@ -100,6 +116,25 @@ _temporary: list["tempfile.TemporaryDirectory[str]"] = []  # DataFrames may be u
 def _temporary_folder() -> str:
     _temporary.append(tempfile.TemporaryDirectory(prefix="tidings-", ignore_cleanup_errors=True))
     return _temporary[-1].name
+
+
+def planned(
+    folder: str,
+    settings: Settings,
+    advertisements: "DataFrame | None",
+    policies: "DataFrame | None",
+    schemas: "DataFrame | None",
+) -> "Plan":
+    """What all shards have in common: there are few advertisements and schemas, and every shard has them all."""
+    from tidings.spark.building import Advertised, Plan
+
+    announced = [] if advertisements is None else with_policies(advertisements, policies).collect()
+    return Plan(
+        folder=folder,
+        settings=settings,
+        advertisements=[msgspec.convert(row.asDict(), Advertised) for row in announced],
+        schemas=_defined(schemas),
+    )
 
 
 def _defined(schemas: "DataFrame | None") -> dict[str, list[dict[str, str]]]:
@@ -116,7 +151,7 @@ def _cores(events: "DataFrame") -> int:
     return max(1, int(events.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1))
 
 
-def _with_policies(filters: "DataFrame", policies: "DataFrame | None") -> "DataFrame":
+def with_policies(filters: "DataFrame", policies: "DataFrame | None") -> "DataFrame":
     """A policy that is set on a filter takes the place of the one that was given with it."""
     from pyspark.sql import functions as f
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidings.engine import Engine, Settings
 from tidings.engine.shelf import taken_down
 from tidings.spark.events import KEY, ORDER, SHARD
-from tidings.spark.physical import physical
+from tidings.spark.physical import physical, state_row
+from tidings.spark.tally import Tally
 
 ROWS = 8_192  # at a time, at least: with many matches an event, what follows from more does not fit the caches
 
@@ -27,17 +27,22 @@ def _engine(folder: str, settings: bytes) -> Engine:
 class Worker:
     """Called with the batches of a partition, of events that any worker may match: the engine does not change."""
 
-    def __init__(self, folder: str, settings: Settings, *, notifications: bool = False) -> None:
+    def __init__(self, folder: str, settings: Settings, *, notifications: bool = False, tallies: bool = False) -> None:
+        """With `tallies`, a task ends with a row that says what it has done."""
         self._folder, self._settings = folder, msgspec.json.encode(settings)
-        self._notifications = notifications
+        self._notifications, self._tallies = notifications, tallies
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folder = f"{self._folder}/0"
         engine = _engine(folder, self._settings)
         if engine.rules:  # what has been told would be remembered by the next task
             engine = taken_down(engine.settings, Path(folder))
-        for table in _gathered(batches):
-            yield from self._routed(engine, table, first=True).to_batches()
+        tally = Tally()
+        for table in gathered(batches):
+            tally.events += table.num_rows
+            yield from tally.add(self._routed(engine, table, first=True)).to_batches()
+        if self._tallies:
+            yield from state_row(tally.text()).to_batches()
 
     def _routed(self, engine: Engine, table: pa.Table, *, first: bool) -> pa.Table:
         """What came of the events; what is the same in every shard is said by the first."""
@@ -45,22 +50,7 @@ class Worker:
         return physical(batch, table, notifications=self._notifications, first=first)
 
 
-class ShardWorker(Worker):
-    """Called with all rows of a shard in their order: changes and events. The engine lives as long as the task."""
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        engine, number = None, -1
-        for table in _gathered(batches):
-            for shard in pc.unique(table[SHARD]).to_pylist():
-                if shard != number:
-                    settings = msgspec.json.decode(self._settings, type=Settings)
-                    engine, number = taken_down(settings, Path(self._folder) / str(shard)), shard
-                if engine is not None:
-                    rows = table.filter(pc.equal(table[SHARD], shard))
-                    yield from self._routed(engine, rows, first=shard == 0).to_batches()
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Spark's batches are small: some of them together are faster."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
