@@ -12,6 +12,7 @@ from tidings.engine.batch import stretch
 from tidings.engine.batch.arrivals import Arrivals, are_free
 from tidings.engine.batch.contexts import UNREADABLE, ContextChanges, unreadable
 from tidings.engine.batch.publications import Publications
+from tidings.engine.batch.reading import Reading
 from tidings.engine.batch.record import Record
 from tidings.engine.batch.regimes import Rulebook
 from tidings.engine.batch.spans import SET_CONTEXT, Kind, Span, spans
@@ -20,7 +21,7 @@ from tidings.engine.matcher import FastMatcher
 from tidings.engine.operations import Operation, SetContext, Subscribe
 from tidings.matching.index.programs import NotSayable
 from tidings.matching.index.tables import CONTEXT, mappings, whole
-from tidings.model.event import Event, checked_client
+from tidings.model.event import checked_client
 from tidings.model.values import Context
 
 if TYPE_CHECKING:
@@ -28,26 +29,6 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 _FIELDS = journal.Operation.__struct_fields__
-
-
-class Reading:
-    """The publications of a batch, as far as they were read: by the rows that they stand in."""
-
-    def __init__(self, rows: int) -> None:
-        self._parts: list[Publications] = []
-        self._part, self._place = np.full(rows, -1), np.zeros(rows, np.int64)
-
-    def note(self, rows: Ints, publications: Publications) -> None:
-        self._part[rows], self._place[rows] = len(self._parts), np.arange(len(rows))
-        self._parts.append(publications)
-
-    def event(self, row: int) -> Event:
-        return self._parts[int(self._part[row])].event(int(self._place[row]))
-
-    def read_all(self) -> None:
-        """Before many of them are asked for."""
-        for one in self._parts:
-            one.read_all()
 
 
 class Course:
