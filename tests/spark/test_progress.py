@@ -135,6 +135,12 @@ def note(base: Path, name: str, path: str) -> None:
             "header does not conform to the schema.\n Header: n, id\n",
             "file:///in/1.csv: CSV header does not conform to the schema.",
         ),
+        (
+            WRAPPED + "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
+            ": org.apache.hadoop.fs.ParentNotDirectoryException: not a directory: /out/matches\n\tat org.apache.X\n",
+            "not a directory: /out/matches",
+        ),
+        (WRAPPED + "pyspark.errors.exceptions.captured.IllegalArgumentException: no such mode", "no such mode"),
         ("Option 'basePath' must be a directory", "Option 'basePath' must be a directory"),
         ("", "RuntimeError"),
     ],
