@@ -163,9 +163,3 @@ def test_texts_in_chunks_are_the_texts() -> None:
     slots = workload.subscriptions(25)
     assert workload.loadable(*slots, chunk=10)["content"].to_pylist() == workload.texts(*slots)
     assert np.all(slots[0][:, 0] == 0)
-
-
-@pytest.mark.spark
-def test_routing_on_spark_is_measured() -> None:
-    found = as_json("bench", "spark", "--count", "300", "--events", "1000")
-    assert [one["unit"] for one in found] == ["s", "events/s", "events/s", "times", "events/s", "times"]

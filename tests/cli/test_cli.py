@@ -143,15 +143,6 @@ def test_the_demo_without_spark() -> None:
     assert shown.stderr == ""
 
 
-@pytest.mark.spark
-def test_the_demo_with_spark() -> None:
-    done = run("demo", "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["tidings"] == told["spark"] > 1_000
-    assert done.stderr == "starting Spark ...\n"
-
-
 TRIM = "PolicyStatement { On(Publication) { If {} Then {TrimAttributes()} } }"
 
 
