@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidings.engine import routes
-from tidings.engine.batch.course import Course, Reading
+from tidings.engine.batch.course import Course
+from tidings.engine.batch.reading import Reading
 from tidings.engine.batch.record import Record
 from tidings.engine.batch.shapes import trace_text
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Reject, Told
