@@ -24,7 +24,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "tidings", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # against hanging for ever; a busy machine is no failure
         stdin=subprocess.DEVNULL,
     )
 

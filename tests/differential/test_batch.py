@@ -1,5 +1,6 @@
 """`batch` is `handle`, but faster: the same effects row by row, and the same engine afterwards, whatever rules say."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,8 @@ from tests.histories import LARGE, histories, own_elements
 from tests.strategies import examples
 from tidings.engine import Engine, Settings
 from tidings.engine.archive import saved
-from tidings.engine.batch import stretch
-from tidings.engine.effects import Effect
+from tidings.engine.batch import Batch, stretch
+from tidings.engine.effects import Deliver, Effect
 from tidings.engine.operations import Operation, Publish, SetContext, SetLoad, Trust
 from tidings.engine.records import row
 from tidings.journal.segment import SCHEMA
@@ -121,6 +122,41 @@ def is_publication(operation: Operation) -> bool:
     return isinstance(operation, Publish)
 
 
+def delivered(effects: list[list[Effect]]) -> list[Any]:
+    """What was delivered; as text, which tells 1, 1.0 and true apart."""
+    notes = [one.notification for row in effects for one in row if isinstance(one, Deliver)]
+    return sorted(
+        (
+            str(one.subscription),
+            one.subscriber,
+            one.subscriptions or (one.subscription,),
+            repr(sorted(one.attributes.items())),
+            repr(one.payload),
+            repr(one.trace and [{name: had for name, had in vars_of(hop) if had is not None} for hop in one.trace]),
+        )
+        for one in notes
+    )
+
+
+def vars_of(hop: Any) -> list[tuple[str, Any]]:
+    return [(name, getattr(hop, name)) for name in hop.__struct_fields__]
+
+
+def noted(batch: Batch) -> list[Any]:
+    """The same of the columns."""
+    return sorted(
+        (
+            one["subscription"],
+            one["subscriber"],
+            tuple(one["subscriptions"]),
+            repr(sorted(json.loads(one["attributes"]).items())),
+            repr(one["payload"]),
+            repr(json.loads(one["trace"]) if one["trace"] else ()),
+        )
+        for one in batch.notifications().to_pylist()
+    )
+
+
 @given(histories(), st.sampled_from([0, 0, 2, 100]))
 @examples(60, 2000)
 def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None:
@@ -129,7 +165,9 @@ def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None
     for part in in_parts(history, is_row):
         expected = handled(one, part)
         if is_row(part[0][1]):
-            assert other.batch(journal_table(part)).effects() == expected
+            found = other.batch(journal_table(part))
+            assert found.effects() == expected
+            assert noted(found) == delivered(expected)
         else:
             assert handled(other, part) == expected
     assert saved(other) == saved(one)
@@ -163,7 +201,9 @@ def test_columns_lead_to_the_same_effects(history: History, observers: Any, requ
         expected = handled(one, part)
         if is_publication(part[0][1]):
             table = columns_table([operation.event for _, operation in part])  # type: ignore[union-attr]
-            assert other.batch(table).effects() == expected
+            found = other.batch(table)
+            assert found.effects() == expected
+            assert noted(found) == delivered(expected)
         else:
             assert handled(other, part) == expected
     assert saved(other) == saved(one)

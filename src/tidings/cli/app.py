@@ -273,15 +273,17 @@ def bench_hub(count: Count = 10_000, as_json: AsJson = False) -> None:
 def bench_spark(
     count: Count = 100_000,
     events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    growth: Annotated[bool, typer.Option("--growth", help="Also with ten times the subscriptions.")] = False,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Also on one and on two executors.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Routing on Spark, Parquet to Parquet, beside a pass through Python and Spark's own join (needs Java 17).
+    """Routing on Spark, Parquet to Parquet, beside a pass through Python and Spark's own joins (needs Java 17).
 
     Example: tidings bench spark --count 10000 --events 20000
     """
     from tidings.cli.bench import report, spark
 
-    report(spark.measure(count, events), as_json)
+    report(spark.measure(count, events, growth=growth, cluster=cluster), as_json)
 
 
 @bench.command(name="trimming")

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidings.engine import routes
 from tidings.engine.batch.course import Course
+from tidings.engine.batch.notes import Gazette, Notes
 from tidings.engine.batch.reading import Reading
 from tidings.engine.batch.record import Record
-from tidings.engine.batch.shapes import trace_text
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Reject, Told
 from tidings.engine.matcher import FastMatcher
 from tidings.model.errors import InvalidValueError
@@ -36,16 +37,13 @@ class Batch:
 
     def __init__(self, record: Record, reading: Reading, changes: dict[int, list[Effect]]) -> None:
         self._record, self._reading, self._changes = record, reading, changes
-        self._event, self._place, self._shape = record.deliveries()
+        self._copies = record.deliveries()
+        self._event, self._place, self._shape, self._directory = self._copies
+        self._gazette = Gazette(record, reading)
 
     @property
     def matches(self) -> pa.Table:
-        ids: dict[str, int] = {}
-        codes = [ids.setdefault(one.id, len(ids)) for one in self._record.subscriptions]
-        subscription = pa.DictionaryArray.from_arrays(
-            pa.array(np.array(codes, np.int32)[self._place] if codes else np.empty(0, np.int32)),
-            pa.array(list(ids), pa.string()),
-        )
+        subscription = pa.DictionaryArray.from_arrays(pa.array(self._place, pa.int32()), self._directory.ids)
         return pa.table({"event": self._event, "subscription": subscription, "shape": self._shape})
 
     @property
@@ -90,28 +88,30 @@ class Batch:
         """What nobody has answered: copies of these events, or changes of these rows, were withheld."""
         return _table(self._record.asks, event=pa.int64(), party=pa.string(), group=pa.string())
 
+    def notes(self) -> Notes:
+        """The notifications as columns."""
+        return self._gazette.notes(self._copies)
+
+    def published(self, numbers: Any) -> tuple[pa.Array, pa.Array]:
+        """Attributes, as JSON, and payloads of these events, as they were published."""
+        return self._gazette.published(numbers)
+
     def notifications(self) -> pa.Table:
         """One row a notification, made now: `attributes` and `trace` are JSON, which tells 1, 1.0 and true apart."""
-        made: dict[tuple[int, int], tuple[str, bytes | None, str | None]] = {}
-        rows = []
-        self._read_all()
-        for number, places, shape in self._groups(0, len(self._event)):
-            key = number, shape
-            if key not in made:
-                note = self._delivered(number, places, shape).notification
-                made[key] = _json(note), note.payload, trace_text(note.trace)
-            first = places[0]
-            rows.append((number, first.id, first.subscriber, [one.id for one in places], *made[key]))
-        text = pa.string()
-        return _table(
-            rows,
-            event=pa.int64(),
-            subscription=text,
-            subscriber=text,
-            subscriptions=pa.list_(text),
-            attributes=text,
-            payload=pa.binary(),
-            trace=text,
+        notes = self.notes()
+        events, place = np.unique(notes.event, return_inverse=True)
+        attributes, payload = (one.take(pa.array(place)) for one in self.published(events))
+        alone = pa.ListArray.from_arrays(np.arange(len(notes.event) + 1, dtype=np.int32), notes.subscription)
+        return pa.table(
+            {
+                "event": notes.event,
+                "subscription": notes.subscription,
+                "subscriber": notes.subscriber,
+                "subscriptions": pc.coalesce(notes.subscriptions, alone),
+                "attributes": pc.coalesce(notes.attributes, attributes),
+                "payload": pc.coalesce(notes.payload, payload),
+                "trace": notes.trace,
+            }
         )
 
     def effects(self) -> list[list[Effect]]:
@@ -142,7 +142,7 @@ class Batch:
         """Notifications: the event's number, the subscriptions that it answers, and the shape."""
         at = low
         events, places, shapes = (one[low:high].tolist() for one in (self._event, self._place, self._shape))
-        known = self._record.subscriptions
+        known = self._directory
         at = 0
         while at < high - low:
             first = known[places[at]]
@@ -161,9 +161,7 @@ class Batch:
         return routes.delivered_to(event, wanted, self._record.shaping(shape).of(event))
 
     def _of(self, number: int) -> Event:
-        if number >= self._record.rows:
-            return self._record.metas[number - self._record.rows][0]
-        return self._reading.event(number)
+        return self._gazette.event(number)
 
     def _read_all(self) -> None:
         self._reading.read_all()

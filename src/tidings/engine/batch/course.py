@@ -16,7 +16,7 @@ from tidings.engine.batch.singles import Singles
 from tidings.engine.batch.spans import Kind, Span, spans
 from tidings.engine.effects import Effect, Reject
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.operations import Subscribe
+from tidings.engine.operations import Operation, Subscribe
 from tidings.matching.index.programs import NotSayable
 
 if TYPE_CHECKING:
@@ -72,27 +72,12 @@ class Course:
 
     def _let_in(self, span: Span) -> None:
         singles, arrivals = self._singles(span), Arrivals(self._engine, self._matcher)
-        waiting: dict[str, int] = {}  # the rows of those that came together
-
-        def let_in() -> None:
-            for name in arrivals.let_in():
-                self.changes[waiting[name]] = self._change(waiting[name], singles)
-            waiting.clear()
-
         for row in range(span.first, span.end):
-            said = singles.said(row)
-            if arrivals.is_new(said["id"]):
-                waiting[said["id"]] = row
-                if arrivals.is_text(said):
-                    continue
-                operation = singles.operation_if_any(row)
-                if isinstance(operation, Subscribe):
-                    arrivals.add(operation.subscription)
-                    continue
-                del waiting[said["id"]]
-            let_in()
-            self.changes[row] = self._change(row, singles)
-        let_in()
+            operation = singles.operation(row)
+            if not isinstance(operation, Subscribe) or not arrivals.take(operation.subscription):
+                arrivals.let_in()
+                self.changes[row] = self._change(operation, row, singles)
+        arrivals.let_in()
         self._engine.at(singles.time(span.end - 1))
 
     def _one_by_one(self, span: Span, singles: Singles) -> None:
@@ -100,11 +85,10 @@ class Course:
             if is_event:
                 stretch.alone(self._engine, *singles.publication(row), row, self.record)
             else:
-                self.changes[row] = self._change(row, singles)
+                self.changes[row] = self._change(singles.operation(row), row, singles)
 
-    def _change(self, row: int, singles: Singles) -> list[Effect]:
+    def _change(self, operation: Operation | Reject, row: int, singles: Singles) -> list[Effect]:
         """A change, in its place. One that would wait for an answer is not made."""
-        operation = singles.operation_if_any(row)
         effects: list[Effect]
         if isinstance(operation, Reject):
             effects = [operation]

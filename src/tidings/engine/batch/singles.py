@@ -42,10 +42,7 @@ class Singles:
     def time(self, row: int) -> int:
         return int(self._times[self._others[row]]) if self._now is None else self._now
 
-    def said(self, row: int) -> dict[str, Any]:
-        return self._said[self._others[row]]
-
-    def operation_if_any(self, row: int) -> Operation | Reject:
+    def operation(self, row: int) -> Operation | Reject:
         """The operation in a row, which somebody else has written; or that there is none."""
         try:
             return self._operation(self._others[row])

@@ -8,8 +8,8 @@ through the engine's own steps, one by one; never all of them because one is spe
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidings.engine import admission, concern, governing, meta, routes
 from tidings.engine.batch.contexts import ContextChanges
@@ -17,7 +17,9 @@ from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
 from tidings.engine.batch.publications import Publications
 from tidings.engine.batch.record import Record
 from tidings.engine.batch.regimes import Rulebook, advertised, message_of, regimes_of
+from tidings.engine.batch.shapes import shaping_by
 from tidings.engine.batch.verdicts import Court, Verdicts
+from tidings.engine.directory import Directory
 from tidings.engine.effects import Ask, Effect
 from tidings.engine.governing import Delivery, Governed
 from tidings.engine.journey import META
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 FEW = 32  # so few operations are faster one by one
+_PLACE = 32  # bits
 _ENTRY = frozenset({Point.INGRESS})
 
 
@@ -68,12 +71,16 @@ class Stretch:
     def _run(self, rulebook: Rulebook | None) -> Rulebook | None:
         self._admit()
         self._early()
-        event, place, wanted = self._matched()
-        has_rules = bool(self._engine.rules) or bool(self._policies)
-        if not has_rules and all(one.is_plain for one in wanted):
-            self._record.deliver(self._numbers[event], place, wanted, np.zeros(len(event), np.int32))
+        event, place, directory = self._matched()
+        if not (self._engine.rules or self._policies or self._engine.special):
+            self._record.deliver_to(self._numbers[event], place, directory, self._cut(place, directory))
             self._one_by_one({})
             return rulebook
+        used = np.flatnonzero(np.bincount(place)) if len(place) else place
+        wanted = self._engine.subscriptions.those(directory.ids.take(pa.array(used)).to_pylist())
+        among = np.zeros(len(directory), np.int64)
+        among[used] = np.arange(len(used))
+        place = among[place]
         if rulebook is None or not rulebook.is_of(self._engine):
             rulebook = Rulebook(self._engine)
         self._govern(event, place, wanted, rulebook)
@@ -139,8 +146,8 @@ class Stretch:
 
     # Match
 
-    def _matched(self) -> tuple[Ints, Ints, list[Filed[Subscription]]]:
-        """Rows and places in a list of subscriptions by their ids, in the order of both."""
+    def _matched(self) -> tuple[Ints, Ints, Directory]:
+        """Rows and places in a directory by ids, in the order of both."""
         matcher, rows = self._matcher, self._rows()
         table = self._events.matchable(rows, payload=matcher.asks_payload)
         if self._changes is None:
@@ -148,17 +155,25 @@ class Stretch:
         else:
             moves = self._changes.moves
             event, position = matcher.match_moving(table, moves if rows is None else moves.those(rows))
-        used = np.flatnonzero(np.bincount(position)) if len(position) else np.empty(0, np.int64)
-        names = matcher.names
-        ids = [names[at] for at in used.tolist()]
-        order = np.asarray(pc.array_sort_indices(pa.array(ids, pa.string())))
-        wanted = self._engine.subscriptions.those([ids[at] for at in order.tolist()])
-        rank = np.empty(int(used[-1]) + 1 if len(used) else 0, np.int64)
-        rank[used[order]] = np.arange(len(used))
-        key = np.sort(event * len(used) + rank[position]) if len(used) else event
-        event = key // max(1, len(used))
-        place = key - event * len(used)
-        return (event if rows is None else rows[event]), place, wanted
+        directory, place = matcher.directory(position)
+        key = event.astype(np.int64) << _PLACE
+        key |= place[position]
+        key.sort()
+        event = key >> _PLACE
+        key &= (1 << _PLACE) - 1
+        return (event if rows is None else rows[event]), key, directory
+
+    def _cut(self, place: Ints, directory: Directory) -> npt.NDArray[np.int32]:
+        """The shapes of copies for those who get them plainly: as published, or always cut alike."""
+        found = self._engine.subscriptions.cuts_at(directory)
+        if found is None:
+            return np.zeros(len(place), np.int32)
+        numbers, cuts = found
+        shapes = np.zeros(len(cuts) + 1, np.int32)
+        copies = numbers[place]
+        for number in np.flatnonzero(np.bincount(copies + 1)[1:]).tolist():
+            shapes[number] = self._record.shapes.number(shaping_by(cuts[number]))
+        return shapes[copies]  # the last one is for those without
 
     def _rows(self) -> Any:
         return None if self._alive.all() else np.flatnonzero(self._alive)

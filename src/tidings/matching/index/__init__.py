@@ -13,6 +13,7 @@ from tidings.matching.documents import text_of
 from tidings.matching.explaining import Explanation as Explanation
 from tidings.matching.explaining import explained
 from tidings.matching.index import archive, compiling, kernels, layout
+from tidings.matching.index import weaving as weaving
 from tidings.matching.index.batch import Batch, Pairs, joined
 from tidings.matching.index.bulk import Bulk, Predicate
 from tidings.matching.index.columns import Columns, Events, NotPlain

@@ -55,6 +55,11 @@ class Contexts:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def clients(self) -> list[str]:
+        """The client in each row; a vacant row has a former one."""
+        return self._clients
+
     def row(self, client: str) -> int:
         """The client's row; a new one where it has none yet."""
         row = self._rows.get(client)
