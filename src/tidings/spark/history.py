@@ -12,15 +12,27 @@ from tidings.journal.record import LOST, PUBLISH
 from tidings.model.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, WindowSpec
+    from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
-CONTROL = "subscribe,unsubscribe,advertise,unadvertise,set_context,set_policy,schema,disconnect"
+CONTROL = "subscribe,unsubscribe,advertise,unadvertise,set_context,entrust,set_policy,schema,disconnect"
 """The option `kinds` for all but events: where there are many of those, they need not be read for the rest."""
 
 _NOTES = r'(?s),?"\$[^"\\]*":.*$'  # what a hub notes for itself stands last in a body, and has such names
 _PLACE = ("offset", "journal")
 _SUBSCRIPTION = "content, publishers, policy, subject, structure, durable, notify"
 _ADVERTISEMENT = "content, publisher_context, subscriber_context, policy"
+
+
+def read(spark: "SparkSession", folder: str, since: str | None = None, until: str | None = None) -> "DataFrame":
+    """The journal in a folder, of which events only from `since` on and before `until` (`2026-01-31T12:00:00Z`).
+
+    What was said before counts for them: control rows are read from the beginning.
+    """
+    events, control = ({"kinds": kinds} | ({"until": until} if until else {}) for kinds in (PUBLISH, CONTROL))
+    if since:
+        events["since"] = since
+    load = spark.read.format("tidings")
+    return load.options(**control).load(folder).unionByName(load.options(**events).load(folder))
 
 
 def events(journal: "DataFrame", *, meta: bool = False) -> "DataFrame":
