@@ -1,79 +1,159 @@
-"""What changes over time: contexts, and subscriptions that begin and end, as rows between the events.
+"""Operations as rows: events, and beside them what changes: contexts, subscriptions that begin and end, policies.
 
 At the same time control changes come first, then contexts, then events. Everything here is column expressions.
 """
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
+from tidings.journal.record import PUBLISH
 from tidings.model.errors import InvalidValueError
-from tidings.spark.events import ORDER, SHARD, microseconds
+from tidings.spark.events import EVERYWHERE, KEY, ORDER, SCHEDULED, SHARD, microseconds, packed, prepared
 from tidings.spark.registry import shard_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 # What happens at the same time happens in this order: what ends, what begins, contexts, events.
 _POLICY_ENDS, _ENDS, _BEGINS, _POLICY_BEGINS, _CONTEXT, _EVENT = range(6)
-_SAID = ("content", "publishers", "format", "subject", "policy", "notify")
+_SAID = ("content", "publishers", "format", "subject", "structure", "policy", "durable", "notify")
+_NULL = "CAST(NULL AS STRING)"
 
 
-def context_changes(contexts: "DataFrame") -> "DataFrame":
-    """`client`, `timestamp` in microseconds, and the whole context as JSON text in `body`."""
+def event_rows(events: "DataFrame") -> "DataFrame":
+    """Events of any form; their attributes are packed, since some may have a name that rows use."""
+    from pyspark.sql import functions as f
+
+    return packed(prepared(events)).select(
+        "*",
+        f.lit(PUBLISH).alias("kind"),
+        *(f.expr(_NULL).alias(name) for name in ("client", "body")),
+        *_order(_EVENT),
+    )
+
+
+def context_rows(contexts: "DataFrame") -> "DataFrame":
+    """The whole context of a client from a time on: `client`, `timestamp`, and `context` or a column a name."""
     from pyspark.sql import functions as f
 
     for name in ("client", "timestamp"):
         if name not in contexts.columns:
-            raise InvalidValueError(f"contexts: there is no column {name}")
+            raise InvalidValueError(f"contexts: there is no column {name}; there are {', '.join(contexts.columns)}")
     kinds = dict(contexts.dtypes)
     if "context" in contexts.columns:
         context = f.col("context") if kinds["context"] == "string" else f.to_json("context")
     else:
         named = [name for name in contexts.columns if name not in ("client", "timestamp")]
         context = f.to_json(f.struct(*(f.col(f"`{name}`") for name in named)))
-    time = microseconds("timestamp", kinds["timestamp"])
-    body = f.coalesce(context, f.lit("{}"))
-    return contexts.select(f.col("client").cast("string"), time.alias("timestamp"), body.alias("body"))
+    client = f.col("client").cast("string")
+    return contexts.select(
+        client.alias(KEY),
+        f.expr(_NULL).alias("id"),
+        microseconds("timestamp", kinds["timestamp"]).alias("timestamp"),
+        f.lit("set_context").alias("kind"),
+        client.alias("client"),
+        f.coalesce(context, f.lit("{}")).alias("body"),
+        *_order(_CONTEXT),
+    )
 
 
-def with_publishers_contexts(events: "DataFrame", changes: "DataFrame") -> "DataFrame":
-    """Events that bring no context get their publisher's, as it was when they were published."""
-    from pyspark.sql import Window
+def subscription_rows(subscriptions: "DataFrame") -> "DataFrame":
+    """Beginnings (`since`; without one, at once) and ends (`until`); without content a row is an end only."""
     from pyspark.sql import functions as f
 
-    if "context" in events.columns:
-        return events
-    known = changes.select(
-        f.col("client").alias("publisher"), "timestamp", f.col("body").alias("context"), f.lit(_CONTEXT).alias(ORDER)
+    kinds = dict(subscriptions.dtypes)
+    missing = [name for name in ("id", "content") if name not in kinds]
+    if missing:
+        raise InvalidValueError(f"subscriptions: there is no column {missing[0]}; there are {', '.join(kinds)}")
+    client = (f.coalesce("subscriber", "id") if "subscriber" in kinds else f.col("id")).cast("string")
+    said = f.to_json(f.struct(*(f.col(name).cast("string").alias(name) for name in _SAID if name in kinds)))
+    since, until = (_time(name, kinds) for name in ("since", "until"))
+    begins = subscriptions.filter("content IS NOT NULL").select(
+        *_named("subscribe", client, since, said), *_order(_BEGINS, scheduled=True)
     )
-    both = events.withColumn(ORDER, f.lit(_EVENT)).unionByName(known, allowMissingColumns=True)
-    before = Window.partitionBy("publisher").orderBy("timestamp", ORDER).rowsBetween(Window.unboundedPreceding, 0)
-    filled = both.withColumn("context", f.last("context", ignorenulls=True).over(before))
-    return filled.filter(f.col(ORDER) == _EVENT).drop(ORDER)
+    ends = subscriptions.filter(f.col("until").isNotNull() if "until" in kinds else f.lit(False)).select(
+        *_named("unsubscribe", client, until, f.lit("{}")), *_order(_ENDS, scheduled=True)
+    )
+    return begins.unionByName(ends) if "until" in kinds else begins
 
 
-def in_order(
-    events: "DataFrame",
-    changes: "DataFrame | None",
-    subscriptions: "DataFrame",
-    policies: "DataFrame | None",
-    shards: int,
-) -> "DataFrame":
-    """Changes in the shard of their client, events in every shard, each shard in the order of time."""
+def policy_rows(policies: "DataFrame") -> "DataFrame":
+    """Policies that are set by somebody on a filter (`since`; without one, at once), and taken back (`until`)."""
+    begins = policy_begins(policies)
+    return begins.unionByName(policy_ends(policies)) if "until" in policies.columns else begins
+
+
+def policy_begins(policies: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
-    everywhere = f.explode(f.sequence(f.lit(0), f.lit(shards - 1))) if shards > 1 else f.lit(0)
-    rows = (
-        events.withColumn(SHARD, everywhere)
-        .withColumn(ORDER, f.lit(_EVENT))
-        .withColumn("kind", f.lit("publish"))
-        .withColumn("client", f.lit(None).cast("string"))
-        .withColumn("body", f.lit(None).cast("string"))
+    said = f.to_json(f.struct(f.col("policy").cast("string").alias("policy")), {"ignoreNullFields": "false"})
+    return _policies(policies, "since", said, _POLICY_BEGINS)
+
+
+def policy_ends(policies: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    return _policies(policies.filter("until IS NOT NULL"), "until", f.lit('{"policy":null}'), _POLICY_ENDS)
+
+
+def _policies(policies: "DataFrame", when: str, said: "Column", order: int) -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    kinds = dict(policies.dtypes)
+    missing = [name for name in ("id", "policy", "by") if name not in kinds]
+    if missing:
+        raise InvalidValueError(f"policies: there is no column {missing[0]}; there are {', '.join(kinds)}")
+    by = f.col("by").cast("string")
+    return policies.select(*_named("set_policy", by, _time(when, kinds), said), *_order(order, scheduled=True))
+
+
+def journal_rows(journal: "DataFrame") -> "DataFrame":
+    """The rows of a hub's or broker's journal, which are operations as they are; meta-events are made anew."""
+    from pyspark.sql import functions as f
+
+    missing = [name for name in ("kind", "timestamp", "offset", "body") if name not in journal.columns]
+    if missing:
+        raise InvalidValueError(f"these are not the rows of a journal: there is no column {missing[0]}")
+    kind = f.col("kind")
+    made_there = f.coalesce(f.get_json_object("body", "$.journey.meta") == "true", f.lit(False))
+    order = f.when(kind == PUBLISH, _EVENT).when(kind == "set_context", _CONTEXT).otherwise(_BEGINS)
+    kinds = dict(journal.dtypes)
+    return journal.filter((kind != PUBLISH) | ~made_there).select(
+        f.coalesce("id", "client").alias(KEY),
+        microseconds("timestamp", kinds["timestamp"]).alias("timestamp"),
+        microseconds("published", kinds["published"]).alias("published"),
+        *(name for name in journal.columns if name not in ("journal", "offset", "timestamp", "published")),
+        order.cast("int").alias(ORDER),
+        f.lit(False).alias(SCHEDULED),
     )
-    others = [] if changes is None else [_contexts(changes)]
-    others += [] if policies is None else _policies(policies, subscriptions)
-    for more in (*_windows(subscriptions), *others):
-        rows = rows.unionByName(more.withColumn(SHARD, shard_of(f.col("client"), shards)), allowMissingColumns=True)
-    return rows.repartitionById(shards, SHARD).sortWithinPartitions(SHARD, "timestamp", ORDER, "id")
+
+
+def together(rows: "list[DataFrame]") -> "DataFrame":
+    """One frame; what a kind of rows does not have is null."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), rows)
+
+
+def in_order(rows: "DataFrame", shards: int, *, start: int = 0, spread_contexts: bool = False) -> "DataFrame":
+    """Changes in the shard of their client, events in every shard, each shard in the order of time.
+
+    No change is earlier than `start`. Contexts are spread over all shards where events need their publishers'.
+    """
+    from pyspark.sql import functions as f
+
+    time = f.when(f.col(SCHEDULED), f.coalesce("timestamp", f.lit(start))).otherwise(f.col("timestamp"))
+    late = (f.col("kind") != PUBLISH) & time.isNotNull()
+    timed = rows.withColumn("timestamp", f.when(late, f.greatest(time, f.lit(start))).otherwise(time))
+    if shards == 1:
+        placed = timed.withColumn(SHARD, f.lit(0))
+    else:
+        kinds = [*EVERYWHERE, "set_context"] if spread_contexts else EVERYWHERE
+        everywhere = f.sequence(f.lit(0), f.lit(shards - 1))
+        own = f.array(shard_of(f.col("client"), shards))
+        placed = timed.withColumn(SHARD, f.explode(f.when(f.col("kind").isin(*kinds), everywhere).otherwise(own)))
+    # To the last tie, so that a batch that is given again is worked through in the same order.
+    return placed.repartitionById(shards, SHARD).sortWithinPartitions(
+        SHARD, "timestamp", ORDER, "id", KEY, "client", "body"
+    )
 
 
 def has_windows(frame: "DataFrame | None") -> bool:
@@ -85,65 +165,44 @@ def from_the_start(subscriptions: "DataFrame") -> "DataFrame":
     return subscriptions.filter("since IS NULL") if "since" in subscriptions.columns else subscriptions
 
 
-def _contexts(changes: "DataFrame") -> "DataFrame":
+def later(subscriptions: "DataFrame") -> "DataFrame":
+    """What else happens to them: those that begin later, and the ends of all."""
     from pyspark.sql import functions as f
 
-    return changes.withColumn("kind", f.lit("set_context")).withColumn(ORDER, f.lit(_CONTEXT))
+    if "since" not in subscriptions.columns:
+        return subscriptions.withColumn("content", f.expr(_NULL))
+    return subscriptions.withColumn("content", f.when(f.col("since").isNotNull(), f.col("content")))
 
 
-def _windows(subscriptions: "DataFrame") -> list["DataFrame"]:
-    """Beginnings, and ends."""
+def set_apart(policies: "DataFrame", subscriptions: "DataFrame") -> "DataFrame":
+    """The policies without the beginnings of those that subscriptions bring with them."""
+    if not {"policy", "since"} <= set(subscriptions.columns):
+        return policies
+    brought = subscriptions.filter("policy IS NOT NULL").select("id", "since")
+    return policies.join(brought, ["id", "since"], "left_anti")
+
+
+def _time(name: str, kinds: dict[str, str]) -> "Column":
     from pyspark.sql import functions as f
 
-    kinds = dict(subscriptions.dtypes)
-    subscriber = f.coalesce("subscriber", "id") if "subscriber" in kinds else f.col("id")
-    client = subscriber.cast("string").alias("client")
-    found = []
-    if "since" in kinds:
-        said = f.to_json(f.struct(*(f.col(name).cast("string").alias(name) for name in _SAID if name in kinds)))
-        begin = microseconds("since", kinds["since"]).alias("timestamp")
-        found.append(
-            subscriptions.filter("since IS NOT NULL").select(
-                *(f.col("id").cast("string"), client, begin, said.alias("body")),
-                *(f.lit("subscribe").alias("kind"), f.lit(_BEGINS).alias(ORDER)),
-            )
-        )
-    if "until" in kinds:
-        end = microseconds("until", kinds["until"]).alias("timestamp")
-        found.append(
-            subscriptions.filter("until IS NOT NULL").select(
-                *(f.col("id").cast("string"), client, end, f.lit("{}").alias("body")),
-                *(f.lit("unsubscribe").alias("kind"), f.lit(_ENDS).alias(ORDER)),
-            )
-        )
-    return found
+    return microseconds(name, kinds[name]) if name in kinds else f.lit(None).cast("bigint")
 
 
-def _policies(policies: "DataFrame", subscriptions: "DataFrame") -> list["DataFrame"]:
-    """Policies that were set, and those that were taken back; what came with a subscription is there already."""
+def _named(kind: str, client: "Column", time: "Column", said: "Column") -> list["Column"]:
     from pyspark.sql import functions as f
 
-    missing = [name for name in ("id", "policy", "since", "until", "by") if name not in policies.columns]
-    if missing:
-        raise InvalidValueError(f"policies: {missing[0]} is missing beside since and until")
-    kinds = dict(policies.dtypes)
-    begin, end = microseconds("since", kinds["since"]), microseconds("until", kinds["until"])
-    said = f.to_json(f.struct(f.col("policy").cast("string").alias("policy")))
-    brought = subscriptions.filter("policy IS NOT NULL").select("id", "since") if _brings(subscriptions) else None
-    later = policies if brought is None else policies.join(brought, ["id", "since"], "left_anti")
-    named = [f.col("id").cast("string").alias("id"), f.col("by").cast("string").alias("client")]
-    kind = f.lit("set_policy").alias("kind")
+    name = f.col("id").cast("string")
     return [
-        later.filter("since IS NOT NULL").select(
-            *(*named, begin.alias("timestamp"), said.alias("body"), kind),
-            f.lit(_POLICY_BEGINS).alias(ORDER),
-        ),
-        policies.filter("until IS NOT NULL").select(
-            *(*named, end.alias("timestamp"), f.lit('{"policy":null}').alias("body"), kind),
-            f.lit(_POLICY_ENDS).alias(ORDER),
-        ),
+        name.alias(KEY),
+        name.alias("id"),
+        time.alias("timestamp"),
+        f.lit(kind).alias("kind"),
+        client.alias("client"),
+        said.alias("body"),
     ]
 
 
-def _brings(subscriptions: "DataFrame") -> bool:
-    return "policy" in subscriptions.columns and "since" in subscriptions.columns
+def _order(order: int, *, scheduled: bool = False) -> list["Column"]:
+    from pyspark.sql import functions as f
+
+    return [f.lit(order).alias(ORDER), f.lit(scheduled).alias(SCHEDULED)]

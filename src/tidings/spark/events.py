@@ -15,6 +15,8 @@ BYTES = ("payload", "token", "signature")
 SYSTEM = ("id", "timestamp", "sequence", "context", *TEXTS, *BYTES)
 KEY = "$event"  # the event's own id, whatever it looks like
 SHARD, ORDER = "$shard", "$order"  # where a row goes, and what comes first of what happens at the same time
+EVERYWHERE = ("publish", "schema", "advertise", "unadvertise")  # the kinds of rows that every shard has to know
+SCHEDULED = "$scheduled"  # of a change: said beforehand, so that it does not tell how late it is
 _UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 
 
@@ -38,6 +40,17 @@ def prepared(events: "DataFrame") -> "DataFrame":
     return events.select(*chosen)
 
 
+def packed(events: "DataFrame") -> "DataFrame":
+    """Prepared events whose attributes are one column, whatever their names are."""
+    from pyspark.sql import functions as f
+
+    if "attributes" in events.columns:
+        return events
+    system = [name for name in events.columns if name in SYSTEM or name == KEY]
+    named = [f.col(f"`{name}`") for name in events.columns if name not in system]
+    return events.select(*system, (f.struct(*named) if named else f.lit("{}")).alias("attributes"))
+
+
 def attributes_text(events: "DataFrame") -> "Column":
     """The attributes of each event as JSON text, from whatever columns hold them."""
     from pyspark.sql import functions as f
@@ -58,7 +71,10 @@ def microseconds(name: str, kind: str) -> "Column":
         return f.col(name).cast("bigint")
     if kind.startswith("timestamp") or kind == "date":
         return f.unix_micros(f.col(name).cast("timestamp"))
-    raise InvalidValueError(f"{name}: a timestamp, or microseconds as a bigint, not {kind}")
+    if kind == "string":
+        written = f.col(name)
+        return f.coalesce(written.try_cast("bigint"), f.unix_micros(f.try_to_timestamp(written)))
+    raise InvalidValueError(f"{name}: a timestamp, its text, or microseconds as a bigint, not {kind}")
 
 
 def _uuid7(timestamp: "Column") -> "Column":

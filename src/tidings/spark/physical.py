@@ -65,6 +65,14 @@ def physical(batch: Batch, table: pa.Table, *, notifications: bool, first: bool)
     return pa.concat_tables([one for one in parts if one.num_rows] or parts[:1])
 
 
+def refusals(table: pa.Table, step: str, reason: str) -> pa.Table:
+    """Rows that are refused before they come to an engine."""
+    everything = pa.array(np.arange(table.num_rows))
+    ids, times = table[KEY].combine_chunks().cast(_TEXT), table["timestamp"].combine_chunks()
+    said = {"step": pa.repeat(step, table.num_rows), "reason": pa.repeat(reason, table.num_rows)}
+    return _rows(ids, times, everything, kind=table["kind"].combine_chunks(), **said)
+
+
 def state_row(text: str) -> pa.Table:
     """What a task says of itself."""
     return pa.table([pa.array([text]) if one.name == "state" else pa.nulls(1, one.type) for one in SCHEMA], SCHEMA)

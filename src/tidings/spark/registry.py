@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tidings.spark.building import Plan
 
-_COLUMNS = ("id", "subscriber", "content", "publishers", "format", "subject", "policy", "notify")
+_COLUMNS = ("id", "subscriber", "content", "publishers", "format", "subject", "structure", "policy", "notify")
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):

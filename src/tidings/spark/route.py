@@ -1,7 +1,9 @@
 """`route`: who gets which of very many events, on DataFrames."""
 
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,9 +25,10 @@ class Routed:
     `rejected` says at which step and why an event was refused; `meta_events` are those that a broker would publish.
     """
 
-    def __init__(self, rows: "DataFrame", registry: Registry, worker: type, settings: Settings) -> None:
+    def __init__(self, rows: "DataFrame", registry: Registry, worker: Callable[[bool], Any]) -> None:
+        """`worker` makes what is run on the rows; it is told whether notifications are wanted."""
         self.registry = registry
-        self._rows, self._worker, self._settings = rows, worker, settings
+        self._rows, self._worker = rows, worker
 
     @property
     def matches(self) -> "DataFrame":
@@ -44,8 +47,7 @@ class Routed:
         return views.meta_events(self._physical())
 
     def _physical(self, *, notifications: bool = False) -> "DataFrame":
-        worker = self._worker(self.registry.folder, self._settings, notifications=notifications)
-        return self._rows.mapInArrow(worker, DDL)
+        return self._rows.mapInArrow(self._worker(notifications), DDL)
 
 
 def route(
@@ -67,7 +69,6 @@ def route(
     clients are spread over `shards`, and each shard sees changes and events in the order of time.
     """
     from tidings.spark.building import Advertised, Plan
-    from tidings.spark.worker import ShardWorker, Worker
 
     if tokens is not None:
         raise InvalidValueError("tokens are not checked yet; leave them out")
@@ -81,17 +82,35 @@ def route(
         given = _with_policies(advertisements, constant)
         announced = [msgspec.convert(row.asDict(), Advertised) for row in given.collect()]
     plan = Plan(folder=folder, settings=settings, advertisements=announced, schemas=_defined(schemas))
-    ready = prepared(events)
     if contexts is None and set_later is None and not changes.has_windows(wanted):
-        return Routed(ready, built(wanted, plan, 1), Worker, settings)
+        registry = built(wanted, plan, 1)
+        return Routed(prepared(events), registry, partial(_worker, registry, settings))
     # Meta-events are for everyone: where rules may tell some, one shard has all subscriptions.
     tells = bool(announced) or set_later is not None or "policy" in wanted.columns
     count = 1 if tells else shards or _cores(events)
-    moved = None if contexts is None else changes.context_changes(contexts)
-    if moved is not None:
-        ready = changes.with_publishers_contexts(ready, moved)
-    rows = changes.in_order(ready, moved, wanted, set_later, count)
-    return Routed(rows, built(changes.from_the_start(wanted), plan, count), ShardWorker, settings)
+    rows = [changes.event_rows(events)]
+    if contexts is not None:
+        rows.append(changes.context_rows(contexts))
+    if changes.has_windows(wanted):
+        rows.append(changes.subscription_rows(changes.later(wanted)))
+    if set_later is not None:
+        rows += [changes.policy_begins(changes.set_apart(set_later, wanted)), changes.policy_ends(set_later)]
+    fills = contexts is not None and "context" not in events.columns
+    ordered = changes.in_order(changes.together(rows), count, spread_contexts=fills)
+    registry = built(changes.from_the_start(wanted), plan, count)
+    return Routed(ordered, registry, partial(_shard_worker, registry, settings, fills))
+
+
+def _worker(registry: Registry, settings: Settings, notifications: bool) -> Any:
+    from tidings.spark.worker import Worker
+
+    return Worker(registry.folder, settings, notifications=notifications)
+
+
+def _shard_worker(registry: Registry, settings: Settings, fills_contexts: bool, notifications: bool) -> Any:
+    from tidings.spark.shard import ShardWorker
+
+    return ShardWorker(registry.folder, settings, spread_contexts=fills_contexts, notifications=notifications)
 
 
 _temporary: list["tempfile.TemporaryDirectory[str]"] = []  # DataFrames may be used as long as the process lives

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidings.engine import Engine, Settings
 from tidings.engine.shelf import taken_down
@@ -36,7 +35,7 @@ class Worker:
         engine = _engine(folder, self._settings)
         if engine.rules:  # what has been told would be remembered by the next task
             engine = taken_down(engine.settings, Path(folder))
-        for table in _gathered(batches):
+        for table in gathered(batches):
             yield from self._routed(engine, table, first=True).to_batches()
 
     def _routed(self, engine: Engine, table: pa.Table, *, first: bool) -> pa.Table:
@@ -45,22 +44,7 @@ class Worker:
         return physical(batch, table, notifications=self._notifications, first=first)
 
 
-class ShardWorker(Worker):
-    """Called with all rows of a shard in their order: changes and events. The engine lives as long as the task."""
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        engine, number = None, -1
-        for table in _gathered(batches):
-            for shard in pc.unique(table[SHARD]).to_pylist():
-                if shard != number:
-                    settings = msgspec.json.decode(self._settings, type=Settings)
-                    engine, number = taken_down(settings, Path(self._folder) / str(shard)), shard
-                if engine is not None:
-                    rows = table.filter(pc.equal(table[SHARD], shard))
-                    yield from self._routed(engine, rows, first=shard == 0).to_batches()
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Spark's batches are small: some of them together are faster."""
     waiting: list[pa.RecordBatch] = []
     rows = 0

@@ -1,0 +1,182 @@
+"""A task of a shard: changes and events in the order of time through the batch twin of the engine.
+
+In a stream the shard goes on from where the batch before left it, and leaves where it has come to; `route` starts at
+the base and leaves nothing.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.engine import Settings
+from tidings.journal.record import PUBLISH
+from tidings.spark.events import EVERYWHERE, KEY, ORDER, SCHEDULED, SHARD
+from tidings.spark.physical import physical, refusals, state_row
+from tidings.spark.publishers import with_contexts
+from tidings.spark.standing import Place, Standing, Standings, as_changes, merged
+from tidings.spark.tally import Tally
+from tidings.spark.worker import gathered
+
+_standings = Standings()
+_LATE = "the event is older than the watermark; a longer `watermark` would have waited for it"
+_AHEAD = "the timestamp lies further in the future than `ahead` allows"
+_TIMELESS = "there is no timestamp, or none that can be read"
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch of a stream asks of its shards."""
+
+    places: list[Place]
+    folder: str  # where versions are written
+    late_before: int = 0  # events of before then are late (microseconds)
+    settled: int | None = None  # changes up to then are for good; None: whatever has come
+    latest: int | None = None  # nobody publishes later than that
+
+
+class ShardWorker:
+    """Called with all rows of a shard in their order: changes and events."""
+
+    def __init__(
+        self,
+        folder: str,
+        settings: Settings,
+        *,
+        task: Task | None = None,
+        spread_contexts: bool = False,
+        notifications: bool = False,
+    ) -> None:
+        self._folder, self._settings, self._task = folder, msgspec.json.encode(settings), task
+        self._spread_contexts, self._notifications = spread_contexts, notifications
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        run, number = None, -1
+        for table in gathered(batches):
+            for shard in pc.unique(table[SHARD]).to_pylist():
+                if run is None or shard != number:
+                    yield from () if run is None else _batches(run.end())
+                    run, number = self._run(shard), shard
+                yield from _batches(run.go_on(table.filter(pc.equal(table[SHARD], shard)).drop_columns([SHARD])))
+        if run is not None:
+            yield from _batches(run.end())
+
+    def _run(self, shard: int) -> "_Run":
+        settings = msgspec.json.decode(self._settings, type=Settings)
+        place = Place(f"{self._folder}/{shard}") if self._task is None else self._task.places[shard]
+        repeated = [] if shard == 0 else [*EVERYWHERE, *(["set_context"] if self._spread_contexts else [])]
+        return _Run(settings, place, shard, self._task, repeated, self._spread_contexts, self._notifications)
+
+
+class _Run:
+    """One shard, once through."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        place: Place,
+        shard: int,
+        task: Task | None,
+        repeated: list[str],
+        fills_contexts: bool,
+        notifications: bool,
+    ) -> None:
+        self._place, self._shard, self._task = place, shard, task
+        self._repeated = pa.array(repeated, pa.string())  # kinds of rows whose refusals another shard tells
+        self._fills_contexts, self._notifications = fills_contexts, notifications
+        held = None if task is None else _standings.take(task.folder, shard)
+        self._standing = Standing.reached(settings, place, held)
+        self._tally = Tally(shard=shard)
+        self._made: list[pa.Table] = []  # changes that are for good
+        self._open: list[pa.Table] = []  # rows behind what is settled
+
+    def go_on(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Some more rows, later than all before."""
+        is_event = pc.equal(table["kind"], PUBLISH)
+        self._tally.see(table, is_event, counts_events=self._shard == 0)
+        table, refused = self._judged(table, is_event)
+        yield from (self._told(one) for one in refused)
+        scheduled = table[SCHEDULED]
+        if pc.any(scheduled).as_py():
+            self._standing.pending = merged(self._standing.pending, as_changes(table.filter(scheduled)))
+            table = table.filter(pc.invert(scheduled))
+        if table.num_rows == 0:
+            return
+        self._tally.latest = table["timestamp"][-1].as_py()
+        table = self._standing.with_due(table)
+        settled = None if self._task is None else self._task.settled
+        if settled is not None:
+            count = int(np.searchsorted(np.asarray(table["timestamp"]), settled, side="right"))
+            self._open.append(table.slice(count))
+            table = table.slice(0, count)
+        yield from self._routed(table, for_good=True)
+
+    def end(self) -> Iterator[pa.Table]:
+        """Leaves where the shard has come to, and goes on to what is not settled yet."""
+        behind = pa.concat_tables(self._open, promote_options="default") if self._open else None
+        later = None if behind is None else as_changes(behind.filter(pc.not_equal(behind["kind"], PUBLISH)))
+        place = None if self._task is None else self._left(self._task, later)
+        if behind is not None:
+            yield from self._routed(behind, for_good=False)
+        if self._task is None or place is None:
+            return
+        if later is None or later.num_rows == 0:  # else the engine is ahead of what was left
+            _standings.put(self._task.folder, self._shard, self._standing)
+        self._tally.place = place
+        yield state_row(self._tally.text())
+
+    def _left(self, task: Task, later: pa.Table | None) -> Place:
+        if later is not None and later.num_rows:
+            self._standing.pending = merged(self._standing.pending, later)
+        changes = pa.concat_tables(self._made) if self._made else None
+        if not self._standing.has_moved(changes):
+            return self._place
+        folder = Path(task.folder) / f"{self._shard}-{os.urandom(8).hex()}"  # no two attempts write the same
+        return self._standing.write(folder, self._place, changes)
+
+    def _judged(self, table: pa.Table, is_event: pa.ChunkedArray) -> tuple[pa.Table, list[pa.Table]]:
+        """The rows that have a place in the order, and refusals of the others."""
+        time = table["timestamp"]
+        steps = [(pc.is_null(time), "admit", _TIMELESS)]
+        if self._task is not None:
+            late = pc.and_(is_event, pc.less(time, self._task.late_before))
+            steps.append((late.fill_null(False), "late", _LATE))
+        if self._task is not None and self._task.latest is not None:
+            ahead = pc.and_(pc.greater(time, self._task.latest), pc.invert(table[SCHEDULED]))
+            steps.append((ahead.fill_null(False), "admit", _AHEAD))
+        found = [refusals(table.filter(those), step, why) for those, step, why in steps if pc.any(those).as_py()]
+        if not found:
+            return table, []
+        good = pc.invert(steps[0][0])
+        for those, _, _ in steps[1:]:
+            good = pc.and_(good, pc.invert(those))
+        return table.filter(good), found
+
+    def _routed(self, table: pa.Table, *, for_good: bool) -> Iterator[pa.Table]:
+        if table.num_rows == 0:
+            return
+        engine = self._standing.engine
+        given = table.drop_columns([KEY, ORDER, SCHEDULED])
+        batch = engine.batch(with_contexts(given, engine) if self._fills_contexts else given)
+        if for_good and self._task is not None:
+            made = np.asarray(pc.not_equal(table["kind"], PUBLISH)).copy()
+            made[batch.rejected["event"].to_numpy()] = False
+            changes = as_changes(table.filter(pa.array(made)))
+            self._standing.note(changes)
+            self._made.append(changes)
+        yield self._told(physical(batch, table, notifications=self._notifications, first=True))
+
+    def _told(self, rows: pa.Table) -> pa.Table:
+        """Without the refusals that another shard tells."""
+        if len(self._repeated):
+            again = pc.and_(pc.is_valid(rows["step"]), pc.is_in(rows["kind"], self._repeated))
+            rows = rows.filter(pc.invert(again))
+        return self._tally.add(rows)
+
+
+def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        yield from table.to_batches()
