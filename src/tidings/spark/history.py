@@ -23,16 +23,20 @@ _SUBSCRIPTION = "content, publishers, policy, subject, structure, durable, notif
 _ADVERTISEMENT = "content, publisher_context, subscriber_context, policy"
 
 
-def read(spark: "SparkSession", folder: str, since: str | None = None, until: str | None = None) -> "DataFrame":
+def read(
+    spark: "SparkSession", folder: str, since: str | None = None, until: str | None = None, end: int | None = None
+) -> "DataFrame":
     """The journal in a folder, of which events only from `since` on and before `until` (`2026-01-31T12:00:00Z`).
 
-    What was said before counts for them: control rows are read from the beginning.
+    What was said before counts for them: control rows are read from the beginning. Where the journal is being written,
+    `end`, the offset after the last one, keeps several questions to the same rows.
     """
-    events, control = ({"kinds": kinds} | ({"until": until} if until else {}) for kinds in (PUBLISH, CONTROL))
-    if since:
-        events["since"] = since
-    load = spark.read.format("tidings")
-    return load.options(**control).load(folder).unionByName(load.options(**events).load(folder))
+    limits = {name: str(value) for name, value in (("until", until), ("endingOffset", end)) if value is not None}
+
+    def rows(**options: str) -> "DataFrame":
+        return spark.read.format("tidings").options(**limits, **options).load(folder)
+
+    return rows() if since is None else rows(kinds=CONTROL).unionByName(rows(kinds=PUBLISH, since=since))
 
 
 def events(journal: "DataFrame", *, meta: bool = False) -> "DataFrame":

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
 from tidings.spark import history, views
-from tidings.spark.events import KEY, ORDER, SHARD
+from tidings.spark.events import EVERYWHERE, KEY, ORDER, SHARD
 from tidings.spark.physical import DDL
-from tidings.spark.retracer import EVERYWHERE, JOURNAL, META, Retracer
+from tidings.spark.retracer import JOURNAL, META, Retracer
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -82,7 +82,7 @@ def retrace(
     everyone, a journal is gone through in one piece; else the clients are spread over `shards`.
     """
     whole = policy is not None or (governed and has_rules(journal))
-    rows = in_order(journal, shards or _cores(journal), whole=whole)
+    rows = in_order(journal, shards or cores(journal), whole=whole)
     return Retraced(rows, settings or Settings(), policy=policy, governed=governed)
 
 
@@ -120,24 +120,25 @@ def in_order(journal: "DataFrame", shards: int, *, whole: bool, asked: "DataFram
             KEY: f.coalesce("id", "client"),
             "timestamp": f.unix_micros("timestamp"),
             ORDER: f.coalesce(ORDER, f.lit(0)),
-            SHARD: _shard(shards, whole=whole),
         }
     )
-    return rows.repartitionById(shards, SHARD).sortWithinPartitions(JOURNAL, SHARD, "offset", ORDER)
+    whole_shard = f.pmod(f.xxhash64("journal"), f.lit(shards)).cast("int")
+    shard = whole_shard if whole else shard_of_client(shards, "set_policy")
+    placed = rows.withColumn(SHARD, shard).repartitionById(shards, SHARD)
+    return placed.sortWithinPartitions(JOURNAL, SHARD, "offset", ORDER)
 
 
-def _shard(shards: int, *, whole: bool) -> "Column":
+def shard_of_client(shards: int, *more: str) -> "Column":
+    """Rows of a client go to its shard; events, and what else all have to know (also the kinds `more`), to every one.
+
+    So does what the broker itself has, since its filters govern what everyone gets.
+    """
     from pyspark.sql import functions as f
 
-    if shards == 1:
-        return f.lit(0)
-    if whole:
-        return f.pmod(f.xxhash64("journal"), f.lit(shards)).cast("int")
-    # What the broker itself has subscribed to governs what everyone gets.
-    everywhere = f.col("kind").isin(*sorted(EVERYWHERE)) | (f.col("client") == f.col("journal"))
+    everywhere = f.col("kind").isin(*EVERYWHERE, *more) | (f.col("client") == f.col("journal"))
     own = f.array(f.pmod(f.xxhash64("journal", "client"), f.lit(shards)).cast("int"))
     return f.explode(f.when(everywhere, f.sequence(f.lit(0), f.lit(shards - 1))).otherwise(own))
 
 
-def _cores(journal: "DataFrame") -> int:
+def cores(journal: "DataFrame") -> int:
     return max(1, int(journal.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1))

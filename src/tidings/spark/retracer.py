@@ -12,14 +12,13 @@ from tidings.engine.operations import Advertise
 from tidings.filters import Filter
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import RefusedError
-from tidings.spark.events import KEY, ORDER, SHARD
+from tidings.spark.events import EVERYWHERE, KEY, ORDER, SHARD
 from tidings.spark.physical import physical
+from tidings.spark.worker import gathered
 
 JOURNAL = "journal"
 TRIAL = "$trial"  # the id of the broker's own advertisement that holds a policy for everything
 META = "meta"  # the `kind` of what meta-events brought
-ROWS = 65_536  # so many at a time
-EVERYWHERE = frozenset({"publish", "advertise", "unadvertise", "schema", "set_policy"})  # rows that every shard sees
 
 
 class Retracer:
@@ -57,7 +56,7 @@ class Retracer:
         batch = engine.batch(rows.drop_columns([KEY, SHARD, ORDER]))
         found = physical(batch, rows, notifications=self._notifications, first=True)
         if shard:  # what every shard sees is refused by each alike: the first one says so
-            refused = pc.is_in(found["kind"], pa.array(sorted(EVERYWHERE)))
+            refused = pc.is_in(found["kind"], pa.array(EVERYWHERE))
             found = found.filter(pc.invert(refused))
         if not batch.meta_events.num_rows:
             return found
@@ -68,23 +67,11 @@ class Retracer:
 
 def by_engine(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, pa.Table]]:
     """The rows of a journal and a shard, which stand together, in tables of some size."""
-    for table in _gathered(batches):
+    for table in gathered(batches):
         keys = table.select([JOURNAL, SHARD]).group_by([JOURNAL, SHARD], use_threads=False).aggregate([]).to_pylist()
         for key in keys:
             mine = pc.and_(pc.equal(table[JOURNAL], key[JOURNAL]), pc.equal(table[SHARD], key[SHARD]))
             yield key[JOURNAL], key[SHARD], table.filter(mine)
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Spark's batches are small: some of them together are faster."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= ROWS:
-            yield pa.Table.from_batches(waiting)
-            waiting = []
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def _ungoverned(rows: pa.Table) -> pa.Table:

@@ -76,10 +76,10 @@ def route(
     folder = _temporary_folder() if folder is None else folder
     set_later = policies if changes.has_windows(policies) else None
     constant = None if set_later is not None else policies
-    wanted = _with_policies(subscriptions, constant)
+    wanted = with_policies(subscriptions, constant)
     announced = []
     if advertisements is not None:
-        given = _with_policies(advertisements, constant)
+        given = with_policies(advertisements, constant)
         announced = [msgspec.convert(row.asDict(), Advertised) for row in given.collect()]
     plan = Plan(folder=folder, settings=settings, advertisements=announced, schemas=_defined(schemas))
     if contexts is None and set_later is None and not changes.has_windows(wanted):
@@ -135,7 +135,7 @@ def _cores(events: "DataFrame") -> int:
     return max(1, int(events.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1))
 
 
-def _with_policies(filters: "DataFrame", policies: "DataFrame | None") -> "DataFrame":
+def with_policies(filters: "DataFrame", policies: "DataFrame | None") -> "DataFrame":
     """A policy that is set on a filter takes the place of the one that was given with it."""
     from pyspark.sql import functions as f
 

@@ -11,10 +11,11 @@ from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.policy.placement import Where
 from tidings.policy.policy import Policy
 from tidings.spark.events import ORDER
+from tidings.spark.explain import explain_journal
 from tidings.spark.retrace import Retraced, retrace
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 LOST, GAINED, ALTERED = "lost", "gained", "altered"
 _BEGINS = {"subscribe": "subscription", "advertise": "advertisement"}
@@ -58,6 +59,23 @@ class Trial:
         return ranked.drop("rank").orderBy("change", "timestamp", *_KEY)
 
 
+def per_rule(journal: "DataFrame", *, settings: Settings | None = None) -> "DataFrame":
+    """What each rule of each policy did: `rule`, and how many notifications it `blocked` and `shaped`.
+
+    That is told by going through the journal with policies and without any, and asking for the reason of each
+    difference. `rule` is null where no rule on events is the reason: one on subscriptions has widened a filter, or
+    kept it out.
+    """
+    from pyspark.sql import functions as f
+
+    trial = compare(retrace(journal, settings=settings, governed=False), retrace(journal, settings=settings))
+    why = explain_journal(journal, trial.changes, settings=settings)
+    each = why.select("delivered", f.explode_outer("rules").alias("rule"))
+    return each.groupBy("rule").agg(
+        f.count_if(~f.col("delivered")).alias("blocked"), f.count_if("delivered").alias("shaped")
+    )
+
+
 class _Place(NamedTuple):
     """A filter that a policy is tried on."""
 
@@ -98,9 +116,9 @@ def compare(before: Retraced, after: Retraced) -> Trial:
     from pyspark.sql import functions as f
 
     joined = _notes(before, "before").join(_notes(after, "after"), _KEY, "full_outer")
-    change = (
-        f.when(f.col("before").isNull(), GAINED).when(f.col("after").isNull(), LOST).when(_differ(), ALTERED)
-    )
+    same = [f.col(f"before.{name}").eqNullSafe(f.col(f"after.{name}")) for name in ("attributes", "payload", "trace")]
+    gained, lost = f.col("before").isNull(), f.col("after").isNull()
+    change = f.when(gained, GAINED).when(lost, LOST).when(~(same[0] & same[1] & same[2]), ALTERED)
     return Trial(
         joined.select(
             *_KEY,
@@ -118,18 +136,6 @@ def _notes(retraced: Retraced, name: str) -> "DataFrame":
 
     notes = retraced.of_events.withColumn("subscription_id", f.explode("subscriptions"))
     return notes.select(*_KEY, f.struct("subscriber", "timestamp", "attributes", "payload", "trace").alias(name))
-
-
-def _differ() -> "Column":
-    """Whether more than the order of attributes is another."""
-    from pyspark.sql import functions as f
-
-    def said(side: str) -> "Column":
-        return f.to_json(f.parse_json(f"{side}.attributes"))  # its names are sorted
-
-    texts = f.col("before.attributes") != f.col("after.attributes")
-    others = [~f.col(f"before.{name}").eqNullSafe(f.col(f"after.{name}")) for name in ("payload", "trace")]
-    return f.when(texts, said("before") != said("after")).otherwise(False) | others[0] | others[1]
 
 
 def _check(text: str | None, where: Where) -> None:
