@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.messages import subscribe
 from tests.histories import LARGE, histories, own_elements
 from tests.strategies import examples
 from tidings.engine import Engine, Settings
@@ -18,6 +19,7 @@ from tidings.engine.operations import Operation, Publish, SetLoad, Trust
 from tidings.engine.records import row
 from tidings.journal.segment import SCHEMA
 from tidings.model.event import Event
+from tidings.model.identity import ENTROPY_BYTES, uuid7
 
 History = list[tuple[int, Operation]]
 _COLUMNS = {"a": pa.int64(), "b": pa.float64(), "c": pa.string(), "class": pa.string()}
@@ -121,3 +123,41 @@ def test_columns_lead_to_the_same_effects(history: History, observers: Any, requ
         else:
             assert handled(other, part) == expected
     assert saved(other) == saved(one)
+
+
+@pytest.mark.parametrize(
+    ("kind", "id", "client", "body"),
+    [
+        ("set_context", None, "c", "{broken"),
+        ("set_context", None, "c", "[1]"),
+        ("set_context", None, "c", '{"x": [1]}'),
+        ("set_context", None, None, '{"x": 1}'),
+        ("subscribe", "s", "c", '{"content": "n >"}'),
+        ("subscribe", None, "c", '{"content": "n > 1"}'),
+        ("subscribe", "s", "c", '{"content": 7}'),
+        ("set_policy", "s", "c", "{}"),
+        ("schema", "s", "c", '{"versions": "x"}'),
+        ("advertise", "a", "c", '{"content": "n > 1"}'),
+        ("entrust", "d", "c", "{}"),
+        ("unheard-of", "a", "c", "{}"),
+    ],
+)
+def test_a_change_that_cannot_be_read_is_refused_and_the_rest_goes_on(
+    kind: str,
+    id: str | None,  # noqa: A002 - the row's own word
+    client: str | None,
+    body: str,
+) -> None:
+    one = engine()
+    one.handle(subscribe("other", "n = 1"), 0)
+    event = str(uuid7(5_000_000, bytes(ENTROPY_BYTES)))
+    rows = [
+        {"timestamp": 1, "kind": kind, "id": id, "client": client, "body": body},
+        {"timestamp": 5, "kind": "publish", "id": event, "publisher": "p", "attributes": '{"n": 1}'},
+    ]
+    names = ["timestamp", "kind", "id", "client", "body", "publisher", "attributes"]
+    types = [pa.int64(), *[pa.string()] * 6]
+    batch = one.batch(pa.Table.from_pylist(rows, pa.schema(list(zip(names, types, strict=True)))))
+    assert batch.rejected["event"].to_pylist() == [0]
+    assert batch.rejected["reason"][0].as_py()
+    assert batch.matches["subscription"].to_pylist() == ["other"]

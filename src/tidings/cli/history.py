@@ -79,13 +79,17 @@ def summary(span: Span, question: Question, *, as_json: bool) -> None:
         counted = digest.overview(journal)
         retraced = retrace(journal)
         step("retracing: notifications")
-        counted["notifications"] = retraced.per_subscription.agg({"notifications": "sum"}).first()[0] or 0
+        counts = retraced.per_subscription.cache()  # a row a subscription
+        try:
+            counted["notifications"] = counts.agg({"notifications": "sum"}).first()[0] or 0
+            step("subscriptions")
+            held = [
+                row.asDict() for row in digest.subscriptions(journal, counts, **about).limit(question.limit).collect()
+            ]
+        finally:
+            counts.unpersist()
         step("retracing: what was refused")
         refused = [row.asDict() for row in retraced.per_step.orderBy("step", "reason").limit(question.limit).collect()]
-        step("retracing: subscriptions")
-        held = [
-            row.asDict() for row in digest.subscriptions(journal, retraced, **about).limit(question.limit).collect()
-        ]
     if not held and (question.subscription or question.client):
         raise TidingsError(f"the journal has no subscription {question.subscription or f'of {question.client}'}")
     if as_json:

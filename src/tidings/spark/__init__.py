@@ -2,12 +2,14 @@
 
 # Not on first use, as elsewhere: a submodule of the same name would take the function's place.
 from tidings.spark.explain import explain, explain_journal
+from tidings.spark.pipeline import Pipeline
 from tidings.spark.retrace import Retraced, retrace
 from tidings.spark.route import Routed, route
 from tidings.spark.session import register, session
 from tidings.spark.trial import Trial, per_rule, try_policy
 
 __all__ = [
+    "Pipeline",
     "Retraced",
     "Routed",
     "Trial",

@@ -34,9 +34,12 @@ def overview(journal: "DataFrame") -> dict[str, Any]:
 
 
 def subscriptions(
-    journal: "DataFrame", retraced: Retraced, *, subscription: str | None = None, client: str | None = None
+    journal: "DataFrame", counts: "DataFrame", *, subscription: str | None = None, client: str | None = None
 ) -> "DataFrame":
-    """The last form of each subscription, with the number of its notifications and the `last` of them, most first."""
+    """The last form of each subscription, with the number of its notifications and the `last` of them, most first.
+
+    `counts` are `Retraced.per_subscription`.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -48,7 +51,7 @@ def subscriptions(
     latest = Window.partitionBy("journal", "id").orderBy(f.desc("offset"))
     begun = f.min("since").over(Window.partitionBy("journal", "id"))
     newest = held.withColumn("since", begun).withColumn("place", f.row_number().over(latest)).where("place = 1")
-    counted = retraced.per_subscription.select(f.col("subscription_id").alias("id"), "notifications", "last")
+    counted = counts.select(f.col("subscription_id").alias("id"), "notifications", "last")
     joined = newest.join(counted, "id", "left")
     found = joined.select(
         *("id", "subscriber", "content", "publishers", "since", "until"),

@@ -17,6 +17,8 @@ from tidings.spark.registry import Registry, built
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tidings.spark.building import Plan
+
 
 class Routed:
     """What became of the events. Everything is lazy: events are matched when something of it is asked for.
@@ -68,7 +70,6 @@ def route(
     Without contexts and without subscriptions that begin or end, any worker matches any event, where it is. Else the
     clients are spread over `shards`, and each shard sees changes and events in the order of time.
     """
-    from tidings.spark.building import Advertised, Plan
 
     if tokens is not None:
         raise InvalidValueError("tokens are not checked yet; leave them out")
@@ -77,16 +78,12 @@ def route(
     set_later = policies if changes.has_windows(policies) else None
     constant = None if set_later is not None else policies
     wanted = with_policies(subscriptions, constant)
-    announced = []
-    if advertisements is not None:
-        given = with_policies(advertisements, constant)
-        announced = [msgspec.convert(row.asDict(), Advertised) for row in given.collect()]
-    plan = Plan(folder=folder, settings=settings, advertisements=announced, schemas=_defined(schemas))
+    plan = planned(folder, settings, advertisements, constant, schemas)
     if contexts is None and set_later is None and not changes.has_windows(wanted):
         registry = built(wanted, plan, 1)
         return Routed(prepared(events), registry, partial(_worker, registry, settings))
     # Meta-events are for everyone: where rules may tell some, one shard has all subscriptions.
-    tells = bool(announced) or set_later is not None or "policy" in wanted.columns
+    tells = bool(plan.advertisements) or set_later is not None or "policy" in wanted.columns
     count = 1 if tells else shards or _cores(events)
     rows = [changes.event_rows(events)]
     if contexts is not None:
@@ -119,6 +116,25 @@ _temporary: list["tempfile.TemporaryDirectory[str]"] = []  # DataFrames may be u
 def _temporary_folder() -> str:
     _temporary.append(tempfile.TemporaryDirectory(prefix="tidings-", ignore_cleanup_errors=True))
     return _temporary[-1].name
+
+
+def planned(
+    folder: str,
+    settings: Settings,
+    advertisements: "DataFrame | None",
+    policies: "DataFrame | None",
+    schemas: "DataFrame | None",
+) -> "Plan":
+    """What all shards have in common: there are few advertisements and schemas, and every shard has them all."""
+    from tidings.spark.building import Advertised, Plan
+
+    announced = [] if advertisements is None else with_policies(advertisements, policies).collect()
+    return Plan(
+        folder=folder,
+        settings=settings,
+        advertisements=[msgspec.convert(row.asDict(), Advertised) for row in announced],
+        schemas=_defined(schemas),
+    )
 
 
 def _defined(schemas: "DataFrame | None") -> dict[str, list[dict[str, str]]]:

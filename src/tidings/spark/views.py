@@ -10,7 +10,10 @@ def matches(physical: "DataFrame", shards: int) -> "DataFrame":
     """A row an event that concerns somebody; where it went to several shards, what they found is brought together."""
     from pyspark.sql import functions as f
 
-    found = physical.filter("subscriptions IS NOT NULL")
+    noted = f.expr("flatten(transform(notes, note -> coalesce(note.subscriptions, array(note.subscription_id))))")
+    found = physical.filter("subscriptions IS NOT NULL OR notes IS NOT NULL").select(
+        "event_id", "timestamp", f.coalesce("subscriptions", noted).alias("subscriptions")
+    )
     if shards == 1:
         return found.select("event_id", _time(), "subscriptions")
     together = found.groupBy("event_id", "timestamp").agg(f.flatten(f.collect_list("subscriptions")).alias("all"))

@@ -13,7 +13,8 @@ import pyarrow as pa
 from tidings.engine import Engine, Settings
 from tidings.engine.shelf import taken_down
 from tidings.spark.events import KEY, ORDER, SHARD
-from tidings.spark.physical import physical
+from tidings.spark.physical import physical, state_row
+from tidings.spark.tally import Tally
 
 ROWS = 65_536  # so many at a time
 
@@ -26,17 +27,22 @@ def _engine(folder: str, settings: bytes) -> Engine:
 class Worker:
     """Called with the batches of a partition, of events that any worker may match: the engine does not change."""
 
-    def __init__(self, folder: str, settings: Settings, *, notifications: bool = False) -> None:
+    def __init__(self, folder: str, settings: Settings, *, notifications: bool = False, tallies: bool = False) -> None:
+        """With `tallies`, a task ends with a row that says what it has done."""
         self._folder, self._settings = folder, msgspec.json.encode(settings)
-        self._notifications = notifications
+        self._notifications, self._tallies = notifications, tallies
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folder = f"{self._folder}/0"
         engine = _engine(folder, self._settings)
         if engine.rules:  # what has been told would be remembered by the next task
             engine = taken_down(engine.settings, Path(folder))
+        tally = Tally()
         for table in gathered(batches):
-            yield from self._routed(engine, table, first=True).to_batches()
+            tally.events += table.num_rows
+            yield from tally.add(self._routed(engine, table, first=True)).to_batches()
+        if self._tallies:
+            yield from state_row(tally.text()).to_batches()
 
     def _routed(self, engine: Engine, table: pa.Table, *, first: bool) -> pa.Table:
         """What came of the events; what is the same in every shard is said by the first."""

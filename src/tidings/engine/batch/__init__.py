@@ -24,8 +24,8 @@ from tidings.engine.batch.shapes import trace_text
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Reject, Told
 from tidings.engine.matcher import FastMatcher
 from tidings.journal.record import PUBLISH
-from tidings.model.errors import InvalidValueError
-from tidings.model.event import Event
+from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.model.event import Event, checked_client
 from tidings.model.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -244,12 +244,21 @@ def _change(engine: "Engine", table: pa.Table, now: int | None, row: int, record
     fields = {name: given.get(name) for name in journal.Operation.__struct_fields__}
     time = Publications.times(table)[0] if now is None else now
     published = Publications.times(table, "published")[0] if fields["published"] is not None else None
-    operation = records.operation(journal.Operation(**{**fields, "published": published}))
-    effects = engine.handle(operation, int(time))
+    try:
+        checked_client(fields["client"] or fields["publisher"])
+        operation = records.operation(journal.Operation(**{**fields, "published": published}))
+    except (TidingsError, msgspec.MsgspecError, KeyError, TypeError) as error:  # a row that somebody else has written
+        effects: list[Effect] = [Reject("admit", f"the row says nothing that can be done: {_said(error)}")]
+    else:
+        effects = engine.handle(operation, int(time))
     if engine.held:
         engine.held.withdraw()
     record.take(row, None, effects, engine)
     return effects
+
+
+def _said(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]
 
 
 def _by_event(rows: list[Any]) -> dict[int, list[tuple[Any, ...]]]:

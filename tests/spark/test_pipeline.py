@@ -1,0 +1,53 @@
+"""A pipeline gives what an engine gives, however its batches are cut, and whenever it is stopped and goes on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.cuts import cut, streams, write
+from tests.spark.test_route import EVENTS, SUBSCRIPTIONS, expected, got, history
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+CONTEXTS = "client string, timestamp bigint, x double"
+LAST = 1_000
+
+
+@pytest.mark.parametrize(
+    ("seed", "with_policies", "ends", "shards"),
+    [
+        (11, False, [LAST], 2),
+        (12, False, [5, 6, 17, 30, 41, 55, LAST], 2),
+        (13, True, [20, 21, 40, LAST], None),
+        (14, False, [*range(3, 60, 4), LAST], 3),
+    ],
+)
+def test_however_it_is_cut(
+    spark: "SparkSession", tmp_path: Path, seed: int, with_policies: bool, ends: list[int], shards: int | None
+) -> None:
+    from tidings.spark.pipeline import Folder, Pipeline
+
+    events, subscriptions, contexts = history(seed, with_policies=with_policies)
+    write(tmp_path / "events", EVENTS, cut(events, 1, ends))
+    write(tmp_path / "contexts", CONTEXTS, cut(contexts, 1, ends))
+    write(tmp_path / "subscriptions", SUBSCRIPTIONS, cut(subscriptions, 5, ends))
+    given = streams(spark, tmp_path / "subscriptions", SUBSCRIPTIONS)
+    pipeline = Pipeline(
+        streams(spark, tmp_path / "events", EVENTS),
+        given if with_policies else given.drop("policy"),
+        streams(spark, tmp_path / "contexts", CONTEXTS),
+        checkpoint=tmp_path / "checkpoint",
+        sinks=[Folder(path=str(tmp_path / what), what=what) for what in ("notifications", "matches", "rejected")],
+        trigger="available-now",
+        shards=shards,
+    )
+    pipeline.start().await_termination()
+    due = expected(events, subscriptions, contexts)
+    assert got(spark.read.parquet(str(tmp_path / "notifications"))) == due
+    rows = spark.read.parquet(str(tmp_path / "matches")).collect()
+    assert {(row["event_id"], one) for row in rows for one in row["subscriptions"]} == {one[:2] for one in due}
+    assert not (tmp_path / "rejected").exists()
+    assert len(pipeline.ledger.batches()) == len(ends) + 1
