@@ -272,6 +272,24 @@ def bench_grid(count: Count = 80_000, plot: Plot = None, as_json: AsJson = False
     report(grid.measure(count, plot), as_json)
 
 
+@bench.command(name="moving")
+def bench_moving(
+    count: Count = 50_000,
+    changes: Annotated[int, typer.Option(min=1, help="How many changes of context.")] = 500_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    as_json: AsJson = False,
+) -> None:
+    """Clients that move while events come, in the order of time: in batches and one by one.
+
+    The numbers are those of one of two shards.
+
+    Example: tidings bench moving --count 10000 --changes 50000 --events 10000
+    """
+    from tidings.cli.bench import moving, report
+
+    report(moving.measure(count, changes, events), as_json)
+
+
 @bench.command(name="growth")
 def bench_growth(count: Count = 1_000_000, plot: Plot = None, as_json: AsJson = False) -> None:
     """What an event costs with a hundredth of the subscriptions, a tenth, and all, at the same number of matches.
@@ -320,15 +338,17 @@ def bench_hub(count: Count = 10_000, as_json: AsJson = False) -> None:
 def bench_spark(
     count: Count = 100_000,
     events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    growth: Annotated[bool, typer.Option("--growth", help="Also with ten times the subscriptions.")] = False,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Also on one and on two executors.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Routing on Spark, Parquet to Parquet, beside a pass through Python and Spark's own join (needs Java 17).
+    """Routing on Spark, Parquet to Parquet, beside a pass through Python and Spark's own joins (needs Java 17).
 
     Example: tidings bench spark --count 10000 --events 20000
     """
     from tidings.cli.bench import report, spark
 
-    report(spark.measure(count, events), as_json)
+    report(spark.measure(count, events, growth=growth, cluster=cluster), as_json)
 
 
 @bench.command(name="trimming")

@@ -6,6 +6,7 @@ from typing import Any
 
 from tidings.engine import admission
 from tidings.engine.deciding import Conflict
+from tidings.engine.directory import is_known_by_name
 from tidings.engine.matcher import FastMatcher, Matcher
 from tidings.engine.message import Message
 from tidings.engine.settings import Settings
@@ -38,6 +39,7 @@ class Book:
         self.neighbours: dict[str, None] = {}
         self.load = 0.0
         self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
+        self.special: set[str] = set()  # subscriptions that get more than a copy each, by rules or by their own wish
         self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
         self.contexts: dict[str, Context] = {}
         self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
@@ -154,6 +156,11 @@ class Book:
             self.rules.add(key)
         else:
             self.rules.discard(key)
+        if not is_advertisement:
+            if gone or (filed.is_plain and is_known_by_name(filed.value)):  # type: ignore[arg-type]
+                self.special.discard(filed.id)
+            else:
+                self.special.add(filed.id)
         self.wardens.pop(filed.id, None)
         if key in self.rules and not is_advertisement and (filed.source.governs or filed.operator_policy is not None):
             self.wardens[filed.id] = filed  # type: ignore[assignment]

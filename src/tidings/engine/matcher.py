@@ -6,7 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tidings.engine.directory import Directory
 from tidings.filters import ContextFilter
 from tidings.index import Index
 from tidings.matching.reference import due
@@ -14,6 +16,8 @@ from tidings.model.event import Event
 from tidings.model.expression import PAYLOAD
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
+
+_WORTHWHILE = 4  # a directory of all, to be kept, is made where no more than so many subscriptions come to a pair
 
 
 class Matcher(Protocol):
@@ -25,6 +29,10 @@ class Matcher(Protocol):
 
 class FastMatcher(Index):
     """The index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory: tuple[tuple[int, int], Directory, Any] | None = None  # of which state of the register
 
     @property
     def asks_payload(self) -> bool:
@@ -55,6 +63,30 @@ class FastMatcher(Index):
             return event, np.asarray(subscription.chunk(0).indices)
         known = self._register.positions  # it came in parts, whose dictionaries may be others
         return event, np.array([known[name] for name in subscription.to_pylist()], np.int32)
+
+    def directory(self, positions: Any) -> tuple[Directory, Any]:
+        """The subscriptions at these positions, perhaps among others, by rising id; and by position their places."""
+        state = self._register.state
+        known = self._directory
+        if known is None or known[0] != state:
+            if _WORTHWHILE * len(positions) < self._register.size:
+                used = np.flatnonzero(np.bincount(positions)) if len(positions) else np.empty(0, np.int64)
+                return self._listed(used)
+            known = self._directory = state, *self._listed(np.arange(self._register.size))
+        return known[1:]
+
+    def _listed(self, used: Any) -> tuple[Directory, Any]:
+        ids = self._register.ids().take(pa.array(used))
+        order = np.asarray(pc.array_sort_indices(ids))
+        place = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
+        place[used[order]] = np.arange(len(used))
+        clients = self._contexts.clients
+        rows = self._register.clients[used[order]]
+        if len(used) < self._register.size:
+            subscribers = pa.array([clients[row] for row in rows.tolist()], pa.string())
+        else:
+            subscribers = pa.array(clients, pa.string()).take(pa.array(rows))
+        return Directory(ids.take(pa.array(order)), subscribers, positions=used[order]), place
 
     def _parse_context(self, text: str) -> ContextFilter:
         return _context_filter(text)

@@ -6,15 +6,20 @@ that no event meets.
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine import archive
 from tidings.engine.compiling import compiled_text
+from tidings.engine.cuts import NO_CUT, Cuts, cuts_of
+from tidings.engine.directory import Directory
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.tables import Filed, Table
+from tidings.engine.tables import Cut, Filed, Table
 from tidings.index.rows import read
 from tidings.model.errors import InvalidValueError
 from tidings.model.subscription import Subscription
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
     from tidings.engine.settings import Settings
 
-_INDEX, _STATE = "index", "state"
+_INDEX, _STATE, _CUTS = "index", "state", "cuts"
 
 
 class Shelf(Table[Subscription]):
@@ -33,10 +38,13 @@ class Shelf(Table[Subscription]):
     their filters, which the index knows already.
     """
 
-    def __init__(self, engine: "Engine", matcher: FastMatcher) -> None:
+    def __init__(self, engine: "Engine", matcher: FastMatcher, cuts: Cuts) -> None:
         super().__init__()
         self._engine, self._matcher = engine, matcher
         self._rows = matcher.table()
+        numbers, self._cuts = cuts.columns()
+        governing = pa.array(sorted({*engine.settings.govern, engine.name}), pa.string())
+        self._cut = np.where(np.asarray(pc.is_in(self._rows["subscriber"], governing)), NO_CUT, numbers)
         self._plain: dict[str, Filed[Subscription]] = {}
 
     def __len__(self) -> int:
@@ -59,6 +67,22 @@ class Shelf(Table[Subscription]):
             self._file(unknown)
         return [self._filed.get(one) or self._plain[one] for one in wanted]
 
+    def cuts_at(self, directory: Directory) -> tuple[npt.NDArray[np.int32], list[Cut]] | None:
+        if directory.positions is None or not (self._cuts or self._filed):
+            return None
+        positions, known = directory.positions, list(self._cuts)
+        found = np.full(len(directory), NO_CUT, np.int32)
+        old = positions < len(self._cut)
+        found[old] = self._cut[positions[old]]
+        if self._filed:  # some were read, or came later: what is said of them now counts
+            filed = list(self._filed.values())
+            places = pc.index_in(pa.array([one.id for one in filed], pa.string()), directory.ids).to_pylist()
+            for one, place in zip(filed, places, strict=True):
+                if place is not None:
+                    found[place] = NO_CUT if one.cut is None else len(known)
+                    known += [] if one.cut is None else [one.cut]
+        return found, known
+
     def of(self, owner: str) -> list[Filed[Subscription]]:
         at_first = self._rows["id"].filter(pc.equal(self._rows["subscriber"], owner)).to_pylist()
         since = [one.id for one in super().of(owner)]
@@ -74,8 +98,12 @@ class Shelf(Table[Subscription]):
         _ = self[id]
         return super().remove(id)
 
-    def with_policies(self) -> list[str]:
-        found: list[str] = self._rows["id"].filter(pc.is_valid(self._rows["policy"])).to_pylist()
+    def special(self) -> list[str]:
+        """The ids of those of which more has to be known than who gets a copy: by the rules that `note_rules` notes."""
+        rows = self._rows
+        own = pc.equal(rows["subscriber"], self._engine.name).fill_null(False)
+        more = pc.and_(_asks_more(rows), pa.array(self._cut == NO_CUT))
+        found: list[str] = rows["id"].filter(pc.or_(own, more)).to_pylist()
         return found
 
     def _file(self, ids: list[str]) -> None:
@@ -83,12 +111,12 @@ class Shelf(Table[Subscription]):
         if any(at >= self._rows.num_rows for at in positions):  # they came after the index was loaded
             self._rows = self._matcher.table()
         rows = self._rows.take(pa.array(positions))
-        special = pc.or_(pc.is_valid(rows["policy"]), pc.equal(rows["notify"], "client").fill_null(False))
+        special = _asks_more(rows)
         for row in rows.filter(special).to_pylist():
             self._read(read(row))
-        plain = rows.select(["id", "subscriber", "durable"]).filter(pc.invert(special))
+        plain = rows.select(["id", "subscriber"]).filter(pc.invert(special))
         for row in plain.to_pylist():
-            subscription = Subscription(id=row["id"], subscriber=row["subscriber"], durable=row["durable"])
+            subscription = Subscription(id=row["id"], subscriber=row["subscriber"])
             self._plain[subscription.id] = self._engine.new_filed(subscription, subscription.subscriber, None)
 
     def _read(self, subscription: Subscription) -> Filed[Subscription]:
@@ -103,6 +131,7 @@ def put_up(engine: "Engine", folder: Path) -> None:
     matcher = _fast(engine)
     matcher.save(folder / _INDEX)
     (folder / _STATE).write_bytes(archive.saved(engine, subscriptions=False))
+    (folder / _CUTS).write_bytes(msgspec.msgpack.encode(cuts_of(engine, matcher.table())))
 
 
 def taken_down(settings: "Settings", folder: Path, *, verify: bool = False) -> "Engine":
@@ -110,11 +139,18 @@ def taken_down(settings: "Settings", folder: Path, *, verify: bool = False) -> "
     from tidings.engine.engine import Engine
 
     matcher = FastMatcher.load(folder / _INDEX, verify=verify)
+    cuts = msgspec.msgpack.decode((folder / _CUTS).read_bytes(), type=Cuts)
     engine = Engine.restore(settings, (folder / _STATE).read_bytes(), matcher)
-    engine.subscriptions = shelf = Shelf(engine, matcher)
-    for filed in shelf.those(shelf.with_policies()):
+    engine.subscriptions = shelf = Shelf(engine, matcher, cuts)
+    for filed in shelf.those(shelf.special()):
         engine.note_rules(filed)
     return engine
+
+
+def _asks_more(rows: pa.Table) -> Any:
+    """Rows with a policy, and those that `is_known_by_name` does not hold for."""
+    together = pc.equal(rows["notify"], "client").fill_null(False)
+    return pc.or_(pc.or_(pc.is_valid(rows["policy"]), pc.is_valid(rows["durable"])), together)
 
 
 def _fast(engine: "Engine") -> FastMatcher:

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
+from tidings.engine.directory import Directory
 from tidings.model.advertisement import Advertisement
 from tidings.model.expression import Constant
 from tidings.model.schema import Schema
@@ -94,6 +97,11 @@ class Filed(Generic[Value]):
         """Whether any rule is about such messages."""
         return message in self._inherited or any(of is message for _, of, _ in self._rulings)
 
+    def has_one_rule_on(self, message: MessageType) -> bool:
+        """Whether there is no other about such messages, and none that they inherit."""
+        about = [rules for (_, of, _), rules in self._rulings.items() if of is message]
+        return message not in self._inherited and len(about) == 1 and len(about[0]) == 1
+
 
 class Cut:
     """What a rule leaves of every notification alike: known when the rule is set, not when an event comes."""
@@ -154,6 +162,10 @@ class Table(Generic[Value]):
     def those(self, ids: Iterable[str]) -> list[Filed[Value]]:
         """Those of the ids, in their order."""
         return [self._filed[one] for one in ids]
+
+    def cuts_at(self, directory: Directory) -> tuple[npt.NDArray[np.int32], list[Cut]] | None:
+        """By place the number of a cut, or -1, for those that `Book.special` need not note; None: it notes all."""
+        return None
 
     def of(self, owner: str) -> list[Filed[Value]]:
         return list(self._owned.get(owner, {}).values())

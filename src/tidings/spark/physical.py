@@ -1,16 +1,21 @@
 """The physical rows that workers give: a row an event that concerns somebody, one for each thing that was refused, one
 for each meta-event. `views` says what users see of them.
 
-`notes` are there only where notifications are wanted; `state` is what a task has to say of itself.
+`notes`, and beside them the event's own `attributes` and `payload`, are there only where notifications are wanted;
+`state` is what a task has to say of itself.
 """
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine.batch import Batch
 from tidings.spark.events import KEY
 
+Ints = npt.NDArray[np.int64]
 _TEXT, _IDS = pa.string(), pa.list_(pa.string())
 NOTE = pa.struct(
     [
@@ -27,6 +32,8 @@ SCHEMA = pa.schema(
         ("event_id", _TEXT),
         ("timestamp", pa.int64()),
         ("subscriptions", _IDS),
+        ("attributes", _TEXT),
+        ("payload", pa.binary()),
         ("notes", pa.list_(NOTE)),
         ("kind", _TEXT),
         ("step", _TEXT),
@@ -36,8 +43,9 @@ SCHEMA = pa.schema(
     ]
 )
 DDL = (
-    "event_id string, timestamp bigint, subscriptions array<string>, notes array<struct<subscription_id: string, "
-    "subscriber: string, attributes: string, payload: binary, trace: string, subscriptions: array<string>>>, "
+    "event_id string, timestamp bigint, subscriptions array<string>, attributes string, payload binary, "
+    "notes array<struct<subscription_id: string, subscriber: string, attributes: string, payload: binary, "
+    "trace: string, subscriptions: array<string>>>, "
     "kind string, step string, reason string, meta string, state string"
 )
 
@@ -80,27 +88,38 @@ def state_row(text: str) -> pa.Table:
 
 def _matches(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:
     matches = batch.matches
-    event, offsets = _runs(matches["event"].to_numpy())
-    names = pc.cast(matches["subscription"], _TEXT).combine_chunks()
+    event, offsets = _runs(matches["event"].to_numpy(), len(ids))
+    names = matches["subscription"].chunk(0).dictionary_decode() if matches.num_rows else pa.nulls(0, _TEXT)
     return _rows(ids, times, event, subscriptions=pa.ListArray.from_arrays(offsets, names))
 
 
 def _notes(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:
-    notes = batch.notifications()
-    event, offsets = _runs(notes["event"].to_numpy())
-    columns = {"subscription_id": notes["subscription"], **{name: notes[name] for name in notes.column_names}}
-    whole = [columns[field.name].combine_chunks() for field in NOTE]
-    made = pa.StructArray.from_arrays(whole, fields=list(NOTE))
-    return _rows(ids, times, event, notes=pa.ListArray.from_arrays(offsets, made))
+    """What all who get an event are told alike stands beside the notes, once; `views` puts it in where a note has
+    nothing of its own."""
+    notes = batch.notes()
+    event, offsets = _runs(notes.event, len(ids))
+    columns = {**notes._asdict(), "subscription_id": notes.subscription}
+    made = pa.StructArray.from_arrays([columns[field.name] for field in NOTE], fields=list(NOTE))
+    attributes, payload = batch.published(event)
+    return _rows(
+        ids,
+        times,
+        event,
+        notes=pa.ListArray.from_arrays(offsets, made),
+        attributes=attributes,
+        payload=payload,
+    )
 
 
-def _runs(event: np.ndarray) -> tuple[pa.Array, pa.Array]:
-    """The events, each once, and where its rows begin and end."""
-    starts = np.flatnonzero(np.diff(event, prepend=-1)) if len(event) else np.empty(0, np.int64)
-    return pa.array(event[starts]), pa.array(np.append(starts, len(event)).astype(np.int32))
+def _runs(event: Ints, count: int) -> tuple[Ints, pa.Array]:
+    """Of so many events those that have rows, each once, and where its rows begin and end; `event` rises."""
+    bounds = np.searchsorted(event, np.arange(count + 1)).astype(np.int32)
+    found = np.flatnonzero(bounds[1:] > bounds[:-1])
+    return found, pa.array(np.append(bounds[found], bounds[-1]))
 
 
-def _rows(ids: pa.Array, times: pa.Array, event: pa.Array, **said: pa.Array) -> pa.Table:
+def _rows(ids: pa.Array, times: pa.Array, event: Any, **said: pa.Array) -> pa.Table:
+    event = pa.array(event) if isinstance(event, np.ndarray) else event
     columns = {"event_id": ids.take(event), "timestamp": times.take(event), **said}
     rows = len(event)
     return pa.table([columns.get(one.name, pa.nulls(rows, one.type)) for one in SCHEMA], schema=SCHEMA)

@@ -29,8 +29,8 @@ class Routed:
 
     def __init__(self, rows: "DataFrame", registry: Registry, worker: Callable[[bool], Any]) -> None:
         """`worker` makes what is run on the rows; it is told whether notifications are wanted."""
-        self.registry = registry
-        self._rows, self._worker = rows, worker
+        self.registry, self.worker = registry, worker
+        self._rows = rows
 
     @property
     def matches(self) -> "DataFrame":
@@ -49,7 +49,7 @@ class Routed:
         return views.meta_events(self._physical())
 
     def _physical(self, *, notifications: bool = False) -> "DataFrame":
-        return self._rows.mapInArrow(self._worker(notifications), DDL)
+        return self._rows.mapInArrow(self.worker(notifications), DDL)
 
 
 def route(
@@ -81,7 +81,7 @@ def route(
     plan = planned(folder, settings, advertisements, constant, schemas)
     if contexts is None and set_later is None and not changes.has_windows(wanted):
         registry = built(wanted, plan, 1)
-        return Routed(prepared(events), registry, partial(_worker, registry, settings))
+        return Routed(prepared(events), registry, worker_of(registry, settings))
     # Meta-events are for everyone: where rules may tell some, one shard has all subscriptions.
     tells = bool(plan.advertisements) or set_later is not None or "policy" in wanted.columns
     count = 1 if tells else shards or _cores(events)
@@ -96,6 +96,11 @@ def route(
     ordered = changes.in_order(changes.together(rows), count, spread_contexts=fills)
     registry = built(changes.from_the_start(wanted), plan, count)
     return Routed(ordered, registry, partial(_shard_worker, registry, settings, fills))
+
+
+def worker_of(registry: Registry, settings: Settings) -> Callable[[bool], Any]:
+    """What is run on events that any worker may match."""
+    return partial(_worker, registry, settings)
 
 
 def _worker(registry: Registry, settings: Settings, notifications: bool) -> Any:

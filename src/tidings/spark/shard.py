@@ -4,9 +4,9 @@ In a stream the shard goes on from where the batch before left it, and leaves wh
 the base and leaves nothing.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -121,7 +121,7 @@ class _Run:
         behind = pa.concat_tables(self._open, promote_options="default") if self._open else None
         if self._task is None:
             return
-        folder = Path(self._task.folder) / str(self._task.batch) / f"{self._shard}-{os.urandom(8).hex()}"
+        folder = Path(self._task.folder) / str(self._task.batch) / f"{self._shard}-{uuid4().hex}"
         changes = pa.concat_tables(self._made) if self._made else ROW.empty_table()
         base = self._standing.rebased(folder, self._place, changes.num_rows)
         later = ROW.empty_table()

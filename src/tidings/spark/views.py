@@ -24,10 +24,17 @@ def notifications(physical: "DataFrame") -> "DataFrame":
     """A row each; attributes and trace are JSON text."""
     from pyspark.sql import functions as f
 
-    notes = physical.filter("notes IS NOT NULL").select("event_id", _time(), f.explode("notes").alias("note"))
-    return notes.selectExpr(
-        *("event_id", "note.subscription_id", "note.subscriber", "timestamp"),
-        *("note.attributes", "note.payload", "note.trace", "note.subscriptions"),
+    shown = ("event_id", _time(), "attributes", "payload", f.explode("notes").alias("note"))
+    return (
+        physical.filter("notes IS NOT NULL")
+        .select(*shown)
+        .selectExpr(
+            *("event_id", "note.subscription_id", "note.subscriber", "timestamp"),
+            "coalesce(note.attributes, attributes) AS attributes",
+            "coalesce(note.payload, payload) AS payload",
+            "note.trace",
+            "coalesce(note.subscriptions, array(note.subscription_id)) AS subscriptions",
+        )
     )
 
 

@@ -16,7 +16,7 @@ from tidings.spark.events import KEY, ORDER, SHARD
 from tidings.spark.physical import physical, state_row
 from tidings.spark.tally import Tally
 
-ROWS = 65_536  # so many at a time
+ROWS = 8_192  # at a time, at least: with many matches an event, what follows from more does not fit the caches
 
 
 @lru_cache(maxsize=4)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.engine.batch.texts import members, members_of
 from tidings.matching.index.tables import columns_of, mappings, whole
 from tidings.model.errors import InvalidValueError
 from tidings.model.limits import MAX_ATTRIBUTES, MAX_INTEGER, MAX_STRING_CHARACTERS
@@ -49,6 +50,11 @@ class Named:
             return cls(table.num_rows, columns_of(table, whole_row), None)
         return cls(table.num_rows, None, mappings(column))
 
+    @property
+    def columns(self) -> Mapping[str, pa.Array]:
+        """Where a row does not bring its own names."""
+        return self._columns or {}
+
     def settle(self, row: int, values: Attributes) -> None:
         """What the door made of a row that brought its own names."""
         if self._mapped is not None:
@@ -73,6 +79,12 @@ class Named:
         """Before many rows are asked for, one by one."""
         if self._columns is not None and self._lists is None:
             self._lists = {name: array.to_pylist() for name, array in self._columns.items()}
+
+    def members(self) -> dict[str, pa.Array]:
+        """By name, the values as members of JSON objects."""
+        if self._mapped is not None:
+            return members_of(self._mapped)
+        return {name: members(name, array) for name, array in (self._columns or {}).items()}
 
     def present(self, name: str) -> Bools:
         """The rows that have a value of that name."""

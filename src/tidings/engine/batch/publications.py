@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine.batch.named import Bools, Named
+from tidings.engine.batch.texts import Weaver
 from tidings.filters import ContextFilter
 from tidings.matching.index.tables import ATTRIBUTES, CONTEXT, SUBSCRIBERS, whole
 from tidings.model.errors import FilterError, InvalidValueError
@@ -84,6 +85,7 @@ class Publications:
         self._filters: list[ContextFilter | None] = []
         self._events: dict[int, Event] = {}
         self._fields: dict[str, list[Any]] = {}
+        self._weaver: Weaver | None = None
         self.problems = self._refused(self._doubtful())
 
     @staticmethod
@@ -120,6 +122,18 @@ class Publications:
         for name in ("id", "sequence", "payload", "token", "signature"):
             if name in self._given and name not in self._fields:
                 self._fields[name] = self._given[name].to_pylist()
+
+    @property
+    def weaver(self) -> Weaver:
+        """Of the attributes, as JSON text."""
+        if self._weaver is None:
+            self._weaver = Weaver(self.attributes.members(), self.count)
+        return self._weaver
+
+    def payloads(self, rows: npt.NDArray[np.int64]) -> pa.Array:
+        if "payload" not in self._given:
+            return pa.nulls(len(rows), pa.binary())
+        return self._given["payload"].cast(pa.binary()).take(pa.array(rows))
 
     def matchable(self, rows: Any, *, payload: bool, subscribers: bool = True) -> pa.Table:
         """These rows (None: all) as an index wants them; with payloads only if some filter looks into them."""

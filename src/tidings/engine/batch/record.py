@@ -6,9 +6,9 @@ Events are numbered: those of the table by their rows, the meta-events that foll
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tidings.engine.batch.shapes import Shapes, Shaping, shaping_between, shaping_by, shaping_in
+from tidings.engine.directory import Addressed, Directory, joined
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told
 from tidings.engine.governing import Delivery
 from tidings.engine.tables import Filed
@@ -18,29 +18,29 @@ from tidings.model.subscription import Subscription
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
-Parts = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]]
-
 
 class Record:
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.shapes = Shapes()
-        self.subscriptions: list[Subscription] = []  # as they were when something was delivered to them
         self.rejected: list[tuple[int, str, str]] = []
         self.metas: list[tuple[Event, int]] = []  # with the number of the event that caused it
         self.logs: list[tuple[int, str]] = []
         self.persists: list[tuple[int, Persist]] = []
         self.asks: list[tuple[int, str, str]] = []
         self.remarks: list[tuple[int, Remark]] = []
-        self._places: dict[int, int] = {}
-        self._parts: Parts = []
+        self._parts: list[Addressed] = []
         self._single: list[tuple[int, int, int]] = []
+        self._places: dict[int, int] = {}
+        self._subscriptions: list[Subscription] = []  # as they were when a single copy was delivered to them
 
     def deliver(self, event: Any, place: Any, wanted: list[Filed[Subscription]], shape: Any) -> None:
         """Many copies; `place` says for which of the wanted each is."""
         if len(event):
-            self._parts.append((event, place + len(self.subscriptions), shape))
-            self.subscriptions += [one.value for one in wanted]
+            self.deliver_to(event, place, Directory.of([one.value for one in wanted]), shape)
+
+    def deliver_to(self, event: Any, place: Any, directory: Directory, shape: Any) -> None:
+        self._parts.append(Addressed(event, place, shape, directory))
 
     def deliver_one(self, event: int, delivery: Delivery) -> None:
         shape = self.shapes.number(shaping_in(delivery.shape))
@@ -82,15 +82,18 @@ class Record:
                 case Remark():
                     self.remarks.append((number, effect))
 
-    def deliveries(self) -> tuple[Any, Any, Any]:
-        """Event, place in `subscriptions` and shape of each copy, by event; those of one event in their order."""
+    def deliveries(self) -> Addressed:
+        """All copies, by event; those of one event in their order."""
         single = np.array(self._single, np.int64).reshape(-1, 3)
-        parts = [*self._parts, (single[:, 0], single[:, 1], single[:, 2].astype(np.int32))]
-        event, place, shape = (np.concatenate(one) for one in zip(*parts, strict=True))
-        if len(self._single) or len(self._parts) > 1:
-            order = np.argsort(event, kind="stable")
-            event, place, shape = event[order], place[order], shape[order]
-        return event, place, shape
+        parts = list(self._parts)
+        if len(single) or not parts:
+            shapes = single[:, 2].astype(np.int32)
+            parts.append(Addressed(single[:, 0], single[:, 1], shapes, Directory.of(self._subscriptions)))
+        if len(parts) == 1 and not len(single):
+            return parts[0]
+        event, place, shape, directory = joined(parts)
+        order = np.argsort(event, kind="stable")
+        return Addressed(event[order], place[order], shape[order], directory)
 
     def shaping(self, number: int) -> Shaping:
         return self.shapes.known[number]
@@ -98,6 +101,6 @@ class Record:
     def _number(self, subscription: Subscription) -> int:
         found = self._places.get(id(subscription))
         if found is None:
-            found = self._places[id(subscription)] = len(self.subscriptions)
-            self.subscriptions.append(subscription)  # kept, so that nothing else gets its id
+            found = self._places[id(subscription)] = len(self._subscriptions)
+            self._subscriptions.append(subscription)  # kept, so that nothing else gets its id
         return found

@@ -85,6 +85,11 @@ class Register:
         return self._size
 
     @property
+    def state(self) -> tuple[int, int]:
+        """The same as long as the same subscriptions stand at the same positions."""
+        return self._placed, self.removed
+
+    @property
     def names(self) -> list[str]:
         """The id at each position."""
         if self._names is None:
