@@ -46,11 +46,11 @@ def test_the_summary_says_how_much_there_was_and_who_got_how_much(spark: "SparkS
         "clients": 3,
         "subscriptions": 2,
     }
-    assert (told["notifications"], told["refused"]) == (7, [])
+    assert (told["notifications"], told["refused"], told["reasons"]) == (7, 0, [])
     assert [(row["id"], row["notifications"]) for row in told["subscribed"]] == [("wide", 4), ("accidents", 3)]
     shown = answer("history", folder, "--subscription", "wide", "--until", "2100-01-01").splitlines()
     assert "events           5" in shown
-    assert "refused          none" in shown
+    assert "refused          0" in shown
     assert shown[-1].split() == [
         "wide",
         "bus-7",

@@ -80,22 +80,23 @@ def summary(span: Span, question: Question, *, as_json: bool) -> None:
         retraced = retrace(journal)
         step("retracing: notifications")
         counts = retraced.per_subscription.cache()  # a row a subscription
+        refusals = retraced.per_step.cache()
         try:
             counted["notifications"] = counts.agg({"notifications": "sum"}).first()[0] or 0
             step("subscriptions")
-            held = [
-                row.asDict() for row in digest.subscriptions(journal, counts, **about).limit(question.limit).collect()
-            ]
+            held = _first(digest.subscriptions(journal, counts, **about), question)
+            step("retracing: what was refused")
+            counted["refused"] = refusals.agg({"count": "sum"}).first()[0] or 0
+            refused = _first(refusals.orderBy("step", "reason"), question)
         finally:
             counts.unpersist()
-        step("retracing: what was refused")
-        refused = [row.asDict() for row in retraced.per_step.orderBy("step", "reason").limit(question.limit).collect()]
+            refusals.unpersist()
     if not held and (question.subscription or question.client):
         raise TidingsError(f"the journal has no subscription {question.subscription or f'of {question.client}'}")
     if as_json:
-        print_json(plain({"journal": span.reader.name, **counted, "refused": refused, "subscribed": held}))
+        print_json(plain({"journal": span.reader.name, **counted, "reasons": refused, "subscribed": held}))
         return
-    print_pairs({"journal": span.reader.name, **counted, "refused": sum(row["count"] for row in refused) or "none"})
+    print_pairs({"journal": span.reader.name, **counted})
     print_table(refused, ("step", "kind", "count", "reason"))
     print_table(held, ("id", "subscriber", "notifications", "last", "until", "content"))
 
@@ -156,6 +157,10 @@ def why(span: Span, event: str, question: Question, *, as_json: bool) -> None:
     for row in rows:
         row["delivered"] = "yes" if row["delivered"] else "no"
     print_table(rows, ("subscription_id", "delivered", "step", "reason"))
+
+
+def _first(frame: Any, question: Question) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.limit(question.limit).collect()]
 
 
 def _time(text: str | None, name: str) -> dt.datetime | None:
