@@ -40,6 +40,17 @@ def prepared(events: "DataFrame") -> "DataFrame":
     return events.select(*chosen)
 
 
+def spread(events: "DataFrame", shards: int, tasks: int) -> "DataFrame":
+    """Prepared events, once for every shard; several tasks have a part each of what one shard sees."""
+    from pyspark.sql import functions as f
+
+    parts = max(1, -(-tasks // shards))
+    part = f.pmod(f.xxhash64(KEY, "timestamp"), f.lit(parts)).cast("int")
+    everywhere = events.withColumn(SHARD, f.explode(f.sequence(f.lit(0), f.lit(shards - 1))))
+    placed = everywhere.withColumn(ORDER, f.col(SHARD) * parts + part)
+    return placed.repartitionById(shards * parts, ORDER)
+
+
 def packed(events: "DataFrame") -> "DataFrame":
     """Prepared events whose attributes are one column, whatever their names are."""
     from pyspark.sql import functions as f

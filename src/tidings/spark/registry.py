@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("id", "subscriber", "content", "publishers", "format", "subject", "structure", "policy", "notify")
 
+MOST_IN_A_SHARD = 2_000_000  # subscriptions: about half a gigabyte of index, and as much again of texts
+
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
     """What was built: `folder/0`, `folder/1`, ... hold a shard each."""
@@ -28,6 +30,11 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
 
     def shard(self, number: int) -> Path:
         return Path(self.folder) / str(number)
+
+
+def shards_for(subscriptions: int) -> int:
+    """So many that none is too large to be built and mapped by one task, and no more: every shard sees the events."""
+    return max(1, -(-subscriptions // MOST_IN_A_SHARD))
 
 
 def shard_of(subscriber: "Column", shards: int) -> "Column":
