@@ -13,6 +13,7 @@ from tidings.spark import changes, views
 from tidings.spark.events import prepared, spread
 from tidings.spark.physical import DDL
 from tidings.spark.registry import Registry, built, shards_for
+from tidings.spark.sieve import possible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,9 +86,7 @@ def route(
     if contexts is None and set_later is None and not changes.has_windows(wanted):
         count = 1 if tells else shards or shards_for(wanted.count())
         registry = built(wanted, plan, count)
-        ready = prepared(events)
-        rows = ready if count == 1 else spread(ready, count, _cores(events))
-        return Routed(rows, registry, worker_of(registry, settings))
+        return Routed(_placed(events, registry, settings), registry, worker_of(registry, settings))
     count = 1 if tells else shards or _cores(events)
     rows = [changes.event_rows(events)]
     if contexts is not None:
@@ -100,6 +99,17 @@ def route(
     ordered = changes.in_order(changes.together(rows), count, spread_contexts=fills)
     registry = built(changes.from_the_start(wanted), plan, count)
     return Routed(ordered, registry, partial(_shard_worker, registry, settings, fills))
+
+
+def _placed(events: "DataFrame", registry: Registry, settings: Settings) -> "DataFrame":
+    """The events that may concern somebody, or be refused: where they are, or at the shards that they may concern."""
+    from pyspark.sql import functions as f
+
+    ready = prepared(events)
+    shards = possible(ready, registry, settings)
+    if registry.shards == 1:
+        return ready if shards is None else ready.filter(shards[0])
+    return spread(ready, shards or [f.lit(True)] * registry.shards, _cores(events))
 
 
 def worker_of(registry: Registry, settings: Settings) -> Callable[[bool], Any]:
