@@ -55,11 +55,14 @@ format: $(VENV)/dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+# So many processes share the tests; everything that starts Spark stays in one of them (tests/sharing.py).
+WORKERS ?= 2
+
 test: java check $(VENV)/warm
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses $(WORKERS)
 
 test-all: java check $(VENV)/warm
-	@TIDINGS_LONG=1 $(BIN)/pytest -m "slow or not slow"
+	@TIDINGS_LONG=1 $(BIN)/pytest --numprocesses $(WORKERS) -m "slow or not slow"
 
 bench: $(VENV)/dev $(VENV)/warm
 	@$(BIN)/tidings bench all

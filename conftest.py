@@ -1,11 +1,19 @@
 """Collects README.md and the pages below docs/: what they show is run. How is said in `tests/docs/blocks.py`."""
 
+from typing import Any
+
+import pytest
 from sybil import Sybil
 from tests.docs.blocks import parse_blocks
 from tests.docs.tables import parse_tables
+from tests.sharing import Sharing
 
 pytest_collect_file = Sybil(
     parsers=[parse_blocks, parse_tables],
     patterns=["README.md", "docs/*.md", "docs/*/*.md"],
     excludes=["docs/_build/*", "docs/_build/*/*"],
 ).pytest()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
+    return Sharing(config, log)

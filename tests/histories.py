@@ -13,6 +13,7 @@ from tidings.engine.operations import (
     Advertise,
     Define,
     Disconnect,
+    Entrust,
     Operation,
     Publish,
     SetContext,
@@ -80,6 +81,10 @@ columnar = st.fixed_dictionaries(  # one kind a name, as columns have it
 )
 _situations = {"x": st.integers(0, 3), "role": st.sampled_from(["r", "s"])}
 contexts = st.fixed_dictionaries({}, optional=_situations).map(Context)
+_numbers = st.one_of(st.integers(0, 3), st.sampled_from([0.5, 2.0, 1e300]))
+mixed_contexts = st.fixed_dictionaries(  # and names that no filter asks about
+    {}, optional={"x": _numbers, "role": st.sampled_from(["r", "s", 1, True]), "mood": st.sampled_from(["m", 1])}
+).map(Context)
 
 
 @contextmanager
@@ -276,14 +281,21 @@ def _changes(draw: st.DrawFn) -> Operation:
             return Unsubscribe(client, f"s-{draw(st.integers(1, 3))}-{client}")
         case _:
             others: list[Operation] = [Unadvertise(client, f"a-1-{client}"), Disconnect(client), Define(client, SCHEMA)]
+            others.append(Entrust(client, draw(st.sampled_from(CLIENTS)), draw(st.booleans())))
             return draw(st.sampled_from(others))
+
+
+def _movements(columns: bool) -> st.SearchStrategy[Operation]:
+    by = st.sampled_from([None, None, None, None, "ann", "bob"])
+    return st.builds(SetContext, st.sampled_from(EVERYONE), contexts if columns else mixed_contexts, by)
 
 
 @st.composite
 def histories(
-    draw: st.DrawFn, *, columns: bool = False, answered: bool = True, blocks: int = 6
+    draw: st.DrawFn, *, columns: bool = False, answered: bool = True, blocks: int = 6, moving: bool = False
 ) -> list[tuple[int, Operation]]:
-    """Operations with their times. With `columns` each attribute is of one kind; with `answered` all questions are."""
+    """Operations with their times. With `columns` each attribute is of one kind; with `answered` all questions are;
+    `moving`, contexts change between events most of the time."""
     operations: list[Operation] = []
     for party in EVERYONE:
         for group in GROUPS:
@@ -293,5 +305,8 @@ def histories(
     said: list[Operation | dict[str, Any]] = list(operations)
     for _ in range(draw(st.integers(2, blocks))):
         said += draw(st.lists(_changes(), min_size=1, max_size=5))
-        said += draw(st.lists(events(columns), min_size=1, max_size=6))
+        if moving:
+            said += draw(st.lists(st.one_of(_movements(columns), events(columns)), min_size=1, max_size=12))
+        else:
+            said += draw(st.lists(events(columns), min_size=1, max_size=6))
     return [(now, published(one, now) if isinstance(one, dict) else one) for now, one in enumerate(said, 1)]

@@ -11,10 +11,13 @@ import pytest
 
 from tests.cli.test_cli import BENCHES, as_json, run
 from tidings.cli import bench
-from tidings.cli.bench import everything, moving_workload, range_workload, string_workload, workload
+from tidings.cli.bench import everything, moving, moving_workload, range_workload, string_workload, workload
+from tidings.engine import Engine
+from tidings.engine.operations import Subscribe
 from tidings.index import Index
+from tidings.index.rows import read
 
-UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a subscription", "bytes"}
+UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "bytes a subscription", "bytes"}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "times", "bytes a sub
         (["strings", "--count", "100"], 2),
         (["contexts", "--count", "100"], 19),
         (["grid", "--count", "300"], 6),
+        (["moving", "--count", "300", "--changes", "600", "--events", "120"], 6),
         (["growth", "--count", "300"], 4),
         (["add", "--count", "300"], 4),
         (["trimming"], 9),
@@ -132,6 +136,7 @@ def test_the_index_finds_what_looking_at_everyone_finds() -> None:
         lambda seed: moving_workload.events(50, seed),
         lambda seed: moving_workload.everyone(50, seed),
         lambda seed: moving_workload.moves(50, 10, seed),
+        lambda seed: moving.traffic(10, 50, 20, seed),
     ],
 )
 def test_the_same_seed_gives_the_same_data(made: Callable[[int], pa.Table]) -> None:
@@ -139,14 +144,22 @@ def test_the_same_seed_gives_the_same_data(made: Callable[[int], pa.Table]) -> N
     assert not made(1).equals(made(2))
 
 
+def test_contexts_as_texts_and_structs_say_the_same() -> None:
+    subscriptions = moving_workload.subscriptions(200, moving_workload.BOX)
+    found = []
+    structs = moving.traffic(200, 5_000, 1_000)
+    for given in (structs, moving.with_texts(structs)):
+        engine = Engine()
+        for row in subscriptions.to_pylist():
+            engine.handle(Subscribe(read(row)), 0)
+        batch = engine.batch(given)
+        assert not batch.rejected.num_rows
+        assert batch.matches.num_rows > 10
+        found.append((batch.matches, engine.contexts))
+    assert found[0] == found[1]
+
+
 def test_texts_in_chunks_are_the_texts() -> None:
     slots = workload.subscriptions(25)
     assert workload.loadable(*slots, chunk=10)["content"].to_pylist() == workload.texts(*slots)
     assert np.all(slots[0][:, 0] == 0)
-
-
-@pytest.mark.spark
-def test_routing_on_spark_is_measured() -> None:
-    found = as_json("bench", "spark", "--count", "300", "--events", "1000")
-    units = ["s", "events/s", "events/s", "times", "events/s", "times", "events/s", "events/s", "times"]
-    assert [one["unit"] for one in found] == [*units, "% on top", "% on top", "times"]

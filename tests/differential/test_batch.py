@@ -16,7 +16,7 @@ from tidings.engine import Engine, Settings
 from tidings.engine.archive import saved
 from tidings.engine.batch import Batch, stretch
 from tidings.engine.effects import Deliver, Effect
-from tidings.engine.operations import Operation, Publish, SetLoad, Trust
+from tidings.engine.operations import Operation, Publish, SetContext, SetLoad, Trust
 from tidings.engine.records import row
 from tidings.journal.segment import SCHEMA
 from tidings.model.event import Event
@@ -75,6 +75,26 @@ def columns_table(events: list[Event]) -> pa.Table:
     return pa.table(made)
 
 
+def traffic_table(history: History) -> pa.Table:
+    """Publications with a column an attribute, and between them contexts as structs."""
+    moves = [(row, now, one) for row, (now, one) in enumerate(history) if isinstance(one, SetContext)]
+    events = columns_table([one.event for _, one in history if isinstance(one, Publish)])
+    events = events.append_column("kind", pa.array(["publish"] * events.num_rows, pa.string()))
+    changes = pa.table(
+        {
+            "id": pa.array([one.by for _, _, one in moves], pa.string()),
+            "timestamp": pa.array([now for _, now, _ in moves], pa.int64()),
+            "client": pa.array([one.client for _, _, one in moves], pa.string()),
+            "kind": pa.array(["set_context"] * len(moves), pa.string()),
+            "context": pa.array([dict(one.context) for _, _, one in moves], events.schema.field("context").type),
+            "body": pa.nulls(len(moves), pa.string()),
+        }
+    )
+    rows = [row for row, (_, one) in enumerate(history) if isinstance(one, Publish)] + [row for row, _, _ in moves]
+    both = pa.concat_tables([events, changes], promote_options="default")
+    return both.take(pa.array(sorted(range(len(rows)), key=rows.__getitem__), pa.int64()))
+
+
 def in_parts(history: History, goes_together: Any) -> Iterator[History]:
     """What can stand in one table, together; everything else alone."""
     part: History = []
@@ -92,6 +112,10 @@ def in_parts(history: History, goes_together: Any) -> Iterator[History]:
 
 def is_row(operation: Operation) -> bool:
     return not isinstance(operation, SetLoad | Trust)
+
+
+def is_traffic(operation: Operation) -> bool:
+    return isinstance(operation, Publish | SetContext)
 
 
 def is_publication(operation: Operation) -> bool:
@@ -147,6 +171,26 @@ def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None
         else:
             assert handled(other, part) == expected
     assert saved(other) == saved(one)
+
+
+@given(histories(moving=True), st.sampled_from([0, 0, 0, 5]))
+@examples(100, 3000)
+def test_contexts_that_change_between_events_lead_to_the_same_effects(history: History, few: int) -> None:
+    test_a_journal_leads_to_the_same_effects.hypothesis.inner_test(history, few)  # type: ignore[attr-defined]
+
+
+@given(histories(moving=True, columns=True))
+@examples(100, 3000)
+def test_contexts_in_columns_lead_to_the_same_effects(history: History) -> None:
+    one, other = engine(), engine()
+    for part in in_parts(history, is_traffic):
+        expected = handled(one, part)
+        if is_traffic(part[0][1]):
+            assert other.batch(traffic_table(part)).effects() == expected
+        else:
+            assert handled(other, part) == expected
+    assert other.tables() == one.tables()
+    assert list(other.contexts) == list(one.contexts)
 
 
 @given(histories(columns=True), st.sampled_from([None, frozenset({"bob"})]), st.booleans())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import tidings as td
@@ -64,7 +65,7 @@ class History:
         """How many matches there were."""
         steps_of: list[Callable[[], int]] = [
             *(self._add, self._add, self._add_many, self._remove, self._set_context, self._set_contexts),
-            *(self._match, self._match, self._match, self._match_batch, self._flush, self._save),
+            *(self._match, self._match, self._match, self._match_batch, self._flush, self._save, self._match_moving),
         ]
         few, neighbourhood._FEW = neighbourhood._FEW, -(1 << 40) if self._by_place else neighbourhood._FEW
         try:
@@ -209,17 +210,62 @@ class History:
         }
         return self._agree(events, columns)
 
+    def _match_moving(self) -> int:
+        """Contexts that change between events, and are made afterwards, in one part or in two."""
+        choose = self._random
+        events = [self._event(KINDS) for _ in range(choose.choice([1, 8, 8, 80]))]
+        changes = [
+            (choose.choice([*CLIENTS, "stranger"]), self._context()) for _ in range(choose.choice([0, 1, 8, 80]))
+        ]
+        before = sorted(choose.randrange(len(changes) + 1) for _ in events)
+        clients = pa.array([client for client, _ in changes], pa.string())
+        values: dict[str, Any] = {
+            name: [context.get(name) for _, context in changes] for name in ("x", "y", "zone", "unasked")
+        }
+        values["zone"] = pa.array(values["zone"], pa.string())
+        columns = {
+            name: pa.array([event.attributes.get(name) for event in events], ARROW[kind])
+            for name, kind in KINDS.items()
+        }
+        many, neighbourhood._MANY = neighbourhood._MANY, choose.choice([neighbourhood._MANY, 3])
+        try:
+            given = clients.dictionary_encode() if choose.random() < 0.5 else clients
+            moves = self._index.moves(given, values, np.array(before))
+            event, position = self._index.match_moving(self._table(events, columns), moves)
+        finally:
+            neighbourhood._MANY = many
+        pairs = {(e, self._index.id(at)) for e, at in zip(event.tolist(), position.tolist(), strict=True)}
+        assert len(pairs) == len(event)
+        expected, made = set(), 0
+        for e, end in enumerate(before):
+            for client, context in changes[made:end]:
+                self._contexts[client] = Context.of(context)
+            made = end
+            expected |= {(e, name) for name in self._expected(events[e])}
+        assert pairs == expected
+        for client, context in changes[made:]:
+            self._contexts[client] = Context.of(context)
+        cut = choose.randrange(len(changes) + 1)
+        self._index.move(moves, 0, cut)
+        self._index.move(moves, cut, len(changes))
+        for client in CLIENTS:
+            assert self._index._contexts.get(client) == self._contexts.get(client, Context())
+        return len(pairs)
+
     def _agree(self, events: list[Event], columns: dict[str, Any]) -> int:
+        found = self._index.match_batch(self._table(events, columns))
+        pairs = set(zip(found["event"].to_pylist(), found["subscription"].to_pylist(), strict=True))
+        assert pairs == {(e, name) for e, event in enumerate(events) for name in self._expected(event)}
+        return len(pairs)
+
+    def _table(self, events: list[Event], columns: dict[str, Any]) -> pa.Table:
         if self._random.random() < 0.5:
             columns["c"] = columns["c"].dictionary_encode()
         place = pa.struct([("x", pa.float64()), ("y", pa.float64()), ("zone", pa.string())])
         columns["context"] = pa.array([dict(event.context) for event in events], place)
         texts = [None if event.subscribers is None else str(event.subscribers) for event in events]
         columns["subscribers"] = pa.array(texts, pa.string())
-        found = self._index.match_batch(pa.table(columns))
-        pairs = set(zip(found["event"].to_pylist(), found["subscription"].to_pylist(), strict=True))
-        assert pairs == {(e, name) for e, event in enumerate(events) for name in self._expected(event)}
-        return len(pairs)
+        return pa.table(columns)
 
 
 def play(seed: int, steps: int) -> int:

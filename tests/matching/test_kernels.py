@@ -83,7 +83,7 @@ class TestOnceReady:
             called = {one for one in vars(module) if f"{name}.{one}(" in others}
             assert called
             assert called <= known
-        assert {programs.judge.__name__, programs.write_rows.__name__} <= known
+        assert {programs.judge.__name__, programs.write_rows.__name__, programs.last_changes.__name__} <= known
         assert {nearby.near_event.__name__, nearby.near_events.__name__} <= known
 
 

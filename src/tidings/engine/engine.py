@@ -131,9 +131,10 @@ class Engine(Book):
         """What follows from a table of operations, in their order: the same as from `handle`, much faster.
 
         Publications have the columns that `engine.batch.publications` lists. With the columns `kind` and `body` the
-        table is one of journal rows, in which changes stand between publications. The time of an operation is its
-        timestamp, or `now` if that is given. Only for an engine without neighbours; questions of trust are not waited
-        for.
+        table is one of journal rows, in which changes stand between publications; a context that is set may stand in
+        the column `context` instead of the body. What is fast together are publications with contexts that change
+        between them, and subscriptions one after the other. The time of an operation is its timestamp, or `now` if that
+        is given. Only for an engine without neighbours; questions of trust are not waited for.
         """
         from tidings.engine import batch  # pyarrow is loaded by those who need it
 

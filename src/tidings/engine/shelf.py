@@ -84,8 +84,10 @@ class Shelf(Table[Subscription]):
         return found, known
 
     def of(self, owner: str) -> list[Filed[Subscription]]:
-        found = self._rows["id"].filter(pc.equal(self._rows["subscriber"], owner)).to_pylist()
-        return [self[one] for one in found]
+        at_first = self._rows["id"].filter(pc.equal(self._rows["subscriber"], owner)).to_pylist()
+        since = [one.id for one in super().of(owner)]
+        found = [self[one] for one in dict.fromkeys([*at_first, *since]) if one in self._matcher]
+        return [one for one in found if one.owner == owner]  # an id that was given back may be somebody else's by now
 
     def put(self, filed: Filed[Subscription]) -> None:
         self._plain.pop(filed.id, None)

@@ -38,9 +38,9 @@ class Rows:
         self.table = table.combine_chunks()
         self.names: list[str] = names
         self.subscribers: list[str] = self._column("subscriber", names)
-        self.publishers: list[values.ContextFilter | None] = [
-            _context_filter(text) for text in self._column("publishers", [None] * len(names))
-        ]
+        filters = self._column("publishers", [None] * len(names))
+        read_once = {text: _context_filter(text) for text in dict.fromkeys(filters)}  # mostly the same few
+        self.publishers: list[values.ContextFilter | None] = [read_once[text] for text in filters]
         for row, (name, subscriber) in enumerate(zip(names, self.subscribers, strict=True)):
             try:
                 checked_client(name)

@@ -17,6 +17,7 @@ KEY = "$event"  # the event's own id, whatever it looks like
 SHARD, ORDER = "$shard", "$order"  # where a row goes, and what comes first of what happens at the same time
 EVERYWHERE = ("publish", "schema", "advertise", "unadvertise")  # the kinds of rows that every shard has to know
 SCHEDULED = "$scheduled"  # of a change: said beforehand, so that it does not tell how late it is
+TOLD = "$told"  # of a change: met by an earlier batch, which told what followed from it
 _UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 
 

@@ -4,9 +4,9 @@ In a stream the shard goes on from where the batch before left it, and leaves wh
 the base and leaves nothing.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine import Settings
+from tidings.engine.batch import Batch
 from tidings.journal.record import PUBLISH
-from tidings.spark.events import EVERYWHERE, KEY, ORDER, SCHEDULED, SHARD
+from tidings.spark.events import EVERYWHERE, KEY, ORDER, SCHEDULED, SHARD, TOLD
 from tidings.spark.physical import physical, refusals, state_row
 from tidings.spark.publishers import with_contexts
-from tidings.spark.standing import Place, Standing, Standings, as_changes, merged
+from tidings.spark.standing import ROW, Place, Standing, Standings, as_changes, merged
 from tidings.spark.tally import Tally
 from tidings.spark.worker import gathered
 
@@ -116,29 +117,25 @@ class _Run:
         yield from self._routed(table, for_good=True)
 
     def end(self) -> Iterator[pa.Table]:
-        """Leaves where the shard has come to, and goes on to what is not settled yet."""
+        """Goes on to what is not settled yet, and leaves how far the shard has come for good."""
         behind = pa.concat_tables(self._open, promote_options="default") if self._open else None
-        later = None if behind is None else as_changes(behind.filter(pc.not_equal(behind["kind"], PUBLISH)))
-        place = None if self._task is None else self._left(self._task, later)
-        if behind is not None:
-            yield from self._routed(behind, for_good=False)
-        if self._task is None or place is None:
+        if self._task is None:
             return
-        if later is None or later.num_rows == 0:  # else the engine is ahead of what was left
-            _standings.put(self._task.folder, self._shard, self._standing)
-        self._tally.place = place
-        yield state_row(self._tally.text())
-
-    def _left(self, task: Task, later: pa.Table | None) -> Place:
-        if later is not None and later.num_rows:
+        folder = Path(self._task.folder) / str(self._task.batch) / f"{self._shard}-{uuid4().hex}"
+        changes = pa.concat_tables(self._made) if self._made else ROW.empty_table()
+        base = self._standing.rebased(folder, self._place, changes.num_rows)
+        later = ROW.empty_table()
+        if behind is not None:
+            later = as_changes(behind.filter(pc.not_equal(behind["kind"], PUBLISH)), told=True)
+            yield from self._routed(behind, for_good=False)
+        if later.num_rows:
             self._standing.pending = merged(self._standing.pending, later)
-        changes = pa.concat_tables(self._made) if self._made else None
-        if not self._standing.has_moved(changes):
-            return self._place
-        folder = (
-            Path(task.folder) / str(task.batch) / f"{self._shard}-{os.urandom(8).hex()}"
-        )  # no two attempts write the same
-        return self._standing.write(folder, self._place, changes)
+        if base or changes.num_rows or self._standing.has_moved():
+            self._place = self._standing.write(folder, self._place, changes, base)
+        if later.num_rows == 0:  # else the engine is ahead of what was left
+            _standings.put(self._task.folder, self._shard, self._standing)
+        self._tally.place = self._place
+        yield state_row(self._tally.text())
 
     def _judged(self, table: pa.Table, is_event: pa.ChunkedArray) -> tuple[pa.Table, list[pa.Table]]:
         """The rows that have a place in the order, and refusals of the others."""
@@ -162,7 +159,7 @@ class _Run:
         if table.num_rows == 0:
             return
         engine = self._standing.engine
-        given = table.drop_columns([KEY, ORDER, SCHEDULED])
+        given = table.drop_columns([name for name in (KEY, ORDER, SCHEDULED, TOLD) if name in table.column_names])
         batch = engine.batch(with_contexts(given, engine) if self._fills_contexts else given)
         if for_good and self._task is not None:
             made = np.asarray(pc.not_equal(table["kind"], PUBLISH)).copy()
@@ -170,7 +167,8 @@ class _Run:
             changes = as_changes(table.filter(pa.array(made)))
             self._standing.note(changes)
             self._made.append(changes)
-        yield self._told(physical(batch, table, notifications=self._notifications, first=True))
+        made_of = physical(batch, table, notifications=self._notifications, first=True)
+        yield self._told(made_of if TOLD not in table.column_names else _news(made_of, batch, table))
 
     def _told(self, rows: pa.Table) -> pa.Table:
         """Without the refusals that another shard tells."""
@@ -178,6 +176,26 @@ class _Run:
             again = pc.and_(pc.is_valid(rows["step"]), pc.is_in(rows["kind"], self._repeated))
             rows = rows.filter(pc.invert(again))
         return self._tally.add(rows)
+
+
+def _news(rows: pa.Table, batch: Batch, table: pa.Table) -> pa.Table:
+    """Without what followed from changes that an earlier batch has met."""
+    told = np.flatnonzero(np.asarray(table[TOLD].fill_null(False)))
+    if len(told) == 0:
+        return rows
+    metas = batch.meta_events
+    again = metas["id"].filter(pc.is_in(metas["cause"], pa.array(told)))
+    before = table.take(pa.array(told))
+    refused = pc.is_in(_name(rows, "event_id"), _name(before, KEY).combine_chunks())
+    known = pc.or_(pc.is_in(rows["event_id"], again), pc.and_(pc.is_valid(rows["step"]), refused))
+    return rows.filter(pc.invert(known.fill_null(False)))
+
+
+def _name(rows: pa.Table, key: str) -> pa.ChunkedArray:
+    """Which change a row is about."""
+    return pc.binary_join_element_wise(
+        rows[key], rows["kind"], rows["timestamp"].cast(pa.string()), " ", null_handling="replace"
+    )
 
 
 def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:

@@ -12,16 +12,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.engine import Settings
+from tidings.engine import Engine, Settings
 from tidings.engine.shelf import put_up, taken_down
 from tidings.journal.disk import Disk
-from tidings.spark.events import KEY, ORDER, SCHEDULED
+from tidings.spark.events import KEY, ORDER, SCHEDULED, TOLD
 
 MOST_VERSIONS = 32  # then there is a new base
 MOST_CHANGES = 20_000  # or after so many changes, if they are more than a quarter of the subscriptions
 _KEPT_SUBSCRIPTIONS = 2_000_000  # of the standings that a process keeps in memory
 _CHANGES, _PENDING, _MEMORY, _BASE = "changes.arrow", "pending.arrow", "memory", "base"
-_ROW = pa.schema(
+ROW = pa.schema(
     [
         (KEY, pa.string()),
         ("timestamp", pa.int64()),
@@ -31,6 +31,7 @@ _ROW = pa.schema(
         ("body", pa.string()),
         (ORDER, pa.int32()),
         (SCHEDULED, pa.bool_()),
+        (TOLD, pa.bool_()),
     ]
 )
 
@@ -66,9 +67,10 @@ class _Memory(msgspec.Struct, frozen=True):
 class Standing:
     def __init__(self, settings: Settings, base: str) -> None:
         self.engine = taken_down(settings, Path(base))
-        self.pending = _ROW.empty_table()  # changes that are not due yet, in their order
+        self.pending = ROW.empty_table()  # changes that are not due yet, in their order
         self.at = base
         self._kept_pending, self._kept_memory = self.pending, self._memory()
+        self._carried = ROW.empty_table()
         self._policies: dict[tuple[str, str], dict[str, Any]] = {}  # set on filters that a base has without them
 
     @classmethod
@@ -90,10 +92,9 @@ class Standing:
         due, self.pending = self.pending.filter(is_due), self.pending.filter(pc.invert(is_due))
         return merged(due, table)
 
-    def has_moved(self, changes: pa.Table | None) -> bool:
-        """Whether there is anything to be kept since `at`."""
-        changed = changes is not None and changes.num_rows > 0
-        return changed or self._memory() != self._kept_memory or not self.pending.equals(self._kept_pending)
+    def has_moved(self) -> bool:
+        """Whether there is anything to be kept since `at`, beside changes."""
+        return self._memory() != self._kept_memory or not self.pending.equals(self._kept_pending)
 
     def note(self, changes: pa.Table) -> None:
         """Changes that the engine has made."""
@@ -104,29 +105,32 @@ class Standing:
             else:  # the owner's went with what it was set on; the operator's stays
                 self._policies.pop((row["client"], row["id"]), None)
 
-    def write(self, folder: Path, place: Place, changes: pa.Table | None) -> Place:
-        """A version after `place`, or a base where the way has become long."""
-        changes = _ROW.empty_table() if changes is None else changes
-        folder.mkdir(parents=True)
-        count = place.changes + changes.num_rows
-        is_long = count > max(MOST_CHANGES, len(self.engine.subscriptions) // 4)
-        base = is_long or len(place.versions) >= MOST_VERSIONS
-        if base:
-            (folder / _BASE).mkdir()
-            put_up(self.engine, folder / _BASE)
-            changes = self._carried()
-        _write(folder / _CHANGES, changes)
+    def rebased(self, folder: Path, place: Place, changes: int) -> str | None:
+        """A new base, if it is a long way from that of `place`."""
+        is_long = place.changes + changes > max(MOST_CHANGES, len(self.engine.subscriptions) // 4)
+        if not is_long and len(place.versions) < MOST_VERSIONS:
+            return None
+        base = folder / _BASE
+        base.mkdir(parents=True)
+        put_up(self.engine, base)
+        self._carried = _carried(self._policies, self.engine)
+        return str(base)
+
+    def write(self, folder: Path, place: Place, changes: pa.Table, base: str | None) -> Place:
+        """A version after `place`, or after the new base."""
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / _CHANGES, changes if base is None else self._carried)
         _write(folder / _PENDING, self.pending)
         Disk().create(folder / _MEMORY, msgspec.msgpack.encode(self._memory()))
         self._is_at(folder)
-        if base:
-            return Place(str(folder / _BASE), (self.at,))
-        return Place(place.base, (*place.versions, self.at), count)
+        if base is not None:
+            return Place(base, (self.at,))
+        return Place(place.base, (*place.versions, self.at), place.changes + changes.num_rows)
 
     def _go_on(self, version: Path) -> None:
         changes = _read(version / _CHANGES)
         if changes.num_rows:
-            self.engine.batch(changes.drop_columns([KEY, ORDER, SCHEDULED]))
+            self.engine.batch(changes.drop_columns([KEY, ORDER, SCHEDULED, TOLD]))
             self.note(changes)
         self.pending = _read(version / _PENDING)
         memory = msgspec.msgpack.decode((version / _MEMORY).read_bytes(), type=_Memory)
@@ -141,11 +145,12 @@ class Standing:
     def _memory(self) -> _Memory:
         return _Memory(list(self.engine.news), self.engine.sequence)
 
-    def _carried(self) -> pa.Table:
-        """An index keeps the policies that subscriptions came with; others are set again."""
-        known = self.engine.subscriptions, self.engine.advertisements
-        rows = [row for (_, id), row in self._policies.items() if any(one.get(id) is not None for one in known)]  # noqa: A001
-        return pa.Table.from_pylist(rows, _ROW)
+
+def _carried(policies: dict[tuple[str, str], dict[str, Any]], engine: Engine) -> pa.Table:
+    """An index keeps the policies that subscriptions came with; others are set again."""
+    known = engine.subscriptions, engine.advertisements
+    rows = [row for (_, id), row in policies.items() if any(one.get(id) is not None for one in known)]  # noqa: A001
+    return pa.Table.from_pylist(rows, ROW)
 
 
 _ABOUT_POLICIES = ["set_policy", "subscribe", "advertise", "unsubscribe", "unadvertise"]
@@ -175,13 +180,12 @@ def merged(one: pa.Table, other: pa.Table) -> pa.Table:
     return both.take(pc.sort_indices(both, [("timestamp", "ascending"), (ORDER, "ascending")]))
 
 
-def as_changes(table: pa.Table) -> pa.Table:
-    """The rows of a table that are changes, as they are kept."""
-    rows = table.num_rows
-    columns = [
-        table[one.name].cast(one.type) if one.name in table.column_names else pa.nulls(rows, one.type) for one in _ROW
-    ]
-    return pa.table(columns, schema=_ROW)
+def as_changes(table: pa.Table, *, told: bool = False) -> pa.Table:
+    """The rows of a table, which are changes, as they are kept."""
+    if told or TOLD not in table.column_names:
+        others = [name for name in table.column_names if name != TOLD]
+        table = table.select(others).append_column(TOLD, pa.repeat(told, table.num_rows))
+    return table.select(ROW.names).cast(ROW)
 
 
 def _write(path: Path, table: pa.Table) -> None:

@@ -13,18 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings import journal
-from tidings.engine import records, routes
-from tidings.engine.batch import stretch
-from tidings.engine.batch.notes import Gazette, Notes, Read
-from tidings.engine.batch.publications import Publications
+from tidings.engine import routes
+from tidings.engine.batch.course import Course
+from tidings.engine.batch.notes import Gazette, Notes
+from tidings.engine.batch.reading import Reading
 from tidings.engine.batch.record import Record
-from tidings.engine.batch.regimes import Rulebook
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Reject, Told
 from tidings.engine.matcher import FastMatcher
-from tidings.journal.record import PUBLISH
-from tidings.model.errors import InvalidValueError, TidingsError
-from tidings.model.event import Event, checked_client
+from tidings.model.errors import InvalidValueError
+from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -38,11 +35,11 @@ class Batch:
     `shapes`. With notify="client" all subscriptions of the one notification stand here, one after the other.
     """
 
-    def __init__(self, record: Record, stretches: list[Read], changes: dict[int, list[Effect]]) -> None:
-        self._record, self._stretches, self._changes = record, stretches, changes
+    def __init__(self, record: Record, reading: Reading, changes: dict[int, list[Effect]]) -> None:
+        self._record, self._reading, self._changes = record, reading, changes
         self._copies = record.deliveries()
         self._event, self._place, self._shape, self._directory = self._copies
-        self._gazette = Gazette(record, stretches)
+        self._gazette = Gazette(record, reading)
 
     @property
     def matches(self) -> pa.Table:
@@ -167,8 +164,7 @@ class Batch:
         return self._gazette.event(number)
 
     def _read_all(self) -> None:
-        for _, publications, _ in self._stretches:
-            publications.read_all()
+        self._reading.read_all()
 
 
 def run(engine: "Engine", table: pa.Table, now: int | None) -> Batch:
@@ -176,80 +172,9 @@ def run(engine: "Engine", table: pa.Table, now: int | None) -> Batch:
         raise InvalidValueError("a batch is for an engine without neighbours on which nothing waits for an answer")
     if not isinstance(engine.matcher, FastMatcher):
         raise InvalidValueError("a batch needs the index: Engine(matcher=FastMatcher()), which is the default")
-    record, stretches = Record(table.num_rows), list[Read]()
-    changes: dict[int, list[Effect]] = {}
-    rulebook: Rulebook | None = None
-    spans = list(_spans(table))
-    few = _few(table, [(first, end) for first, end in spans if 0 < end <= first + stretch.FEW], now)
-    at = 0  # among the few
-    for first, end in spans:
-        if end < 0:
-            changes[first] = _change(engine, table.slice(first, 1), now, first, record)
-        elif few is not None and end <= first + stretch.FEW:
-            stretch.few(engine, few, range(at, at + end - first), first, record)
-            stretches.append((first, few, at))
-            at += end - first
-            engine.at(int(few.now[at - 1]))
-        else:
-            publications = Publications(table.slice(first, end - first), now)
-            stretches.append((first, publications, 0))
-            rulebook = stretch.Stretch(engine, engine.matcher, publications, first, record).run(rulebook)
-            engine.at(int(publications.now[-1]))
-    return Batch(record, stretches, changes)
-
-
-def _few(table: pa.Table, short: list[tuple[int, int]], now: int | None) -> Publications | None:
-    """The publications of all short stretches, read together."""
-    if not short:
-        return None
-    rows = np.concatenate([np.arange(first, end) for first, end in short])
-    found = Publications(table.take(pa.array(rows)), now)
-    found.read_all()
-    return found
-
-
-def _spans(table: pa.Table) -> Iterator[tuple[int, int]]:
-    """Stretches of publications as first and end; a row of another kind as itself and -1.
-
-    So is a publication that says what happened to it on its way, which only a broker may.
-    """
-    if "kind" not in table.column_names or "body" not in table.column_names:
-        if table.num_rows:
-            yield 0, table.num_rows
-        return
-    kinds, bodies = table["kind"].to_pylist(), table["body"].to_pylist()
-    first = 0
-    for row, (kind, body) in enumerate(zip(kinds, bodies, strict=True)):
-        if kind != PUBLISH or (body is not None and '"journey"' in body):
-            if first < row:
-                yield first, row
-            yield row, -1
-            first = row + 1
-    if first < len(kinds):
-        yield first, len(kinds)
-
-
-def _change(engine: "Engine", table: pa.Table, now: int | None, row: int, record: Record) -> list[Effect]:
-    """A change, in its place. One that would wait for an answer is not made."""
-    given = table.to_pylist()[0]
-    fields = {name: given.get(name) for name in journal.Operation.__struct_fields__}
-    time = Publications.times(table)[0] if now is None else now
-    published = Publications.times(table, "published")[0] if fields["published"] is not None else None
-    try:
-        checked_client(fields["client"] or fields["publisher"])
-        operation = records.operation(journal.Operation(**{**fields, "published": published}))
-    except (TidingsError, msgspec.MsgspecError, KeyError, TypeError) as error:  # a row that somebody else has written
-        effects: list[Effect] = [Reject("admit", f"the row says nothing that can be done: {_said(error)}")]
-    else:
-        effects = engine.handle(operation, int(time))
-    if engine.held:
-        engine.held.withdraw()
-    record.take(row, None, effects, engine)
-    return effects
-
-
-def _said(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]
+    course = Course(engine, engine.matcher, table, now)
+    course.run()
+    return Batch(course.record, course.reading, course.changes)
 
 
 def _by_event(rows: list[Any]) -> dict[int, list[tuple[Any, ...]]]:

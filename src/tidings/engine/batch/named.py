@@ -50,6 +50,11 @@ class Named:
             return cls(table.num_rows, columns_of(table, whole_row), None)
         return cls(table.num_rows, None, mappings(column))
 
+    @property
+    def columns(self) -> Mapping[str, pa.Array]:
+        """Where a row does not bring its own names."""
+        return self._columns or {}
+
     def settle(self, row: int, values: Attributes) -> None:
         """What the door made of a row that brought its own names."""
         if self._mapped is not None:

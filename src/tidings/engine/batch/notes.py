@@ -16,9 +16,8 @@ from tidings.model.event import Event
 
 if TYPE_CHECKING:
     from tidings.engine.batch.publications import Publications
+    from tidings.engine.batch.reading import Reading
     from tidings.engine.batch.record import Record
-
-Read = tuple[int, "Publications", int]  # the first row of a stretch, and where its publications begin in what was read
 
 
 class Notes(NamedTuple):
@@ -37,8 +36,8 @@ class Notes(NamedTuple):
 class Gazette:
     """What the events of a batch say, to whom and in which shape."""
 
-    def __init__(self, record: "Record", stretches: list[Read]) -> None:
-        self._record, self._stretches = record, stretches
+    def __init__(self, record: "Record", reading: "Reading") -> None:
+        self._record, self._reading = record, reading
 
     def notes(self, copies: Addressed) -> Notes:
         starts, subscriptions = _together(copies)
@@ -73,8 +72,7 @@ class Gazette:
     def event(self, number: int) -> Event:
         if number >= self._record.rows:
             return self._record.metas[number - self._record.rows][0]
-        [(publications, [row], _)] = self._located(np.array([number]))
-        return publications.event(int(row))
+        return self._reading.event(number)
 
     def _shaped(self, numbers: Ints, shapes: npt.NDArray[np.int32]) -> tuple[pa.Array, pa.Array]:
         """What each shape makes of an event: attributes, and the payload if it makes one."""
@@ -107,16 +105,7 @@ class Gazette:
         mine = np.flatnonzero(numbers < self._record.rows)
         if not len(mine):
             return []
-        firsts = np.array([first for first, _, _ in self._stretches])
-        begins = np.array([at for _, _, at in self._stretches])
-        stretch = np.searchsorted(firsts, numbers[mine], "right") - 1
-        rows = begins[stretch] + numbers[mine] - firsts[stretch]
-        read = list({id(one): one for _, one, _ in self._stretches}.values())
-        if len(read) == 1:
-            return [(read[0], rows, mine)]
-        places = {id(one): place for place, one in enumerate(read)}
-        by = np.array([places[id(one)] for _, one, _ in self._stretches])[stretch]
-        return [(read[place], rows[by == place], mine[by == place]) for place in np.unique(by).tolist()]
+        return [(one, rows, mine[places]) for one, rows, places in self._reading.located(numbers[mine])]
 
 
 def _together(copies: Addressed) -> tuple[Ints, pa.Array]:

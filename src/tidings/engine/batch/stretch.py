@@ -1,4 +1,5 @@
 """A stretch: publications between two changes of the engine, taken together through admit -> match -> govern -> route.
+Contexts may change between them: that is known to the step that asks for contexts.
 
 Each step is column work. Events that it leaves over (elements of one's own, what is told, conflicts, questions) go
 through the engine's own steps, one by one; never all of them because one is special.
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.engine import admission, concern, governing, meta, routes
+from tidings.engine.batch.contexts import ContextChanges
 from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
 from tidings.engine.batch.publications import Publications
 from tidings.engine.batch.record import Record
@@ -36,30 +38,42 @@ from tidings.policy.statement import Matching, MessageType, Operation, Point
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
-FEW = 32  # so few publications are faster one by one
+FEW = 32  # so few operations are faster one by one
 _PLACE = 32  # bits
 _ENTRY = frozenset({Point.INGRESS})
 
 
 class Stretch:
     def __init__(
-        self, engine: "Engine", matcher: FastMatcher, publications: Publications, first: int, record: Record
+        self,
+        engine: "Engine",
+        matcher: FastMatcher,
+        publications: Publications,
+        numbers: Ints,
+        record: Record,
+        changes: ContextChanges | None = None,
     ) -> None:
-        """`first` is the row of the batch that the first publication stands in."""
+        """`numbers` are the rows of the batch that the publications stand in, `changes` what lies between them."""
         self._engine, self._matcher, self._events = engine, matcher, publications
-        self._first, self._record = first, record
+        self._numbers, self._record, self._changes = numbers, record, changes
         self._scene = Scene(engine, publications)
         self._alive = np.ones(publications.count, bool)
         self._special = np.zeros(publications.count, bool)
         self._policies: list[CompiledPolicy | None] = []
 
     def run(self, rulebook: Rulebook | None) -> Rulebook | None:
-        """Into the record; the rulebook that was used, for the next stretch."""
+        """Into the record, with all changes made; the rulebook that was used, for the next stretch."""
+        rulebook = self._run(rulebook)
+        if self._changes is not None:
+            self._changes.make_all()
+        return rulebook
+
+    def _run(self, rulebook: Rulebook | None) -> Rulebook | None:
         self._admit()
         self._early()
         event, place, directory = self._matched()
         if not (self._engine.rules or self._policies or self._engine.special):
-            self._record.deliver_to(self._first + event, place, directory, self._cut(place, directory))
+            self._record.deliver_to(self._numbers[event], place, directory, self._cut(place, directory))
             self._one_by_one({})
             return rulebook
         used = np.flatnonzero(np.bincount(place)) if len(place) else place
@@ -100,7 +114,7 @@ class Stretch:
 
     def _reject(self, row: int, step: str, reason: str) -> None:
         self._alive[row] = False
-        self._record.reject(self._first + row, step, reason)
+        self._record.reject(int(self._numbers[row]), step, reason)
 
     def _early(self) -> None:
         """Rules before matching."""
@@ -135,9 +149,14 @@ class Stretch:
     def _matched(self) -> tuple[Ints, Ints, Directory]:
         """Rows and places in a directory by ids, in the order of both."""
         matcher, rows = self._matcher, self._rows()
-        event, position = matcher.pairs(self._events.matchable(rows, payload=matcher.asks_payload))
+        table = self._events.matchable(rows, payload=matcher.asks_payload)
+        if self._changes is None:
+            event, position = matcher.pairs(table)
+        else:
+            moves = self._changes.moves
+            event, position = matcher.match_moving(table, moves if rows is None else moves.those(rows))
         directory, place = matcher.directory(position)
-        key = event << _PLACE
+        key = event.astype(np.int64) << _PLACE
         key |= place[position]
         key.sort()
         event = key >> _PLACE
@@ -175,7 +194,7 @@ class Stretch:
         self._special |= verdicts.special & self._alive
         order = self._order(event, place, receiver, wanted, verdicts)
         left = order[(verdicts.shape[order] >= 0) & ~self._special[event[order]]]
-        self._record.deliver(self._first + event[left], place[left], wanted, verdicts.shape[left].astype(np.int32))
+        self._record.deliver(self._numbers[event[left]], place[left], wanted, verdicts.shape[left].astype(np.int32))
         special = self._special[event]
         mine: dict[int, list[Filed[Subscription]]] = {}
         for row, at in zip(event[special].tolist(), place[special].tolist(), strict=True):
@@ -205,28 +224,30 @@ class Stretch:
         if len(rows) > self._events.count // 16:
             self._events.read_all()
         for row in rows:
+            if self._changes is not None:
+                self._changes.make(int(self._changes.moves.before[row]))
             self._engine.at(int(self._events.now[row]))
-            one_by_one(self._engine, self._message(row), wanted.get(row, []), self._first + row, self._record)
+            number = int(self._numbers[row])
+            one_by_one(self._engine, self._message(row), wanted.get(row, []), number, self._record)
 
     def _message(self, row: int) -> PublicationMessage:
         code = int(self._events.policies.codes[row])
         return message_of(self._engine, self._events.event(row), None if code < 0 else self._policies[code])
 
 
-def few(engine: "Engine", events: Publications, rows: range, first: int, record: Record) -> None:
-    """A stretch that is too short for columns; `first` is the row of the batch that the first of these stands in."""
-    for number, row in enumerate(rows, first):
-        if row in events.problems:
-            record.reject(number, "admit", events.problems[row])
-            continue
-        engine.at(int(events.now[row]))
-        event = events.event(row)
-        try:
-            message = admission.publication(engine, Publish(event), event.publisher)
-        except Refused as refusal:
-            record.reject(number, refusal.step, refusal.reason)
-        else:
-            one_by_one(engine, message, None, number, record)
+def alone(engine: "Engine", events: Publications, row: int, number: int, record: Record) -> None:
+    """A publication in a stretch that is too short for columns; `number` is its row in the batch."""
+    if row in events.problems:
+        record.reject(number, "admit", events.problems[row])
+        return
+    engine.at(int(events.now[row]))
+    event = events.event(row)
+    try:
+        message = admission.publication(engine, Publish(event), event.publisher)
+    except Refused as refusal:
+        record.reject(number, refusal.step, refusal.reason)
+    else:
+        one_by_one(engine, message, None, number, record)
 
 
 def one_by_one(

@@ -25,6 +25,8 @@ from tidings.matching.index.homes import Homes
 from tidings.matching.index.layout import CHECKED, FOUND, Raw
 from tidings.matching.index.matcher import NOBODY, UNLIMITED, Matcher
 from tidings.matching.index.matcher import Positions as Positions
+from tidings.matching.index.moves import Moves
+from tidings.matching.index.neighbourhood import Neighbourhood
 from tidings.matching.index.never import Never
 from tidings.matching.index.programs import NotSayable
 from tidings.matching.index.register import REST, Register
@@ -35,6 +37,7 @@ from tidings.matching.reference import Scope
 from tidings.model.errors import IndexDamagedError, InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilter, Filter
+from tidings.model.limits import MAX_CONTEXT_COLUMNS
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
 
@@ -236,6 +239,24 @@ class Index:
             self._homes.moved_many(rows)
             return len(rows)
 
+    def moves(self, clients: pa.Array, values: Mapping[str, Any], before: Any) -> Moves:
+        """Changes of contexts, to be made later, so many of them `before` each event of a table: a column a name, or a
+        list where values are of several kinds.
+
+        `NotSayable` if these names would take too many of the columns, which are for those that filters ask about.
+        """
+        with self._changing:
+            if len(self._contexts.columns.keys() | values.keys()) > MAX_CONTEXT_COLUMNS // 2:
+                raise NotSayable
+            return self._contexts.moves(clients, values, before)
+
+    def move(self, moves: Moves, first: int, end: int) -> Any:
+        """Makes some of the changes, those before them having been made; which ones changed something."""
+        with self._changing:
+            changed = self._contexts.write(moves, first, end)
+            self._homes.moved_many(moves.rows[first:end][changed])
+            return changed
+
     # Matching
 
     def match(self, event: Mapping[str, Any], **about: Any) -> set[str]:
@@ -388,6 +409,30 @@ class Index:
             return None
         named = pa.DictionaryArray.from_arrays(pa.array(position), ids)
         return pa.table({"event": event + first if first else event, "subscription": named})
+
+    def match_moving(self, table: pa.Table, moves: Moves) -> Pairs:
+        """Row numbers and positions: like `match_batch`, but each event as if the changes before it had been made. None
+        of them is."""
+        batch = Batch(table)
+        with self._changing:
+            if batch.size >= _MANY:
+                self._store.order_for(batch.size)
+            encoded, scratch = batch.encoded(self._columns), self._scratch()
+            parts = [self._matcher.many(encoded, scratch, raw, batch.size) for raw in self._store.segments]
+            if batch.has_contexts:
+                for home in self._homes.values():
+                    parts += self._match_moving_nearby(home, encoded, batch, moves)
+            return self._verdicts.of_batch(*joined(parts), batch, moves)
+
+    def _match_moving_nearby(self, home: Neighbourhood, events: Events, batch: Batch, moves: Moves) -> list[Pairs]:
+        order, scratch = np.arange(batch.size), self._scratch()
+        places = batch.places(self._scopes, self._contexts, home.names, order)
+        sizes, positions = home.match_many(places, events.in_order(order), scratch, moves)
+        parts = [(np.repeat(order, np.maximum(sizes, 0)), positions)]
+        for at in np.flatnonzero(sizes < 0).tolist():
+            found = home.by_content(partial(self._matcher.one, events.one(at), scratch))
+            parts.append((np.full(len(found), at), found))
+        return parts
 
     def _match_all_nearby(self, events: Events, batch: Batch, rehoused: int) -> list[Pairs] | None:
         """The same for many events: some at a time, so that nobody who wants to change something waits for long."""

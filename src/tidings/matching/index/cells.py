@@ -185,14 +185,20 @@ def move(state, entries, raw, table, client, x, y):
 @kernel(INT64S, INT32_ROWS, BYTES, INT32_ROWS, INT32S, FLOAT_ROWS, INTEGER)
 def move_many(state, entries, raw, table, clients, given, first):
     """The same of many clients, from the `first` on; the one for which there was no room, or how many there are."""
+    return moved_until(state, entries, raw, table, clients, given, first, len(clients))
+
+
+@part
+def moved_until(state, entries, raw, table, clients, given, first, end):
+    """The same of those before the `end`."""
     records = raw.view(RECORD)
-    for i in range(first, len(clients)):
+    for i in range(first, end):
         at = found(table, state[SEED], clients[i], 0, _CLIENT_KEY)
         if table[at, KIND] != 0:
             y = given[i, 1] if given.shape[1] > 1 else 0.0
             if not _move_all(state, entries, records, table, np.int64(table[at, VALUE]), 0.0, given[i, 0], y):
                 return i
-    return len(clients)
+    return end
 
 
 @kernel(*_ARRAYS, INTEGER, INTEGER, INTEGER, FLOAT, FLOAT, FLOAT)

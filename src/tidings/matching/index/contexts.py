@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.matching.index.columns import whole_numbers
+from tidings.matching.index.moves import Moves, Seen
 from tidings.matching.index.programs import BOOLEAN, FLOAT, INT, NULL, STRING, NotSayable, write_rows
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
@@ -23,6 +24,8 @@ from tidings.model.values import Context, Value, checked_name, checked_value
 _NOWHERE = 1 << 30  # a column that no row has
 _SOME = 1024  # below it, nothing is tidied up
 _TYPES = (np.uint8, np.int64, np.float64)  # of kinds, integers (and numbers of strings), floats
+_ENCODED = np.dtype(list(zip(("kind", "whole", "number"), _TYPES, strict=True)))
+_NO_EVENTS = np.empty(0, np.int64)
 
 
 class Contexts:
@@ -44,6 +47,7 @@ class Contexts:
         self._floats: Any
         self._users: Any  # subscriptions, by row
         self._sizes: Any  # values in the table, by row
+        self._unchanged = np.empty(0, np.int64)
         self._allot(64, 4)
 
     # Clients
@@ -160,20 +164,44 @@ class Contexts:
 
         `NotSayable` if there are too many names for the table.
         """
+        moves = self.moves(clients, values)
+        return moves.rows[self.write(moves, 0, len(moves))]
+
+    def moves(
+        self, clients: pa.Array, values: Mapping[str, pa.Array | list[Value | None]], before: Any = _NO_EVENTS
+    ) -> Moves:
+        """The same, to be written later; so many of the changes come `before` each of some events. Values of several
+        kinds come in a list."""
         places = np.array([self.column(checked_name(name)) for name in values], np.int64)
         encoded = [np.empty((len(values), len(clients)), kind) for kind in _TYPES]
-        for c, (name, array) in enumerate(values.items()):
-            encoded[0][c], encoded[1][c], encoded[2][c] = self.encoded_column(name, array)
-        rows = self._rows_of(clients)
-        changed = write_rows(*self._tables, np.asarray(self._sizes), rows, places, self._width, *encoded)
+        for c, (name, given) in enumerate(values.items()):
+            found = self._encoded_list(given) if isinstance(given, list) else self.encoded_column(name, given)
+            encoded[0][c], encoded[1][c], encoded[2][c] = found
+        return Moves(self, self._rows_of(clients), places, encoded, before)
+
+    def write(self, moves: Moves, first: int, end: int) -> npt.NDArray[np.bool_]:
+        """Makes some of the changes, those before them having been made; which ones changed something."""
+        rows, encoded = moves.rows, moves.encoded
+        if end - first < len(moves):
+            rows, encoded = rows[first:end], [np.ascontiguousarray(one[:, first:end]) for one in encoded]
+        changed: npt.NDArray[np.bool_]
+        changed = write_rows(*self._tables, np.asarray(self._sizes), rows, moves.places, self._width, *encoded)
         if self._beside:
             changed |= np.array([row in self._beside and self._put_beside(row, None) for row in rows.tolist()], bool)
+        if first < end == len(moves):  # only now: the others are encoded with these strings, for these rows
+            self._tidy(moves.rows)
+        return changed
+
+    def _tidy(self, rows: npt.NDArray[np.int64]) -> None:
         if len(self._strings) > self._many_strings:
             self._forget_strings()
         sizes, users = np.asarray(self._sizes), np.asarray(self._users)
         for row in np.unique(rows[(sizes[rows] == 0) & (users[rows] == 0)]).tolist():
             self._forget_if_idle(row)
-        return rows[changed]  # type: ignore[no-any-return]
+
+    def seen(self, _: Any, client: Any) -> Seen:
+        """The contexts of clients, pair by pair, which are the same at every event; `Moves` has others."""
+        return Seen(self, client)
 
     def _rows_of(self, clients: pa.Array) -> npt.NDArray[np.int64]:
         if pa.types.is_dictionary(clients.type):
@@ -211,23 +239,37 @@ class Contexts:
         whole = np.array([*distinct, 0])[np.asarray(given.indices.fill_null(-1))]
         return np.where(valid, STRING, NULL).astype(np.uint8), whole, nothing.astype(np.float64)
 
+    def _encoded_list(self, values: list[Value | None]) -> tuple[Any, Any, Any]:
+        found = np.array([self.encoded(one) for one in values], _ENCODED)
+        return found["kind"], found["whole"], found["number"]
+
     def get(self, client: str) -> Context:
         """The client's context; empty if nothing was ever said."""
         row = self._rows.get(client)
         return Context() if row is None else self.at(row)
 
     def at(self, row: int) -> Context:
-        found: dict[str, Value] = dict(self._beside.get(row, ()))
-        for name, column in self.columns.items():
-            at = row * self._width + column
-            kind = self._kinds[at]
+        return self.decoded(self.table, row, self._beside.get(row))
+
+    def decoded(self, table: tuple[Any, Any, Any], row: int, beside: Mapping[str, Value] | None = None) -> Context:
+        """A row of a table that has the columns of this one, or some of them."""
+        found: dict[str, Value] = dict(beside or ())
+        kinds, ints, floats = (one[row].tolist() for one in table)
+        for (name, column), kind in zip(self.columns.items(), kinds, strict=False):
             if kind == FLOAT:
-                found[name] = self._floats[at]
+                found[name] = floats[column]
             elif kind == STRING:
-                found[name] = self._texts()[self._ints[at]]
+                found[name] = self._texts()[ints[column]]
             elif kind != NULL:
-                found[name] = bool(self._ints[at]) if kind == BOOLEAN else self._ints[at]
+                found[name] = bool(ints[column]) if kind == BOOLEAN else ints[column]
         return Context(found)
+
+    @property
+    def unchanged(self) -> npt.NDArray[np.int64]:
+        """-1 for every row: for those who note changes in it, and leave no trace."""
+        if len(self._unchanged) < len(self._users):
+            self._unchanged = np.full(len(self._users), -1)
+        return self._unchanged
 
     def all(self) -> dict[str, Context]:
         """Everyone's context that has one."""

@@ -77,6 +77,10 @@ class Grid:
                 return
             self._resize()
 
+    def make_room(self) -> None:
+        """After a kernel had none for a move."""
+        self._resize()
+
     def near(self, place: Place | None) -> npt.NDArray[np.int32]:
         """The positions of the subscriptions whose client may be within its reach of the place, each of them once."""
         return self.near_if_few(place, 1 << 30)  # type: ignore[return-value]

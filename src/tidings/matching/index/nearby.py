@@ -8,7 +8,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tidings.matching.index.cells import within_reach
+from tidings.matching.index.cells import moved_until, within_reach
 from tidings.matching.index.compiling import (
     BYTE_ROWS,
     BYTES,
@@ -103,19 +103,26 @@ def near_event(
 
 @kernel(
     *_NEAR, BYTES, INT32S, BYTE_ROWS, FLOAT_ROWS, INT16_ROWS, INT32_ROWS,
-    INT32S, INT32S, FLOAT_ROWS, INTEGER, INTEGER, INT32S, INT64S,
+    INT32S, INT32S, FLOAT_ROWS, INTEGER, INT32S, FLOAT_ROWS, INT64S, INTEGER, INTEGER, INT32S, INT64S,
 )  # fmt: skip
 def near_events(
     state, entries, records, slots, table, ends, preds, scratch, event_attribute, event_kind, event_f, event_r, tests,
-    test_first, test_members, places, limit, first, out, sizes,
+    test_first, test_members, places, limit, clients, moves, before, first, moved, out, sizes,
 ):  # fmt: skip
     """The same of many events, as `match_events` takes them, a place each, from the `first` on. `sizes` says how many
-    positions each has, or -2. Returns the event for which `out` had no room, or how many there are.
+    positions each has, or -2. Of the clients that move so many move `before` each event, and so many have `moved`.
+
+    Returns how many events are done, and how many moves: `out` had no room for the next event, or the grid for the
+    next move if not all before that event are done.
     """
     kinds, fs, rs = bytes_of(scratch, KIND), f8(scratch, F), i2(scratch, R)
     present, test_stamp, counters = i4(scratch, PRESENT_ONES), i8(scratch, TEST_STAMP), i8(scratch, COUNTERS)
     filled = 0
     for e in range(first, len(sizes)):
+        if moved < before[e]:
+            moved = moved_until(state, entries, records, table, clients, moves, moved, before[e])
+            if moved < before[e]:
+                return e, moved
         room = out[filled:]
         count = within_reach(state, entries, records, slots, table, room, places[e, 0], places[e, 1], limit)
         if count < 0:
@@ -123,7 +130,7 @@ def near_events(
             continue
         if count > len(room):
             counters[NEEDED] = count
-            return e
+            return e, moved
         counters[STAMP] += 1
         stamp = counters[STAMP]
         size = lay_event_of_many(e, event_attribute, event_kind, event_f, event_r, len(kinds), kinds, fs, rs, present)
@@ -134,7 +141,7 @@ def near_events(
         counters[CHECKED] += count
         counters[FOUND] += sizes[e]
         filled += sizes[e]
-    return len(sizes)
+    return len(sizes), moved
 
 
 @part

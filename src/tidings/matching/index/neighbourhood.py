@@ -11,6 +11,7 @@ from tidings.matching.index.columns import Events
 from tidings.matching.index.grid import Grid, Place
 from tidings.matching.index.kernels import TOO_MANY
 from tidings.matching.index.layout import NEEDED, Raw
+from tidings.matching.index.moves import Moves
 from tidings.matching.index.nearby import near_event, near_events
 from tidings.matching.index.pool import Pool
 from tidings.matching.index.segment import Conjuncts
@@ -23,6 +24,7 @@ Match = Callable[[Raw, int], Positions | None]  # a segment, and how many candid
 _FEW = 128  # candidates that are not worth a look at the grid
 _MANY = 20_000  # clients that are not worth a look either
 _A_HANDFUL = 1_000  # clients that are always worth one, once the content has had many candidates
+_AN_EVENT = 16  # positions for which there is room from the start
 _TIMES = 15  # that the content is not asked first after that
 
 
@@ -91,24 +93,51 @@ class Neighbourhood:
             return found
         self._popular = _TIMES
         found = self._by_place(place, _MANY, scratch, values, tests)
-        return self._by_content(match, _UNLIMITED) if found is None else found  # type: ignore[return-value]
+        return self.by_content(match) if found is None else found
 
-    def match_many(self, places: Any, events: Events, scratch: Raw) -> tuple[Any, Positions]:
+    def match_many(
+        self, places: Any, events: Events, scratch: Raw, moves: Moves | None = None
+    ) -> tuple[Any, Positions]:
         """The same of many events that have a row each, as far as few are near: how many positions each one has, -1
         where it has to be asked by itself; and all positions.
+
+        With moves, each event finds those where they are who have moved before it. All are afterwards where they were,
+        so that an event that has to be asked by itself has to be asked by its content.
         """
+        if moves is None:
+            nobody = np.empty(0, np.int32), np.empty((0, 2)), np.zeros(len(places), np.int64)
+            return self._match_many(places, events, scratch, nobody, _A_HANDFUL)
+        clients = moves.rows.astype(np.int32)
+        if len(self._out) < _AN_EVENT * len(places):
+            self._out = np.empty(_AN_EVENT * len(places), np.int32)
+        try:
+            moving = clients, moves.coordinates(self.names), moves.before
+            return self._match_many(places, events, scratch, moving, _MANY)
+        finally:
+            self._grid.moved_many(*moves.back(self.names))
+
+    def _match_many(
+        self, places: Any, events: Events, scratch: Raw, moving: tuple[Any, Any, Any], limit: int
+    ) -> tuple[Any, Positions]:
         sizes = np.empty(len(places), np.int64)
-        parts, done = [], 0
+        parts, done, moved = [], 0, 0
         while True:
             grid, pool, start = self._grid.arrays, self._pool, done
-            done = near_events(
-                *grid, pool.ends, pool.preds, scratch, *events, places, _A_HANDFUL, start, self._out, sizes
+            done, moved = near_events(
+                *grid, pool.ends, pool.preds, scratch, *events, places, limit, *moving, start, moved, self._out, sizes
             )  # fmt: skip
             given = sizes[start:done]
             parts.append(self._out[: given[given > 0].sum()].copy())
             if done == len(places):
                 return np.where(sizes == TOO_MANY, -1, sizes), np.concatenate(parts)
-            self._make_room(scratch)
+            if moved < moving[2][done]:
+                self._grid.make_room()
+            else:
+                self._make_room(scratch)
+
+    def by_content(self, match: Match) -> Positions:
+        """Whom an event may concern, wherever it comes from."""
+        return self._by_content(match, _UNLIMITED)  # type: ignore[return-value]
 
     def _by_place(self, place: Place, limit: int, scratch: Raw, values: Any, tests: Any) -> Positions | None:
         x, y = place if len(place) == 2 else (place[0], 0.0)

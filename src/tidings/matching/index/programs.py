@@ -378,3 +378,17 @@ def write_rows(kinds, ints, floats, sizes, rows, places, width, kind, whole, num
         sizes[rows[r]] = size
         changed[r] = differs
     return changed
+
+
+@kernel(INT64S, INT64S, INT64S, INT32S, INT64S, INT64S)
+def last_changes(rows, before, event, client, last, out):
+    """For each pair the last change of the client before the event, -1 where there is none; `last` has -1 for every
+    client, and has so again afterwards."""
+    done = 0
+    for p in range(len(event)):
+        while done < before[event[p]]:
+            last[rows[done]] = done
+            done += 1
+        out[p] = last[client[p]]
+    for c in range(done):
+        last[rows[c]] = -1

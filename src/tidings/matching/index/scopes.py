@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.matching.index.contexts import Contexts
+from tidings.matching.index.moves import Seen
 from tidings.matching.index.programs import CONSTANT, FLOAT, NULL, NotSayable, Program, compiled, judge
 from tidings.model.filter import ContextFilter
 from tidings.model.limits import MAX_CACHED_PATTERNS
@@ -164,15 +165,17 @@ class Scopes:
                 kinds[column], ints[column], floats[column] = self._contexts.looked_up(value, strangers)
         return judge(positions, ONE, programs, clients, *arrays, *self._one, *self._contexts.table, False)
 
-    def judge_publishers(self, positions: Any, which: Any, programs: Any, clients: Any, publishers: Others) -> Any:
-        """What each subscription's program says of a publisher's context; `which` tells for each whose."""
-        return judge(
-            positions, which, programs, clients, *self._program_arrays(), *publishers, *self._contexts.table, False
-        )
+    def judge_publishers(self, which: Any, programs: Any, seen: Seen, publishers: Others) -> Any:
+        """What each subscription's program says of a publisher's context; `which` tells for each whose, `seen` has the
+        subscriber's own."""
+        answers = np.empty(len(programs), np.uint8)
+        arrays = self._program_arrays()
+        for at, clients, table in seen.parts():
+            each = np.arange(len(clients), dtype=np.int32)
+            answers[at] = judge(each, which[at], programs[at], clients, *arrays, *publishers, *table, False)
+        return answers
 
-    def judge_subscribers(
-        self, positions: Any, wanted: ContextFilter, clients: Any, publisher: Mapping[str, Value]
-    ) -> Any | None:
+    def judge_subscribers(self, wanted: ContextFilter, seen: Seen, publisher: Mapping[str, Value]) -> Any | None:
         """What an event's own filter says of each subscriber's context; None where only the reference can say."""
         passing = self._passing_program(wanted)
         if passing is None:
@@ -183,7 +186,11 @@ class Scopes:
         own = [one[None] for one in _columns([looked_up(publisher.get(name), strangers) for name in passing.names])]
         first, steps = np.array([0, len(passing.steps)], np.int32), np.array(passing.steps, np.int32)
         program = np.zeros(1, np.int32)
-        return judge(positions, ONE, program, clients, first, steps, *constants, *own, *self._contexts.table, True)
+        answers = np.empty(len(seen), np.uint8)
+        for at, clients, table in seen.parts():
+            each = np.arange(len(clients), dtype=np.int32)
+            answers[at] = judge(each, ONE, program, clients, first, steps, *constants, *own, *table, True)
+        return answers
 
     def _passing_program(self, wanted: ContextFilter) -> "_Passing | None":
         """Filters that come with events are kept for a while, in case they come again."""

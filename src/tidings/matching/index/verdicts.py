@@ -11,6 +11,7 @@ from tidings.matching.index import programs, tables
 from tidings.matching.index.batch import Batch, Pairs, each
 from tidings.matching.index.contexts import Contexts, is_plain
 from tidings.matching.index.matcher import Positions
+from tidings.matching.index.moves import Moves, Seen
 from tidings.matching.index.register import Register
 from tidings.matching.index.scopes import GONE, NO_FILTER, Scopes
 from tidings.matching.reference import Scope, matches_context, passes_structure, passes_subject, truth
@@ -73,31 +74,44 @@ class Verdicts:
             with self._changing:
                 answers = self._scopes.judge_publisher(found, register.programs, register.clients, context)
             found = found[_settled(answers, lambda at: self._accepts_publisher(int(found[at]), context))]
-        return found if subscribers is None else self._meant(found, subscribers, context)
+        if subscribers is None:
+            return found
+        with self._changing:
+            seen = self._contexts.seen(None, self._register.clients[found])
+            return found[self._meant(found, subscribers, Context.of(context), seen)]
 
-    def of_batch(self, event: Any, position: Positions, batch: Batch) -> Pairs:
-        """The same of the pairs of a batch, doubtful candidates and all."""
+    def of_batch(self, event: Any, position: Positions, batch: Batch, moves: Moves | None = None) -> Pairs:
+        """The same of the pairs of a batch, doubtful candidates and all; with the changes that lie between its events,
+        if there are any."""
         if (position < 0).any():
             event, position = each(event, position, lambda e, p: self.confirmed(p, tables.scope_of(batch.row(e))))
+        sight, register = moves or self._contexts, self._register
         if self._scopes.in_use:
-            register = self._register
             with self._changing:
                 publishers = batch.contexts(self._scopes)
-                answers = self._scopes.judge_publishers(
-                    position, event, register.programs, register.clients, publishers
-                )  # fmt: skip
-            kept = _settled(
-                answers, lambda at: self._accepts_publisher(int(position[at]), batch.context(int(event[at])))
-            )
+                seen = sight.seen(event, register.clients[position])
+                answers = self._scopes.judge_publishers(event, register.programs[position], seen, publishers)
+
+            def accepts(at: int) -> bool:
+                subscription = self._subscription(int(position[at]))
+                return subscription is not None and matches_context(
+                    subscription.publishers, batch.context(int(event[at])), seen.context(at)
+                )
+
+            kept = _settled(answers, accepts)
             event, position = event[kept], position[kept]
         if batch.has_subscribers:
             texts = batch.subscribers()
+            seen = sight.seen(event, register.clients[position])
 
-            def meant(e: int, found: Positions) -> Positions:
+            def meant(e: int, pairs: Positions) -> Positions:
                 text = texts[e]
-                return found if text is None else self._meant(found, self._parse(text), batch.context(e))
+                if text is None:
+                    return pairs
+                return pairs[self._meant(position[pairs], self._parse(text), batch.context(e), seen.those(pairs))]
 
-            event, position = each(event, position, meant)
+            event, pairs = each(event, np.arange(len(event), dtype=np.int32), meant)
+            position = position[pairs]
         return event, position
 
     def _accepts_publisher(self, position: int, context: Mapping[str, Any]) -> bool:
@@ -108,20 +122,14 @@ class Verdicts:
             subscription.publishers, Context.of(context), self._contexts.get(subscription.subscriber)
         )
 
-    def _meant(self, found: Positions, wanted: ContextFilter, given: Mapping[str, Any]) -> Positions:
-        """Those of whose context the event's own filter is true."""
-        context = Context.of(given)
+    def _meant(self, found: Positions, wanted: ContextFilter, context: Context, seen: Seen) -> npt.NDArray[np.bool_]:
+        """Of whose context the event's own filter is true."""
         with self._changing:
-            found = found[self._register.programs[found] != GONE]
-            answers = self._scopes.judge_subscribers(found, wanted, self._register.clients, context)
+            answers = self._scopes.judge_subscribers(wanted, seen, context)
             if answers is None:
                 answers = np.full(len(found), programs.UNSURE, np.uint8)
-
-            def is_meant(at: int) -> bool:
-                own = self._contexts.at(int(self._register.clients[found[at]]))
-                return matches_context(wanted, own, context)
-
-            return found[_settled(answers, is_meant)]
+            answers[self._register.programs[found] == GONE] = programs.FALSE
+            return _settled(answers, lambda at: matches_context(wanted, seen.context(at), context))
 
 
 def _settled(answers: npt.NDArray[np.uint8], ask: Callable[[int], bool]) -> npt.NDArray[np.bool_]:

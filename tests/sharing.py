@@ -1,0 +1,38 @@
+"""Which tests stay together where several processes share them (`pytest --numprocesses 2`, as `make test` does).
+
+Files with a test that starts Spark are one unit, so that one Java machine runs at a time. A page is a unit, because its
+examples build on each other. Every other test may run anywhere. The process that gives work out has not collected the
+tests and knows their names alone, so the files themselves are asked. (The marks `xdist_group` would be lost on the
+way: pytest-xdist 3.8 writes them into a field that pytest 9.2 no longer reads.)
+"""
+
+from functools import cache
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def unit_of(nodeid: str) -> str:
+    """The name of what this test must stay together with."""
+    file = nodeid.partition("::")[0]
+    if starts_spark(file):
+        return "spark"
+    return file if file.endswith(".md") else nodeid
+
+
+@cache
+def starts_spark(file: str) -> bool:
+    text = (ROOT / file).read_text()
+    if file.endswith(".md"):
+        blocks = text.split("```")[1::2]
+        return any("spark" in block.lower() for block in blocks)
+    return "pytest.mark.spark" in text
+
+
+class Sharing(LoadScopeScheduling):
+    """Gives out whole units, those of most tests first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)

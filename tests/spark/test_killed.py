@@ -1,0 +1,110 @@
+"""A pipeline that is killed at any moment, or whose executors are, loses nothing and gives nothing twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.cuts import cut, write
+from tests.spark.test_pipeline import CONTEXTS, LAST
+from tests.spark.test_route import EVENTS, SUBSCRIPTIONS, expected, got, history
+from tests.strategies import LONG
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[2]
+TIMES = 50 if LONG else 3
+
+
+def prepare(folder: Path, seed: int) -> set[tuple[object, ...]]:
+    """Ten batches a time that it is killed; what is due."""
+    events, subscriptions, contexts = history(seed, with_policies=False)
+    ends = [*range(2, 60, 4), LAST]
+    write(folder / "events", EVENTS, cut(events, 1, ends))
+    write(folder / "contexts", CONTEXTS, cut(contexts, 1, ends))
+    write(folder / "subscriptions", SUBSCRIPTIONS, cut(subscriptions, 5, ends))
+    return expected(events, subscriptions, contexts)
+
+
+def started(folder: Path, master: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.spark.streaming_program", str(folder), master]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+
+
+def entries(folder: Path) -> int:
+    return len(list((folder / "checkpoint" / "ledger").glob("*.json")))
+
+
+def until(running: subprocess.Popen[bytes], folder: Path, count: int) -> bool:
+    """Whether the ledger has come to so many entries before the program ended."""
+    while running.poll() is None:
+        if entries(folder) >= count:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def descendants(process: int) -> list[int]:
+    """All processes below one, the nearest first."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.split()
+    parents = dict(zip(map(int, listed[::2]), map(int, listed[1::2]), strict=True))
+    found = [process]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def finish(folder: Path, master: str) -> None:
+    left = started(folder, master)
+    assert left.wait(300) == 0, (folder / "log").read_text()[-3000:]
+
+
+def test_the_driver(spark: "SparkSession", tmp_path: Path) -> None:
+    random = Random(1)
+    due = prepare(tmp_path, 21)
+    killed = 0
+    while killed < TIMES:
+        running = started(tmp_path, "local[2]")
+        if not until(running, tmp_path, entries(tmp_path) + random.randrange(1, 4)):
+            assert running.returncode == 0, (tmp_path / "log").read_text()[-3000:]
+            break
+        time.sleep(random.random())
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        killed += 1
+    finish(tmp_path, "local[2]")
+    assert killed
+    assert got(spark.read.parquet(str(tmp_path / "notifications"))) == due
+    assert not (tmp_path / "rejected").exists()
+
+
+def test_executors(spark: "SparkSession", tmp_path: Path) -> None:
+    random = Random(2)
+    due = prepare(tmp_path, 22)
+    running = started(tmp_path, "local-cluster[2,1,1024]")
+    killed = 0
+    while killed < TIMES and until(running, tmp_path, entries(tmp_path) + 1):
+        time.sleep(random.random() * 0.5)
+        executors = [one for one in descendants(running.pid) if b"CoarseGrainedExecutorBackend" in command_line(one)]
+        if executors:
+            os.kill(random.choice(executors), signal.SIGKILL)
+            killed += 1
+    assert running.wait(300) == 0, (tmp_path / "log").read_text()[-3000:]
+    assert killed
+    assert got(spark.read.parquet(str(tmp_path / "notifications"))) == due
+
+
+def command_line(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
