@@ -43,6 +43,8 @@ def as_json(*arguments: str) -> Any:
         "warm",
         "policy",
         "policy check",
+        "policy try",
+        "history",
         "bench",
         "bench spark",
         *(f"bench {name}" for name in BENCHES),
