@@ -46,6 +46,8 @@ def as_json(*arguments: str) -> Any:
         "pipeline",
         "pipeline run",
         "pipeline status",
+        "policy try",
+        "history",
         "bench",
         "bench spark",
         *(f"bench {name}" for name in BENCHES),

@@ -14,6 +14,7 @@ def test_the_demo_with_spark() -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["tidings"] == told["spark"] > 1_000
+    assert told["stream"]["hub"] == told["stream"]["spark"] > 100
     assert done.stderr == "starting Spark ...\n"
 
 

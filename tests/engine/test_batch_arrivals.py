@@ -9,7 +9,7 @@ import pytest
 
 from tidings.engine import Engine, Settings
 from tidings.engine.batch import stretch
-from tidings.engine.operations import Advertise, Define, SetPolicy, Subscribe
+from tidings.engine.operations import Advertise, Define, Disconnect, SetPolicy, Subscribe
 from tidings.engine.shelf import put_up, taken_down
 from tidings.filters import Filter
 from tidings.model.advertisement import Advertisement
@@ -94,7 +94,10 @@ def test_those_that_come_together_are_let_in_or_refused_as_one_by_one(
         folder = tmp_path / str(few)
         made = engine(folder if shelved else None, schema=schema, rule=rule)
         batch = made.batch(table())
-        found.append((batch.effects(), sorted(one.id for one in made.subscriptions), made.tables().policies))
+        effects, known, policies = batch.effects(), [one.id for one in made.subscriptions], made.tables().policies
+        made.handle(Disconnect("ann"), 3)
+        assert sorted(one.id for one in made.subscriptions.of("ann")) == (["s8"] if "s8" in known else [])  # durable
+        found.append((effects, sorted(known), policies))
     assert found[0] == found[1]
     refused = [row for row, effects in enumerate(found[0][0]) if effects and "Reject" in type(effects[0]).__name__]
     assert {1, 3, 5, 6, 7, 10, 11, 12, 13, 15, 18, 20, 22, 23} <= set(refused)

@@ -12,7 +12,7 @@ from tidings.engine.operations import Entrust, SetContext, Subscribe
 from tidings.filters import ContextFilter, Filter
 from tidings.matching.index import neighbourhood
 from tidings.model.identity import uuid7
-from tidings.model.limits import MAX_CONTEXT_COLUMNS
+from tidings.model.limits import MAX_CONTEXT_COLUMNS, MAX_STRING_CHARACTERS
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 
@@ -110,6 +110,16 @@ def test_values_are_of_the_kind_that_was_said() -> None:
     assert pairs(made, table([*given, ("ann", {"x": 2, "y": 3.5}), ("publish", 1), *given])) == [(7, "s-ann")]
     expected: list[dict[str, Any]] = [{"x": 1}, {"x": 1.0}, {"x": True}, {"x": "1"}, {"y": 2}, {"z.w": 1}]
     assert [made.contexts[f"c{number}"] for number in range(6)] == [Context(one) for one in expected]
+
+
+def test_a_long_text_is_counted_in_characters() -> None:
+    made, text = engine("ann"), "ä" * MAX_STRING_CHARACTERS
+    rows: list[Row] = [("bob", {"x": text}), ("ann", {"x": 1.0, "y": 1}), ("ann", {"y": 1.5}), ("publish", 1)]
+    for given in (rows, rows[:1], [*rows, ("cyd", {"x": text + "ä"})]):
+        batch = made.batch(table(given))
+        assert made.contexts["bob"] == Context({"x": text})
+        assert batch.rejected["event"].to_pylist() == ([4] if len(given) > 4 else [])
+    assert made.contexts["ann"] == Context({"y": 1.5})
 
 
 BAD: list[tuple[str, str]] = [

@@ -9,7 +9,7 @@ from tidings import Schema, policies
 from tidings.engine import Engine, Settings
 from tidings.engine.effects import Deliver
 from tidings.engine.explaining import HIDDEN, Explanation
-from tidings.engine.operations import Define, SetLoad
+from tidings.engine.operations import Define, SetLoad, SetPolicy
 from tidings.model.event import Event
 from tidings.model.schema import AttributeFilter
 
@@ -71,6 +71,24 @@ def test_what_is_delivered_is_explained_with_its_shape() -> None:
     assert made.preview(event({"n": 4, "m": 1}), "s1", 2) == delivered.notification
     assert made.preview(event({"n": 1}), "s1", 2) is None
     assert made.preview(event({"n": 4}), "nothing", 2) is None
+
+
+def test_the_rules_that_had_an_effect_are_named_to_the_operator() -> None:
+    made = engine(
+        subscribe("s1", "n > 3", policy=policies.trim()),
+        subscribe("s2", "n > 3", policy=BLOCK),
+        advertise("ad", "", "bob", policy=policies.remove("gone")),
+    )
+    assert why(made, event({"n": 4, "m": 1})).rules == ("rule 1 of the subscription s1",)
+    assert why(made, event({"n": 4})).rules == ()  # nothing is left out
+    assert why(made, event({"n": 4, "gone": 1}, "bob")).rules == (
+        "rule 1 of the advertisement ad",
+        "rule 1 of the subscription s1",
+    )
+    assert why(made, event({"n": 4}), subscription="s2").rules == ("rule 1 of the subscription s2",)
+    assert why(made, event({"n": 4, "m": 1}), viewer="alice").rules == ()
+    made.handle(SetPolicy(made.name, "s1", str(policies.remove("m"))), 2)
+    assert why(made, event({"n": 4, "m": 1})).rules[1] == "rule 1 of the subscription s1, by the operator"
 
 
 def test_all_of_a_client() -> None:

@@ -142,6 +142,14 @@ def test_one_and_true_and_one_point_nought_differ() -> None:
     assert hash(one) == hash(Attributes.of({"a": 1}))
 
 
+def test_many_from_columns_are_those_of_each_row() -> None:
+    columns: dict[str, list[Any]] = {"x": [1, None, 2.5], "y": ["a", "b", None], "z": [None, None, None]}
+    found = Context.trusted_columns(columns, 3)
+    assert found == [Context({"x": 1, "y": "a"}), Context({"y": "b"}), Context({"x": 2.5})]
+    assert all(type(one) is Context for one in found)
+    assert Context.trusted_columns({}, 2) == [Context(), Context()]
+
+
 def test_trusted_attributes_are_not_copied_and_survive_pickling() -> None:
     attributes = Attributes.of({"a": 1, "b": "x"})
     assert Attributes.of(attributes) is attributes

@@ -110,6 +110,17 @@ def test_changes(spark: "SparkSession", tmp_path: Path) -> None:
     assert (counts.events, counts.rejected) == (len(GOOD), len(told))
 
 
+def test_what_nobody_asks_for_is_refused_all_the_same(spark: "SparkSession") -> None:
+    """Events that no subscription asks for do not reach Python, but those that are refused do."""
+    from tidings.spark import route
+
+    rows = [("e1", 1, "a", None), ("e2", 2, "b", None), ("e3", 3, "b", "not JSON")]
+    events = spark.createDataFrame(rows, "id string, timestamp bigint, class string, `$problem` string")
+    routed = route(events, spark.createDataFrame([("s", "class = 'a'")], "id string, content string"))
+    assert [row["event_id"] for row in routed.matches.collect()] == ["e1"]
+    assert [(row["event_id"], row["reason"]) for row in routed.rejected.collect()] == [("e3", "not JSON")]
+
+
 def test_subscriptions_that_stand_from_the_start(spark: "SparkSession", tmp_path: Path) -> None:
     from tidings.spark import route
 

@@ -124,6 +124,30 @@ def test_contexts_windows_and_policies_as_an_engine_has_them(
     assert routed.registry.shards == shards
 
 
+@pytest.mark.parametrize("shards", [2, 5])
+def test_content_in_several_shards(spark: "SparkSession", shards: int) -> None:
+    from tidings.spark import route
+
+    events, subscriptions, _ = history(6, with_policies=False)
+    plain = [(*one[:3], None, None, None, None) for one in subscriptions]
+    without = [(*one[:6], None) for one in events]
+    refused = ("refused", -1, "c1", "a", 1, None, None)
+    given = spark.createDataFrame(plain, SUBSCRIPTIONS).select("id", "subscriber", "content")
+    routed = route(spark.createDataFrame([*without, refused], EVENTS), given, shards=shards)
+    due = expected(without, plain, [])
+    assert got(routed.notifications) == due
+    matched = {(row["event_id"], one) for row in routed.matches.collect() for one in row["subscriptions"]}
+    assert matched == {(name, subscription) for name, subscription, *_ in due}
+    assert [row["event_id"] for row in routed.rejected.collect()] == ["refused"]  # by one of them
+    assert routed.registry.shards == shards
+
+
+def test_so_many_shards_as_subscriptions_need() -> None:
+    from tidings.spark.registry import MOST_IN_A_SHARD, shards_for
+
+    assert [shards_for(one) for one in (0, 1, MOST_IN_A_SHARD, MOST_IN_A_SHARD + 1)] == [1, 1, 1, 2]
+
+
 def test_content_is_matched_where_the_events_are(spark: "SparkSession") -> None:
     from tidings.spark import route
 

@@ -9,6 +9,8 @@ from tidings._version import __version__
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Count = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
+Since = Annotated[str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.")]
+Until = Annotated[str | None, typer.Option(help="Events accepted before this time.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the result into this file (PNG or SVG).")]
 
 app = typer.Typer(
@@ -27,7 +29,7 @@ bench = typer.Typer(
 )
 policy = typer.Typer(
     name="policy",
-    help="Policies: read and check them.\n\nExample: tidings policy check zones.policy",
+    help="Policies: read, check and try them.\n\nExample: tidings policy check zones.policy",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -129,6 +131,69 @@ def policy_check(
     except ValueError:
         raise InvalidValueError(f"--with is one of {', '.join(On)}, not {on}") from None
     check(file, place, hub=hub, xml=xml, as_json=as_json)
+
+
+@policy.command(name="try")
+def policy_try(
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
+    journal: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
+    since: Since = None,
+    until: Until = None,
+    on: Annotated[
+        str | None,
+        typer.Option(help="The id of a subscription or an advertisement; without it, the policy is for everything."),
+    ] = None,
+    as_owner: Annotated[
+        bool, typer.Option("--as-owner", help="In the place of the owner's policy, not as the operator's beside it.")
+    ] = False,
+    examples: Annotated[int, typer.Option(min=0, help="How many changes of each kind to show.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """What would have changed, had this policy been set: notifications lost, gained and altered (needs Java 17).
+
+    Example: tidings policy try trim.policy data/hub --since 2026-01-31 --on car-1.s1
+    """
+    from tidings.cli.history import Span
+    from tidings.cli.trial import show
+
+    show(file, Span.of(journal, since, until), on, as_owner=as_owner, examples=examples, as_json=as_json)
+
+
+@app.command()
+def history(
+    folder: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
+    since: Since = None,
+    until: Until = None,
+    subscription: Annotated[str | None, typer.Option(help="Only this subscription, by its id.")] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Only this client: what it subscribed to, published and got.")
+    ] = None,
+    events: Annotated[bool, typer.Option("--events", help="List events, and to whom each went.")] = False,
+    policies: Annotated[bool, typer.Option("--policies", help="What each rule blocked and shaped.")] = False,
+    why: Annotated[
+        str | None,
+        typer.Option(help="The id of an event: why did it, or did it not, reach --subscription or --client?"),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many lines of a table.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Questions to what was journaled: how much there was, who got what, and why (needs Java 17).
+
+    Example: tidings history data/hub --since 2026-01-31T12:00:00Z --client car-1 --events
+    """
+    from tidings.cli import history as asked
+
+    if events + policies + (why is not None) > 1:
+        raise typer.BadParameter("one of --events, --policies and --why at a time")
+    span, question = asked.Span.of(folder, since, until), asked.Question(subscription, client, limit)
+    if why is not None:
+        asked.why(span, why, question, as_json=as_json)
+    elif events:
+        asked.events(span, question, as_json=as_json)
+    elif policies:
+        asked.rules(span, question, as_json=as_json)
+    else:
+        asked.summary(span, question, as_json=as_json)
 
 
 @pipeline.command(name="run")

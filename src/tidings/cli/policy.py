@@ -28,7 +28,7 @@ class On(StrEnum):
 
 def check(path: Path, on: On | None, *, hub: bool, xml: bool, as_json: bool) -> None:
     """Reads a policy (text or XML), says where it may stand and what is suspicious, and writes it canonically."""
-    policy = _read(path)
+    policy = read(path)
     places = [one for one in On if _may_stand(policy, one)]
     found = findings(policy)
     if on is not None:
@@ -53,7 +53,7 @@ def _may_stand(policy: Policy, on: On) -> bool:
     return True
 
 
-def _read(path: Path) -> Policy:
+def read(path: Path) -> Policy:
     try:
         data = sys.stdin.buffer.read(MAX_POLICY_XML_BYTES + 1) if str(path) == "-" else path.read_bytes()
         text = data.decode()

@@ -12,8 +12,8 @@ import msgspec
 
 from tidings.engine import admission, governing, routes
 from tidings.engine.concern import rulings_on
-from tidings.engine.deciding import Decision, blocking, decide
-from tidings.engine.governing import Governed
+from tidings.engine.deciding import Decision, blocking, decide, taken_away
+from tidings.engine.governing import Delivery, Governed
 from tidings.engine.journey import META, NEW
 from tidings.engine.message import Hop, PublicationMessage
 from tidings.engine.operations import Publish
@@ -48,7 +48,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`step` is where it stopped, "route" where it was delivered; `steps` are all that it came to."""
+    """`step` is where it stopped, "route" where it was delivered; `steps` are all that it came to.
+
+    `rules` are those that stopped it or shaped what is delivered; only the operator is told.
+    """
 
     subscription: str
     delivered: bool
@@ -56,6 +59,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     steps: tuple[Step, ...]
     notification: Notification | None = None  # as it would be delivered
+    rules: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         verdict = "is delivered" if self.delivered else f"is not delivered: {self.step}"
@@ -79,7 +83,8 @@ def explain(
 ) -> Explanation:
     """What would happen to the event now, for that subscription; `viewer` is who asks, None for the operator."""
     steps: list[Step] = []
-    notification, owner = None, None
+    delivery, owner = None, None
+    rules: tuple[str, ...] = ()
     # Only the broker itself publishes in its name: such an event is a meta-event.
     journey = META if event.publisher == engine.name else NEW
     try:
@@ -94,16 +99,18 @@ def explain(
         if viewer not in (None, event.publisher):
             _kept_from(engine, message, rulings, filed)
         _match(engine, event, filed, steps)
-        notification = _govern(engine, message, rulings, filed, steps)
+        delivery = _govern(engine, message, rulings, filed, steps)
+        rules = _shaping(event, delivery)
     except _Stopped as stop:
-        owner = stop.decision.source.owner
+        owner, rules = stop.decision.source.owner, (str(stop.decision),)
         steps.append(Step(stop.step, False, stop.reason))
     except Refused as refusal:
         steps.append(Step(refusal.step, False, refusal.reason))
     except NeedsAnswer as question:
         steps.append(Step("govern", False, f"waits for an answer: {question}"))
+    notification = None if delivery is None else routes.delivered(event, delivery).notification
     if viewer is not None:
-        steps = [_redacted(step, event, filed, viewer, owner) for step in steps]
+        steps, rules = [_redacted(step, event, filed, viewer, owner) for step in steps], ()
         if viewer != filed.owner:
             notification = None
     last = steps[-1]
@@ -114,6 +121,7 @@ def explain(
         reason=last.reason or "every step was passed",
         steps=tuple(steps),
         notification=notification,
+        rules=rules,
     )
 
 
@@ -192,7 +200,7 @@ def _govern(
     rulings: tuple[Ruling, ...],
     filed: Filed[Subscription],
     steps: list[Step],
-) -> Notification | None:
+) -> Delivery | None:
     event = message.event
     wanted = [filed]
     if filed.value.notify == "client":
@@ -214,9 +222,20 @@ def _govern(
     if not filed.is_client:
         steps.append(Step("route", True, f"goes to {filed.hop}"))
         return None
-    delivery = next(one for one in governed.deliveries if filed in one.wanted)
     steps.append(Step("route", True, f"goes to {filed.owner}"))
-    return routes.delivered(event, delivery).notification
+    return next(one for one in governed.deliveries if filed in one.wanted)
+
+
+def _shaping(event: Event, delivery: Delivery | None) -> tuple[str, ...]:
+    """The rules that had an effect on what is delivered."""
+    if delivery is None:
+        return ()
+    shaping = []
+    for one in delivery.decisions:
+        outcome = one.outcome
+        if outcome.added or outcome.trace or outcome.conversions or taken_away(event.attributes, [one]):
+            shaping.append(str(one))
+    return tuple(shaping)
 
 
 def _changes(governed: Governed, filed: Filed[Subscription]) -> str:

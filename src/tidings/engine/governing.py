@@ -21,12 +21,15 @@ _FORWARD = Operation.FORWARD
 
 
 class Delivery:
-    """A notification for a client: the subscriptions that it answers (one, or with notify="client" several)."""
+    """A notification for a client: the subscriptions that it answers (one, or with notify="client" several).
 
-    __slots__ = ("shape", "wanted")
+    `decisions` led to its shape.
+    """
 
-    def __init__(self, wanted: list[Filed[Subscription]], shape: Shape) -> None:
-        self.wanted, self.shape = wanted, shape
+    __slots__ = ("decisions", "shape", "wanted")
+
+    def __init__(self, wanted: list[Filed[Subscription]], shape: Shape, decisions: list[Decision]) -> None:
+        self.wanted, self.shape, self.decisions = wanted, shape, decisions
 
 
 class LinkCopy:
@@ -312,7 +315,7 @@ def _deliver(
         names = frozenset[str]().union(*(filed.source.names for filed in group))
         shape, failures = _shaped(message, before, decisions, situation, names, governed)
         if blocking(failures) is None:
-            governed.deliveries.append(Delivery(group, shape))
+            governed.deliveries.append(Delivery(group, shape, decisions))
         else:
             governed.stopped += [(filed.id, one) for filed in group for one in failures if one.outcome.blocks]
 

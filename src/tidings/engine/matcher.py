@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tidings.engine.directory import Directory
 from tidings.filters import ContextFilter
 from tidings.index import Index
+from tidings.matching.index.conjuncts import Kind
 from tidings.matching.reference import due
 from tidings.model.event import Event
 from tidings.model.expression import PAYLOAD
@@ -25,6 +26,14 @@ class Matcher(Protocol):
     def remove(self, id: str) -> None: ...  # noqa: A002 - the subscription's own word
     def set_context(self, client: str, context: Mapping[str, Any]) -> bool: ...
     def concerned(self, event: Event) -> Iterable[str]: ...
+
+
+class Asked(NamedTuple):
+    """Whoever is concerned by an event has asked for one of these values of that attribute; "" and none: nobody is."""
+
+    name: str
+    numbers: list[float]
+    texts: list[str]
 
 
 class FastMatcher(Index):
@@ -87,6 +96,28 @@ class FastMatcher(Index):
         else:
             subscribers = pa.array(clients, pa.string()).take(pa.array(rows))
         return Directory(ids.take(pa.array(order)), subscribers, positions=used[order]), place
+
+    def asked_of_all(self, most: int) -> "Asked | None":
+        """An attribute that everyone wants to have one of at most so many values; None if there is none."""
+        conjuncts = self._store.living()
+        if self._homes:
+            return None
+        if conjuncts is None or not len(conjuncts.owner):
+            return Asked("", [], [])
+        pred, first = conjuncts.pred, conjuncts.pred_first
+        one = np.repeat(np.arange(len(conjuncts.owner)), np.diff(first))
+        kind, attribute = pred["what"] & 7, pred["what"] >> 3
+        equal = (pred["low"] == pred["high"]) & ((kind == Kind.NUMBER) | ((kind == Kind.STRING) & (pred["low"] >= 0)))
+        pairs = np.unique(one[equal] * np.int64(len(self._columns)) + attribute[equal]) % len(self._columns)
+        best: Asked | None = None
+        names = self._columns.saved()["columns"]
+        for number in np.flatnonzero(np.bincount(pairs) == len(conjuncts.owner)).tolist():
+            mine = equal & (attribute == number)
+            numbers = np.unique(pred["low"][mine & (kind == Kind.NUMBER)]).tolist()
+            codes = np.unique(pred["low"][mine & (kind == Kind.STRING)]).astype(int).tolist()
+            if len(numbers) + len(codes) <= min(most, most if best is None else len(best.numbers) + len(best.texts)):
+                best = Asked(names[number]["name"], numbers, [names[number]["strings"][code] for code in codes])
+        return best
 
     def _parse_context(self, text: str) -> ContextFilter:
         return _context_filter(text)

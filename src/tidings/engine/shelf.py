@@ -128,7 +128,7 @@ class Shelf(Table[Subscription]):
 
 def put_up(engine: "Engine", folder: Path) -> None:
     """Writes an engine into a folder: what its index holds, and the rest of its state."""
-    matcher = _fast(engine)
+    matcher = fast(engine)
     matcher.save(folder / _INDEX)
     (folder / _STATE).write_bytes(archive.saved(engine, subscriptions=False))
     (folder / _CUTS).write_bytes(msgspec.msgpack.encode(cuts_of(engine, matcher.table())))
@@ -153,7 +153,7 @@ def _asks_more(rows: pa.Table) -> Any:
     return pc.or_(pc.or_(pc.is_valid(rows["policy"]), pc.is_valid(rows["durable"])), together)
 
 
-def _fast(engine: "Engine") -> FastMatcher:
+def fast(engine: "Engine") -> FastMatcher:
     if not isinstance(engine.matcher, FastMatcher):
         raise InvalidValueError("only an engine with an index can be put on a shelf")
     return engine.matcher

@@ -7,7 +7,8 @@ copies; inside the system an `Attributes` is trusted and never changes.
 import math
 import numbers
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import Any, NoReturn, Self
 
 from tidings.model.errors import InvalidValueError
@@ -95,6 +96,16 @@ class Attributes(dict[str, Value]):
         """Copied, not checked: for values that were checked before, and for the system's own names."""
         made = cls.__new__(cls)
         dict.update(made, values)
+        return made
+
+    @classmethod
+    def trusted_columns(cls, columns: Mapping[str, Iterable[Value | None]], rows: int) -> list[Self]:
+        """The same of many, a column a name; `None` is missing."""
+        made = list(map(cls.__new__, repeat(cls, rows)))
+        for name, values in columns.items():
+            for one, value in zip(made, values, strict=True):
+                if value is not None:
+                    dict.__setitem__(one, name, value)
         return made
 
     def __eq__(self, other: object) -> bool:

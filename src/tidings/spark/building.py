@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from tidings.engine import Engine, Settings
 from tidings.engine.admission import admit_policy
 from tidings.engine.effects import Reject
-from tidings.engine.matcher import FastMatcher
 from tidings.engine.operations import Advertise, Define, Subscribe
 from tidings.engine.refusal import Refused
-from tidings.engine.shelf import put_up
+from tidings.engine.shelf import fast, put_up
 from tidings.filters import Filter
 from tidings.index.rows import read
 from tidings.model.advertisement import Advertisement
@@ -27,7 +26,12 @@ from tidings.policy.statement import MessageType
 from tidings.spark.events import PROBLEM
 from tidings.spark.registry import MOST_REPORTED
 
-REPORT = pa.schema([("shard", pa.int32()), ("subscriptions", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
+_TEXT = pa.string()
+REPORT = pa.schema(
+    [("shard", pa.int32()), ("subscriptions", pa.int64()), ("id", _TEXT), ("reason", _TEXT), ("asked", _TEXT)]
+)
+DDL = "shard int, subscriptions bigint, id string, reason string, asked string"
+MOST_ASKED = 1_000  # values, of an attribute that everyone in a shard asks for
 
 
 class Advertised(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +75,11 @@ class Builder:
         engine = planned(plan)
         refused = [] if rows is None or rows.num_rows == 0 else _filled(engine, rows)
         _published(engine, Path(plan.folder), number)
-        count = len(engine.matcher) if isinstance(engine.matcher, FastMatcher) else 0
-        said: list[tuple[int, int | None, str | None, str | None]] = [(number, count, None, None)]
-        said += [(number, None, name, reason) for name, reason in refused[:MOST_REPORTED]]
+        matcher = fast(engine)
+        asked = msgspec.json.encode(matcher.asked_of_all(MOST_ASKED)).decode()
+        said: list[tuple[int, int | None, str | None, str | None, str | None]]
+        said = [(number, len(matcher), None, None, asked)]
+        said += [(number, None, name, reason, None) for name, reason in refused[:MOST_REPORTED]]
         columns = list(zip(*said, strict=True))
         return pa.record_batch([pa.array(one, kind.type) for one, kind in zip(columns, REPORT, strict=True)], REPORT)
 
@@ -118,9 +124,7 @@ def _filled(engine: Engine, rows: pa.Table) -> list[tuple[str, str]]:
     refused = unread + refused
     if engine.ruling_advertisements(MessageType.SUBSCRIPTION) or any(True for _ in engine.subjects):
         return refused + _one_by_one(engine, rows)
-    matcher = engine.matcher
-    if not isinstance(matcher, FastMatcher):
-        raise TidingsError("a shard needs the index")
+    matcher = fast(engine)
     try:
         matcher.add_many(rows)
     except TidingsError:

@@ -42,6 +42,17 @@ def prepared(events: "DataFrame") -> "DataFrame":
     return events.select(*chosen)
 
 
+def spread(events: "DataFrame", shards: "list[Column]", tasks: int) -> "DataFrame":
+    """Prepared events, once for every shard of which that is true; several tasks have a part each of what it sees."""
+    from pyspark.sql import functions as f
+
+    parts = max(1, -(-tasks // len(shards)))
+    part = f.pmod(f.xxhash64(KEY, "timestamp"), f.lit(parts)).cast("int")
+    numbers = f.array_compact(f.array(*(f.when(one, f.lit(number)) for number, one in enumerate(shards))))
+    placed = events.withColumn(SHARD, f.explode(numbers)).withColumn(ORDER, f.col(SHARD) * parts + part)
+    return placed.repartitionById(len(shards) * parts, ORDER)
+
+
 def packed(events: "DataFrame") -> "DataFrame":
     """Prepared events whose attributes are one column, whatever their names are."""
     from pyspark.sql import functions as f

@@ -12,15 +12,31 @@ from tidings.journal.record import LOST, PUBLISH
 from tidings.model.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, WindowSpec
+    from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
-CONTROL = "subscribe,unsubscribe,advertise,unadvertise,set_context,set_policy,schema,disconnect"
+CONTROL = "subscribe,unsubscribe,advertise,unadvertise,set_context,entrust,set_policy,schema,disconnect"
 """The option `kinds` for all but events: where there are many of those, they need not be read for the rest."""
 
 _NOTES = r'(?s),?"\$[^"\\]*":.*$'  # what a hub notes for itself stands last in a body, and has such names
 _PLACE = ("offset", "journal")
 _SUBSCRIPTION = "content, publishers, policy, subject, structure, durable, notify"
 _ADVERTISEMENT = "content, publisher_context, subscriber_context, policy"
+
+
+def read(
+    spark: "SparkSession", folder: str, since: str | None = None, until: str | None = None, end: int | None = None
+) -> "DataFrame":
+    """The journal in a folder, of which events only from `since` on and before `until` (`2026-01-31T12:00:00Z`).
+
+    What was said before counts for them: control rows are read from the beginning. Where the journal is being written,
+    `end`, the offset after the last one, keeps several questions to the same rows.
+    """
+    limits = {name: str(value) for name, value in (("until", until), ("endingOffset", end)) if value is not None}
+
+    def rows(**options: str) -> "DataFrame":
+        return spark.read.format("tidings").options(**limits, **options).load(folder)
+
+    return rows() if since is None else rows(kinds=CONTROL).unionByName(rows(kinds=PUBLISH, since=since))
 
 
 def events(journal: "DataFrame", *, meta: bool = False) -> "DataFrame":

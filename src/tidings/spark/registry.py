@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidings.engine.matcher import Asked
 from tidings.model.errors import InvalidValueError
 from tidings.spark.events import PROBLEM
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 MOST_REPORTED = 1_000  # refused subscriptions of a shard
 _COLUMNS = ("id", "subscriber", "content", "publishers", "format", "subject", "structure", "policy", "notify", PROBLEM)
 
+MOST_IN_A_SHARD = 2_000_000  # subscriptions: about half a gigabyte of index, and as much again of texts
+
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
     """What was built: `folder/0`, `folder/1`, ... hold a shard each."""
@@ -27,9 +30,16 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     subscriptions: int
     rejected: list[tuple[str, str]]  # ids of subscriptions that could not be taken, and why; some of each shard
+    asked: list[Asked | None] = []  # by shard what everyone there asks for, if there is such a thing
+    is_plain: bool = False  # there are no rules and no schemas: an event that concerns nobody has no consequences
 
     def shard(self, number: int) -> Path:
         return Path(self.folder) / str(number)
+
+
+def shards_for(subscriptions: int) -> int:
+    """So many that none is too large to be built and mapped by one task, and no more: every shard sees the events."""
+    return max(1, -(-subscriptions // MOST_IN_A_SHARD))
 
 
 def shard_of(subscriber: "Column", shards: int) -> "Column":
@@ -43,7 +53,7 @@ def built(subscriptions: "DataFrame", plan: "Plan", shards: int) -> Registry:
     """Compiles the subscriptions, spread by their subscribers."""
     from pyspark.sql import functions as f
 
-    from tidings.spark.building import Builder
+    from tidings.spark.building import DDL, Builder
 
     missing = [name for name in ("id", "content") if name not in subscriptions.columns]
     if missing:
@@ -58,14 +68,20 @@ def built(subscriptions: "DataFrame", plan: "Plan", shards: int) -> Registry:
     spread = given.withColumn("shard", shard_of(f.col("subscriber"), shards)).repartitionById(shards, "shard")
     builder = Builder(plan)
     # A row a shard, and one for each of the first subscriptions that were refused: never data-sized.
-    reports = spread.mapInArrow(builder, "shard int, subscriptions bigint, id string, reason string").collect()
-    counted = {row["shard"]: row["subscriptions"] for row in reports if row["subscriptions"] is not None}
+    reports = spread.mapInArrow(builder, DDL).collect()
+    counted = {row["shard"]: row for row in reports if row["subscriptions"] is not None}
+    asked: list[Asked | None] = []
     for number in range(shards):
-        if number not in counted:  # nobody hashes to it
+        if number in counted:
+            asked.append(msgspec.json.decode(counted[number]["asked"], type=Asked | None))
+        else:  # nobody hashes to it
             builder.build(number, None)
+            asked.append(Asked("", [], []))
     return Registry(
         folder=plan.folder,
         shards=shards,
-        subscriptions=sum(counted.values()),
+        subscriptions=sum(row["subscriptions"] for row in counted.values()),
+        asked=asked,
+        is_plain=not plan.advertisements and not plan.schemas and "policy" not in subscriptions.columns,
         rejected=sorted((row["id"], row["reason"]) for row in reports if row["subscriptions"] is None),
     )

@@ -10,9 +10,10 @@ import msgspec
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
 from tidings.spark import changes, views
-from tidings.spark.events import prepared
+from tidings.spark.events import prepared, spread
 from tidings.spark.physical import DDL
-from tidings.spark.registry import Registry, built
+from tidings.spark.registry import Registry, built, shards_for
+from tidings.spark.sieve import possible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,8 +68,9 @@ def route(
 ) -> Routed:
     """Compiles the subscriptions into `folder`, which all executors can see, and answers what is due to whom.
 
-    Without contexts and without subscriptions that begin or end, any worker matches any event, where it is. Else the
-    clients are spread over `shards`, and each shard sees changes and events in the order of time.
+    Without contexts and without subscriptions that begin or end, any worker matches any event, where it is, as long as
+    one shard holds all subscriptions: up to two million, or whatever `shards` says. Else the clients are spread over
+    `shards`; each shard sees the events, and where there are changes, changes and events in the order of time.
     """
 
     if tokens is not None:
@@ -79,11 +81,12 @@ def route(
     constant = None if set_later is not None else policies
     wanted = with_policies(subscriptions, constant)
     plan = planned(folder, settings, advertisements, constant, schemas)
-    if contexts is None and set_later is None and not changes.has_windows(wanted):
-        registry = built(wanted, plan, 1)
-        return Routed(prepared(events), registry, worker_of(registry, settings))
     # Meta-events are for everyone: where rules may tell some, one shard has all subscriptions.
     tells = bool(plan.advertisements) or set_later is not None or "policy" in wanted.columns
+    if contexts is None and set_later is None and not changes.has_windows(wanted):
+        count = 1 if tells else shards or shards_for(wanted.count())
+        registry = built(wanted, plan, count)
+        return Routed(_placed(events, registry, settings), registry, worker_of(registry, settings))
     count = 1 if tells else shards or _cores(events)
     rows = [changes.event_rows(events)]
     if contexts is not None:
@@ -96,6 +99,17 @@ def route(
     ordered = changes.in_order(changes.together(rows), count, spread_contexts=fills)
     registry = built(changes.from_the_start(wanted), plan, count)
     return Routed(ordered, registry, partial(_shard_worker, registry, settings, fills))
+
+
+def _placed(events: "DataFrame", registry: Registry, settings: Settings) -> "DataFrame":
+    """The events that may concern somebody, or be refused: where they are, or at the shards that they may concern."""
+    from pyspark.sql import functions as f
+
+    ready = prepared(events)
+    shards = possible(ready, registry, settings)
+    if registry.shards == 1:
+        return ready if shards is None else ready.filter(shards[0])
+    return spread(ready, shards or [f.lit(True)] * registry.shards, _cores(events))
 
 
 def worker_of(registry: Registry, settings: Settings) -> Callable[[bool], Any]:

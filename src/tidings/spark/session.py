@@ -61,6 +61,15 @@ def session(name: str = "tidings", master: str | None = None, **settings: Any) -
     return started
 
 
+def is_running() -> bool:
+    """Whether there is a session already, which whoever made it will stop."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
 def register(spark: "SparkSession") -> None:
     """Makes `format("tidings")` known to a session, also to one of Spark Connect; `session` has done it for its own."""
     from tidings.spark.source import JournalSource

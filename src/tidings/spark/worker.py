@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidings.engine import Engine, Settings
 from tidings.engine.shelf import taken_down
@@ -20,7 +21,7 @@ from tidings.spark.tally import Tally
 ROWS = 8_192  # at a time, at least: with many matches an event, what follows from more does not fit the caches
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _engine(folder: str, settings: bytes) -> Engine:
     return taken_down(msgspec.json.decode(settings, type=Settings), Path(folder))
 
@@ -42,18 +43,26 @@ class Worker:
         self._notifications, self._tallies, self._latest = notifications, tallies, latest
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        folder = f"{self._folder}/0"
+        tally = Tally()
+        engine, number = None, -1
+        for table in gathered(batches):
+            for shard in pc.unique(table[SHARD]).to_pylist() if SHARD in table.column_names else (0,):
+                if engine is None or shard != number:
+                    engine, number = self._engine(shard), shard
+                rows = table.filter(pc.equal(table[SHARD], shard)) if SHARD in table.column_names else table
+                tally.events += rows.num_rows if shard == 0 else 0  # every event comes to it, too
+                good, refused = judged(rows, latest=self._latest)
+                for told in (*(refused if shard == 0 else ()), self._routed(engine, good, first=shard == 0)):
+                    yield from tally.add(told).to_batches()
+        if self._tallies:
+            yield from state_row(tally.text()).to_batches()
+
+    def _engine(self, shard: int) -> Engine:
+        folder = f"{self._folder}/{shard}"
         engine = _engine(folder, self._settings)
         if engine.rules:  # what has been told would be remembered by the next task
             engine = taken_down(engine.settings, Path(folder))
-        tally = Tally()
-        for table in gathered(batches):
-            tally.events += table.num_rows
-            good, refused = judged(table, latest=self._latest)
-            for told in (*refused, self._routed(engine, good, first=True)):
-                yield from tally.add(told).to_batches()
-        if self._tallies:
-            yield from state_row(tally.text()).to_batches()
+        return engine
 
     def _routed(self, engine: Engine, table: pa.Table, *, first: bool) -> pa.Table:
         """What came of the events; what is the same in every shard is said by the first."""

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tidings.cli.bench import Measurement, each_timed, median, moving_workload, steps, timed
+from tidings.cli.bench import Measurement, median, moving_workload, steps, timed
 from tidings.engine import Engine
 from tidings.engine.records import operation
 from tidings.journal import Operation
@@ -18,33 +18,35 @@ _AT_A_TIME = 65_536  # rows, as a task of Spark takes them
 
 
 def measure(count: int, changes: int, events: int) -> list[Measurement]:
-    """So many subscriptions of a client each; the changes and events are shared among the rounds."""
-    rounds = range(1, _ROUNDS + 1)
-    sizes = count, max(1, changes // _ROUNDS), max(1, events // _ROUNDS)
-    with steps(5) as step:
+    """So many subscriptions, of a client each; changes and events are shared among the rounds.
+
+    All are timed in turns and compared round by round: what else the machine does hits them alike.
+    """
+    seconds: dict[str, list[float]] = {"structs": [], "texts": [], "handle": []}  # a row
+    with steps(_ROUNDS + 2) as step:
         step("subscribing")
         engine, subscribing = _subscribed(count)
-        rows = sizes[1] + sizes[2]
-        step("contexts as structs")
-        structs = median(each_timed(lambda one: _batches(engine, one), [traffic(*sizes, seed) for seed in rounds]))
-        step("contexts as JSON")
-        texts = [with_texts(traffic(*sizes, seed)) for seed in rounds]
-        json = median(each_timed(lambda one: _batches(engine, one), texts))
-        step("one by one")
-        few = [operation(one) for one in _operations(texts[0].slice(0, _ONE_BY_ONE))]
-        handled = timed(lambda: [engine.handle(one, now) for now, one in enumerate(few, 1)]) / len(few)
         step("subscribing one by one")
-        some = _subscriptions(min(count, _ONE_BY_ONE), seed=2)
-        fresh = Engine()
-        single = timed(lambda: [fresh.handle(operation(one), 0) for one in _operations(some)]) / some.num_rows
-    in_order = f"{count:,} subscriptions, {changes / events:.3g} changes an event"
+        single = _handled(Engine(), _subscriptions(min(count, _ONE_BY_ONE), seed=2))
+        for number in range(1, _ROUNDS + 1):
+            step(f"round {number}")
+            structs = traffic(count, max(1, changes // _ROUNDS), max(1, events // _ROUNDS), number)
+            texts = with_texts(structs)
+            seconds["structs"].append(timed(lambda: _batches(engine, structs)) / structs.num_rows)  # noqa: B023
+            seconds["texts"].append(timed(lambda: _batches(engine, texts)) / texts.num_rows)  # noqa: B023
+            seconds["handle"].append(_handled(engine, texts.slice(0, _ONE_BY_ONE)))
+    times = median(one / other for one, other in zip(seconds["handle"], seconds["structs"], strict=True))
     return [
-        Measurement(f"batch, {in_order}", rows / structs, "rows/s"),
-        Measurement("the same, contexts as JSON", rows / json, "rows/s"),
-        Measurement("handle, the same operations", 1 / handled, "rows/s"),
-        Measurement("handle / batch", handled / (structs / rows), "times"),
-        Measurement("batch of new subscriptions", count / subscribing, "rows/s"),
-        Measurement("handle / batch", single / (subscribing / count), "times"),
+        Measurement(
+            f"batch, {count:,} subscriptions, {changes / events:.3g} changes an event",
+            1 / median(seconds["structs"]),
+            "rows/s",
+        ),
+        Measurement("the same, contexts as JSON", 1 / median(seconds["texts"]), "rows/s"),
+        Measurement("handle, the same operations", 1 / median(seconds["handle"]), "rows/s"),
+        Measurement("handle / batch", times, "times"),
+        Measurement("batch of new subscriptions", 1 / subscribing, "rows/s"),
+        Measurement("handle / batch", single / subscribing, "times"),
     ]
 
 
@@ -86,10 +88,10 @@ def with_texts(table: pa.Table) -> pa.Table:
 
 
 def _subscribed(count: int) -> tuple[Engine, float]:
-    """Everyone has a place and a subscription; the seconds that subscribing took."""
+    """Everyone has a place and a subscription; the seconds that a subscription took."""
     engine = Engine()
     subscribe = _subscriptions(count)
-    seconds = timed(lambda: engine.batch(subscribe))
+    seconds = timed(lambda: engine.batch(subscribe)) / count
     places, time = moving_workload.everyone(count), np.zeros(count, np.int64)
     contexts = pa.StructArray.from_arrays([places[name].combine_chunks() for name in ("x", "y")], ["x", "y"])
     kinds = pa.repeat("set_context", count)
@@ -116,6 +118,12 @@ def _subscriptions(count: int, seed: int = 1) -> pa.Table:
 def _batches(engine: Engine, table: pa.Table) -> None:
     for first in range(0, table.num_rows, _AT_A_TIME):
         _ = engine.batch(table.slice(first, _AT_A_TIME)).matches
+
+
+def _handled(engine: Engine, table: pa.Table) -> float:
+    """Seconds a row, reading it included."""
+    rows = _operations(table)
+    return timed(lambda: [engine.handle(operation(one), now) for now, one in enumerate(rows, 1)]) / len(rows)
 
 
 def _operations(table: pa.Table) -> list[Operation]:

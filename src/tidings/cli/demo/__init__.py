@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidings.cli.demo import filters, stories
+from tidings.cli.demo import filters, on_spark, stories
 from tidings.cli.demo.scene import Scene
 from tidings.cli.terminal import out, print_json, progress
 
@@ -16,14 +16,18 @@ def play(*, spark: bool, as_json: bool) -> None:
         *(stories.fire, stories.cars_and_cameras, stories.traffic_loops, stories.supply_chain, stories.security_zones),
     ]
     if spark:
-        scenes.append(filters.spark_agrees)
+        scenes += [on_spark.spark_agrees, on_spark.spark_streams]
     facts: dict[str, Any] = {}
-    for scene in _watched(scenes):
-        facts |= scene.facts
-        if not as_json:
-            out.print(f"\n[bold]{scene.title}[/bold]")
-            for line in scene.lines:
-                out.print(f"  {line}", soft_wrap=True)
+    try:
+        for scene in _watched(scenes):
+            facts |= scene.facts
+            if not as_json:
+                out.print(f"\n[bold]{scene.title}[/bold]")
+                for line in scene.lines:
+                    out.print(f"  {line}", soft_wrap=True)
+    finally:
+        if spark:
+            on_spark.stop()
     seconds = time.perf_counter() - begin
     if as_json:
         print_json({**facts, "seconds": round(seconds, 1)})

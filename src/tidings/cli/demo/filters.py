@@ -1,13 +1,8 @@
-"""Filters on their own: six notations, a mistake, who covers whom, and Spark SQL as a judge."""
-
-from random import Random
+"""Filters on their own: six notations, a mistake, and who covers whom."""
 
 from tidings.cli.demo.scene import Scene, plainly
-from tidings.cli.terminal import err
 from tidings.filters import Filter, merge
-from tidings.matching.reference import Scope, truth
 from tidings.model.errors import FilterError, TidingsError
-from tidings.model.values import Attributes, Value
 
 
 def languages() -> Scene:
@@ -54,39 +49,3 @@ def covering() -> Scene:
         lines,
         {"relations": facts, "merged": [len(squares), len(merged)]},
     )
-
-
-def spark_agrees() -> Scene:
-    """The canonical text is Spark SQL too: the same events, asked of Spark."""
-    from tidings.spark import session
-
-    random = Random(7)  # noqa: S311 - a workload, not a secret
-    events = [_reading(random) for _ in range(20_000)]
-    wanted = Filter.parse("class in ('a', 'b') and (n > 500 or note like '%x%') and not d between 0.25 and 0.5")
-    ours = sum(truth(wanted.expression, Scope(Attributes.of(event))) is True for event in events)
-    err.print("starting Spark ...", style="dim")
-    spark = session("tidings demo", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
-    try:
-        rows = [tuple(event.get(name) for name in ("class", "n", "d", "note")) for event in events]
-        frame = spark.createDataFrame(rows, "class string, n bigint, d double, note string")
-        theirs = frame.filter(str(wanted)).count()
-    finally:
-        spark.stop()
-    if ours != theirs:
-        raise TidingsError(f"Tidings finds {ours} events and Spark {theirs}: please report this")
-    lines = [str(wanted), f"of {len(events):,} events, Tidings finds {ours:,} and Spark SQL finds {theirs:,}"]
-    return plainly(
-        "Spark SQL reads the same filter",
-        lines,
-        {"events": len(events), "tidings": ours, "spark": theirs},
-    )
-
-
-def _reading(random: Random) -> dict[str, Value]:
-    everything: dict[str, Value] = {
-        "class": random.choice("abc"),
-        "n": random.randrange(1000),
-        "d": random.random(),
-        "note": "".join(random.choices("wxyz", k=3)),
-    }
-    return {name: value for name, value in everything.items() if random.random() < 0.9}

@@ -4,6 +4,7 @@ What a row says stands in its `body` as JSON text, as a journal has it; where th
 (struct, map or JSON text), in which publications have their publishers'. Structs are the fastest.
 """
 
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 Ints = npt.NDArray[np.int64]
+Columns = dict[str, pa.Array | list[Value | None]]  # a list has values of several kinds
 UNREADABLE = (TidingsError, ValueError, KeyError, TypeError, AttributeError, RecursionError)  # of rows and JSON
 _TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: pa.string()}
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -111,7 +113,7 @@ class _Said:
 
     def __init__(self, table: pa.Table) -> None:
         self.problems: dict[int, str] = {}
-        self.columns: dict[str, pa.Array | list[Value | None]] = {}
+        self.columns: Columns = {}
         self._rows: list[dict[str, Any]] | None = None  # where each has brought its own names
         nothing = pa.nulls(table.num_rows)
         bodies = whole(table["body"]).cast(pa.string())
@@ -130,29 +132,26 @@ class _Said:
         columns = _columns(rows)
         if columns is None:  # something is unusual: each row by itself
             rows = [self._check(row, one) for row, one in enumerate(rows)]
-            columns = _columns(rows)
-        self._rows, self.columns = rows, columns or {}
+            columns = _columns_of(rows)
+        self._rows, self.columns = rows, columns
 
     def keep(self, kept: npt.NDArray[np.bool_]) -> None:
         """Only these rows count from now on."""
         chosen = kept.tolist()
-        if self._rows is None:
-            self.columns = {name: one.filter(pa.array(kept)) for name, one in self.columns.items()}  # type: ignore[union-attr]
-        else:
-            self._rows = [one for one, keep in zip(self._rows, chosen, strict=True) if keep]
-            self.columns = _columns(self._rows) or {}
+        self.columns = {
+            name: list(compress(one, chosen)) if isinstance(one, list) else one.filter(pa.array(kept))
+            for name, one in self.columns.items()
+        }
+        if self._rows is not None:
+            self._rows = list(compress(self._rows, chosen))
 
     def contexts(self, rows: list[int]) -> list[Context]:
         """Those of some rows."""
         if self._rows is not None:
             return [_context(self._rows[row]) for row in rows]
-        if not self.columns:
-            return [Context()] * len(rows)
         chosen = pa.array(rows, pa.int64())
-        columns = [column.take(chosen) for column in self.columns.values()]  # type: ignore[union-attr]
-        made = Context.trusted if not any(one.null_count for one in columns) else _context
-        values = zip(*(one.to_pylist() for one in columns), strict=True)
-        return [made(dict(zip(self.columns, one, strict=True))) for one in values]
+        columns = {name: one.take(chosen).to_pylist() for name, one in self.columns.items()}  # type: ignore[union-attr]
+        return Context.trusted_columns(columns, len(rows))
 
     def _read(self, bodies: pa.Array, given: pa.Array) -> list[dict[str, Any]]:
         others: list[dict[str, Any]] = [{}] * len(given) if given.null_count == len(given) else mappings(given)
@@ -173,27 +172,29 @@ class _Said:
             return Context()
 
 
-def _columns(rows: list[dict[str, Any]]) -> dict[str, pa.Array | list[Value | None]] | None:
+def _columns(rows: list[dict[str, Any]]) -> Columns | None:
     """A column a name; None if a row may be one that `Context` would refuse, or make another of."""
-    found: dict[str, pa.Array | list[Value | None]] = {}
+    found: Columns = {}
     for name in set[str]().union(*rows):
         values = [one.get(name) for one in rows]
         kinds = {*map(type, values)} - {type(None)}
         try:
             checked_name(name)
-            if len(kinds) > 1 and all(type(one) is Context for one in rows):
-                found[name] = values
-                continue
             [kind] = kinds or {float}
             column = pa.array(values, _TYPES[kind])
         except (InvalidValueError, ValueError, KeyError, OverflowError, pa.ArrowException):
             return None
         if kind is float and not np.isfinite(np.asarray(column.fill_null(0.0))).all():
             return None
-        if kind is str and (pc.max(pc.binary_length(column)).as_py() or 0) > MAX_STRING_CHARACTERS:
+        if kind is str and (pc.max(pc.utf8_length(column)).as_py() or 0) > MAX_STRING_CHARACTERS:
             return None
         found[name] = column
     return found
+
+
+def _columns_of(contexts: list[dict[str, Any]]) -> Columns:
+    """The same of rows that have been checked: lists, since values of one name may be of several kinds."""
+    return {name: [one.get(name) for one in contexts] for name in set[str]().union(*contexts)}
 
 
 def _without_notes(row: dict[str, Any]) -> dict[str, Any]:

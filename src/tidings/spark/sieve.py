@@ -1,0 +1,91 @@
+"""Which events can concern a shard at all: a plain column expression, so that the others never reach Python.
+
+What is not certain goes on: an event that might be refused has to be told why, and where rules may act on events that
+concern nobody, or rows bring their own names, nothing is held back.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidings.engine import meta
+from tidings.engine.settings import Settings
+from tidings.model.expression import PUBLISHER, SUBJECT
+from tidings.model.limits import (
+    MAX_ATTRIBUTES,
+    MAX_NAME_CHARACTERS,
+    MAX_STRING_CHARACTERS,
+    MAX_SUBJECT_CHARACTERS,
+)
+from tidings.spark.events import KEY, PROBLEM, SYSTEM
+from tidings.spark.registry import Registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tidings.engine.matcher import Asked
+
+_PLAIN = ("bigint", "boolean", "double", "string")
+_COLUMNS = {SUBJECT: "subject", PUBLISHER: "publisher"}
+
+
+def possible(events: "DataFrame", registry: Registry, settings: Settings) -> "list[Column] | None":
+    """Of prepared events, by shard whether one may concern somebody there or be refused; None: that cannot be told."""
+    from pyspark.sql import functions as f
+
+    kinds = dict(events.dtypes)
+    named = [name for name in events.columns if name not in (*SYSTEM, KEY, PROBLEM)]
+    if settings.advertisements_required or not registry.is_plain or len(named) > MAX_ATTRIBUTES:
+        return None
+    if "attributes" in kinds or any(kinds[name] not in _PLAIN for name in named):
+        return None
+    if all(one is None for one in registry.asked):
+        return None
+    sound = _sound(kinds, named)
+    return [f.lit(True) if one is None else ~sound | _wanted(one, kinds) for one in registry.asked]
+
+
+def _wanted(asked: "Asked", kinds: dict[str, str]) -> "Column":
+    from pyspark.sql import functions as f
+
+    name = _COLUMNS.get(asked.name, asked.name)
+    kind = kinds.get(name)
+    column = f.col(f"`{name}`")
+    if kind == "string" and asked.texts:
+        found = column.isin(asked.texts)
+    elif kind in ("bigint", "double") and asked.numbers:
+        found = (column.cast("double") + 0.0).isin([one + 0.0 for one in asked.numbers])  # -0.0 is 0.0
+    else:  # it is missing, or of a kind that none of them compares with
+        found = f.lit(False)
+    return f.coalesce(found, f.lit(False))
+
+
+def _sound(kinds: dict[str, str], named: list[str]) -> "Column":
+    """Whether the event is certainly let in: true or false, never null."""
+    from pyspark.sql import functions as f
+
+    checks = [f.col(KEY).isNotNull(), f.col("timestamp") >= 0, _short("publisher", MAX_NAME_CHARACTERS)]
+    if PROBLEM in kinds:
+        checks.append(f.col(f"`{PROBLEM}`").isNull())
+    if "subject" in kinds:
+        checks.append(f.col("subject").isNull() | _short("subject", MAX_SUBJECT_CHARACTERS))
+    if "sequence" in kinds:
+        checks.append(f.col("sequence").isNull() | (f.col("sequence") >= 0))
+    unusual = [name for name in ("context", "subscribers", "policy", "payload", "token", "signature") if name in kinds]
+    checks += [f.col(name).isNull() for name in unusual]
+    for name in named:
+        column = f.col(f"`{name}`")
+        if kinds[name] == "double":
+            checks.append(column.isNull() | (f.abs(column) < float("inf")))  # NaN is greater than all
+        elif kinds[name] == "string":
+            checks.append(column.isNull() | (f.length(column) <= MAX_STRING_CHARACTERS))
+    if kinds.get("class") == "string":
+        checks.append(f.col("class").isNull() | ~f.col("class").isin(sorted(meta.RESERVED)))
+    whole = checks[0]
+    for one in checks[1:]:
+        whole = whole & one
+    return f.coalesce(whole, f.lit(False))
+
+
+def _short(name: str, most: int) -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.length(name).between(1, most)
