@@ -387,6 +387,38 @@ def bench_spark(
     report(spark.measure(count, events, growth=growth, cluster=cluster), as_json)
 
 
+@bench.command(name="spark-moving")
+def bench_spark_moving(
+    count: Count = 100_000,
+    changes: Annotated[int, typer.Option(min=1, help="How many changes of context.")] = 1_000_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    as_json: AsJson = False,
+) -> None:
+    """Subscribers that move while events come, on Spark; beside an as-of join of Spark's own.
+
+    Example: tidings bench spark-moving --count 10000 --changes 100000 --events 20000
+    """
+    from tidings.cli.bench import report, spark_moving
+
+    report(spark_moving.measure(count, changes, events), as_json)
+
+
+@bench.command(name="spark-streaming")
+def bench_spark_streaming(
+    count: Count = 100_000,
+    rate: Annotated[int, typer.Option(min=1, help="How many events a second.")] = 5_000,
+    seconds: Annotated[int, typer.Option(min=5, help="For how long.")] = 300,
+    as_json: AsJson = False,
+) -> None:
+    """A stream at a steady pace through a pipeline: whether it keeps up, and how long an event takes.
+
+    Example: tidings bench spark-streaming --count 10000 --seconds 30
+    """
+    from tidings.cli.bench import report, spark_streaming
+
+    report(spark_streaming.measure(count, rate, seconds), as_json)
+
+
 @bench.command(name="trimming")
 def bench_trimming(plot: Plot = None, as_json: AsJson = False) -> None:
     """How many bytes a notification has when a policy takes attributes away.
