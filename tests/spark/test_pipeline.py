@@ -7,6 +7,7 @@ import pytest
 
 from tests.spark.cuts import cut, streams, write
 from tests.spark.test_route import EVENTS, SUBSCRIPTIONS, expected, got, history
+from tidings import TidingsError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,3 +52,33 @@ def test_however_it_is_cut(
     assert {(row["event_id"], one) for row in rows for one in row["subscriptions"]} == {one[:2] for one in due}
     assert not (tmp_path / "rejected").exists()
     assert len(pipeline.ledger.batches()) == len(ends) + 1
+
+
+def test_stopped_between_two_batches_it_goes_on(spark: "SparkSession", tmp_path: Path) -> None:
+    from tidings.spark.pipeline import Folder, Pipeline
+
+    events, subscriptions, contexts = history(15, with_policies=False)
+    ends = [*range(10, 60, 10), LAST]
+    write(tmp_path / "events", EVENTS, cut(events, 1, ends))
+    write(tmp_path / "contexts", CONTEXTS, cut(contexts, 1, ends))
+
+    def pipeline(trigger: str) -> Pipeline:
+        return Pipeline(
+            streams(spark, tmp_path / "events", EVENTS),
+            spark.createDataFrame(subscriptions, SUBSCRIPTIONS).drop("policy"),
+            streams(spark, tmp_path / "contexts", CONTEXTS),
+            checkpoint=tmp_path / "checkpoint",
+            sinks=[Folder(path=str(tmp_path / "notifications"))],
+            trigger=trigger,
+            shards=2,
+        )
+
+    first = pipeline("0 seconds").start()
+    with pytest.raises(TidingsError, match="runs in process"):
+        pipeline("0 seconds").start()
+    while len(first.ledger.batches()) < 3:
+        assert first.query.isActive
+    first.stop()
+    assert first.query.exception() is None or "StoppingError" in str(first.query.exception())
+    pipeline("available-now").start().await_termination()
+    assert got(spark.read.parquet(str(tmp_path / "notifications"))) == expected(events, subscriptions, contexts)

@@ -17,6 +17,7 @@ from tidings.journal.record import PUBLISH
 from tidings.spark.events import KEY
 
 Ints = npt.NDArray[np.int64]
+_MOST = 65_536  # copies that go to Java at a time, about
 _TEXT, _IDS = pa.string(), pa.list_(pa.string())
 NOTE = pa.struct(
     [
@@ -79,6 +80,13 @@ def refusals(table: pa.Table, step: str, reason: str | pa.Array) -> pa.Table:
     ids, times = table[KEY].combine_chunks().cast(_TEXT), table["timestamp"].combine_chunks()
     said = pa.repeat(reason, count) if isinstance(reason, str) else reason
     return _rows(ids, times, pa.array(np.arange(count)), kind=_kinds(table), step=pa.repeat(step, count), reason=said)
+
+
+def pieces(table: pa.Table) -> list[pa.RecordBatch]:
+    """So small that Java takes each in, however many get an event."""
+    copies = sum(pc.sum(pc.list_value_length(table[name])).as_py() or 0 for name in ("subscriptions", "notes"))
+    rows: list[pa.RecordBatch] = table.to_batches(max_chunksize=max(1, table.num_rows * _MOST // max(copies, 1)))
+    return rows
 
 
 def state_row(text: str) -> pa.Table:

@@ -78,11 +78,18 @@ def register(spark: "SparkSession") -> None:
 
 
 def _settings(master: str | None, given: dict[str, str]) -> dict[str, str]:
-    chosen = {**_DEFAULTS, **(_LOCAL_DEFAULTS if _is_local(master) else {}), **given}
+    local = {**_LOCAL_DEFAULTS, "spark.driver.memory": _memory()} if _is_local(master) else {}
+    chosen = {**_DEFAULTS, **local, **given}
     options = chosen.get(_JAVA_OPTIONS, "")
     if "configurationFile" not in options:  # the user's own logging stays
         chosen[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {options}".strip()
     return chosen
+
+
+def _memory() -> str:
+    """A quarter of this machine's: in a local session the driver does all the work, and Spark would give it 1 GiB."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return f"{min(8192, max(1024, total // 4))}m"
 
 
 def _start(context: Any, conf: "SparkConf") -> None:

@@ -18,12 +18,13 @@ from tidings.engine.batch import Batch
 from tidings.journal.record import PUBLISH
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, SCHEDULED, SHARD, TOLD
 from tidings.spark.judging import judged
-from tidings.spark.physical import physical, state_row
+from tidings.spark.physical import physical, pieces, state_row
 from tidings.spark.publishers import with_contexts
 from tidings.spark.standing import ROW, Place, Standing, Standings, as_changes, merged
 from tidings.spark.tally import Tally
 from tidings.spark.worker import gathered
 
+ROWS = 65_536  # at a time, at least: stretches of changes and events are the faster the longer they are
 _standings = Standings()
 
 
@@ -55,7 +56,7 @@ class ShardWorker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         run, number = None, -1
-        for table in gathered(batches):
+        for table in gathered(batches, ROWS):
             for shard in pc.unique(table[SHARD]).to_pylist():
                 if run is None or shard != number:
                     yield from () if run is None else _batches(run.end())
@@ -180,4 +181,4 @@ def _name(rows: pa.Table, key: str) -> pa.ChunkedArray:
 
 def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     for table in tables:
-        yield from table.to_batches()
+        yield from pieces(table)

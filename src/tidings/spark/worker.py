@@ -15,7 +15,7 @@ from tidings.engine import Engine, Settings
 from tidings.engine.shelf import taken_down
 from tidings.spark.events import KEY, ORDER, SHARD
 from tidings.spark.judging import judged
-from tidings.spark.physical import physical, state_row
+from tidings.spark.physical import physical, pieces, state_row
 from tidings.spark.tally import Tally
 
 ROWS = 8_192  # at a time, at least: with many matches an event, what follows from more does not fit the caches
@@ -53,7 +53,7 @@ class Worker:
                 tally.events += rows.num_rows if shard == 0 else 0  # every event comes to it, too
                 good, refused = judged(rows, latest=self._latest)
                 for told in (*(refused if shard == 0 else ()), self._routed(engine, good, first=shard == 0)):
-                    yield from tally.add(told).to_batches()
+                    yield from pieces(tally.add(told))
         if self._tallies:
             yield from state_row(tally.text()).to_batches()
 
@@ -70,14 +70,14 @@ class Worker:
         return physical(batch, table, notifications=self._notifications, first=first)
 
 
-def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def gathered(batches: Iterator[pa.RecordBatch], at_least: int = ROWS) -> Iterator[pa.Table]:
     """Spark's batches are small: some of them together are faster."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= ROWS:
+        if rows >= at_least:
             yield pa.Table.from_batches(waiting)
             waiting, rows = [], 0
     if rows:

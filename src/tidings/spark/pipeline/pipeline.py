@@ -12,6 +12,7 @@ from tidings.journal.lock import FolderLock
 from tidings.model.errors import InvalidValueError, JournalLockedError, TidingsError
 from tidings.spark import changes
 from tidings.spark.events import prepared
+from tidings.spark.pipeline.brake import Brake
 from tidings.spark.pipeline.durations import microseconds_of
 from tidings.spark.pipeline.ledger import BOOTSTRAP, Entry, Ledger
 from tidings.spark.pipeline.progress import Progress, progress_of
@@ -103,6 +104,7 @@ class Pipeline:
             watermark=microseconds_of(watermark, "watermark"),
             ahead=microseconds_of(ahead, "ahead"),
         )
+        self._brake = Brake()
         self._query: StreamingQuery | None = None
         self._lock: FolderLock | None = None
 
@@ -131,7 +133,8 @@ class Pipeline:
         self._lock = self._locked()
         try:
             self._prepare()
-            written = self._stream().writeStream.foreachBatch(Step(self._rules, self._sinks)).queryName(self._name)
+            step = Step(self._rules, self._sinks, self._brake)
+            written = self._stream().writeStream.foreachBatch(step).queryName(self._name)
             written = written.option("checkpointLocation", str(self._checkpoint / "spark"))
             self._query = written.trigger(**self._triggered()).start()
         except BaseException:
@@ -166,6 +169,7 @@ class Pipeline:
 
     def stop(self) -> None:
         """Ends it between two batches."""
+        self._brake.pull()
         self.query.stop()
         self._release()
 

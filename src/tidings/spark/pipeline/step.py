@@ -14,6 +14,7 @@ import msgspec
 from tidings.engine.settings import Settings
 from tidings.spark import changes
 from tidings.spark.physical import DDL
+from tidings.spark.pipeline.brake import Brake
 from tidings.spark.pipeline.ledger import Entry, Ledger
 from tidings.spark.pipeline.outcome import Outcome
 from tidings.spark.pipeline.sinks import Sink
@@ -38,10 +39,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class Step:
     """The function for `foreachBatch`. It can be sent to another process, as Spark Connect does."""
 
-    def __init__(self, rules: Rules, sinks: list[Sink]) -> None:
-        self._rules, self._sinks = rules, sinks
+    def __init__(self, rules: Rules, sinks: list[Sink], brake: Brake | None = None) -> None:
+        self._rules, self._sinks, self._brake = rules, sinks, brake or Brake()
 
     def __call__(self, rows: "DataFrame", batch: int) -> None:
+        with self._brake:
+            self._take(rows, batch)
+
+    def _take(self, rows: "DataFrame", batch: int) -> None:
         ledger = Ledger(Path(self._rules.folder))
         entry = ledger.read(batch)
         if entry is None:  # else it was done, and Spark had no time to write that down
