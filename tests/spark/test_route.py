@@ -244,3 +244,42 @@ def test_events_conform_to_the_schema_of_their_subject(spark: "SparkSession") ->
     [refused] = routed.rejected.collect()
     assert refused["reason"] == "Loop: has no attribute x; version 2 has li, ts"
     assert [name for name, _ in routed.registry.rejected] == ["s2"]
+
+
+def test_what_is_told_once_is_told_once_by_many_tasks(spark: "SparkSession") -> None:
+    """A conflict between two rules: the first event tells of it, wherever the others are."""
+    from tidings.spark import route
+
+    one, other = str(policies.trim()), str(policies.remove("n", convert="json"))
+    advertisement = [("a", "p", "class = 'x'", other)]
+    subscriptions = [("s", "c", "class = 'x'", str(policies.to_xml())), ("w", "w", "class = 'PolicyConflict'", one)]
+    events = [(f"e{number:02}", number, "p", "x", number) for number in range(24)]
+    routed = route(
+        spark.createDataFrame(
+            events, "id string, timestamp bigint, publisher string, class string, n bigint"
+        ).repartition(3),
+        spark.createDataFrame(subscriptions, "id string, subscriber string, content string, policy string"),
+        advertisements=spark.createDataFrame(
+            advertisement, "id string, publisher string, content string, policy string"
+        ),
+    )
+    (told,) = routed.meta_events.collect()
+    assert json.loads(told["attributes"])["class"] == "PolicyConflict"
+    assert [row["event_id"] for row in routed.notifications.filter("subscription_id = 'w'").collect()] == [
+        told["event_id"]
+    ]
+
+
+def test_what_only_cuts_is_done_by_many_shards(spark: "SparkSession") -> None:
+    from tidings.spark import route
+
+    events, subscriptions, contexts = history(5, with_policies=True)
+    cut = [(*one[:4], one[4] and TRIM, *one[5:]) for one in subscriptions]
+    routed = route(
+        spark.createDataFrame(events, EVENTS),
+        spark.createDataFrame(cut, SUBSCRIPTIONS),
+        spark.createDataFrame(contexts, "client string, timestamp bigint, x double"),
+        shards=3,
+    )
+    assert routed.registry.shards == 3
+    assert got(routed.notifications) == expected(events, cut, contexts)

@@ -47,7 +47,7 @@ def cuts_of(engine: "Engine", rows: pa.Table) -> Cuts:
     )
     known, given = list[tuple[list[str] | None, list[str]]](), []
     for row in some.take(pa.array(first)).to_pylist():
-        cut = _always(engine, read(row))
+        cut = always_cut(engine, read(row))
         given.append(NO_CUT if cut is None else len(known))
         if cut is not None:
             known.append((None if cut.kept is None else list(cut.kept), sorted(cut.removed)))
@@ -56,7 +56,7 @@ def cuts_of(engine: "Engine", rows: pa.Table) -> Cuts:
     return Cuts(np.where(np.asarray(plain), numbers, NO_CUT).astype(np.int32).tobytes(), known)
 
 
-def _always(engine: "Engine", subscription: Subscription) -> Cut | None:
+def always_cut(engine: "Engine", subscription: Subscription) -> Cut | None:
     """The cut of all whose policy and names are these, if they belong to nobody in particular."""
     if subscription.policy is None:
         return None

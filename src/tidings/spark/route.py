@@ -14,6 +14,7 @@ from tidings.spark.events import prepared, spread
 from tidings.spark.physical import DDL
 from tidings.spark.registry import Registry, built, shards_for
 from tidings.spark.sieve import possible
+from tidings.spark.telling import Telling, telling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,9 +71,9 @@ def route(
 
     Without contexts and without subscriptions that begin or end, any worker matches any event, where it is, as long as
     one shard holds all subscriptions: up to two million, or whatever `shards` says. Else the clients are spread over
-    `shards`; each shard sees the events, and where there are changes, changes and events in the order of time.
+    `shards`; each shard sees the events, and where there are changes, changes and events in the order of time. Where
+    rules may tell meta-events, one shard sees everything.
     """
-
     if tokens is not None:
         raise InvalidValueError("tokens are not checked yet; leave them out")
     settings = settings or Settings(name="spark")
@@ -81,9 +82,9 @@ def route(
     constant = None if set_later is not None else policies
     wanted = with_policies(subscriptions, constant)
     plan = planned(folder, settings, advertisements, constant, schemas)
-    # Meta-events are for everyone: where rules may tell some, one shard has all subscriptions.
-    tells = bool(plan.advertisements) or set_later is not None or "policy" in wanted.columns
-    if contexts is None and set_later is None and not changes.has_windows(wanted):
+    rules = bool(plan.advertisements) or set_later is not None or "policy" in events.columns
+    tells = Telling.ONCE if rules else telling(wanted, settings)
+    if contexts is None and tells is not Telling.ONCE and not changes.has_windows(wanted):
         count = 1 if tells else shards or shards_for(wanted.count())
         registry = built(wanted, plan, count)
         return Routed(_placed(events, registry, settings), registry, worker_of(registry, settings))

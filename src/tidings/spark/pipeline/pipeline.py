@@ -22,6 +22,7 @@ from tidings.spark.registry import MOST_REPORTED, built
 from tidings.spark.route import planned, with_policies
 from tidings.spark.standing import Place
 from tidings.spark.tally import Tally
+from tidings.spark.telling import Telling, telling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,15 +78,15 @@ class Pipeline:
         self._checkpoint = Path(checkpoint).absolute()
         self._trigger, self._name = trigger, name
         self._settings = settings or Settings(name="spark")
-        rules = any(one is not None for one in (journal, policies, advertisements)) or _brings_policies(
-            subscriptions, events
-        )
-        if shards is not None and shards > 1 and rules:
+        rules = any(one is not None for one in (journal, policies, advertisements))
+        rules = rules or (events is not None and "policy" in events.columns)
+        tells = Telling.ONCE if rules else telling(subscriptions, self._settings)
+        if shards is not None and shards > 1 and tells:
             raise InvalidValueError(
                 "shards: where policies may tell meta-events, which are for everyone, there is one shard; "
                 "leave `shards` out, or the policies"
             )
-        self._shards = 1 if rules else shards
+        self._shards = 1 if tells else shards
         if policies is not None and policies.isStreaming and not self._set_later():
             raise InvalidValueError(
                 "policies: there is no column by, which says who sets them: the owner or the operator"
@@ -98,7 +99,7 @@ class Pipeline:
         self._rules = Rules(
             folder=str(self._checkpoint),
             settings=self._settings,
-            in_order=journal is not None or contexts is not None or bool(changing),
+            in_order=tells is Telling.ONCE or contexts is not None or bool(changing),
             fills_contexts=events is not None and contexts is not None and "context" not in events.columns,
             notifications=any(one.what == "notifications" for one in self._sinks),
             watermark=microseconds_of(watermark, "watermark"),
@@ -268,7 +269,3 @@ def in_use(checkpoint: Path, process: int | None) -> TidingsError:
     """What is told to whoever wants to run a pipeline that runs already."""
     who = f"process {process}" if process else "another process"
     return TidingsError(f"{checkpoint}: a pipeline with this checkpoint runs in {who}; stop it, or take another folder")
-
-
-def _brings_policies(*frames: "DataFrame | None") -> bool:
-    return any(frame is not None and "policy" in frame.columns for frame in frames)
