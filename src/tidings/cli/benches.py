@@ -212,6 +212,21 @@ def bench_spark_streaming(
     report(spark_streaming.measure(count, rate, seconds), as_json)
 
 
+@bench.command(name="spark-many")
+def bench_spark_many(
+    count: Count = 10_000_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 20_000,
+    as_json: AsJson = False,
+) -> None:
+    """Very many subscriptions on Spark: how long, and how much memory.
+
+    Example: tidings bench spark-many --count 100000
+    """
+    from tidings.cli.bench import report, spark_many
+
+    report(spark_many.measure(count, events), as_json)
+
+
 @bench.command(name="trimming")
 def bench_trimming(plot: Plot = None, as_json: AsJson = False) -> None:
     """How many bytes a notification has when a policy takes attributes away.

@@ -38,7 +38,7 @@ def prepared(events: "DataFrame") -> "DataFrame":
         chosen.append(f.lit("unknown").alias("publisher"))
     for name in events.columns:
         if name not in ("id", "timestamp"):
-            chosen.append(_readable(name, kinds[name]).alias(name))
+            chosen.append(_readable(name, kinds[name]))
     return events.select(*chosen)
 
 
@@ -109,20 +109,27 @@ def _uuid7(timestamp: "Column") -> "Column":
 
 
 def _readable(name: str, kind: str) -> "Column":
-    """A column in a form that Arrow brings over to Python, and that attributes may have."""
+    """A column in a form that Arrow brings over to Python, and that attributes may have.
+
+    Without an alias where it is as it should be: Spark derives what must hold of every alias from what holds of its
+    column, and with a filter on many columns that doubles with each of them.
+    """
     from pyspark.sql import functions as f
 
     column = f.col(f"`{name}`")
     if kind == "variant" or (name in ("attributes", "context") and kind.startswith("struct")):
-        return f.to_json(column)
+        return f.to_json(column).alias(name)
+    wanted = _type_of(name, kind)
+    return column if wanted == kind else column.cast(wanted).alias(name)
+
+
+def _type_of(name: str, kind: str) -> str:
     if name in TEXTS:
-        return column.cast("string")
+        return "string"
     if name in BYTES:
-        return column.cast("binary")
+        return "binary"
     if kind in ("tinyint", "smallint", "int"):
-        return column.cast("bigint")
+        return "bigint"
     if kind == "float" or kind.startswith("decimal"):
-        return column.cast("double")
-    if kind.startswith("timestamp") or kind == "date":
-        return column.cast("string")
-    return column
+        return "double"
+    return "string" if kind.startswith("timestamp") or kind == "date" else kind

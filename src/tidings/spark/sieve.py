@@ -40,7 +40,9 @@ def possible(events: "DataFrame", registry: Registry, settings: Settings) -> "li
     if all(one is None for one in registry.asked):
         return None
     sound = _sound(kinds, named)
-    return [f.lit(True) if one is None else ~sound | _wanted(one, kinds) for one in registry.asked]
+    return [
+        f.lit(True) if one is None else f.when(sound, _wanted(one, kinds)).otherwise(True) for one in registry.asked
+    ]
 
 
 def _wanted(asked: "Asked", kinds: dict[str, str]) -> "Column":
@@ -71,18 +73,19 @@ def _sound(kinds: dict[str, str], named: list[str]) -> "Column":
         checks.append(f.col("sequence").isNull() | (f.col("sequence") >= 0))
     unusual = [name for name in ("context", "subscribers", "policy", "payload", "token", "signature") if name in kinds]
     checks += [f.col(name).isNull() for name in unusual]
-    for name in named:
-        column = f.col(f"`{name}`")
-        if kinds[name] == "double":
-            checks.append(column.isNull() | (f.abs(column) < float("inf")))  # NaN is greater than all
-        elif kinds[name] == "string":
-            checks.append(column.isNull() | (f.length(column) <= MAX_STRING_CHARACTERS))
+    doubles = [f.abs(f.col(f"`{name}`")) for name in named if kinds[name] == "double"]
+    texts = [f.length(f.col(f"`{name}`")) for name in named if kinds[name] == "string"]
+    if doubles:  # NaN is greater than all
+        checks.append(f.coalesce(f.greatest(*doubles, f.lit(0.0)), f.lit(0.0)) < float("inf"))
+    if texts:
+        checks.append(f.coalesce(f.greatest(*texts, f.lit(0)), f.lit(0)) <= MAX_STRING_CHARACTERS)
     if kinds.get("class") == "string":
         checks.append(f.col("class").isNull() | ~f.col("class").isin(sorted(meta.RESERVED)))
-    whole = checks[0]
-    for one in checks[1:]:
-        whole = whole & one
-    return f.coalesce(whole, f.lit(False))
+    # Not as one conjunction: long chains of AND or + make Spark's optimiser try their orders, and never end.
+    sound = f.lit(True)
+    for check in checks:
+        sound = f.when(check, sound).otherwise(False)
+    return sound
 
 
 def _short(name: str, most: int) -> "Column":

@@ -203,9 +203,7 @@ class Emitting:
 
 def _write_events(folder: Path, count: int) -> None:
     folder.mkdir()
-    table = workload.table(workload.events(count))
-    table = table.append_column("id", pa.array([f"e{number}" for number in range(count)]))
-    table = table.append_column("timestamp", pa.array(range(count)))
+    table = workload.published(count)
     for part in range(_FILES):
         first, end = part * count // _FILES, (part + 1) * count // _FILES
         pq.write_table(table.slice(first, end - first), folder / f"part{part}.parquet")

@@ -1,6 +1,5 @@
 """The same routing on a cluster of executors: a process of its own for each, which tells its seconds."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidings.cli.bench import timed
+from tidings.cli.bench.processes import processor
 from tidings.engine.settings import Settings
 from tidings.model.errors import TidingsError
 from tidings.spark import session
@@ -16,7 +16,6 @@ from tidings.spark.events import prepared
 from tidings.spark.registry import Registry
 from tidings.spark.route import Routed, worker_of
 
-_PROC = Path("/proc")
 _ROUNDS = 2  # the first one starts the workers
 
 
@@ -42,30 +41,12 @@ def run(folder: Path, master: str) -> Took:
         matches = Routed(prepared(events), registry, worker_of(registry, Settings(name="spark"))).matches
         took = []
         for _ in range(_ROUNDS):
-            before = _processor()
+            before = processor()
             seconds = timed(lambda: matches.write.mode("overwrite").parquet(str(folder / "matches of a cluster")))
-            took.append(Took(seconds, _processor() - before))
+            took.append(Took(seconds, processor() - before))
         return min(took)
     finally:
         spark.stop()
-
-
-def _processor() -> float:
-    """Seconds that this process and all that it has started have used, those that have ended included."""
-    parents, used = {}, {}
-    for path in _PROC.glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        number = int(path.parent.name)
-        parents[number] = int(fields[1])
-        used[number] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    found, mine = 0.0, {os.getpid()}
-    while mine:
-        found += sum(used.get(one, 0.0) for one in mine)
-        mine = {child for child, parent in parents.items() if parent in mine}
-    return found
 
 
 if __name__ == "__main__":

@@ -58,16 +58,24 @@ def table(rows: Any) -> pa.Table:
     return pa.table({f"a{i}": pa.array(rows[:, i], from_pandas=True) for i in range(rows.shape[1])})
 
 
+def published(count: int) -> pa.Table:
+    """Events as Spark takes them, a microsecond apart."""
+    made = table(events(count)).append_column("id", pa.array([f"e{number}" for number in range(count)]))
+    return made.append_column("timestamp", pa.array(range(count)))
+
+
 def dicts(rows: Any) -> list[dict[str, float]]:
     return [{f"a{i}": value for i, value in enumerate(row) if value == value} for row in rows.tolist()]
 
 
-def loadable(attribute: Any, low: Any, high: Any, chunk: int = 65_536) -> pa.Table:
+def loadable(attribute: Any, low: Any, high: Any, chunk: int = 65_536, first: int = 0) -> pa.Table:
     """The subscriptions as the index takes them in bulk, without ever having all texts as Python strings."""
     count = len(attribute)
     starts = range(0, count, chunk)
     content = [pa.array(texts(*(one[at : at + chunk] for one in (attribute, low, high))), pa.string()) for at in starts]
-    return pa.table({"id": [f"s{i}" for i in range(count)], "content": pa.chunked_array(content, pa.string())})
+    return pa.table(
+        {"id": [f"s{i}" for i in range(first, first + count)], "content": pa.chunked_array(content, pa.string())}
+    )
 
 
 def answer(slots: tuple[Any, Any, Any], row: Any) -> Any:
