@@ -50,3 +50,19 @@ def test_of_content_alone(spark: "SparkSession") -> None:
         assert "Exchange" not in text, text
         assert text.count("MapInArrow") == 1
         assert not [word for word in NEVER if word in text]
+
+
+def test_columns_keep_their_names_without_aliases(spark: "SparkSession") -> None:
+    """With an alias for each, and a filter on them all, Spark's optimiser would not come to an end."""
+    from tidings.spark import route
+
+    names = [f"a{number}" for number in range(24)]
+    wide = spark.createDataFrame(
+        [("e", 1, *[1.0] * 24)], f"id string, timestamp bigint, {' double, '.join(names)} double"
+    )
+    routed = route(wide, spark.createDataFrame([("s", "a0 = 1")], "id string, content string"))
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        routed.matches.explain(extended=True)
+    assert not [name for name in names if f" AS {name}#" in said.getvalue()]
+    assert [row["subscriptions"] for row in routed.matches.collect()] == [["s"]]

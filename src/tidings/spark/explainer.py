@@ -12,8 +12,8 @@ from tidings.engine import Engine, Settings, records
 from tidings.engine.batch.publications import Publications
 from tidings.engine.effects import Reject
 from tidings.journal.record import PUBLISH
-from tidings.model.errors import TidingsError
-from tidings.spark.events import KEY, ORDER, SCHEDULED, SHARD
+from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.spark.events import KEY, ORDER, PROBLEM, SCHEDULED, SHARD
 from tidings.spark.retracer import by_engine
 
 ASKED = "$asked"  # beside an event: the ids of the subscriptions
@@ -84,6 +84,8 @@ class Inquiry:
         elsewhere = given["client"] == self._engine.name and not self._first
         about = fields["id"] if given["kind"] == "subscribe" and not elsewhere else None
         try:
+            if given.get(PROBLEM) is not None:
+                raise InvalidValueError(given[PROBLEM])
             effects = self._engine.handle(records.operation(journal.Operation(**fields)), given["timestamp"])
             if self._engine.held:  # a question that nobody answers here
                 self._engine.held.withdraw()
@@ -96,7 +98,7 @@ class Inquiry:
                 self._refused[about] = refused
 
     def _of_events(self, rows: pa.Table) -> list[Answer]:
-        ours = [name for name in (KEY, SHARD, ORDER, SCHEDULED, ASKED) if name in rows.column_names]
+        ours = [name for name in (KEY, SHARD, ORDER, SCHEDULED, PROBLEM, ASKED) if name in rows.column_names]
         events = Publications(rows.drop_columns(ours))
         events.read_all()
         asked: list[tuple[Any, list[str]]] = list(zip(rows[KEY].to_pylist(), rows[ASKED].to_pylist(), strict=True))
