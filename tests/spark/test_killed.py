@@ -25,9 +25,9 @@ TIMES = 50 if LONG else 3
 
 
 def prepare(folder: Path, seed: int) -> set[tuple[object, ...]]:
-    """Ten batches a time that it is killed; what is due."""
+    """Some batches more than it is killed; what is due."""
     events, subscriptions, contexts = history(seed, with_policies=False)
-    ends = [*range(2, 60, 4), LAST]
+    ends = [*range(3, 60, 7), LAST]
     write(folder / "events", EVENTS, cut(events, 1, ends))
     write(folder / "contexts", CONTEXTS, cut(contexts, 1, ends))
     write(folder / "subscriptions", SUBSCRIPTIONS, cut(subscriptions, 5, ends))
