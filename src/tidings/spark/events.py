@@ -64,18 +64,6 @@ def packed(events: "DataFrame") -> "DataFrame":
     return events.select(*system, (f.struct(*named) if named else f.lit("{}")).alias("attributes"))
 
 
-def attributes_text(events: "DataFrame") -> "Column":
-    """The attributes of each event as JSON text, from whatever columns hold them."""
-    from pyspark.sql import functions as f
-
-    if "attributes" in events.columns:
-        kind = dict(events.dtypes)["attributes"]
-        column = f.col("attributes")
-        return column if kind == "string" else f.to_json(column)
-    named = [f.col(f"`{name}`").alias(name) for name in events.columns if name not in (*SYSTEM, KEY, PROBLEM)]
-    return f.to_json(f.struct(*named)) if named else f.lit("{}")
-
-
 def microseconds(name: str, kind: str) -> "Column":
     """A column of times as microseconds since the epoch."""
     from pyspark.sql import functions as f
