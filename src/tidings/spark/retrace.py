@@ -15,35 +15,20 @@ if TYPE_CHECKING:
 _CONTROL = history.CONTROL.split(",")
 
 
-class Retraced:
+class Retraced(views.Views):
     """What became of the events, lazily: the journal is gone through when something of it is asked for.
 
     `matches`, `notifications`, `rejected` and `meta_events` are as those of `route`. The counts are DataFrames too.
     """
 
     def __init__(self, rows: "DataFrame", settings: Settings, **how: Any) -> None:
+        super().__init__(2)  # what shards found is brought together
         self._rows, self._settings, self._how = rows, settings, how
-
-    @property
-    def matches(self) -> "DataFrame":
-        return views.matches(self._physical(), 2)  # what shards found is brought together
-
-    @property
-    def notifications(self) -> "DataFrame":
-        return views.notifications(self._physical(notifications=True))
 
     @property
     def of_events(self) -> "DataFrame":
         """The notifications without those of meta-events, whose ids are new each time that they are told."""
         return views.notifications(self._physical(notifications=True).filter(f"kind IS NULL OR kind <> '{META}'"))
-
-    @property
-    def rejected(self) -> "DataFrame":
-        return views.rejected(self._physical())
-
-    @property
-    def meta_events(self) -> "DataFrame":
-        return views.meta_events(self._physical())
 
     @property
     def per_subscription(self) -> "DataFrame":

@@ -9,12 +9,13 @@ import msgspec
 
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
-from tidings.spark import changes, views
+from tidings.spark import changes
 from tidings.spark.events import prepared, spread
 from tidings.spark.physical import DDL
 from tidings.spark.registry import Registry, built, shards_for
 from tidings.spark.sieve import possible
 from tidings.spark.telling import Telling, telling
+from tidings.spark.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tidings.spark.building import Plan
 
 
-class Routed:
+class Routed(Views):
     """What became of the events. Everything is lazy: events are matched when something of it is asked for.
 
     `matches` has a row an event that concerns somebody; `notifications` a row each, with attributes as JSON text;
@@ -31,24 +32,9 @@ class Routed:
 
     def __init__(self, rows: "DataFrame", registry: Registry, worker: Callable[[bool], Any]) -> None:
         """`worker` makes what is run on the rows; it is told whether notifications are wanted."""
+        super().__init__(registry.shards)
         self.registry, self.worker = registry, worker
         self._rows = rows
-
-    @property
-    def matches(self) -> "DataFrame":
-        return views.matches(self._physical(), self.registry.shards)
-
-    @property
-    def notifications(self) -> "DataFrame":
-        return views.notifications(self._physical(notifications=True))
-
-    @property
-    def rejected(self) -> "DataFrame":
-        return views.rejected(self._physical())
-
-    @property
-    def meta_events(self) -> "DataFrame":
-        return views.meta_events(self._physical())
 
     def _physical(self, *, notifications: bool = False) -> "DataFrame":
         return self._rows.mapInArrow(self.worker(notifications), DDL)

@@ -1,9 +1,36 @@
 """What users see of the physical rows: `matches`, `notifications`, `rejected` and `meta_events`, lazily."""
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+class Views(ABC):
+    """What became of the events, as DataFrames on physical rows that whoever inherits this has or makes."""
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+
+    @abstractmethod
+    def _physical(self, *, notifications: bool = False) -> "DataFrame": ...
+
+    @property
+    def matches(self) -> "DataFrame":
+        return matches(self._physical(), self._shards)
+
+    @property
+    def notifications(self) -> "DataFrame":
+        return notifications(self._physical(notifications=True))
+
+    @property
+    def rejected(self) -> "DataFrame":
+        return rejected(self._physical())
+
+    @property
+    def meta_events(self) -> "DataFrame":
+        return meta_events(self._physical())
 
 
 def matches(physical: "DataFrame", shards: int) -> "DataFrame":

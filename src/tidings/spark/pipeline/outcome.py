@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tidings.spark import views
+from tidings.spark.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -12,26 +12,14 @@ if TYPE_CHECKING:
 What: TypeAlias = Literal["matches", "notifications", "rejected", "meta_events"]
 
 
-class Outcome:
+class Outcome(Views):
     def __init__(self, batch: int, physical: "DataFrame", shards: int, counts: "Tally") -> None:
+        super().__init__(shards)
         self.batch, self.counts = batch, counts
-        self._physical, self._shards = physical, shards
+        self._rows = physical
 
-    @property
-    def matches(self) -> "DataFrame":
-        return views.matches(self._physical, self._shards)
-
-    @property
-    def notifications(self) -> "DataFrame":
-        return views.notifications(self._physical)
-
-    @property
-    def rejected(self) -> "DataFrame":
-        return views.rejected(self._physical)
-
-    @property
-    def meta_events(self) -> "DataFrame":
-        return views.meta_events(self._physical)
+    def _physical(self, *, notifications: bool = False) -> "DataFrame":
+        return self._rows
 
     def frame(self, what: What) -> "DataFrame":
         found: DataFrame = getattr(self, what)
