@@ -1,0 +1,50 @@
+"""A set of context ids in few bytes, for publications to carry (004, section 3.2): may say yes too often, never no.
+
+An id is a hash already: its two halves give all places by double hashing, so no byte is hashed again.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Self
+
+import msgspec
+
+from tidings.model.limits import MAX_BLOOM_BYTES, MAX_BLOOM_HASHES
+from tidings.routing.identity import CONTEXT_ID_BYTES
+
+FALSE_POSITIVES = 0.01
+_BITS_PER_ID = -math.log(FALSE_POSITIVES) / math.log(2) ** 2
+_LEAST_BYTES = 8  # in fewer the places of one id would often be the same as another's
+_HALF = CONTEXT_ID_BYTES // 2
+
+
+class Bloom(msgspec.Struct, frozen=True):
+    """`id in bloom` is true for all ids that it was made of, and for about 1 % of all others.
+
+    Past MAX_BLOOM_BYTES it does not grow with the ids: then it holds more of the others.
+    """
+
+    bits: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_BLOOM_BYTES)]
+    hashes: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOOM_HASHES)]
+
+    @classmethod
+    def of(cls, ids: Iterable[bytes]) -> Self:
+        distinct = set(ids)
+        wanted = math.ceil(len(distinct) * _BITS_PER_ID / 8)
+        bits = bytearray(min(max(wanted, _LEAST_BYTES), MAX_BLOOM_BYTES))
+        best = round(len(bits) * 8 / max(len(distinct), 1) * math.log(2))
+        hashes = min(max(best, 1), MAX_BLOOM_HASHES)
+        for one in distinct:
+            for place in _places(one, hashes, len(bits) * 8):
+                bits[place >> 3] |= 1 << (place & 7)
+        return cls(bytes(bits), hashes)
+
+    def __contains__(self, one: bytes) -> bool:
+        bits = self.bits
+        return all(bits[place >> 3] >> (place & 7) & 1 for place in _places(one, self.hashes, len(bits) * 8))
+
+
+def _places(one: bytes, hashes: int, size: int) -> Iterator[int]:
+    place = int.from_bytes(one[:_HALF], "big")
+    step = int.from_bytes(one[_HALF:], "big") | 1  # odd, so that it moves
+    return (number % size for number in range(place, place + hashes * step, step))
