@@ -36,12 +36,17 @@ def merge(filters: Iterable[Filter], added: float = 0.0) -> list[Filter]:
     new. Volume is measured over numeric attributes, between the outermost bounds that the filters name; an open end
     reaches a little beyond.
     """
+    return [one for one, _ in merge_with_sources(filters, added)]
+
+
+def merge_with_sources(filters: Iterable[Filter], added: float = 0.0) -> list[tuple[Filter, tuple[Filter, ...]]]:
+    """The same, each with the given filters that it was made of; one that others made needless is not among them."""
     if not 0 <= added < 1:
         raise ValueError("added is a share of volume: at least 0 and below 1")
     boxes = _merge_perfectly([_box(one) for one in filters])
     if added:
         boxes = _merge_nearly(boxes, added)
-    return [one for box in _uncovered(boxes) for one in _said(box)]
+    return [said for box in _uncovered(boxes) for said in _said(box)]
 
 
 def _box(one: Filter) -> _Box:
@@ -64,13 +69,14 @@ def _side(conditions: list[Condition]) -> Side:
     return frozenset(conditions) if values is None or values.has_patterns else values
 
 
-def _said(box: _Box) -> list[Filter]:
+def _said(box: _Box) -> list[tuple[Filter, tuple[Filter, ...]]]:
     """The box as a filter; or the filters that it stands for, where one would be longer than a filter may be."""
-    if len(box.sources) == 1:
-        return list(box.sources)
-    parts = [_condition(variable, side) for variable, side in box.sides.items()]
-    said = Filter(all_of([*parts, *sorted(box.rest, key=repr)]))
-    return [said] if is_within_limits(said.expression) else list(box.sources)
+    if len(box.sources) > 1:
+        parts = [_condition(variable, side) for variable, side in box.sides.items()]
+        said = Filter(all_of([*parts, *sorted(box.rest, key=repr)]))
+        if is_within_limits(said.expression):
+            return [(said, box.sources)]
+    return [(source, (source,)) for source in box.sources]
 
 
 def _condition(variable: Variable, side: Side) -> Condition:

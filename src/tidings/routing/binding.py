@@ -1,6 +1,6 @@
 """A context filter with its own side filled in: `this.x` becomes the value that it has.
 
-What is bound can be judged where only the other party's context is known (004, section 3.2: the filters that travel
+What is bound can be judged where only the other party's context is known (004, section 3.1.2: the filters that travel
 with subscriptions and publications). A name that one's own context lacks stays `this.x`, which is unknown to everyone.
 """
 

@@ -1,4 +1,4 @@
-"""A set of context ids in few bytes, for publications to carry (004, section 3.2): may say yes too often, never no.
+"""A set of context ids in few bytes, for publications to carry (004, section 3.1.1): may say yes too often, never no.
 
 An id is a hash already: its two halves give all places by double hashing, so no byte is hashed again.
 """

@@ -1,0 +1,304 @@
+"""What a link carries follows from the subscriptions behind it, and nothing that they ask for is lost."""
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.strategies import conditions, examples
+from tidings import ContextFilter, Filter
+from tidings.matching.covering import covers
+from tidings.matching.reference import due
+from tidings.model import filter as values
+from tidings.model.event import Event
+from tidings.model.expression import And, Attribute, Comparison, Constant, Or
+from tidings.model.identity import uuid7
+from tidings.model.schema import AttributeFilter, Schema
+from tidings.model.subscription import Subscription
+from tidings.model.values import Context
+from tidings.routing.front import Change, Front
+from tidings.routing.kinds import Kinds
+
+Candidate = tuple[Subscription, bool]
+
+SCHEMA = Schema("news", {"a": int, "b": int})
+numbers = st.builds(Constant, st.integers(0, 3))
+comparisons = st.builds(
+    Comparison,
+    st.builds(Attribute, st.sampled_from("ab")),
+    st.sampled_from(["=", "<", ">", "<=", ">="]),
+    numbers,
+)
+simple = st.lists(comparisons, min_size=1, max_size=3).map(
+    lambda parts: parts[0] if len(parts) == 1 else And(tuple(parts))
+)
+contents = st.one_of(simple, simple, st.builds(lambda one, two: Or((one, two)), simple, simple), conditions())
+PUBLISHERS = [None, ContextFilter.parse("a > 1"), ContextFilter.parse("a > this.a")]
+
+
+@st.composite
+def candidates(draw: st.DrawFn) -> Candidate:
+    subscription = Subscription(
+        id=draw(st.sampled_from([f"s{number}" for number in range(9)])),
+        subscriber=draw(st.sampled_from(["ann", "bob"])),
+        subject=draw(st.sampled_from([None, None, "news", "sports"])),
+        structure=draw(st.sampled_from([None, None, None, AttributeFilter(SCHEMA, ["a"])])),
+        content=values.Filter(draw(contents)),
+        publishers=draw(st.sampled_from([None, *PUBLISHERS])),
+        policy=draw(st.sampled_from([None, None, None, None, "on publish: drop"])),
+        durable=draw(st.sampled_from([None, None, "kept"])),
+    )
+    return subscription, draw(st.sampled_from([False, False, True]))
+
+
+steps = st.lists(
+    st.one_of(candidates(), candidates(), st.sampled_from([f"s{number}" for number in range(9)])), max_size=14
+)
+events = st.builds(
+    lambda content, subject, context, subscribers: Event.of(
+        content,
+        id=uuid7(0, bytes(10)),
+        publisher="p",
+        timestamp=0,
+        subject=subject,
+        context=context,
+        subscribers=subscribers,
+    ),
+    st.dictionaries(st.sampled_from("ab"), st.integers(-1, 4)),
+    st.sampled_from([None, "news", "sports"]),
+    st.dictionaries(st.just("a"), st.integers(0, 3)),
+    st.sampled_from([None, None, ContextFilter.parse("a > 1"), ContextFilter.parse("a = this.a")]),
+)
+
+
+# The definition, word by word
+
+
+def personal(one: Candidate) -> str | None:
+    subscription, scoped = one
+    publishers = subscription.publishers
+    return subscription.subscriber if scoped or (publishers is not None and publishers.own_names) else None
+
+
+def stands(one: Candidate, other: Candidate) -> bool:
+    t, s = one[0], other[0]
+    return (
+        t.policy is None
+        and s.policy is None
+        and t.subject in (None, s.subject)
+        and t.structure in (None, s.structure)
+        and t.publishers == s.publishers
+        and personal(one) == personal(other)
+        and covers(t.content, s.content)
+    )
+
+
+def replaces(one: Candidate, other: Candidate) -> bool:
+    return stands(one, other) and not (stands(other, one) and other[0].id < one[0].id)
+
+
+def maximal(known: Iterable[Candidate]) -> dict[str, Subscription]:
+    given = list(known)
+    return {s[0].id: s[0] for s in given if not any(replaces(t, s) for t in given if t[0].id != s[0].id)}
+
+
+def applied(front: Front, known: dict[str, Candidate], step: Candidate | str) -> Change:
+    if isinstance(step, str):
+        known.pop(step, None)
+        return front.remove(step)
+    known[step[0].id] = step
+    return front.put(*step)
+
+
+def follow(front: Front, history: Iterable[Candidate | str], check: Callable[[dict[str, Candidate]], None]) -> None:
+    """Applies the steps; what is told says how the link changed."""
+    known: dict[str, Candidate] = {}
+    link: dict[str, Subscription] = {}
+    for step in history:
+        change = applied(front, known, step)
+        assert all(link.get(one.id) != one for one in change.sent)
+        link.update({one.id: one for one in change.sent})
+        assert not {one.id for one in change.sent} & set(change.withdrawn)
+        for name in change.withdrawn:
+            del link[name]
+        assert front.sent == link
+        check(known)
+
+
+@given(steps)
+@examples(150, 3_000)
+def test_the_maximal_ones_are_sent_whatever_came_and_went(history: list[Candidate | str]) -> None:
+    front = Front()
+
+    def check(known: dict[str, Candidate]) -> None:
+        assert front.sent == maximal(known.values())
+        for name, one in front.sent.items():
+            expected = {other for other in known if other == name or stands(known[name], known[other])}
+            assert front.stands_for(name) == expected, one
+        assert not set().union(*map(front.stands_for, known.keys() - front.sent.keys()))
+
+    follow(front, history, check)
+
+
+@given(st.lists(steps, min_size=2, max_size=3))
+@examples(50, 1_000)
+def test_links_that_share_their_kinds_are_as_if_they_did_not(histories: list[list[Candidate | str]]) -> None:
+    kinds = Kinds()
+    fronts = [Front(kinds=kinds) for _ in histories]
+    known: list[dict[str, Candidate]] = [{} for _ in histories]
+    for place in range(max(map(len, histories))):
+        for front, mine, history in zip(fronts, known, histories, strict=True):
+            for step in history[place : place + 1]:
+                applied(front, mine, step)
+                assert front.sent == maximal(mine.values())
+    for front in fronts:
+        front.clear()
+        assert front.sent == {}
+    assert len(kinds) == 0
+
+
+@pytest.mark.parametrize("merging", [False, True])
+@given(steps, st.lists(events, min_size=1, max_size=8), st.integers(0, 3))
+@examples(100, 2_000)
+def test_whatever_concerns_a_candidate_concerns_one_that_is_sent(
+    merging: bool, history: list[Candidate | str], published: list[Event], position: int
+) -> None:
+    front = Front(merging=merging, owner="b1")
+    contexts = {"ann": Context({"a": position}), "bob": Context({"a": 1}), "b1": Context()}
+
+    def goes_on(event: Event, two: Subscription, known: dict[str, Candidate]) -> bool:
+        """Whom an event is for is asked upstream only of subscriptions that are judged by their subscriber."""
+        scoped = two.id in known and known[two.id][1]
+        asked = event if scoped else replace(event, subscribers=None)
+        return due(two, asked, contexts[two.subscriber])
+
+    def check(known: dict[str, Candidate]) -> None:
+        for one, _ in known.values():
+            standing = [two for name, two in front.sent.items() if one.id in front.stands_for(name)]
+            assert standing
+            for event in published:
+                if due(one, event, contexts[one.subscriber]):
+                    assert all(goes_on(event, two, known) for two in standing)
+
+    follow(front, history, check)
+
+
+@given(st.lists(candidates(), max_size=10, unique_by=lambda one: one[0].id), st.randoms(use_true_random=False))
+@examples(100, 2_000)
+def test_merging_depends_on_the_set_alone(given: list[Candidate], chance: Random) -> None:
+    first, second = Front(merging=True, owner="b1"), Front(merging=True, owner="b1")
+    for one in given:
+        first.put(*one)
+    others = [(Subscription(id=f"x{number}", subscriber="x", content=Filter.parse("a > 1"))) for number in range(3)]
+    for one in chance.sample(given, len(given)):
+        second.put(*one)
+        second.put(chance.choice(others))
+    for other in others:
+        second.remove(other.id)
+    assert second.sent == first.sent
+
+
+@given(steps, st.lists(events, min_size=1, max_size=8))
+@examples(100, 2_000)
+def test_merged_ones_let_nothing_more_through(history: list[Candidate | str], published: list[Event]) -> None:
+    front = Front(merging=True, owner="b1")
+
+    def check(known: dict[str, Candidate]) -> None:
+        for name, one in front.sent.items():
+            if name.startswith("$merged."):
+                assert one.subscriber == "b1"
+                members = [known[member][0] for member in front.stands_for(name)]
+                for event in (replace(one, subscribers=None) for one in published):
+                    assert due(one, event, Context()) == any(due(two, event, Context()) for two in members)
+
+    follow(front, history, check)
+
+
+# Examples
+
+
+def asking(name: str, text: str, subscriber: str = "ann", **about: object) -> Subscription:
+    return Subscription(id=name, subscriber=subscriber, content=Filter.parse(text), **about)  # type: ignore[arg-type]
+
+
+def test_what_is_covered_comes_back_when_the_wider_one_leaves() -> None:
+    front = Front()
+    narrow, wide = asking("a", "price > 10"), asking("b", "price > 5")
+    assert front.put(narrow) == Change(sent=(narrow,))
+    assert front.put(wide) == Change(sent=(wide,), withdrawn=("a",))
+    assert front.stands_for("b") == {"a", "b"}
+    assert front.remove("b") == Change(sent=(narrow,), withdrawn=("b",))
+
+
+def test_of_equal_ones_the_smallest_id_is_sent() -> None:
+    front = Front()
+    first, second, third = asking("a", "price > 10"), asking("b", "price > 10"), asking("c", "10 < price")
+    front.put(second)
+    assert front.put(third) == Change()
+    assert front.put(first) == Change(sent=(first,), withdrawn=("b",))
+    assert front.remove("a") == Change(sent=(second,), withdrawn=("a",))
+    assert front.remove("b") == Change(sent=(third,), withdrawn=("b",))
+
+
+def test_one_that_is_put_again_is_told_again_only_if_it_differs() -> None:
+    front = Front()
+    front.put(asking("a", "price > 10"))
+    assert front.put(asking("a", "price > 10")) == Change()
+    other = asking("a", "price > 10", durable="kept")
+    assert front.put(other) == Change(sent=(other,))
+    wider = asking("a", "price > 1")
+    assert front.put(wider) == Change(sent=(wider,))
+
+
+def test_one_that_is_scoped_stands_for_its_own_subscriber_only() -> None:
+    """Were Ann's context to decide what Bob hears of, he would miss what is not for her."""
+    front = Front()
+    front.put(asking("a", "price > 5"), scoped=True)
+    front.put(asking("b", "price > 5", "bob"), scoped=True)
+    front.put(asking("c", "price > 7"), scoped=True)
+    front.put(asking("d", "price > 8", "bob"))
+    assert front.sent.keys() == {"a", "b", "d"}
+
+
+def test_nothing_stands_for_what_needs_another_publishers_context() -> None:
+    front = Front()
+    front.put(asking("a", "price > 5"))
+    front.put(asking("b", "price > 5", publishers=ContextFilter.parse("zone = 1")))
+    front.put(asking("c", "price > 5", publishers=ContextFilter.parse("zone = this.zone")))
+    front.put(asking("d", "price > 6", publishers=ContextFilter.parse("zone = this.zone")))
+    front.put(asking("e", "price > 6", "bob", publishers=ContextFilter.parse("zone = this.zone")))
+    assert front.sent.keys() == {"a", "b", "c", "e"}
+
+
+def test_merging_sends_one_for_several() -> None:
+    front = Front(merging=True, owner="b1")
+    front.put(asking("a", "zone = 1 and price > 5"))
+    front.put(asking("b", "zone = 2 and price > 5", "bob"))
+    (merged,) = front.sent.values()
+    assert merged.id.startswith("$merged.")
+    assert merged.subscriber == "b1"
+    assert str(merged.content) == "zone IN (1, 2) AND price > 5"
+    assert front.stands_for(merged.id) == {"a", "b"}
+    change = front.remove("a")
+    assert [one.id for one in change.sent] == ["b"]
+    assert change.withdrawn == (merged.id,)
+
+
+def test_a_merged_one_makes_others_needless() -> None:
+    front = Front(merging=True, owner="b1")
+    front.put(asking("a", "zone between 1 and 5 and price > 5"))
+    front.put(asking("b", "zone between 5 and 9 and price > 5"))
+    front.put(asking("c", "zone between 4 and 6 and price > 7"))
+    (merged,) = front.sent
+    assert front.stands_for(merged) == {"a", "b", "c"}
+
+
+def test_a_policy_keeps_a_subscription_to_itself() -> None:
+    front = Front(merging=True, owner="b1")
+    front.put(asking("a", "price > 5", policy="on publish: drop"))
+    front.put(asking("b", "price > 5"))
+    front.put(asking("c", "price > 7", policy="on publish: drop"))
+    assert front.sent.keys() == {"a", "b", "c"}
