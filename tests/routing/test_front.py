@@ -1,6 +1,7 @@
 """What a link carries follows from the subscriptions behind it, and nothing that they ask for is lost."""
 
 from collections.abc import Callable, Iterable
+from itertools import permutations
 from random import Random
 
 import pytest
@@ -14,13 +15,13 @@ from tidings.matching.covering import covers
 from tidings.matching.reference import due
 from tidings.model import filter as values
 from tidings.model.event import Event
-from tidings.model.expression import And, Attribute, Comparison, Constant, Or
+from tidings.model.expression import Attribute, Comparison, Constant, Or, all_of
 from tidings.model.identity import uuid7
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.routing.front import Change, Front
-from tidings.routing.kinds import Kinds
+from tidings.routing.kinds import Kind, Kinds
 
 Candidate = tuple[Subscription, bool]
 
@@ -32,9 +33,7 @@ comparisons = st.builds(
     st.sampled_from(["=", "<", ">", "<=", ">="]),
     numbers,
 )
-simple = st.lists(comparisons, min_size=1, max_size=3).map(
-    lambda parts: parts[0] if len(parts) == 1 else And(tuple(parts))
-)
+simple = st.one_of(comparisons, st.lists(comparisons, min_size=2, max_size=3).map(all_of))
 contents = st.one_of(simple, simple, st.builds(lambda one, two: Or((one, two)), simple, simple), conditions())
 PUBLISHERS = [None, ContextFilter.parse("a > 1"), ContextFilter.parse("a > this.a")]
 
@@ -44,14 +43,14 @@ def candidates(draw: st.DrawFn) -> Candidate:
     subscription = Subscription(
         id=draw(st.sampled_from([f"s{number}" for number in range(9)])),
         subscriber=draw(st.sampled_from(["ann", "bob"])),
-        subject=draw(st.sampled_from([None, None, "news", "sports"])),
-        structure=draw(st.sampled_from([None, None, None, AttributeFilter(SCHEMA, ["a"])])),
+        subject=draw(st.sampled_from([None, None, None, "news", "sports"])),
+        structure=draw(st.sampled_from([None, None, None, None, AttributeFilter(SCHEMA, ["a"])])),
         content=values.Filter(draw(contents)),
-        publishers=draw(st.sampled_from([None, *PUBLISHERS])),
-        policy=draw(st.sampled_from([None, None, None, None, "on publish: drop"])),
+        publishers=draw(st.sampled_from([None, None, None, *PUBLISHERS])),
+        policy=draw(st.sampled_from([None] * 7 + ["on publish: drop"])),
         durable=draw(st.sampled_from([None, None, "kept"])),
     )
-    return subscription, draw(st.sampled_from([False, False, True]))
+    return subscription, draw(st.sampled_from([False, False, False, True]))
 
 
 steps = st.lists(
@@ -217,6 +216,60 @@ def test_merged_ones_let_nothing_more_through(history: list[Candidate | str], pu
     follow(front, history, check)
 
 
+class Arbitrary(Kinds):
+    """Kinds of which any may stand for any other, as told: `p = 1` for `p = 2`, or not."""
+
+    def __init__(self, standing: set[tuple[str, str]]) -> None:
+        super().__init__()
+        self._standing = standing
+
+    def _compare(self, number: int, kind: Kind) -> None:
+        self.wider[number] = self.narrower[number] = 0
+        for other, two in self._kinds.items():
+            if (str(two.content), str(kind.content)) in self._standing:
+                self.wider[number] |= 1 << other
+                self.narrower[other] |= 1 << number
+            if (str(kind.content), str(two.content)) in self._standing:
+                self.narrower[number] |= 1 << other
+                self.wider[other] |= 1 << number
+
+    def _forget(self, number: int, kind: Kind) -> None:
+        """There is no index to take it out of."""
+
+
+WORDS = [f"p = {number}" for number in range(6)]
+pairs = st.tuples(st.sampled_from(WORDS), st.sampled_from(WORDS)).filter(lambda pair: pair[0] != pair[1])
+names = st.sampled_from([f"s{number}" for number in range(8)])
+
+
+@given(st.sets(pairs), st.lists(st.tuples(names, st.sampled_from([None, *WORDS])), max_size=20))
+@examples(300, 5_000)
+def test_each_one_has_one_that_is_sent_even_if_covering_does_not_carry_on(
+    standing: set[tuple[str, str]], history: list[tuple[str, str | None]]
+) -> None:
+    front = Front(kinds=Arbitrary(standing))
+    known: dict[str, str] = {}
+    for name, text in history:
+        if text is None:
+            known.pop(name, None)
+            front.remove(name)
+        else:
+            known[name] = text
+            front.put(asking(name, text))
+        speakers = {text: min(one for one in known if known[one] == text) for text in known.values()}
+        above = {
+            one: {
+                two
+                for two in speakers
+                if (two, one) in standing and not ((one, two) in standing and speakers[one] < speakers[two])
+            }
+            for one in speakers
+        }
+        maximal = {one for one in speakers if not above[one]}
+        assert front.sent.keys() == {speakers[one] for one in speakers if not above[one] & maximal}
+        assert set().union(*map(front.stands_for, front.sent)) == known.keys()
+
+
 # Examples
 
 
@@ -294,6 +347,26 @@ def test_a_merged_one_makes_others_needless() -> None:
     front.put(asking("c", "zone between 4 and 6 and price > 7"))
     (merged,) = front.sent
     assert front.stands_for(merged) == {"a", "b", "c"}
+
+
+def test_what_is_needless_only_for_several_together_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one filter for all would be too long, those that it would have been made of are sent."""
+    monkeypatch.setattr("tidings.matching.merging.is_within_limits", lambda _: False)
+    front = Front(merging=True, owner="b1")
+    front.put(asking("a", "zone between 1 and 5 and price > 5"))
+    front.put(asking("b", "zone between 5 and 9 and price > 5"))
+    front.put(asking("c", "zone between 4 and 6 and price > 7"))
+    assert front.sent.keys() == {"a", "b", "c"}
+    assert front.stands_for("c") == {"c"}
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_what_could_be_merged_in_two_ways_is_merged_in_one(order: tuple[int, ...]) -> None:
+    given = [asking("a", "x = 1 and y = 2"), asking("b", "y = 1 and x = 1"), asking("c", "y = 1 and x = 2")]
+    front = Front(merging=True, owner="b1")
+    for place in order:
+        front.put(given[place])
+    assert sorted(str(one.content) for one in front.sent.values()) == ["x = 1 AND y = 2", "x IN (1, 2) AND y = 1"]
 
 
 def test_a_policy_keeps_a_subscription_to_itself() -> None:

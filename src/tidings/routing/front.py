@@ -115,7 +115,8 @@ class Front:
         if not members:
             del self._members[number]
             self._here ^= 1 << number
-            self._settle(1 << number | self._kinds.narrower[number] & self._here, before)
+            still_covered = self._below(self._kinds.wider[number] & self._maximal)
+            self._settle(1 << number | self._kinds.narrower[number] & self._here & ~still_covered, before)
         elif not place:
             self._settle(1 << number | self._equals(number), before)
         del self._candidates[name]

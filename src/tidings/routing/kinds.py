@@ -91,11 +91,7 @@ class Kinds:
         for other in numbers_in(self.narrower.pop(number)):
             self.wider[other] ^= 1 << number
         heappush(self._free, number)
-        if kind.alone is None:
-            comparable = kind.publishers, kind.whose
-            self._contents[comparable].remove(str(number))
-            if not len(self._contents[comparable]):
-                del self._contents[comparable]
+        self._forget(number, kind)
 
     def _compare(self, number: int, kind: Kind) -> None:
         self.wider[number] = self.narrower[number] = 0
@@ -114,6 +110,13 @@ class Kinds:
                 self.narrower[number] |= 1 << other
                 self.wider[other] |= 1 << number
         contents.put(Subscription(id=str(number), subscriber=_NOBODY, content=kind.content))
+
+    def _forget(self, number: int, kind: Kind) -> None:
+        if kind.alone is None:
+            comparable = kind.publishers, kind.whose
+            self._contents[comparable].remove(str(number))
+            if not len(self._contents[comparable]):
+                del self._contents[comparable]
 
 
 def _frames(outer: Kind, inner: Kind) -> bool:
