@@ -68,7 +68,14 @@ class Remark(_Effect, frozen=True):
     finding: str
 
 
-Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | Log | Remark
+class HandOver(_Effect, frozen=True):
+    """The client has moved to that broker: what it has not acknowledged here is sent there, and forgotten."""
+
+    client: str
+    broker: str
+
+
+Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | Log | Remark | HandOver
 
 
 def timed(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:

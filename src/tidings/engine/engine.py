@@ -29,6 +29,7 @@ from tidings.engine.operations import (
     SetLoad,
     SetPolicy,
     Subscribe,
+    Tick,
     Travelling,
     Trust,
     Unadvertise,
@@ -100,6 +101,8 @@ class Engine(Book):
                 return self._run_for(operation, advertisement.publisher)
             case Subscribe(subscription):
                 return self._run_for(operation, subscription.subscriber)
+            case Tick():
+                return []
             case SetLoad(load):
                 self.set_load(load)
                 return []
@@ -196,6 +199,11 @@ class Engine(Book):
     def is_lone(self) -> bool:
         """No links to other brokers, and nothing that waits."""
         return not self.neighbours and not self.held
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing of the broker's own is still to be done."""
+        return not self.held
 
     def hop(self, message: Message, neighbour: str) -> Hop:
         return Hop(message, neighbour, leaves=self.leaves(neighbour))

@@ -89,9 +89,10 @@ class Disconnect(_Operation, frozen=True):
 
 
 class Join(_Operation, frozen=True):
-    """A link to a neighbour is up."""
+    """A link to a neighbour is up; `cost` is what it costs to use it."""
 
     neighbour: str
+    cost: int = 1
 
 
 class Leave(_Operation, frozen=True):
@@ -105,6 +106,10 @@ class Receive(_Operation, frozen=True):
 
     neighbour: str
     operation: "Travelling"
+
+
+class Tick(_Operation, frozen=True):
+    """A heartbeat interval has passed."""
 
 
 class SetLoad(_Operation, frozen=True):
@@ -131,4 +136,4 @@ class Lost(_Operation, frozen=True):
 
 
 Travelling: TypeAlias = Advertise | Unadvertise | Subscribe | Unsubscribe | SetContext | SetPolicy | Define | Publish
-Operation: TypeAlias = Travelling | Entrust | Disconnect | Join | Leave | Receive | SetLoad | Trust | Lost
+Operation: TypeAlias = Travelling | Entrust | Disconnect | Join | Leave | Receive | Tick | SetLoad | Trust | Lost
