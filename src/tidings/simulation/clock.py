@@ -58,9 +58,9 @@ class Clock:
         return not self.under_way
 
     @property
-    def next_time(self) -> int:
-        """When something is due again."""
-        return self._queue[0][0]
+    def next_time(self) -> int | None:
+        """When something is due again; None: never."""
+        return self._queue[0][0] if self._queue else None
 
     def due(self) -> list[Callable[..., object]]:
         """What is under way, earliest first: to say what is still moving."""

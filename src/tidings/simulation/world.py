@@ -133,7 +133,8 @@ class World:
         broker has anything to do; an `UnsettledError` if that takes longer than so many seconds."""
         clock, end = self.clock, self.now + microseconds(limit)
         while not (clock.run_until_idle(end) and self.is_quiet):
-            if clock.next_time > end:
+            next_time = clock.next_time
+            if next_time is None or next_time > end:
                 raise UnsettledError(f"not settled after {limit:g} s: {self._what_moves()}")
             clock.step()
 
@@ -144,7 +145,8 @@ class World:
             return False
         self._restless = [one for one in self._restless if not one.is_settled]
         if not self._restless:  # those that were restless are asked first: mostly that is enough
-            self._restless = [one for one in (*self.links.values(), *self.brokers.values()) if not one.is_settled]
+            everything: list[Broker | Link] = [*self.links.values(), *self.brokers.values()]
+            self._restless = [one for one in everything if not one.is_settled]
         return not self._restless
 
     # Faults
