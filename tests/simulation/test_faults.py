@@ -205,18 +205,20 @@ def test_a_client_moves_with_its_identity_its_context_and_what_it_wants() -> Non
     subscriber.set_context(x=1)
     publisher.set_context(y=2)
     world.settle()
-    first = publisher.publish({"n": 2}, subscribers="x = 1")
+    first = publisher.publish({"n": 2})
     world.settle()
     subscriber.move("b2")
+    assert dict(world.tables("b2").contexts["sub"]) == {"x": 1}
     publisher.move("b3")
     world.settle()
-    second = publisher.publish({"n": 3}, subscribers="x = 1")
+    second = publisher.publish({"n": 3})
     world.settle()
     assert attributes(world, "sub") == [{"n": 2}, {"n": 3}]
     assert (first.sequence, second.sequence) == (1, 2)
     assert dict(second.context) == {"y": 2}
     assert (subscriber.broker, publisher.broker) == ("b2", "b3")
-    assert [hop for name, hop in world.tables("b4").hops.items() if name.startswith("sub.")] == []
+    (wanted,) = subscriber.subscriptions()
+    assert [world.tables(name).hops[wanted.id] for name in ("b2", "b3", "b4")] == ["sub", "b2", "b3"]
 
 
 def test_a_client_may_move_away_from_a_broker_that_is_down_and_to_one() -> None:
