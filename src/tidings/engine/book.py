@@ -225,7 +225,7 @@ class Book:
             if filed.is_client:
                 self.matcher.remove(filed.id)
             else:
-                self.transit.remove(filed.id)
+                self.transit.remove(filed)
             if self.strategy.announces:
                 self.announced.release(filed.bound, filed.id)
         self.note_rules(filed, gone=True)

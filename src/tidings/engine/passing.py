@@ -99,14 +99,13 @@ def _is_for(engine: "Engine", filed: Filed[Subscription], audience: Bloom | None
     return any(until > engine.now and one in audience for one, until in filed.past)
 
 
-def needed_context(event: Event, wanted: list[Filed[Subscription]]) -> Event:
-    """The event with what filters behind a link ask of its publisher's context, and no more."""
-    if not wanted or not event.context:
+def needed_context(engine: "Engine", event: Event, neighbour: str) -> Event:
+    """The event with what some filter behind a link asks of its publisher's context, and no more."""
+    if not event.context:
         return event
-    asked = set() if event.subscribers is None else set(event.subscribers.own_names)
-    for one in wanted:
-        if one.value.publishers is not None:
-            asked |= one.value.publishers.names
+    asked = set(engine.transit.asked_behind(neighbour))
+    if event.subscribers is not None:
+        asked |= event.subscribers.own_names
     if asked.issuperset(event.context):
         return event
     kept = {name: value for name, value in event.context.items() if name in asked}

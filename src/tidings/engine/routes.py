@@ -101,8 +101,8 @@ def carried(notification: Notification, durable: str | None) -> Deliver:
 def _forwarded(engine: "Engine", message: PublicationMessage, copy: LinkCopy) -> Publish:
     gone = copy.common.removed | copy.dropped
     event = message.event
-    if engine.strategy.spares_context and not message.route.flood:
-        event = needed_context(event, copy.hop.wanted)
+    if engine.strategy.spares_context and not message.route.flood and copy.hop.wanted:
+        event = needed_context(engine, event, copy.hop.receiver or "")
     if gone:
         kept = {name: value for name, value in event.attributes.items() if name not in gone}
         event = msgspec.structs.replace(event, attributes=Attributes.trusted(kept))

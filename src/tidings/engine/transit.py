@@ -4,7 +4,8 @@ Brokers on the way may only say yes too often: who an event is for is decided wh
 are judged one by one, many by an index.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -23,12 +24,15 @@ class Transit:
         self._judged: dict[str, Subscription] = {}
         self._contexts: dict[str, Context] = {}
         self._matcher: Matcher = NaiveMatcher()
+        self._asked: dict[str, Counter[str]] = {}  # by neighbour: names of publishers' contexts that filters ask for
 
     def __len__(self) -> int:
         return len(self._judged)
 
     def put(self, filed: Filed[Subscription]) -> None:
         judged = filed.value
+        if judged.publishers is not None:
+            self._asked.setdefault(filed.hop, Counter()).update(judged.publishers.names)
         if self._ignores_context and judged.publishers is not None:
             judged = msgspec.structs.replace(judged, publishers=None)
         self._judged[filed.id] = judged
@@ -41,9 +45,17 @@ class Transit:
         else:
             self._matcher.put(judged)
 
-    def remove(self, id: str) -> None:  # noqa: A002 - the subscription's own word
-        del self._judged[id]
-        self._matcher.remove(id)
+    def remove(self, filed: Filed[Subscription]) -> None:
+        del self._judged[filed.id]
+        self._matcher.remove(filed.id)
+        if filed.value.publishers is not None and filed.hop in self._asked:
+            self._asked[filed.hop] -= Counter(filed.value.publishers.names)
+            if not self._asked[filed.hop]:
+                del self._asked[filed.hop]
+
+    def asked_behind(self, neighbour: str) -> Collection[str]:
+        """The names of a publisher's context that some filter behind a link asks for."""
+        return self._asked.get(neighbour, {}).keys()
 
     def set_context(self, client: str, context: Context) -> None:
         """The context of a subscriber; an empty one is as good as none."""
