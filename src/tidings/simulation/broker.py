@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tidings.engine import Engine
-from tidings.engine.effects import Ask, Deliver, Effect, HandOver, Log, Persist, Reject, Send, Told
+from tidings.engine.effects import Ask, Deliver, Effect, HandedOver, HandOver, Log, Persist, Reject, Send, Told
 from tidings.engine.operations import (
     Carry,
     Connect,
@@ -23,12 +23,13 @@ from tidings.engine.operations import (
 )
 from tidings.model.limits import MAX_LOG_LINES, MAX_STORED_MESSAGES, MAX_TOLD_EVENTS
 from tidings.model.notification import Notification
-from tidings.simulation.clock import Clock
-from tidings.simulation.disk import Disk, Key
+from tidings.simulation.clock import SECOND, Clock
+from tidings.simulation.disk import Disk, Key, key_of
 from tidings.simulation.link import End
 from tidings.simulation.trace import Trace
 
 _ANSWER = 1_000  # microseconds until a question of trust is answered
+_LOST = 5 * SECOND  # so long after they were sent, notifications that have not arrived are sent again
 _TICK = Tick()
 
 
@@ -51,6 +52,13 @@ class Surroundings(NamedTuple):
     trusted_for: int  # microseconds
 
 
+class Parcel(NamedTuple):
+    """Notifications on their way to another broker."""
+
+    number: int  # not before the time at which it was sent
+    keys: list[Key]
+
+
 class Broker:
     def __init__(self, name: str, make_engine: Callable[[], Engine], surroundings: Surroundings) -> None:
         self.name = name
@@ -63,6 +71,8 @@ class Broker:
         self.ends: dict[str, End] = {}
         self.sessions: dict[str, Session] = {}
         self._stranded: dict[str, Session] = {}  # clients that come back when the broker does
+        self._parcels: dict[str, Parcel] = {}  # by client
+        self._number = 0  # of the last parcel
         self.received_itself: list[Notification] = []  # for subscriptions of its own
         self.told: deque[Told] = deque(maxlen=MAX_TOLD_EVENTS)
         self.persisted: deque[Persist] = deque(maxlen=MAX_STORED_MESSAGES)
@@ -124,6 +134,8 @@ class Broker:
                 self._clock.at(self._clock.now + _ANSWER, self._answer, party, group)
             case HandOver(client, broker):
                 self.hand_over(client, broker)
+            case HandedOver(number):
+                self._handed_over(number)
             case Reject():
                 self.rejected.append(effect)
             case Told():
@@ -146,6 +158,7 @@ class Broker:
         """What waited for the client is delivered first; then its library says what it has."""
         self.sessions[client.name] = client
         self.disk.moved.pop(client.name, None)
+        self.disk.since[client.name] = self._clock.now
         self.do(Connect(client.name, moved), client.name)
         for note in self.disk.waiting(client.name):
             self._hand(client, note, durable=True)
@@ -190,8 +203,21 @@ class Broker:
             self._carry(client)
 
     def _carry(self, client: str) -> None:
-        if self._can_carry(client):
-            self.do(Carry(self.disk.moved[client], self.disk.give_away(client)))
+        """Kept here until the other broker has it; what seems to be lost on the way is sent again."""
+        now = self._clock.now
+        sent = self._parcels.get(client)
+        if self._can_carry(client) and (sent is None or now - sent.number >= _LOST):
+            owed = self.disk.owed(client)
+            number = self._number = max(now, self._number + 1)
+            self._parcels[client] = Parcel(number, [key_of(note) for note, _ in owed])
+            self.do(Carry(self.name, self.disk.moved[client], number, owed))
+
+    def _handed_over(self, number: int) -> None:
+        for client, parcel in list(self._parcels.items()):
+            if parcel.number == number:
+                del self._parcels[client]
+                for key in parcel.keys:
+                    self.disk.acknowledge(client, key)
 
     def _can_carry(self, client: str) -> bool:
         """Whether something waits that has not followed its client, to a broker that there is a way to."""
@@ -205,6 +231,7 @@ class Broker:
         self.is_up = False
         for end in self.ends.values():
             end.stop()
+        self._parcels.clear()
         self._stranded.update(self.sessions)
         self.sessions = {}
         for client in self._stranded.values():
@@ -214,8 +241,10 @@ class Broker:
         """With what is on the disk; links come up by themselves, clients come back after a while."""
         self.engine = self._make_engine()
         self.is_up = True
-        for name, context in self.disk.contexts.items():
-            self.do(SetContext(name, context))
+        for name in dict.fromkeys(one.subscriber for one in self.disk.subscriptions):
+            self.do(Connect(name, since=self.disk.since.get(name)))
+            if name in self.disk.contexts:
+                self.do(SetContext(name, self.disk.contexts[name]))
         for subscription in self.disk.subscriptions:
             self.do(Subscribe(subscription))
         for end in self.ends.values():

@@ -15,6 +15,7 @@ class Disk:
     def __init__(self) -> None:
         self.subscriptions: list[Subscription] = []
         self.contexts: dict[str, Context] = {}
+        self.since: dict[str, int] = {}  # client -> when it came
         self.moved: dict[str, str] = {}  # client -> the broker that it went to, and that what waits here follows it to
         self._waiting: dict[str, dict[Key, Owed]] = {}  # by client, in order
 
@@ -44,9 +45,9 @@ class Disk:
     def waiting(self, client: str) -> list[Notification]:
         return [note for note, _ in self._waiting.get(client, {}).values()]
 
-    def give_away(self, client: str) -> tuple[Owed, ...]:
-        """All that waits for a client; it waits here no longer."""
-        return tuple(self._waiting.pop(client, {}).values())
+    def owed(self, client: str) -> tuple[Owed, ...]:
+        """The same, as it is carried to another broker."""
+        return tuple(self._waiting.get(client, {}).values())
 
     def forget_subscription(self, client: str, id: str) -> None:  # noqa: A002
         for key in [key for key in self._waiting.get(client, {}) if key[0] == id]:
