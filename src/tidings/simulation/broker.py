@@ -154,12 +154,12 @@ class Broker:
 
     # Clients
 
-    def connect(self, client: Session, *, moved: bool) -> None:
+    def connect(self, client: Session, session: int, *, moved: bool) -> None:
         """What waited for the client is delivered first; then its library says what it has."""
         self.sessions[client.name] = client
         self.disk.moved.pop(client.name, None)
-        self.disk.since[client.name] = self._clock.now
-        self.do(Connect(client.name, moved), client.name)
+        self.disk.sessions[client.name] = session
+        self.do(Connect(client.name, moved, session), client.name)
         for note in self.disk.waiting(client.name):
             self._hand(client, note, durable=True)
 
@@ -242,7 +242,7 @@ class Broker:
         self.engine = self._make_engine()
         self.is_up = True
         for name in dict.fromkeys(one.subscriber for one in self.disk.subscriptions):
-            self.do(Connect(name, since=self.disk.since.get(name)))
+            self.do(Connect(name, session=self.disk.sessions.get(name)))
             if name in self.disk.contexts:
                 self.do(SetContext(name, self.disk.contexts[name]))
         for subscription in self.disk.subscriptions:

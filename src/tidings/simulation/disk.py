@@ -15,7 +15,7 @@ class Disk:
     def __init__(self) -> None:
         self.subscriptions: list[Subscription] = []
         self.contexts: dict[str, Context] = {}
-        self.since: dict[str, int] = {}  # client -> when it came
+        self.sessions: dict[str, int] = {}  # client -> the session in which it was here last
         self.moved: dict[str, str] = {}  # client -> the broker that it went to, and that what waits here follows it to
         self._waiting: dict[str, dict[Key, Owed]] = {}  # by client, in order
 
