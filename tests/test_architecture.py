@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "tidings"
 ALL = {
     *("model", "language", "matching", "policy", "journal", "filters", "index"),
-    *("routing", "engine", "hub", "spark", "cli"),
+    *("routing", "engine", "hub", "simulation", "spark", "cli"),
 }
 # A room may import itself and these; `filters` is the public face at the top of the package.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "routing": {"model", "language", "matching", "policy", "filters"},
     "engine": {"model", "language", "matching", "policy", "journal", "filters", "index", "routing"},
     "hub": {"model", "language", "matching", "policy", "journal", "filters", "index", "engine"},
+    "simulation": {"model", "language", "matching", "policy", "journal", "filters", "index", "routing", "engine"},
     # A pipeline may publish into a hub that it opens.
     "spark": {"model", "language", "matching", "policy", "journal", "filters", "index", "engine", "hub"},
     "cli": ALL,
@@ -36,7 +37,7 @@ ONLY_IN = {
     "pyspark": {"spark"},
     "asyncio": {"cli"},
     "time": {"hub", "cli"},  # in the hub: its clock
-    "random": {"cli"},
+    "random": {"simulation", "cli"},
     "secrets": {"hub", "cli"},
     "typer": {"cli"},
     "rich": {"cli"},
@@ -72,6 +73,11 @@ def test_imports_point_one_way(path: Path) -> None:
 def test_only_the_hubs_clock_asks_for_time_and_chance() -> None:
     asking = {path.name for path in FILES if room_of(path) == "hub" and {"time", "secrets"} & set(imports_of(path))}
     assert asking == {"clock.py"}
+
+
+def test_only_one_file_of_the_simulation_draws_numbers() -> None:
+    asking = {path.name for path in FILES if room_of(path) == "simulation" and "random" in imports_of(path)}
+    assert asking == {"chance.py"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))

@@ -24,6 +24,7 @@ from tidings.engine.operations import (
     SetLoad,
     SetPolicy,
     Subscribe,
+    Tick,
     Travelling,
     Trust,
     Unadvertise,
@@ -55,6 +56,7 @@ class Overlay:
     ) -> None:
         """`settings` are those of all brokers; `b1={...}` are those of one of them alone."""
         links = tuple(links)
+        settings.setdefault("advertisements_required", False)
         names = tuple(dict.fromkeys([*(name for link in links for name in link), *brokers])) or ("b1",)
         alone = {name: settings.pop(name) for name in names if name in settings}
         self.engines = {
@@ -66,7 +68,9 @@ class Overlay:
         self._under_way: dict[tuple[str, str], deque[Travelling]] = {}
         self.clear()
         for one, other in links:
-            self.join(one, other)
+            self.step(one, Join(other))
+            self.step(other, Join(one))
+        self.settle()
         self.clear()
 
     def clear(self) -> None:
@@ -124,12 +128,20 @@ class Overlay:
     def join(self, one: str, other: str) -> None:
         self.step(one, Join(other))
         self.step(other, Join(one))
+        self.settle()
+
+    def settle(self) -> None:
+        """Until all brokers have told each other anew what they have, as they do when links come and go."""
+        self.run()
+        self.now += 1_000_000
+        for name in self.engines:
+            self.step(name, Tick())
         self.run()
 
     def leave(self, one: str, other: str) -> None:
         self.step(one, Leave(other))
         self.step(other, Leave(one))
-        self.run()
+        self.settle()
 
     def advertise(
         self,

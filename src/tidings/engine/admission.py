@@ -1,13 +1,14 @@
 """Admit: who may do this, and is it well formed? What is refused here has changed nothing."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidings.engine import meta
 from tidings.engine.compiling import compiled_text
+from tidings.engine.journey import Way
 from tidings.engine.message import Message, PublicationMessage
 from tidings.engine.operations import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
-from tidings.engine.refusal import Refused
+from tidings.engine.refusal import Outdated, Refused
 from tidings.engine.tables import Filed
 from tidings.matching.reference import matches
 from tidings.model.advertisement import Advertisement
@@ -28,7 +29,7 @@ def publication(engine: "Engine", operation: Publish, sender: str) -> Publicatio
     event, journey = operation.event, operation.journey
     from_broker = sender in engine.neighbours
     if from_broker:
-        admit_from_broker(engine, event.publisher, sender)
+        admit_from_broker(engine, event.publisher, sender, journey.route.source)
     elif not journey.meta:  # that is the broker's own: no client's publication gets here with a journey
         admit_client(engine, event.publisher, sender)
         admit_event(engine, event)
@@ -59,13 +60,15 @@ def filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> M
         subject = operation.subscription.subject
     from_broker = sender in engine.neighbours
     if from_broker:
-        admit_from_broker(engine, owner, sender)
+        admit_from_broker(engine, owner, sender, _way(operation).origin)
     else:
         admit_client(engine, owner, sender)
         admit_id(engine, given.id, owner)
         admit_subject(engine, subject, given.content)
     if taken or (known is not None and known.owner != owner):
         raise Refused("admit", f"the id {given.id} is taken; choose another one, or leave it out")
+    if from_broker and known is not None:
+        admit_news(engine, known, _way(operation), sender)
     return Message(
         kind,
         given.id,
@@ -89,7 +92,9 @@ def removal(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str)
     else:
         kind, what, where = MessageType.UNSUBSCRIPTION, "subscription", Where.ATTACHED_TO_UNSUBSCRIPTION
         known = engine.subscriptions.get(operation.id)
-    if known is None or known.owner != operation.client or known.hop != sender:
+    if sender in engine.neighbours and (known is None or not sent_by(known, sender)):
+        raise Outdated  # it came in the meantime from elsewhere, or was dropped
+    if known is None or known.owner != operation.client or not sent_by(known, sender):
         raise Refused("admit", f"{operation.client} has no {what} {operation.id}")
     return Message(
         kind,
@@ -105,15 +110,40 @@ def removal(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str)
     )
 
 
+def admit_news(engine: "Engine", known: Filed[Any], way: Way, sender: str) -> None:
+    """Of what is known already the newest version counts; and what comes again, anew, in a changed network.
+
+    Over a link things come in their order, so the last one counts there.
+    """
+    if known.hop == sender or way.version > known.version or (not known.is_local and known.digest != way.digest):
+        return
+    if not known.is_local and way.origin == known.origin:
+        known.senders |= {sender}  # over several links, toward several brokers
+    raise Outdated
+
+
+def sent_by(known: Filed[Any], sender: str) -> bool:
+    return known.hop == sender or sender in known.senders
+
+
+def _way(operation: Advertise | Subscribe) -> Way:
+    if operation.way is None:
+        raise Refused("admit", "a broker says whose client's a filter is, and which version")
+    return operation.way
+
+
 def admit_client(engine: "Engine", client: str, sender: str) -> None:
     """A client has a name of its own; only the broker itself acts in the broker's."""
-    if client in engine.neighbours or (client == engine.name and sender != engine.name):
+    if client in engine.neighbours or (
+        client in engine.topology.brokers and (client != engine.name or sender != engine.name)
+    ):
         raise Refused("admit", f"{client} is the name of a broker; choose another one for a client")
 
 
-def admit_from_broker(engine: "Engine", owner: str, sender: str) -> None:
-    """What comes over a link in the name of a broker comes from that broker: no client elsewhere acts in its name."""
-    if owner == engine.name or (owner in engine.neighbours and owner != sender):
+def admit_from_broker(engine: "Engine", owner: str, sender: str, origin: str) -> None:
+    """What comes in the name of a broker has that broker as its origin: no client elsewhere acts in its name."""
+    is_broker = owner in engine.topology.brokers or owner in engine.neighbours
+    if owner == engine.name or (is_broker and owner not in (sender, origin)):
         raise Refused("admit", f"{owner} is the name of a broker, and this came from {sender}")
 
 
@@ -133,7 +163,7 @@ def admit_event(engine: "Engine", event: Event) -> None:
             schema.bits_of(event.attributes)
         except SchemaError as error:
             raise Refused("admit", str(error)) from None
-    if engine.settings.advertisements_required and not any(
+    if engine.advertisements_required and not any(
         matches(filed.value.content, event) for filed in engine.advertisements.of(event.publisher)
     ):
         raise Refused("admit", f"{event.publisher} has advertised nothing like this event; advertise it first")

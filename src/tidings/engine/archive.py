@@ -1,7 +1,8 @@
 """An engine's state as bytes, and back: what a driver writes into a snapshot.
 
 The state is a list of the rows that would make it, each with the hop that it came from. What waits for an answer of
-the trust provider is not in it: a driver has the answers before it writes.
+the trust provider is not in it: a driver has the answers before it writes. Nor is what came from other brokers: they
+tell it again when their links are up.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,12 @@ from tidings.model.subscription import Subscription
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
-FORMAT = 1
+FORMAT = 2
 
 
 class _Filed(msgspec.Struct, frozen=True, array_like=True):
     row: journal.Operation
     hop: str
-    sent: list[str]
-    flooded: list[str]
     operator_policy: str | None
 
 
@@ -35,11 +34,8 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     filed: list[_Filed]
     rows: list[journal.Operation]  # schemas, contexts and who may set them
-    neighbours: list[str]
-    contexts_sent: dict[str, list[str]]
     trust: list[tuple[str, str, bool, int]]
     conflicts: list[tuple[str, str, str]]
-    meta_classes: list[str]
     load: float
     sequence: int
 
@@ -50,15 +46,18 @@ def saved(engine: "Engine", *, subscriptions: bool = True) -> bytes:
         _Filed(
             records.row(Advertise(one.value) if isinstance(one.value, Advertisement) else Subscribe(one.value)),
             one.hop,
-            sorted(one.sent),
-            sorted(one.flooded),
             None if one.operator_policy is None else str(one.operator_policy.policy),
         )
         for one in (engine.filed() if subscriptions else engine.advertisements)
+        if one.is_client
     ]
     rows = [
         *(records.row(Define(engine.name, one)) for one in engine.subjects),
-        *(records.row(SetContext(client, context)) for client, context in engine.contexts.items()),
+        *(
+            records.row(SetContext(client, context))
+            for client, context in engine.contexts.items()
+            if not any(one.scoped for one in engine.subscriptions.of(client))
+        ),
         *(
             records.row(Entrust(client, other))
             for client, others in engine.entrusted.items()
@@ -70,11 +69,8 @@ def saved(engine: "Engine", *, subscriptions: bool = True) -> bytes:
         name=engine.name,
         filed=filed,
         rows=rows,
-        neighbours=list(engine.neighbours),
-        contexts_sent={client: sorted(names) for client, names in engine.contexts_sent.items() if names},
         trust=[(party, group, *answer) for (party, group), answer in engine.trust.items()],
         conflicts=list(engine.news),
-        meta_classes=sorted(engine.meta_classes),
         load=engine.load,
         sequence=engine.sequence,
     )
@@ -89,7 +85,6 @@ def restore(engine: "Engine", data: bytes) -> None:
         raise InvalidValueError(f"this is no saved state of an engine: {error}") from None
     if state.format != FORMAT:
         raise InvalidValueError(f"the state has format {state.format}; this version reads format {FORMAT}")
-    engine.neighbours = dict.fromkeys(state.neighbours)
     for row in state.rows:
         _take(engine, records.operation(row))
     for one in state.filed:
@@ -97,14 +92,11 @@ def restore(engine: "Engine", data: bytes) -> None:
         value: Advertisement | Subscription
         value = operation.advertisement if isinstance(operation, Advertise) else operation.subscription
         filed = engine.put_filed(value, one.hop, None if value.policy is None else compiled_text(value.policy))
-        filed.sent, filed.flooded = set(one.sent), set(one.flooded)
         if one.operator_policy is not None:
             filed.govern(compiled_text(one.operator_policy), operator=True)
             engine.note_rules(filed)
-    engine.contexts_sent = {client: set(names) for client, names in state.contexts_sent.items()}
     engine.trust = {(party, group): (member, until) for party, group, member, until in state.trust}
     engine.remember(state.conflicts)
-    engine.meta_classes = frozenset(state.meta_classes)
     engine.set_load(state.load)
     engine.sequence = state.sequence
 

@@ -4,15 +4,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tidings.engine import admission
+from tidings.engine import admission, meta
 from tidings.engine.deciding import Conflict
 from tidings.engine.directory import is_known_by_name
+from tidings.engine.journey import Way
 from tidings.engine.matcher import FastMatcher, Matcher
 from tidings.engine.message import Message
+from tidings.engine.passages import Passages
 from tidings.engine.settings import Settings
 from tidings.engine.tables import Filed, Ruling, Table, Tables
+from tidings.engine.transit import Transit
 from tidings.matching.covering import overlaps
 from tidings.model.advertisement import Advertisement
+from tidings.model.expression import Constant, In
+from tidings.model.filter import Filter
 from tidings.model.limits import MAX_TOLD_CONFLICTS
 from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
@@ -21,6 +26,12 @@ from tidings.policy.application import CompiledPolicy
 from tidings.policy.situation import Glance, Source
 from tidings.policy.statement import Matching, MessageType
 from tidings.policy.statement import Operation as Step
+from tidings.routing import strategy
+from tidings.routing.announced import Announced
+from tidings.routing.binding import bound
+from tidings.routing.front import Front
+from tidings.routing.identity import context_id
+from tidings.routing.offers import META, Offers
 
 _NOWHERE = Context()
 _FORWARD = Step.FORWARD
@@ -32,7 +43,9 @@ class Book:
     def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
         self.settings = settings or Settings()
         self.name = self.settings.name
-        self.matcher: Matcher = FastMatcher() if matcher is None else matcher
+        self.matcher: Matcher = FastMatcher() if matcher is None else matcher  # of the clients' subscriptions
+        self.strategy = strategy(self.settings.strategy)
+        self.transit = Transit(ignores_context=self.strategy.announces)  # of those that came from neighbours
         self.advertisements: Table[Advertisement] = Table()
         self.subscriptions: Table[Subscription] = Table()
         self.subjects = Subjects()
@@ -42,14 +55,22 @@ class Book:
         self.special: set[str] = set()  # subscriptions that get more than a copy each, by rules or by their own wish
         self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
         self.contexts: dict[str, Context] = {}
+        self.context_versions: dict[str, int] = {}
         self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
+        self.publishing: dict[str, Context] = {}  # client -> the context that its last event had (spcf)
+        self.arrivals: dict[str, int] = {}  # client -> since when it is here
+        self.offers = Offers()  # the advertisements that came from neighbours
+        self.announced = Announced()  # the contexts of clients, as their brokers announce them
+        self.passages = Passages()
+        self._fronts: dict[str, Front] = {}  # what is told over each link
+        self._version = self.now = 0
         self.entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
         self.trust: dict[tuple[str, str], tuple[bool, int]] = {}  # -> member, until when
         self._ruling: dict[MessageType, dict[str, Filed[Advertisement]]] = {one: {} for one in MessageType}
         self._ruling_on: dict[str, tuple[Filed[Advertisement], ...]] = {}  # by publisher: found before
         self._early: dict[MessageType, tuple[Ruling, ...]] = {}
         self.news: dict[tuple[str, str, str], None] = {}  # conflicts that were told, oldest first
-        self.meta_classes: frozenset[str] = frozenset()  # the classes of meta-events that neighbours know of
+        self.meta_told: dict[str, frozenset[str]] = {}  # neighbour -> the classes of meta-events that it knows of
         self._classes: Counter[str] = Counter()  # those that rules here can publish, and how many filters have such
         self._classes_of: dict[str, frozenset[str]] = {}  # by filter
         self.sequence = 0  # of the meta-events
@@ -72,35 +93,106 @@ class Book:
     def context(self, client: str) -> Context:
         return self.contexts.get(client, _NOWHERE)
 
-    def context_for(self, client: str, neighbour: str) -> Context | None:
-        """The context that the neighbour does not know yet; None if there is nothing to tell."""
-        known = self.contexts_sent.setdefault(client, set())
-        if neighbour in known:
+    def prospective(self, given: Advertisement | Subscription, hop: str, way: Way | None) -> Filed[Any]:
+        """A filter as it would stand in a table."""
+        filed = self.new_filed(given, hop, None)
+        self.trace_back(filed, way)
+        return filed
+
+    def trace_back(self, filed: Filed[Any], way: Way | None) -> None:
+        """Notes how a filter came: from a client here, which is bound to its context, or from another broker."""
+        if way is None:
+            filed.version = self.version()
+            if isinstance(filed.value, Subscription) and self.strategy.binds:
+                self.bind(filed)
+        else:
+            filed.version, filed.scoped, filed.context = way.version, way.scoped, way.context
+            if not filed.is_local:
+                filed.origin, filed.digest, filed.senders = way.origin, way.digest, frozenset({filed.hop})
+
+    def rebind(self, filed: Filed[Subscription]) -> None:
+        """The subscriber's context has changed: it is another version."""
+        if self.strategy.announces:
+            self.announced.release(filed.bound, filed.id)
+        self.bind(filed)
+        filed.version = self.version()
+
+    def bind(self, filed: Filed[Subscription]) -> None:
+        """Writes the subscriber's context into what is sent of a subscription that a client here has."""
+        own = self.context(filed.owner)
+        wanted = filed.value.publishers
+        if self.strategy.announces:
+            filed.context = context_id(own)
+        filed.bound = None if wanted is None else bound(wanted, own)
+
+    def forget_what_was_sent(self) -> None:
+        """To neighbours of this sub-overlay, and what came from them: they are told everything anew."""
+        abroad = frozenset(name for name in self.neighbours if self.leaves(name))
+        self._fronts = {name: one for name, one in self._fronts.items() if name in abroad}
+        self.meta_told = {name: told for name, told in self.meta_told.items() if name in abroad}
+        for known in self.contexts_sent.values():
+            known &= abroad
+        for broker in list(self.announced.brokers()):
+            self.announced.forget(broker)
+        self.offers.clear()
+        for filed in self.filed():
+            filed.sent, filed.flooded = filed.sent & abroad, filed.flooded & abroad
+            filed.toward = {name: scoped for name, scoped in filed.toward.items() if name in abroad}
+            if filed.is_local and not filed.is_client and isinstance(filed.value, Advertisement):
+                self.offers.put(filed.hop, filed.value)
+
+    def forget_what_was_sent_to(self, neighbour: str) -> None:
+        self._fronts.pop(neighbour, None)
+        self.meta_told.pop(neighbour, None)
+        for known in self.contexts_sent.values():
+            known.discard(neighbour)
+        for filed in self.filed():
+            filed.sent, filed.flooded = filed.sent - {neighbour}, filed.flooded - {neighbour}
+            filed.toward = {name: scoped for name, scoped in filed.toward.items() if name != neighbour}
+
+    def version(self) -> int:
+        """Of what happens now: higher than all before, also than those before a restart."""
+        self._version = max(self.now, self._version + 1)
+        return self._version
+
+    def front(self, neighbour: str) -> Front | None:
+        """What is told over a link, where one filter may stand for others."""
+        if not self.strategy.covers and not self.leaves(neighbour):
             return None
-        known.add(neighbour)
-        return self.contexts.get(client) or None
+        found = self._fronts.get(neighbour)
+        if found is None:
+            found = self._fronts[neighbour] = Front(merging=self.settings.merging, owner=self.name)
+        return found
 
     def file(
-        self, message: Message, given: Advertisement | Subscription
-    ) -> tuple[set[str], Filed[Advertisement] | Filed[Subscription]]:
-        """Puts a filter into its table, in the place of the one of its id; to whom that one had been sent."""
+        self, message: Message, given: Advertisement | Subscription, way: Way | None
+    ) -> tuple[Filed[Any] | None, Filed[Any]]:
+        """Puts a filter into its table, in the place of the one of its id, if there was one."""
         table: Table[Any] = self.advertisements if isinstance(given, Advertisement) else self.subscriptions
         before = table.get(given.id)
-        filed = self.put_filed(given, message.sender, message.attached)
+        if before is not None:
+            self._take_out(before)
+        filed = self.put_filed(given, message.sender, message.attached, way)
         if before is not None and before.operator_policy is not None:
             filed.govern(before.operator_policy, operator=True)
             self.note_rules(filed)
-        return (set() if before is None else before.sent), filed
+        return before, filed
 
     def put_filed(
-        self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None
-    ) -> Filed[Advertisement] | Filed[Subscription]:
+        self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None, way: Way | None = None
+    ) -> Filed[Any]:
         filed = self.new_filed(given, hop, policy)
+        self.trace_back(filed, way)
         if isinstance(given, Subscription):
             self.subscriptions.put(filed)
-            self.matcher.put(given)
+            if filed.is_client:
+                self.matcher.put(given)
+            else:
+                self.transit.put(filed)
         else:
             self.advertisements.put(filed)
+            if not filed.is_client:
+                self.offers.put(hop, given)
         self.note_rules(filed)
         return filed
 
@@ -114,19 +206,37 @@ class Book:
             names = names.union(given.structure.names, given.structure.absent)
         source = Source(kind, given.id, owner, given.content, names, self.governs(owner))
         filed = Filed[Any](given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
+        filed.is_local = filed.is_client or self.leaves(hop)
+        filed.origin = self.name
         filed.govern(policy)
         return filed
 
-    def unfile_subscription(self, id: str) -> Filed[Subscription]:  # noqa: A002
-        filed = self.subscriptions.remove(id)
-        self.matcher.remove(id)
-        self.note_rules(filed, gone=True)
-        return filed
+    def unfile(self, filed: Filed[Any]) -> None:
+        """Takes a filter out of its table."""
+        self._take_out(filed)
+        self._forget_scope(filed)
 
-    def unfile_advertisement(self, id: str) -> Filed[Advertisement]:  # noqa: A002
-        filed = self.advertisements.remove(id)
+    def _take_out(self, filed: Filed[Any]) -> None:
+        if isinstance(filed.value, Advertisement):
+            self.advertisements.remove(filed.id)
+            self.offers.remove(filed.hop, filed.id)
+        else:
+            self.subscriptions.remove(filed.id)
+            if filed.is_client:
+                self.matcher.remove(filed.id)
+            else:
+                self.transit.remove(filed)
+            if self.strategy.announces:
+                self.announced.release(filed.bound, filed.id)
         self.note_rules(filed, gone=True)
-        return filed
+
+    def _forget_scope(self, filed: Filed[Any]) -> None:
+        """The context of a client elsewhere is known here as long as a subscription is judged by it."""
+        owner = filed.owner
+        if filed.scoped and not any(one.scoped or one.is_client for one in self.subscriptions.of(owner)):
+            self.contexts.pop(owner, None)
+            self.context_versions.pop(owner, None)
+            self.transit.set_context(owner, _NOWHERE)
 
     def filed(self) -> Iterator[Filed[Advertisement] | Filed[Subscription]]:
         """Everything that is in the tables, advertisements first."""
@@ -181,6 +291,14 @@ class Book:
                     for ruling in one.rulings(_FORWARD, message, Matching.BEFORE)
                 ]
                 self._early[message] = tuple(rulings)
+
+    def meta_classes(self, but: str) -> frozenset[str]:
+        """The classes of meta-events that there may be here, and behind all links but one."""
+        found = meta.BROKERS_OWN | self._classes.keys()
+        for one in self.advertisements:
+            if one.id.startswith(META) and one.hop != but:
+                found |= _classes_in(one.value.content)
+        return frozenset(found)
 
     def _note_classes(self, filed: Filed[Advertisement] | Filed[Subscription], *, gone: bool) -> None:
         """Keeps count of the classes of meta-events that there may be."""
@@ -259,3 +377,12 @@ class Book:
     def remember(self, conflicts: Iterable[tuple[str, str, str]]) -> None:
         """Conflicts that have been told, each with its link in front."""
         self.news = dict.fromkeys(conflicts)
+
+
+def _classes_in(content: Filter) -> frozenset[str]:
+    """Those that a broker says there may be."""
+    said = content.expression
+    if not isinstance(said, In):
+        return frozenset()
+    values = (one.value for one in said.options if isinstance(one, Constant))
+    return frozenset(one for one in values if isinstance(one, str))

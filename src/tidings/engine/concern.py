@@ -1,10 +1,11 @@
 """Match: whom does a message concern? The filters that it meets, with their rules, and the next hops behind them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidings.engine import passing
 from tidings.engine.attaching import inherit
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import Subscribe
@@ -15,7 +16,8 @@ from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.policy.situation import Glance
 from tidings.policy.statement import Matching, MessageType, Operation, Point
-from tidings.routing.advertisement import attracts, without_publishers
+from tidings.routing.advertisement import without_publishers
+from tidings.routing.offers import META
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -39,15 +41,34 @@ class Concern:
 
 def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     table = engine.subscriptions
-    wanted = [table[name] for name in sorted(engine.matcher.concerned(message.event))]
+    wanted = [] if message.stays_out else table.those(sorted(engine.matcher.concerned(message.event)))
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
-    return of_those(engine, message, wanted)
+    if not engine.neighbours:
+        return of_those(engine, message, wanted)
+    wanted = _in_order(engine, message.event, wanted)
+    return of_those(engine, message, wanted, passing.onward(engine, message))
 
 
-def of_those(engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]) -> Concern:
-    """The same where it is known already which subscriptions it is due to, in the order of their ids."""
+def _in_order(engine: "Engine", event: Event, wanted: list[Filed[Subscription]]) -> list[Filed[Subscription]]:
+    """Without those of clients that have got a later event of the publisher before."""
+    told = {one.owner for one in wanted}
+    late = {one for one in told if not engine.passages.in_order(one, event.publisher, event.sequence, engine.now)}
+    return [one for one in wanted if one.owner not in late] if late else wanted
+
+
+def of_those(
+    engine: "Engine",
+    message: PublicationMessage,
+    local: list[Filed[Subscription]],
+    behind: Mapping[str, list[Filed[Subscription]]] | None = None,
+) -> Concern:
+    """The same where it is known already which subscriptions of clients it is due to, in the order of their ids, and
+    which neighbours it goes to."""
     event = message.event
+    wanted = local
+    if behind:
+        wanted = sorted([*local, *(one for found in behind.values() for one in found)], key=lambda one: one.id)
     rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
     concerned = Concern(rulings)
     if rulings and engine.is_lone and _stop_everything(engine, rulings, message):
@@ -57,13 +78,14 @@ def of_those(engine: "Engine", message: PublicationMessage, wanted: list[Filed[S
         concerned.plain = wanted
         return concerned
     hops: dict[str, Hop] = {}
-    for one in wanted:
-        if one.hop == message.sender and message.from_broker:
-            continue  # that is where it came from
+    for one in local:
         hop = hops.get(one.hop)
         if hop is None:
-            hop = hops[one.hop] = Hop(message, one.hop, is_client=one.is_client, leaves=engine.leaves(one.hop))
+            hop = hops[one.hop] = Hop(message, one.hop, is_client=True)
         hop.wanted.append(one)
+    for name, found in () if behind is None else behind.items():
+        hops[name] = hop = engine.hop(message, name)
+        hop.wanted = found
     if event.subscribers is not None and engine.wardens:
         for one in wardens_of(engine, event):
             if one.hop in hops and one not in hops[one.hop].wanted:
@@ -79,7 +101,9 @@ def of_filter(engine: "Engine", message: Message, forwards_to: Collection[str] =
         concerned = _of_subscription(engine, message, message.operation.subscription)
     else:
         concerned = Concern(message.rulings(_FORWARD), _own_insertion(message))
-        concerned.hops = engine.others(message, [])
+        concerned.hops = [engine.hop(message, name) for name in engine.beside() if name != message.sender]
+        if message.id.startswith(META):
+            concerned.hops = []  # brokers say it in their own words
     if forwards_to:
         concerned.hops = [one for one in engine.others(message, []) if one.receiver in forwards_to]
     return concerned
@@ -93,7 +117,7 @@ def _of_subscription(engine: "Engine", message: Message, subscription: Subscript
         (*message.rulings(_FORWARD), *(ruling for one in met for ruling in one.rulings(_FORWARD, _SUBSCRIPTION))),
         (*_own_insertion(message), *(ruling for one in met for ruling in one.rulings(_INSERT, _SUBSCRIPTION))),
     )
-    concerned.hops = [engine.hop(message, name) for name in toward_advertisements(engine, subscription, message.sender)]
+    concerned.hops = [engine.hop(message, name) for name in _toward(engine, message, subscription)]
     return concerned
 
 
@@ -102,26 +126,20 @@ def _own_insertion(message: Message) -> tuple[Ruling, ...]:
     return (*message.rulings(_INSERT, Matching.BEFORE), *message.rulings(_INSERT))
 
 
-def toward_advertisements(engine: "Engine", subscription: Subscription, sender: str) -> list[str]:
-    """The neighbours from which advertisements came that attract the subscription, but not where it came from."""
-    if not engine.neighbours:
-        return []
-    found = {one.hop: None for one in engine.advertisements if not one.is_client and one.hop != sender}
-    return [
-        name
-        for name in sorted(found)
-        if any(one.hop == name and attracts(one.value, subscription) for one in engine.advertisements)
-    ]
-
-
-def still_attracted(engine: "Engine", message: Message, hops: list[Hop], excluded: Collection[str]) -> list[Hop]:
+def still_wanted(engine: "Engine", message: Message, hops: list[Hop], excluded: Collection[str]) -> list[Hop]:
     """The hops of a subscription that some publisher's events attract, without those of the excluded ones."""
     if not isinstance(message.operation, Subscribe):
         return hops
     given = message.operation.subscription
     narrowed = msgspec.structs.replace(given, content=without_publishers(given.content, excluded))
-    left = toward_advertisements(engine, narrowed, message.sender)
+    left = _toward(engine, message, narrowed)
     return [one for one in hops if one.receiver in left]
+
+
+def _toward(engine: "Engine", message: Message, subscription: Subscription) -> dict[str, bool]:
+    """Where a subscription should go that is not in the table yet."""
+    way = message.operation.way if isinstance(message.operation, Subscribe) else None
+    return engine.toward(engine.prospective(subscription, message.sender, way))
 
 
 def of_removal(engine: "Engine", message: Message) -> Concern:

@@ -57,6 +57,13 @@ class Persist(_Effect, frozen=True):
     event: Event | None = None
 
 
+class HandOver(_Effect, frozen=True):
+    """A client has moved to another broker: what waits for it here is to be carried there (`Carry`)."""
+
+    client: str
+    broker: str
+
+
 class Log(_Effect, frozen=True):
     line: str
 
@@ -68,7 +75,7 @@ class Remark(_Effect, frozen=True):
     finding: str
 
 
-Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | Log | Remark
+Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | HandOver | Log | Remark
 
 
 def timed(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:

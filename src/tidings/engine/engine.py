@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from tidings.engine import admission, explaining, meta, pipeline, routes
+from tidings.engine import admission, explaining, membership, meta, pipeline, placing, routes, situations
+from tidings.engine.admission import sent_by
 from tidings.engine.book import Book
 from tidings.engine.compiling import compiled_rules
 from tidings.engine.effects import Effect, Reject, Send, Told
@@ -15,9 +16,15 @@ from tidings.engine.journey import META, NEW
 from tidings.engine.matcher import Matcher
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import (
+    Acknowledge,
     Advertise,
+    Announce,
+    Carry,
+    Complete,
+    Connect,
     Define,
     Disconnect,
+    Done,
     Entrust,
     Join,
     Leave,
@@ -25,32 +32,37 @@ from tidings.engine.operations import (
     Operation,
     Publish,
     Receive,
+    Reside,
     SetContext,
     SetLoad,
     SetPolicy,
     Subscribe,
+    TellLinks,
+    Tick,
     Travelling,
     Trust,
     Unadvertise,
     Unsubscribe,
+    digest_of,
 )
-from tidings.engine.refusal import Refused
+from tidings.engine.overlay import Overlay
+from tidings.engine.refusal import Outdated, Refused
 from tidings.engine.settings import Settings
 from tidings.engine.tables import Filed, Ruling
-from tidings.filters import Filter
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
-from tidings.model.expression import Attribute, Constant, In
 from tidings.model.limits import MAX_KNOWN_TRUST, MAX_POLICY_RULES
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
-from tidings.model.values import Attributes, Context
+from tidings.model.values import Attributes
 from tidings.policy.application import CompiledPolicy
 from tidings.policy.placement import Where
 from tidings.policy.situation import Facts, NeedsAnswer, Situation
 from tidings.policy.statement import MessageType
 from tidings.policy.statement import Operation as Step
+from tidings.routing.advertisement import toward_offers
+from tidings.routing.topology import Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +70,6 @@ if TYPE_CHECKING:
     from tidings.engine.batch import Batch
 
 Trusts = Callable[[str, str], bool]
-_NOWHERE = Context()
 _FORWARD = Step.FORWARD
 
 
@@ -68,7 +79,7 @@ class Engine(Book):
     def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
         super().__init__(settings, matcher)
         self.held = Held(self)
-        self._now = 0
+        self.overlay = Overlay(self)
         self._answers: dict[tuple[str, str], bool] = {}
         self._handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
             Publish: lambda operation, sender: pipeline.publish(self, operation, sender),
@@ -76,26 +87,31 @@ class Engine(Book):
             Subscribe: lambda operation, sender: pipeline.put(self, operation, sender),
             Unadvertise: lambda operation, sender: pipeline.remove(self, operation, sender),
             Unsubscribe: lambda operation, sender: pipeline.remove(self, operation, sender),
-            SetContext: self._set_context,
+            SetContext: lambda operation, sender: situations.set_context(self, operation, sender),
             SetPolicy: self._set_policy,
             Define: self._define,
-            Entrust: self._entrust,
+            Entrust: lambda operation, sender: situations.entrust(self, operation, sender),
+            TellLinks: lambda operation, sender: self.overlay.take_links(operation, sender, self.now),
+            Done: self.overlay.take_done,
+            Complete: self.overlay.take_complete,
+            Announce: self.overlay.announcer.take,
+            Acknowledge: self.overlay.announcer.take_acknowledgement,
+            Reside: self.overlay.take_residents,
+            Carry: lambda operation, _: self.overlay.carry(operation),
         }
 
     # The one entrance
 
     def handle(self, operation: Operation, now: int) -> list[Effect]:
         """What follows from an operation at that time (microseconds). What is refused changes nothing."""
-        self._now = now
+        self.now = now
         match operation:
             case Publish(event, journey):
                 if journey is not NEW and journey != NEW:
                     return [Reject("admit", "only a broker says what happened to an event on its way")]
                 return self._run_for(operation, event.publisher)
             case Receive(neighbour, received):
-                if neighbour not in self.neighbours:
-                    return [Reject("admit", f"{neighbour} is no neighbour of {self.name}")]
-                return self.run(received, neighbour)
+                return self._receive(received, neighbour)
             case Advertise(advertisement):
                 return self._run_for(operation, advertisement.publisher)
             case Subscribe(subscription):
@@ -110,12 +126,20 @@ class Engine(Book):
                     if len(self.trust) > MAX_KNOWN_TRUST:
                         del self.trust[next(iter(self.trust))]
                 return self.held.answered(party, group, member)
-            case Join(neighbour):
-                return self._join(neighbour)
+            case Tick():
+                return self.overlay.tick(now)
+            case Join():
+                return membership.join(self, operation)
             case Leave(neighbour):
-                return self._leave(neighbour)
+                return membership.leave(self, neighbour)
+            case Connect():
+                return membership.connect(self, operation)
             case Disconnect(client):
-                return self._disconnect(client)
+                return membership.disconnect(self, client)
+            case Carry():
+                return self.overlay.carry(operation)
+            case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside():
+                return [Reject("admit", "only brokers tell of the overlay, over their links")]
             case Lost(client, subscription, count):
                 return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))
             case _:
@@ -125,7 +149,23 @@ class Engine(Book):
         """Of a client: what neighbours do comes over their links."""
         if client in self.neighbours:
             return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
-        return self.run(operation, client)
+        if getattr(operation, "way", None) is not None:
+            return [Reject("admit", "only a broker says which way something came")]
+        if not self.strategy.announces:
+            return self.run(operation, client)
+        ahead = [] if client in self.arrivals else situations.arrived(self, client)
+        if isinstance(operation, Publish):
+            ahead += situations.published_from(self, client, operation.event.context)
+        return ahead + self.run(operation, client)
+
+    def _receive(self, operation: Travelling, neighbour: str) -> list[Effect]:
+        if neighbour not in self.neighbours:
+            return [Reject("admit", f"{neighbour} is no neighbour of {self.name}")]
+        digest = digest_of(operation)
+        if digest is None or self.leaves(neighbour):
+            return self.run(operation, neighbour)
+        counts, effects = self.overlay.takes(digest)
+        return effects + self.run(operation, neighbour) if counts else effects
 
     def batch(self, table: "pa.Table", now: int | None = None) -> "Batch":
         """What follows from a table of operations, in their order: the same as from `handle`, much faster.
@@ -142,7 +182,7 @@ class Engine(Book):
 
     def at(self, now: int) -> None:
         """Another operation comes at that time: for those who lead it through the steps themselves."""
-        self._now, self._answers = now, {}
+        self.now, self._answers = now, {}
 
     def run(
         self, operation: Travelling | Entrust, sender: str, answers: dict[tuple[str, str], bool] | None = None
@@ -155,6 +195,8 @@ class Engine(Book):
             return self._handlers[type(operation)](operation, sender)
         except Refused as refusal:
             return [Reject(refusal.step, refusal.reason)]
+        except Outdated:
+            return []
         except NeedsAnswer as question:
             return self.held.park(sender, operation, question, answers)
 
@@ -186,7 +228,7 @@ class Engine(Book):
 
     def preview(self, event: Event, subscription: str, now: int, trusts: Trusts | None = None) -> Notification | None:
         """What a subscription would get if the event came now."""
-        self._now = now
+        self.now = now
         found = self.explain(event, subscription=subscription, trusts=trusts)
         return found[0].notification if found and found[0].delivered else None
 
@@ -196,6 +238,62 @@ class Engine(Book):
     def is_lone(self) -> bool:
         """No links to other brokers, and nothing that waits."""
         return not self.neighbours and not self.held
+
+    @property
+    def topology(self) -> Topology:
+        return self.overlay.topology
+
+    @property
+    def digest(self) -> str:
+        return self.overlay.digest
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether tables are complete, as far as this broker knows, and nothing waits for an answer."""
+        return self.overlay.is_settled and not self.held
+
+    @property
+    def advertisements_required(self) -> bool:
+        """Whether one may publish only what one has advertised."""
+        asked = self.settings.advertisements_required
+        return bool(self.neighbours) and self.strategy.name == "advertisement" if asked is None else asked
+
+    def toward(self, filed: Filed[Subscription]) -> dict[str, bool]:
+        """The neighbours that should have a subscription, and whether it is scoped there: the strategy's answer. Other
+        sub-overlays go by advertisements."""
+        if not self.neighbours:
+            return {}
+        found = dict(self.strategy.toward(self, filed))
+        abroad = [name for name in self.neighbours if self.leaves(name)]
+        return {**found, **toward_offers(self.offers, filed, abroad)} if abroad else found
+
+    def digest_for(self, neighbour: str) -> str:
+        return "" if self.leaves(neighbour) else self.overlay.digest
+
+    def is_current(self, filed: Filed[Any]) -> bool:
+        """Whether it was told in the network as it is."""
+        return filed.is_local or filed.digest == self.overlay.digest
+
+    def beside(self) -> list[str]:
+        """The neighbours that are told what all are told: those in the shared tree, and other sub-overlays."""
+        shared = self.topology.shared.neighbours(self.name)
+        return [name for name in self.neighbours if name in shared or self.leaves(name)]
+
+    def is_kept_by_others(self, id: str, sender: str) -> bool:  # noqa: A002
+        """Takes a subscription back that came over several links; whether another one has it still."""
+        filed = self.subscriptions.get(id)
+        if filed is None or filed.is_local or not filed.senders - {sender}:
+            return False
+        filed.senders -= {sender}
+        if filed.hop == sender:
+            filed.hop = min(filed.senders)
+        return True
+
+    def sweep(self) -> list[Effect]:
+        """All has been told anew: what has not, is gone."""
+        for filed in [one for one in self.filed() if not self.is_current(one)]:
+            self.unfile(filed)
+        return []
 
     def hop(self, message: Message, neighbour: str) -> Hop:
         return Hop(message, neighbour, leaves=self.leaves(neighbour))
@@ -234,9 +332,9 @@ class Engine(Book):
         """The next event of the broker's own."""
         self.sequence += 1
         return Event(
-            id=meta.event_id(self._now, self.name, *cause, str(self.sequence)),
+            id=meta.event_id(self.now, self.name, *cause, str(self.sequence)),
             publisher=self.name,
-            timestamp=self._now,
+            timestamp=self.now,
             sequence=self.sequence,
             attributes=attributes,
         )
@@ -292,36 +390,14 @@ class Engine(Book):
 
     # Operations that are no messages
 
-    def _set_context(self, operation: SetContext, sender: str) -> list[Effect]:
-        client = operation.client
-        if sender in self.neighbours:
-            admission.admit_from_broker(self, client, sender)
-        else:
-            admission.admit_client(self, client, self.name if client == self.name else client)
-            by = operation.by
-            if by is not None and by != client and by not in self.entrusted.get(client, ()):
-                raise Refused("admit", f"{client} does not let {by} set its context")
-        if self.contexts.get(client, _NOWHERE) == operation.context:
-            return []  # an unchanged value sends nothing
-        self.contexts[client] = operation.context
-        self.matcher.set_context(client, operation.context)
-        told = SetContext(client, operation.context)
-        return [Send(name, told) for name in sorted(self.contexts_sent.get(client, ())) if name != sender]
-
-    def _entrust(self, operation: Entrust, sender: str) -> list[Effect]:
-        admission.admit_client(self, operation.client, sender)
-        others = self.entrusted.setdefault(operation.client, set())
-        (others.add if operation.entrusted else others.discard)(operation.other)
-        if not others:
-            del self.entrusted[operation.client]
-        return []
-
     def _set_policy(self, operation: SetPolicy, sender: str) -> list[Effect]:
         """The owner's follows the path of its filter; the operator's stays here."""
         subscription, advertisement = self.subscriptions.get(operation.id), self.advertisements.get(operation.id)
         filed: Filed[Any] | None = subscription or advertisement
         operator = sender == self.name and (filed is None or not filed.is_own)
-        if filed is None or (not operator and (filed.owner != operation.client or filed.hop != sender)):
+        if filed is None and sender in self.neighbours:
+            raise Outdated
+        if filed is None or (not operator and (filed.owner != operation.client or not sent_by(filed, sender))):
             raise Refused("admit", f"{operation.client} has no subscription or advertisement {operation.id}")
         if filed.is_own or not (operator or filed.is_client):
             where = Where.BROKER_SUBSCRIPTION if subscription is not None else Where.BROKER_ADVERTISEMENT
@@ -334,14 +410,18 @@ class Engine(Book):
             policy = self._with_attached(filed, policy)
         filed.govern(policy, operator=operator)
         self._forget_news(str(filed.source))
+        effects = routes.remarks(self, filed)
         if not operator:
             text = None if policy is None else str(policy.policy)
             filed.value = msgspec.structs.replace(filed.value, policy=text)
+            told = msgspec.structs.replace(operation, way=None)
+            for name in sorted(filed.sent):
+                way = placing.way(self, filed, name)
+                effects.append(Send(name, msgspec.structs.replace(told, way=way)))
+            if subscription is not None:
+                effects += placing.governed_anew(self, subscription)
         self.note_rules(filed)
-        effects = routes.remarks(self, filed)
-        if not operator:
-            effects += [Send(name, operation) for name in sorted(filed.sent)]
-        return effects + self.advertise_meta()
+        return effects + membership.advertise_meta(self)
 
     @staticmethod
     def _with_attached(filed: Filed[Any], policy: CompiledPolicy | None) -> CompiledPolicy | None:
@@ -366,87 +446,17 @@ class Engine(Book):
             self.subjects.define(operation.schema)
         except SchemaError as error:
             raise Refused("admit", str(error)) from None
-        return [Send(name, operation) for name in self.neighbours if name != sender]
-
-    def _disconnect(self, client: str) -> list[Effect]:
-        if client in self.neighbours:
-            return [Reject("admit", f"{client} is the name of a broker; a link that is gone is left")]
-        self.held.forget(client)
-        effects: list[Effect] = []
-        for subscription in [one for one in self.subscriptions.of(client) if one.hop == client]:
-            if subscription.value.durable is None:
-                effects += self.run(Unsubscribe(client, subscription.id), client)
-        for advertisement in [one for one in self.advertisements.of(client) if one.hop == client]:
-            effects += self.run(Unadvertise(client, advertisement.id), client)
-        if not self.subscriptions.of(client):
-            effects += self._forget_context(client)
-        return effects
-
-    def _forget_context(self, client: str) -> list[Effect]:
-        """Who comes back comes back without; brokers that knew it hear of that."""
-        known = self.contexts_sent.pop(client, set())
-        self.entrusted.pop(client, None)
-        if not self.contexts.pop(client, None):
-            return []
-        self.matcher.set_context(client, _NOWHERE)
-        return [Send(name, SetContext(client, _NOWHERE)) for name in sorted(known)]
-
-    def _join(self, neighbour: str) -> list[Effect]:
-        """A new neighbour learns of all advertisements; subscriptions follow when its own come."""
-        if neighbour in self.neighbours:
-            return []
-        known: list[Filed[Any]] = [*self.advertisements.of(neighbour), *self.subscriptions.of(neighbour)]
-        if known and known[0].hop in self.neighbours:
-            reason = f"{neighbour} is reached by way of {known[0].hop} already; links between brokers form no ring"
-            return [Reject("admit", reason)]
-        if neighbour == self.name or known:
-            return [Reject("admit", f"{neighbour} is the name of this broker or of a client")]
-        self.neighbours[neighbour] = None
-        effects: list[Effect] = []
-        for filed in list(self.advertisements):
-            effects += routes.forward_advertisement(self, filed, neighbour)
-        return effects + self.advertise_meta()
-
-    def _leave(self, neighbour: str) -> list[Effect]:
-        if neighbour not in self.neighbours:
-            return []
-        self.held.forget(neighbour)
-        effects: list[Effect] = []
-        for subscription in [one for one in self.subscriptions if one.hop == neighbour]:
-            effects += self.run(Unsubscribe(subscription.owner, subscription.id), neighbour)
-        for advertisement in [one for one in self.advertisements if one.hop == neighbour]:
-            effects += self.run(Unadvertise(advertisement.owner, advertisement.id), neighbour)
-        del self.neighbours[neighbour]
-        self.held.forget(neighbour)
-        for subscription in [one for one in self.subscriptions if one.hop == neighbour]:
-            self.unfile_subscription(subscription.id)  # a rule on its removal waits for an answer: the link is gone
-        for advertisement in [one for one in self.advertisements if one.hop == neighbour]:
-            self.unfile_advertisement(advertisement.id)
-        for table in (self.subscriptions, self.advertisements):
-            for filed in table:
-                filed.sent.discard(neighbour)
-        for known in self.contexts_sent.values():
-            known.discard(neighbour)
-        return [one for one in effects if not (isinstance(one, Send) and one.neighbour == neighbour)]
+        return [Send(name, operation) for name in self.beside() if name != sender]
 
     def advertise_meta(self) -> list[Effect]:
-        """Neighbours learn which meta-events there may be here, so that subscriptions to them find their way."""
-        if not self.neighbours:
-            return []
-        classes = meta.BROKERS_OWN | self._classes.keys()
-        if classes <= self.meta_classes:
-            return []
-        self.meta_classes = classes
-        said = In(Attribute("class"), tuple(Constant(one) for one in sorted(self.meta_classes)))
-        advertisement = Advertisement(id=f"$meta.{self.name}", publisher=self.name, content=Filter(said))
-        return self.run(Advertise(advertisement), self.name)
+        return membership.advertise_meta(self)
 
     def _trusts(self, party: str, group: str) -> bool | None:
         known = self.trust.get((party, group))
         if known is None:
             return None
         member, until = known
-        if until <= self._now:
+        if until <= self.now:
             del self.trust[party, group]
             return None
         return member

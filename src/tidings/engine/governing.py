@@ -134,7 +134,7 @@ def filter(  # noqa: A001 - the step's word
     if governed.uninserted is not None and governed.uninserted.outcome.failure is not None:
         return governed  # what cannot be decided goes nowhere
     if governed.excluded:
-        concerned.hops = concern.still_attracted(engine, message, concerned.hops, governed.excluded)
+        concerned.hops = concern.still_wanted(engine, message, concerned.hops, governed.excluded)
     _every_hop(engine, message, concerned, governed)
     if governed.uninserted is not None and message.type is MessageType.SUBSCRIPTION and not message.from_broker:
         governed.filters = []  # a client's subscription that is not here cannot be served, nor taken back

@@ -4,6 +4,7 @@ import msgspec
 
 from tidings.model.notification import Trace
 from tidings.model.values import Value
+from tidings.routing.bloom import Bloom
 
 
 class Shape(msgspec.Struct, frozen=True, array_like=True):
@@ -23,6 +24,36 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
 PLAIN = Shape()
 
 
+class Route(msgspec.Struct, frozen=True, array_like=True):
+    """How a publication finds its way: the broker where it was published, and the network as that broker knew it.
+
+    `flood`: it goes everywhere, since tables are not to be relied on. `unpruned`: it goes everywhere in the tree of its
+    source, since subscriptions may be on their way there. `context` and `audience` are for the strategy spcf: which
+    context its publisher has, and which contexts of subscribers it is for (None: it is for all).
+    """
+
+    source: str = ""
+    digest: str = ""
+    flood: bool = False
+    unpruned: bool = False
+    context: bytes = b""
+    audience: Bloom | None = None
+
+
+class Way(msgspec.Struct, frozen=True, array_like=True):
+    """How a filter or a context came: from which broker's client, in which version, in which network.
+
+    The newest version wins. What is told under the digest of another network is not taken: it is told again. `scoped`:
+    it stands for its subscriber alone, whose context is known here. `context` names the subscriber's context (spcf).
+    """
+
+    origin: str
+    version: int
+    digest: str
+    scoped: bool = False
+    context: bytes = b""
+
+
 class Journey(msgspec.Struct, frozen=True):
     """`common` holds for every subscription behind the link, `own` for single ones, by their ids.
 
@@ -34,6 +65,7 @@ class Journey(msgspec.Struct, frozen=True):
     meta: bool = False
     common: Shape = PLAIN
     own: dict[str, Shape] = {}
+    route: Route = Route()
 
 
 NEW = Journey()

@@ -101,6 +101,8 @@ class PublicationMessage(Message):
         self.attached = attached
         self._situation = situation
         self.event, self.journey = event, journey
+        self.route = journey.route
+        self.stays_out = False  # what clients here get of it, they have got before
         self.glance: Glance | None = None  # what was seen of it without asking who receives it
 
     @cached_property

@@ -8,12 +8,14 @@ from typing import TypeAlias
 
 import msgspec
 
-from tidings.engine.journey import NEW, Journey
+from tidings.engine.journey import NEW, Journey, Way
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
+from tidings.model.notification import Notification
 from tidings.model.schema import Schema
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
+from tidings.routing.linkstate import LinkState
 
 
 class _Operation(msgspec.Struct, frozen=True, tag=True):
@@ -22,24 +24,28 @@ class _Operation(msgspec.Struct, frozen=True, tag=True):
 
 class Advertise(_Operation, frozen=True):
     advertisement: Advertisement
+    way: Way | None = None  # between brokers
 
 
 class Unadvertise(_Operation, frozen=True):
     client: str
     id: str
     policy: str | None = None
+    way: Way | None = None
 
 
 class Subscribe(_Operation, frozen=True):
     """A new subscription, or, under an id that its owner has, another one in its place."""
 
     subscription: Subscription
+    way: Way | None = None
 
 
 class Unsubscribe(_Operation, frozen=True):
     client: str
     id: str
     policy: str | None = None
+    way: Way | None = None
 
 
 class SetContext(_Operation, frozen=True):
@@ -48,6 +54,7 @@ class SetContext(_Operation, frozen=True):
     client: str
     context: Context
     by: str | None = None
+    way: Way | None = None
 
 
 class Entrust(_Operation, frozen=True):
@@ -68,6 +75,7 @@ class SetPolicy(_Operation, frozen=True):
     client: str
     id: str
     policy: str | None
+    way: Way | None = None
 
 
 class Define(_Operation, frozen=True):
@@ -82,6 +90,13 @@ class Publish(_Operation, frozen=True):
     journey: Journey = NEW  # between brokers: what happened to it on the way
 
 
+class Connect(_Operation, frozen=True):
+    """A client is here. If it `moved`, it was at another broker before: what that one has of it, comes here."""
+
+    client: str
+    moved: bool = False
+
+
 class Disconnect(_Operation, frozen=True):
     """A client left: what is not durable goes with it."""
 
@@ -92,6 +107,7 @@ class Join(_Operation, frozen=True):
     """A link to a neighbour is up."""
 
     neighbour: str
+    cost: int = 1
 
 
 class Leave(_Operation, frozen=True):
@@ -105,6 +121,10 @@ class Receive(_Operation, frozen=True):
 
     neighbour: str
     operation: "Travelling"
+
+
+class Tick(_Operation, frozen=True):
+    """Time has passed: the driver says so at every heartbeat."""
 
 
 class SetLoad(_Operation, frozen=True):
@@ -130,5 +150,77 @@ class Lost(_Operation, frozen=True):
     count: int
 
 
-Travelling: TypeAlias = Advertise | Unadvertise | Subscribe | Unsubscribe | SetContext | SetPolicy | Define | Publish
-Operation: TypeAlias = Travelling | Entrust | Disconnect | Join | Leave | Receive | SetLoad | Trust | Lost
+# What brokers tell each other of the overlay itself
+
+
+class TellLinks(_Operation, frozen=True):
+    """What is new about the links of brokers."""
+
+    states: tuple[LinkState, ...]
+
+
+class Done(_Operation, frozen=True):
+    """Up the shared tree: everyone from here on down has told what is to be told in this phase."""
+
+    digest: str
+    phase: int
+
+
+class Complete(_Operation, frozen=True):
+    """Down the shared tree: everyone has."""
+
+    digest: str
+    phase: int
+
+
+class Announce(_Operation, frozen=True):
+    """Contexts that clients of a broker have now, and those that none of them has any more; along the broker's tree.
+
+    What it attracts comes up the tree, and behind it an `Acknowledge` of the number.
+    """
+
+    origin: str
+    digest: str
+    number: int
+    added: tuple[Context, ...] = ()
+    gone: tuple[bytes, ...] = ()
+
+
+class Acknowledge(_Operation, frozen=True):
+    origin: str
+    digest: str
+    number: int
+
+
+class Reside(_Operation, frozen=True):
+    """Clients that have moved to a broker, and when: whoever else has something of them gives it up."""
+
+    origin: str
+    clients: dict[str, int]
+
+
+class Carry(_Operation, frozen=True):
+    """Notifications that wait for a client that has moved to another broker: on their way there."""
+
+    to: str
+    notifications: tuple[tuple[Notification, str | None], ...]
+
+
+Signal: TypeAlias = TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carry
+Travelling: TypeAlias = (
+    Advertise | Unadvertise | Subscribe | Unsubscribe | SetContext | SetPolicy | Define | Publish | Signal
+)
+Operation: TypeAlias = (
+    Travelling | Entrust | Connect | Disconnect | Join | Leave | Receive | Tick | SetLoad | Trust | Lost
+)
+
+
+def digest_of(operation: Travelling) -> str | None:
+    """Of the network in which it is told; None if it counts in any."""
+    match operation:
+        case Done(digest) | Complete(digest) | Announce(_, digest) | Acknowledge(_, digest):
+            return digest
+        case Publish() | TellLinks() | Define() | Reside() | Carry():
+            return None
+        case _:
+            return None if operation.way is None else operation.way.digest

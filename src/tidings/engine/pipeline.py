@@ -6,7 +6,7 @@ Rules that are applied before matching come before it.
 
 from typing import TYPE_CHECKING
 
-from tidings.engine import admission, concern, governing, routes
+from tidings.engine import admission, concern, governing, passing, routes, telling
 from tidings.engine.effects import Effect
 from tidings.engine.governing import Governed
 from tidings.engine.operations import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
     message = admission.publication(engine, operation, sender)
+    if engine.neighbours and not passing.pass_by(engine, message):
+        return []
     early = governing.before(engine, message)
     if early is not None and early.is_final:
         return routes.without_matching(engine, message, early)
     concerned = concern.of_publication(engine, message)
     if concerned.plain is not None:
         effects = routes.plainly(message.event, concerned.plain)
-        return effects if early is None else effects + routes.told(engine, message, early)
+        return effects if early is None else effects + telling.told(engine, message, early)
     governed = governing.publication(engine, message, concerned, early or Governed())
     return routes.publication(engine, message, concerned, governed)
 
@@ -40,6 +42,8 @@ def put(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> list
 
 def remove(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str) -> list[Effect]:
     message = admission.removal(engine, operation, sender)
+    if engine.is_kept_by_others(message.id, sender):
+        return []
     early = governing.before(engine, message)
     if early is not None and early.refused is not None:
         return routes.without_matching(engine, message, early)

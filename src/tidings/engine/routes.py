@@ -4,25 +4,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.engine import meta
-from tidings.engine.concern import Concern, toward_advertisements
+from tidings.engine import placing, telling
+from tidings.engine.concern import Concern
 from tidings.engine.deciding import final_attributes
-from tidings.engine.effects import Deliver, Effect, Log, Persist, Reject, Remark, Send
+from tidings.engine.effects import Deliver, Effect, Log, Reject, Remark, Send
 from tidings.engine.governing import Delivery, Governed, LinkCopy, forbidden, govern_filter
-from tidings.engine.journey import Journey, Shape
+from tidings.engine.journey import Journey, Shape, Way
 from tidings.engine.message import Message, PublicationMessage
-from tidings.engine.operations import Advertise, Publish, SetContext, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.operations import Advertise, Publish, Travelling, Unadvertise, Unsubscribe
+from tidings.engine.passing import needed_context
 from tidings.engine.remarks import suspicious
-from tidings.engine.tables import Cut, Filed
+from tidings.engine.tables import Cut, Filed, Ruling
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
-from tidings.model.limits import MAX_TOLD_EVENTS
 from tidings.model.notification import Notification, shown
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.policy.statement import MessageType, Operation
 from tidings.policy.widening import without
-from tidings.routing.advertisement import attracts, without_publishers
+from tidings.routing.advertisement import without_publishers
+from tidings.routing.offers import META, attracts
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -59,9 +60,9 @@ def _cut(event: Event, subscription: Subscription, cut: Cut) -> Deliver:
 
 def publication(engine: "Engine", message: PublicationMessage, concerned: Concern, governed: Governed) -> list[Effect]:
     effects: list[Effect] = [delivered(message.event, one) for one in governed.deliveries]
-    effects += [Send(one.hop.receiver or "", _forwarded(message, one)) for one in governed.copies]
+    effects += [Send(one.hop.receiver or "", _forwarded(engine, message, one)) for one in governed.copies]
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
-    return effects + told(engine, message, governed)
+    return effects + telling.told(engine, message, governed)
 
 
 def delivered(event: Event, delivery: Delivery) -> Deliver:
@@ -92,9 +93,16 @@ def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deli
     )
 
 
-def _forwarded(message: PublicationMessage, copy: LinkCopy) -> Publish:
+def carried(notification: Notification, durable: str | None) -> Deliver:
+    """What has waited at another broker for a client that is here now."""
+    return Deliver(notification, durable)
+
+
+def _forwarded(engine: "Engine", message: PublicationMessage, copy: LinkCopy) -> Publish:
     gone = copy.common.removed | copy.dropped
     event = message.event
+    if engine.strategy.spares_context and not message.route.flood and copy.hop.wanted:
+        event = needed_context(engine, event, copy.hop.receiver or "")
     if gone:
         kept = {name: value for name, value in event.attributes.items() if name not in gone}
         event = msgspec.structs.replace(event, attributes=Attributes.trusted(kept))
@@ -102,13 +110,13 @@ def _forwarded(message: PublicationMessage, copy: LinkCopy) -> Publish:
     own = {name: msgspec.structs.replace(one, removed=one.removed - gone) for name, one in copy.own.items()}
     policy = None if message.attached is None else str(message.attached.policy)
     own = {name: one for name, one in own.items() if one != Shape()}
-    return Publish(event, Journey(policy, message.journey.meta, common, own))
+    return Publish(event, Journey(policy, message.journey.meta, common, own, message.route))
 
 
 def without_matching(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
     """Rules before matching have decided: it is refused, or a publication is sent to those neighbours as
     it is."""
-    return unmatched(engine, message, governed) + told(engine, message, governed)
+    return unmatched(engine, message, governed) + telling.told(engine, message, governed)
 
 
 def unmatched(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
@@ -123,8 +131,15 @@ def unmatched(engine: "Engine", message: Message, governed: Governed) -> list[Ef
             if engine.held.holds(name) and isinstance(message, PublicationMessage):
                 effects += engine.held.hold(message, (), [(engine.hop(message, name), None)])
             else:
-                effects.append(Send(name, message.operation))
+                effects.append(Send(name, _as_it_is(message)))
     return effects
+
+
+def _as_it_is(message: Message) -> Travelling:
+    """A publication goes on with the route that it has."""
+    if not isinstance(message, PublicationMessage):
+        return message.operation
+    return Publish(message.event, msgspec.structs.replace(message.journey, route=message.route))
 
 
 # Filters
@@ -145,26 +160,55 @@ def filter(  # noqa: A001 - the step's word
             Remark(given.id, f"not for the events of {publisher}: kept out by {decision}")
             for publisher, decision in governed.excluded.items()
         ]
-    before: set[str] = set()
-    filed: Filed[Advertisement] | Filed[Subscription] | None = None
+    before: Filed[Any] | None = None
+    filed: Filed[Any] | None = None
+    way = operation.way  # type: ignore[union-attr]
     if governed.uninserted is None:
-        before, filed = engine.file(message, given)
+        before, filed = engine.file(message, given, way)
         effects += remarks(engine, filed)
     else:
         effects.append(Reject("govern", f"kept out of the tables by {governed.uninserted}"))
-    sent = set()
-    for hop, kept, removed in governed.filters:
-        neighbour = hop.receiver or ""
-        effects += _sent(engine, neighbour, given, kept, removed)
-        sent.add(neighbour)
-    if filed is not None:
-        filed.sent, filed.flooded = sent, sent - {hop.receiver for hop in concerned.hops}
-    effects += [Send(name, _removal_of(given)) for name in sorted(before - sent)]
+    here = filed or engine.prospective(given, message.sender, way)
+    asked = {hop.receiver or "" for hop in concerned.hops}
+    if before is not None:
+        here.sent = before.sent  # what is sent of the new one takes the place of what was sent of the old
+    effects += _spread(engine, here, governed, concerned.rulings, asked)
+    if before is not None:
+        effects += _not_for_these(engine, here, {hop.receiver or "" for hop, _, _ in governed.filters})
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     if isinstance(given, Advertisement) and filed is not None:
-        effects += _attracted(engine, filed)  # type: ignore[arg-type]
-    effects += told(engine, message, governed)
-    return effects if message.attached is None else effects + engine.advertise_meta()
+        effects += _attracted(engine, filed)
+    effects += telling.told(engine, message, governed)
+    return effects if message.attached is None and not given.id.startswith(META) else effects + engine.advertise_meta()
+
+
+def _spread(
+    engine: "Engine", filed: Filed[Any], governed: Governed, rulings: tuple[Ruling, ...], asked: set[str]
+) -> list[Effect]:
+    """To the neighbours that it may go to; where nobody asked for it, a rule has made it go."""
+    effects: list[Effect] = []
+    wanted = {} if isinstance(filed.value, Advertisement) else engine.toward(filed)
+    for hop, kept, removed in governed.filters:
+        neighbour = hop.receiver or ""
+        if isinstance(filed.value, Advertisement):
+            effects.append(_advertised(engine, filed, neighbour, kept, removed))
+        else:
+            effects += placing.put(engine, filed, neighbour, wanted.get(neighbour, False), kept, removed, rulings)
+        if neighbour not in asked:
+            filed.flooded |= {neighbour}
+    return effects
+
+
+def _not_for_these(engine: "Engine", filed: Filed[Any], told: set[str]) -> list[Effect]:
+    """Neighbours that had the one before and do not get this one have neither."""
+    effects: list[Effect] = []
+    for name in sorted(filed.sent - told):
+        if isinstance(filed.value, Advertisement):
+            filed.sent -= {name}
+            effects.append(Send(name, Unadvertise(filed.owner, filed.id, way=_way(engine, filed, name))))
+        else:
+            effects += placing.withdraw(engine, filed, name)
+    return effects
 
 
 def remarks(engine: "Engine", filed: Filed[Advertisement] | Filed[Subscription]) -> list[Effect]:
@@ -174,27 +218,22 @@ def remarks(engine: "Engine", filed: Filed[Advertisement] | Filed[Subscription])
     return [Remark(filed.id, one) for one in suspicious(filed, lone=not engine.neighbours)]
 
 
-def _sent(
+def _advertised(
     engine: "Engine",
+    filed: Filed[Advertisement],
     neighbour: str,
-    given: Advertisement | Subscription,
     kept: frozenset[str] | None,
     removed: frozenset[str],
-) -> list[Effect]:
-    content = given.content
+) -> Send:
+    content = filed.value.content
     gone = removed if kept is None else removed | (content.names - kept)
-    content = without(content, gone)
-    if isinstance(given, Advertisement):
-        return [Send(neighbour, Advertise(msgspec.structs.replace(given, content=content)))]
-    context = engine.context_for(given.subscriber, neighbour)  # goes before the subscription
-    ahead = [] if context is None else [Send(neighbour, SetContext(given.subscriber, context))]
-    return [*ahead, Send(neighbour, Subscribe(msgspec.structs.replace(given, content=content)))]
+    given = msgspec.structs.replace(filed.value, content=without(content, gone))
+    filed.sent |= {neighbour}
+    return Send(neighbour, Advertise(given, _way(engine, filed, neighbour)))
 
 
-def _removal_of(given: Advertisement | Subscription) -> Unadvertise | Unsubscribe:
-    if isinstance(given, Advertisement):
-        return Unadvertise(given.publisher, given.id)
-    return Unsubscribe(given.subscriber, given.id)
+def _way(engine: "Engine", filed: Filed[Any], neighbour: str) -> Way:
+    return Way(filed.origin, filed.version, engine.digest_for(neighbour))
 
 
 def _attracted(engine: "Engine", advertisement: Filed[Advertisement]) -> list[Effect]:
@@ -202,25 +241,10 @@ def _attracted(engine: "Engine", advertisement: Filed[Advertisement]) -> list[Ef
     if advertisement.is_client:
         return []
     effects: list[Effect] = []
-    for filed in engine.subscriptions:
-        if advertisement.hop in filed.sent or filed.hop == advertisement.hop:
-            continue
-        if attracts(advertisement.value, filed.value):
-            effects += forward_subscription(engine, filed, advertisement.hop)
+    for filed in [one for one in engine.subscriptions if one.hop != advertisement.hop and engine.is_current(one)]:
+        if filed.toward.get(advertisement.hop) is not True and attracts(advertisement.value, filed.value):
+            effects += placing.place(engine, filed)
     return effects
-
-
-def forward_subscription(engine: "Engine", filed: Filed[Subscription], neighbour: str) -> list[Effect]:
-    """Sends a subscription that is filed already to one more neighbour, under the rules that it meets."""
-    message, rulings = engine.subscription_again(filed)
-    governed = Governed()
-    hop = engine.hop(message, neighbour)
-    govern_filter(message, rulings, hop, governed)
-    effects: list[Effect] = []
-    for _, kept, removed in governed.filters:
-        effects += _sent(engine, neighbour, filed.value, kept, removed)
-        filed.sent.add(neighbour)
-    return effects + engine.held.hold(message, rulings, governed.waiting) + told(engine, message, governed)
 
 
 def forward_advertisement(engine: "Engine", filed: Filed[Advertisement], neighbour: str) -> list[Effect]:
@@ -231,11 +255,10 @@ def forward_advertisement(engine: "Engine", filed: Filed[Advertisement], neighbo
     governed = Governed()
     rulings = message.rulings(Operation.FORWARD)
     govern_filter(message, rulings, engine.hop(message, neighbour), governed)
-    effects: list[Effect] = []
-    for _, kept, removed in governed.filters:
-        effects += _sent(engine, neighbour, filed.value, kept, removed)
-        filed.sent.add(neighbour)
-    return effects + engine.held.hold(message, rulings, governed.waiting) + told(engine, message, governed)
+    effects: list[Effect] = [
+        _advertised(engine, filed, neighbour, kept, removed) for _, kept, removed in governed.filters
+    ]
+    return effects + engine.held.hold(message, rulings, governed.waiting) + telling.told(engine, message, governed)
 
 
 def late(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
@@ -244,75 +267,38 @@ def late(engine: "Engine", message: Message, governed: Governed) -> list[Effect]
         return publication(engine, message, Concern(), governed)
     effects: list[Effect] = []
     table: Any = engine.advertisements if message.type is MessageType.ADVERTISEMENT else engine.subscriptions
-    for hop, kept, removed in governed.filters:
-        neighbour = hop.receiver or ""
-        filed = table.get(message.id)
-        if isinstance(message.operation, Unadvertise | Unsubscribe):
-            effects.append(Send(neighbour, message.operation))
-        elif filed is not None:  # it may have been taken back meanwhile
-            effects += _sent(engine, neighbour, filed.value, kept, removed)
-            filed.sent.add(neighbour)
-    return effects + told(engine, message, governed)
+    filed = table.get(message.id)
+    if isinstance(message.operation, Unadvertise | Unsubscribe):
+        effects += [Send(hop.receiver or "", message.operation) for hop, _, _ in governed.filters]
+    elif filed is not None:  # it may have been taken back meanwhile
+        effects += _spread(engine, filed, governed, message.rulings(Operation.FORWARD), set(filed.toward))
+    return effects + telling.told(engine, message, governed)
 
 
 def removal(engine: "Engine", message: Message, concerned: Concern, governed: Governed) -> list[Effect]:
-    effects: list[Effect] = [Send(hop.receiver or "", message.operation) for hop, _, _ in governed.filters]
-    effects += engine.held.hold(message, concerned.rulings, governed.waiting)
+    filed: Filed[Any]
     if message.type is MessageType.UNADVERTISEMENT:
-        effects += _unfile_advertisement(engine, message.id)
+        filed = engine.advertisements[message.id]
     else:
-        engine.unfile_subscription(message.id)
-    return effects + told(engine, message, governed)
-
-
-def _unfile_advertisement(engine: "Engine", id: str) -> list[Effect]:  # noqa: A002
-    """Subscriptions that went toward it and toward no other come back."""
-    gone = engine.unfile_advertisement(id)
+        filed = engine.subscriptions[message.id]
+    engine.unfile(filed)
     effects: list[Effect] = []
-    if gone.is_client:
-        return effects
-    for filed in engine.subscriptions:
-        if gone.hop in filed.flooded:
-            continue
-        if gone.hop in filed.sent and gone.hop not in toward_advertisements(engine, filed.value, filed.hop):
-            filed.sent.discard(gone.hop)
-            effects.append(Send(gone.hop, Unsubscribe(filed.owner, filed.id)))
+    if message.type is MessageType.UNSUBSCRIPTION:
+        for name in filed.toward:
+            effects += placing.uncover(engine, filed, name)  # type: ignore[arg-type]
+    for hop, _, _ in governed.filters:
+        neighbour = hop.receiver or ""
+        removed = msgspec.structs.replace(message.operation, way=_way(engine, filed, neighbour))
+        effects.append(Send(neighbour, removed))
+    effects += engine.held.hold(message, concerned.rulings, governed.waiting)
+    if message.type is MessageType.UNADVERTISEMENT and not filed.is_client:
+        effects += _released(engine, filed.hop)
+    return effects + telling.told(engine, message, governed)
+
+
+def _released(engine: "Engine", neighbour: str) -> list[Effect]:
+    """Subscriptions that went toward an advertisement that is gone, and toward no other, come back."""
+    effects: list[Effect] = []
+    for filed in [one for one in engine.subscriptions if neighbour in one.toward and engine.is_current(one)]:
+        effects += placing.place(engine, filed)
     return effects
-
-
-# What is told
-
-
-def told(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
-    """Lines for the log, messages for a store, meta-events; a meta-event causes no others."""
-    news = said(engine, message, governed)
-    effects = kept(message, governed)
-    for place, attributes in enumerate(news):
-        effects += engine.tell(attributes, message.id, str(place))
-    return effects
-
-
-def kept(message: Message, governed: Governed) -> list[Effect]:
-    """Lines for the log, and messages for a store."""
-    effects: list[Effect] = [Log(line) for line in governed.logs]
-    event = message.event if isinstance(message, PublicationMessage) else None
-    return effects + [Persist(store, message.situation.message, event) for store in governed.persists]
-
-
-def said(engine: "Engine", message: Message, governed: Governed) -> list[Attributes]:
-    """The meta-events that follow, in their order; of a meta-event, none. If there are too many, that is logged."""
-    if isinstance(message, PublicationMessage) and message.journey.meta:
-        return []
-    said = list(governed.publishes)
-    for failure in governed.failures:
-        said.append(meta.exception(engine.name, str(failure), failure.outcome.failure or "", message.id))
-    for link, one in governed.conflicts:
-        if engine.is_news(link, one):
-            said.append(meta.conflict(engine.name, link, one.one, one.other, one.reason, message.id))
-    if len(said) > MAX_TOLD_EVENTS:
-        left = len(said) - MAX_TOLD_EVENTS
-        governed.logs.append(
-            f"{left:,} meta-events about one message more than MAX_TOLD_EVENTS: they are not published"
-        )
-        del said[MAX_TOLD_EVENTS:]
-    return said

@@ -1,6 +1,6 @@
 """What a broker knows: the advertisements, subscriptions, contexts and policies that it holds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tidings.engine.directory import Directory
 from tidings.model.advertisement import Advertisement
 from tidings.model.expression import Constant
+from tidings.model.filter import ContextFilter
 from tidings.model.schema import Schema
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
@@ -21,14 +22,28 @@ Ruling = tuple[CompiledRule, Source]  # a rule, and whose it is
 _Key = tuple[Operation, MessageType, Matching]
 _ON_DELIVERY = (Operation.FORWARD, MessageType.PUBLICATION, Matching.AFTER)
 Value = TypeVar("Value", bound=Advertisement | Subscription)
+_NOBODY: frozenset[str] = frozenset()
+_NOWHERE: Mapping[str, bool] = {}
 
 
 class Filed(Generic[Value]):
     """A filter in a table: where it came from, where it was sent, and the rules that are associated with it."""
 
     __slots__ = (
-        *("_inherited", "_rulings", "cut", "hop", "is_client", "is_own", "is_plain", "operator_policy", "policy"),
+        *(
+            "_inherited",
+            "_rulings",
+            "cut",
+            "hop",
+            "is_client",
+            "is_local",
+            "is_own",
+            "is_plain",
+            "operator_policy",
+            "policy",
+        ),
         *("for_publications", "on_publications"),
+        *("bound", "context", "digest", "origin", "past", "scoped", "senders", "toward", "version"),
         *("flooded", "sent", "source", "value"),
     )
 
@@ -36,9 +51,20 @@ class Filed(Generic[Value]):
         self.value = value
         self.hop = hop  # the client or the neighbour that it came from
         self.is_client, self.is_own = is_client, is_own  # own: the broker's
+        self.is_local = is_client  # or of another sub-overlay, which is to a broker what a client is
         self.source = source
-        self.sent: set[str] = set()  # the neighbours that have it from here
-        self.flooded: set[str] = set()  # those of them that no advertisement asked for it
+        # The neighbours that have it from here; those that a rule, not the strategy, wants to have it; and all that
+        # should have it, each with whether it is scoped there. Most filters share the empty ones.
+        self.sent: frozenset[str] = _NOBODY
+        self.flooded: frozenset[str] = _NOBODY
+        self.toward: Mapping[str, bool] = _NOWHERE
+        # How it came here, if it is of another broker's client:
+        self.origin, self.version, self.digest = "", 0, ""
+        self.senders: frozenset[str] = _NOBODY  # the neighbours that have sent it and not taken it back
+        self.scoped = False  # it is judged here by its subscriber's context
+        self.bound: ContextFilter | None = getattr(value, "publishers", None)  # as it is sent, see `placing.bind`
+        self.context = b""  # the id of its subscriber's context, and those that it had until lately (spcf)
+        self.past: tuple[tuple[bytes, int], ...] = ()
         self.policy: CompiledPolicy | None = None  # the owner's
         self.operator_policy: CompiledPolicy | None = None  # what the operator set here
         self._rulings: dict[_Key, tuple[Ruling, ...]] = {}
@@ -49,6 +75,10 @@ class Filed(Generic[Value]):
         self.for_publications: tuple[Ruling, ...] = ()
         self.cut: Cut | None = None  # or one whose rule always does the same
         self._note_plainness()
+
+    def withdrawn_everywhere(self) -> None:
+        """Nobody has it from here any more."""
+        self.sent, self.flooded, self.toward = _NOBODY, _NOBODY, _NOWHERE
 
     @property
     def id(self) -> str:

@@ -15,19 +15,13 @@ from tidings.engine.operations import (
     Subscribe,
     Unadvertise,
 )
+from tidings.engine.texts import content_filter, context_filter, context_offer, policy_text
 from tidings.hub.history import Since
 from tidings.hub.inquiry import explained, past_event, possible_event
 from tidings.hub.receipt import Receipt
 from tidings.hub.roster import LIMIT, NOTHING
 from tidings.hub.subscription import Callback, HubSubscription
-from tidings.hub.texts import (
-    checked_callback,
-    content_filter,
-    context_filter,
-    inbox_limit,
-    is_safe,
-    policy_text,
-)
+from tidings.hub.texts import checked_callback, inbox_limit, is_safe
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError
 from tidings.model.event import checked_client, checked_payload, checked_subject
@@ -124,8 +118,8 @@ class Client:
             content_filter(content, format),
             id=self._desk.new_id(self.name) if id is None else id,
             publisher=self.name,
-            publisher_context=_offer(publisher_context),
-            subscriber_context=_offer(subscriber_context),
+            publisher_context=context_offer(publisher_context),
+            subscriber_context=context_offer(subscriber_context),
             policy=policy_text(policy),
         )
         return HubAdvertisement(advertisement, self._desk.control(Advertise(advertisement)))
@@ -329,7 +323,3 @@ def _event_id(id: Any) -> UUID:  # noqa: A002
     if not isinstance(id, UUID) or id.version != 7:
         raise InvalidValueError("id: an event is named by a UUIDv7; uuid7() makes one")
     return id
-
-
-def _offer(offer: Any) -> Any:
-    return context_filter(offer) if isinstance(offer, str) else offer

@@ -18,6 +18,7 @@ from tidings import journal
 from tidings.engine import Engine
 from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Unsubscribe
 from tidings.engine.settings import Settings
+from tidings.engine.texts import policy_text
 from tidings.hub.archive import Archive
 from tidings.hub.backlog import Backlog
 from tidings.hub.callbacks import Callbacks
@@ -33,7 +34,6 @@ from tidings.hub.outcome import LOAD, TRUST, Outcome
 from tidings.hub.receipt import Receipt, Stats
 from tidings.hub.roster import NOTHING, Roster
 from tidings.hub.subscription import HubSubscription
-from tidings.hub.texts import policy_text
 from tidings.hub.trust import Provider, asked
 from tidings.model.errors import (
     ClosedError,

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from tidings.engine.texts import context_filter, policy_text
 from tidings.hub.history import Since
 from tidings.hub.receipt import Receipt
 from tidings.hub.roster import NOTHING
-from tidings.hub.texts import context_filter, policy_text
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.model.event import Event, checked_payload, checked_subject
 from tidings.model.identity import uuid7

@@ -47,6 +47,10 @@ class ClosedError(TidingsError):
     """The hub, the client or the subscription was closed before."""
 
 
+class UnsettledError(TidingsError):
+    """A simulated world did not come to rest in the time that it was given; the message says what is still moving."""
+
+
 class IndexDamagedError(TidingsError):
     """A saved index that is incomplete, altered or of another format."""
 

@@ -48,6 +48,14 @@ MAX_TOLD_EVENTS: Final = 1_000
 MAX_KNOWN_TRUST: Final = 65_536
 MAX_COMPARED_RULES: Final = 64  # that act on one copy, for conflicts to be told
 
+# The overlay
+MAX_BROKERS: Final = 100_000
+MAX_LINKS: Final = 1_000  # of one broker
+MAX_LINK_COST: Final = 1_000_000
+MAX_REMEMBERED_TOPOLOGIES: Final = 64
+MAX_CACHED_OVERLAPS: Final = 65_536
+MAX_REMEMBERED_PASSAGES: Final = 65_536  # of events, by their ids, and of publishers, by their last numbers
+
 # Work that is bounded: past these the answer is the safe one (semantics: covers no, overlaps yes)
 MAX_COVERING_STEPS: Final = 10_000
 MAX_PATTERN_STEPS: Final = 20_000

@@ -1,32 +1,43 @@
-"""Advertisement routing: advertisements flood, subscriptions follow them back, publications follow subscriptions.
+"""Advertisement routing, the default: paper 000, section 3.2, with the explicit contexts of paper 001, sections 4 to
+7.
 
-Paper 000, section 3.2, and 001, section 4: a subscription goes toward an advertisement when their filters overlap and
-the advertisement offers every context name that the subscription's `publishers` filter uses.
+Advertisements flood an acyclic overlay; a subscription follows the reverse paths of those that attract it; events
+follow subscriptions. A subscriber's context goes where one of its subscriptions went that uses it, and where an
+advertisement says that it will be used; a publisher's context travels with its events, as far as some subscription
+behind a link asks for it.
 """
 
 from collections.abc import Iterable
 
-from tidings.matching.covering import overlaps
-from tidings.model.advertisement import Advertisement, offered_names
 from tidings.model.expression import PUBLISHER, Attribute, Comparison, Constant, all_of
 from tidings.model.filter import Filter
-from tidings.model.subscription import Subscription
+from tidings.routing.offers import Offers
+from tidings.routing.strategy import Around, Placed, Strategy
 
 
-def attracts(advertisement: Advertisement, subscription: Subscription) -> bool:
-    """Whether the subscription should be where the advertised events are published."""
-    wanted = subscription.publishers
-    offered = offered_names(advertisement.publisher_context)
-    return (wanted is None or wanted.names <= offered) and overlaps(_published(advertisement), subscription.content)
+class AdvertisementRouting(Strategy):
+    name = "advertisement"
+    phases = 2  # advertisements, then the subscriptions that they attract
+    covers = True
+    spares_context = True
+
+    def toward(self, around: Around, one: Placed) -> dict[str, bool]:
+        return toward_offers(around.offers, one)
+
+
+def toward_offers(offers: Offers, one: Placed, hops: Iterable[str] | None = None) -> dict[str, bool]:
+    """The neighbours from which advertisements came that attract the subscription, but not where it came from."""
+    wanted = one.value.publishers
+    found = {}
+    for hop in offers.hops() if hops is None else hops:
+        if hop != one.hop:
+            asked = offers.attracting(hop, one.value)
+            if asked is not None:
+                found[hop] = asked or (wanted is not None and bool(wanted.own_names))
+    return found
 
 
 def without_publishers(content: Filter, publishers: Iterable[str]) -> Filter:
     """The filter for all events but those of some publishers."""
     others = (Comparison(Attribute(PUBLISHER), "!=", Constant(one)) for one in sorted(publishers))
     return type(content)(all_of([content.expression, *others]))
-
-
-def _published(advertisement: Advertisement) -> Filter:
-    """What the advertisement announces: by content, and by who will publish it."""
-    own = Comparison(Attribute(PUBLISHER), "=", Constant(advertisement.publisher))
-    return Filter(all_of([advertisement.content.expression, own]))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.engine import admission, concern, governing, meta, routes
+from tidings.engine import admission, concern, governing, meta, routes, telling
 from tidings.engine.batch.contexts import ContextChanges
 from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
 from tidings.engine.batch.publications import Publications
@@ -288,9 +288,9 @@ def one_by_one(
         record.deliver_one(number, one)
     if governed is None:
         return
-    news = routes.said(engine, message, governed)
+    news = telling.said(engine, message, governed)
     asked = [Ask(question.party, question.group) for _, question in governed.waiting if question is not None]
-    record.take(number, message.event, [*effects, *asked, *routes.kept(message, governed)], engine)
+    record.take(number, message.event, [*effects, *asked, *telling.kept(message, governed)], engine)
     for place, attributes in enumerate(news):
         tell(engine, engine.meta_event(attributes, message.id, str(place)), number, record)
 

@@ -1,0 +1,199 @@
+"""A broker in an overlay: what it knows of the network, and how all brokers come to have complete tables again.
+
+Whenever the network has changed and been quiet for a moment, every broker tells its own anew, under the digest of the
+network that it knows then: advertisements, subscriptions, contexts, schemas. What came under older digests serves until
+all have done so: everyone reports up the shared tree when all below it have, and the root says so down the tree. Since
+links are FIFO, what was told has arrived by then; what was not told again is dropped. So the tables after a change are
+those of a fresh network. Until then events go everywhere, and none is handled twice.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidings.engine import announcing, membership, placing, routes
+from tidings.engine.effects import Effect, HandOver, Reject, Send
+from tidings.engine.operations import Carry, Complete, Define, Done, Reside, TellLinks
+from tidings.model.errors import InvalidValueError
+from tidings.routing.linkstate import LinkStates
+from tidings.routing.topology import Topology
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+KNOWN_NETWORKS = 4  # events of so many changes ago still find their way by the trees of then
+
+
+class Overlay:
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._name = engine.name
+        self.states = LinkStates(engine.name)
+        self.topology, self.digest = self.states.topology()
+        self.recent: dict[str, Topology] = {self.digest: self.topology}
+        self.is_complete = True
+        self.announcer = announcing.Announcer(engine)
+        self.residents: dict[str, int] = {}  # clients that have moved here, and when
+        self._changed = 0  # when the network changed last
+        self._phase = self._engine.strategy.phases
+        self._ready = True  # whether this broker has told what is to be told in this phase
+        self._reported: set[str] = set()  # the children in the shared tree of which all have
+        self._is_done = True  # whether that has been told up the tree
+
+    # Links
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is known of the network is what tables are made for."""
+        return self.states.topology()[1] == self.digest
+
+    @property
+    def is_settled(self) -> bool:
+        return self.is_complete and self.is_current and self.announcer.is_settled
+
+    def join(self, neighbour: str, cost: int, now: int) -> list[Effect]:
+        try:
+            own = self.states.join(neighbour, cost, now)
+        except InvalidValueError as error:
+            return [Reject("admit", str(error))]
+        self._engine.neighbours[neighbour] = None
+        effects: list[Effect] = [Send(neighbour, TellLinks(self.states.all()))]
+        others = (name for name in self._inside() if name != neighbour)
+        effects += (Send(name, TellLinks((own,))) for name in others)
+        return effects + self._changes(now)
+
+    def leave(self, neighbour: str, now: int) -> list[Effect]:
+        own = self.states.leave(neighbour, now)
+        effects: list[Effect] = [Send(name, TellLinks((own,))) for name in self._inside()]
+        return effects + self._changes(now)
+
+    def take_links(self, told: TellLinks, sender: str, now: int) -> list[Effect]:
+        news = tuple(self.states.take(told.states, now))
+        if not news:
+            return []
+        effects: list[Effect] = [
+            Send(name, TellLinks(found))
+            for name in self._inside()
+            if (found := tuple(one for one in news if name != sender or one.broker == self._name))
+        ]
+        return effects + self._changes(now)
+
+    def tick(self, now: int) -> list[Effect]:
+        if not self.is_current and now - self._changed >= self._engine.settings.settling_microseconds:
+            return self._begin()
+        return []
+
+    def takes(self, digest: str) -> tuple[bool, list[Effect]]:
+        """Whether what is told under a digest counts here. Who told it may have begun anew before this broker did.
+
+        What is told under another digest is told again: links are FIFO and news about them comes first, so this broker
+        knows all that the sender knew, and the sender will know the rest.
+        """
+        if digest == self.digest:
+            return True, []
+        if digest == self.states.topology()[1]:
+            return True, self._begin()
+        return False, []
+
+    def _inside(self) -> list[str]:
+        """The neighbours that are in the same sub-overlay."""
+        return [name for name in self._engine.neighbours if not self._engine.leaves(name)]
+
+    def _changes(self, now: int) -> list[Effect]:
+        if self.is_current:
+            return []
+        self._changed = now
+        return [] if self._inside() else self._begin()  # alone there is nobody to wait for
+
+    # Telling everything anew
+
+    def _begin(self) -> list[Effect]:
+        engine = self._engine
+        self.topology, self.digest = self.states.topology()
+        self.recent.pop(self.digest, None)
+        self.recent[self.digest] = self.topology
+        if len(self.recent) > KNOWN_NETWORKS:
+            del self.recent[next(iter(self.recent))]
+        self.is_complete, self._is_done, self._phase = False, False, 1
+        self._reported.clear()
+        engine.forget_what_was_sent()
+        beside = self.topology.shared.neighbours(self._name)
+        effects: list[Effect] = [Send(name, Define(self._name, one)) for name in beside for one in engine.subjects]
+        if self.residents:
+            effects += (Send(name, Reside(self._name, dict(self.residents))) for name in beside)
+        for advertisement in [one for one in engine.advertisements if one.is_local]:
+            for name in beside:
+                effects += routes.forward_advertisement(engine, advertisement, name)
+        effects += membership.advertise_meta(engine)
+        self._ready = not engine.strategy.announces
+        effects += self.announcer.begin()
+        for subscription in [one for one in engine.subscriptions if one.is_local]:
+            effects += placing.place(engine, subscription)
+        return effects + self.advance()
+
+    def announced(self) -> list[Effect]:
+        """What this broker has announced is known everywhere, and what it attracts is here."""
+        self._ready = True
+        return self.advance()
+
+    def advance(self) -> list[Effect]:
+        """Reports up the tree if there is nothing to wait for; at the root, goes on."""
+        effects: list[Effect] = []
+        tree = self.topology.shared
+        while not self._is_done and self._ready and self._reported.issuperset(tree.children(self._name)):
+            parent = tree.parent(self._name)
+            self._is_done = True
+            if parent is not None:
+                return [*effects, Send(parent, Done(self.digest, self._phase))]
+            effects += self._complete()
+        return effects
+
+    def take_done(self, told: Done, sender: str) -> list[Effect]:
+        if told.phase == self._phase:
+            self._reported.add(sender)
+        return self.advance()
+
+    def take_complete(self, told: Complete, sender: str) -> list[Effect]:
+        if told.phase != self._phase or sender != self.topology.shared.parent(self._name):
+            return []
+        return [*self._complete(), *self.advance()]
+
+    def _complete(self) -> list[Effect]:
+        below = self.topology.shared.children(self._name)
+        effects: list[Effect] = [Send(name, Complete(self.digest, self._phase)) for name in below]
+        if self._phase < self._engine.strategy.phases:
+            self._phase += 1
+            self._is_done = False
+            self._reported.clear()
+            return effects
+        self.is_complete = True
+        return effects + self._engine.sweep()
+
+    # Clients that move
+
+    def reside(self, client: str) -> list[Effect]:
+        """A client that was elsewhere is here now; all hear of it."""
+        self.residents[client] = self._engine.version()
+        told = Reside(self._name, {client: self.residents[client]})
+        return [Send(name, told) for name in self.topology.shared.neighbours(self._name)]
+
+    def take_residents(self, told: Reside, sender: str) -> list[Effect]:
+        engine = self._engine
+        effects: list[Effect] = []
+        for client, when in told.clients.items():
+            if told.origin == self._name or self.residents.get(client, 0) >= when:
+                continue
+            known = engine.arrivals.get(client)
+            if known is not None and known < when:
+                self.residents.pop(client, None)
+                effects += membership.give_up(engine, client)
+                effects.append(HandOver(client, told.origin))
+        onward = (name for name in self.topology.shared.neighbours(self._name) if name != sender)
+        return effects + [Send(name, told) for name in onward]
+
+    def carry(self, told: Carry) -> list[Effect]:
+        """Toward the broker that it is for."""
+        if told.to == self._name:
+            return [routes.carried(*one) for one in told.notifications]
+        if told.to not in self.topology.brokers:
+            return [Reject("route", f"{told.to} cannot be reached from here")]
+        step = self.topology.tree(self._name).below(self._name, told.to)
+        return [] if step is None else [Send(step, told)]

@@ -1,0 +1,112 @@
+"""Passing: how a publication finds its way through an overlay, and which neighbours it goes to next."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidings.engine.journey import Route
+from tidings.engine.message import PublicationMessage
+from tidings.engine.passages import Passage
+from tidings.engine.tables import Filed
+from tidings.matching.reference import matches_context
+from tidings.model.event import Event
+from tidings.model.subscription import Subscription
+from tidings.routing.binding import bound
+from tidings.routing.bloom import Bloom
+from tidings.routing.identity import context_id
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+
+def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
+    """Sets its route where it enters; whether there is anything to do: no event is handled twice."""
+    if message.enters:
+        message.route = _route(engine, message.event)
+    elif engine.strategy.by_source and message.route.digest not in engine.overlay.recent:
+        message.route = _everywhere(message.route)  # by trees that are not known here
+    passage = engine.passages.note(message.event.id, flood=message.route.flood)
+    message.stays_out = passage is Passage.ONWARD
+    return passage is not Passage.AGAIN
+
+
+def _route(engine: "Engine", event: Event) -> Route:
+    overlay = engine.overlay
+    if not overlay.is_complete:
+        return Route(engine.name, flood=True)
+    if not engine.strategy.by_source:
+        return Route(engine.name)
+    if not engine.strategy.announces:
+        return Route(engine.name, overlay.digest)
+    audience = None
+    if event.subscribers is not None:
+        audience = Bloom.of(engine.announced.selected(bound(event.subscribers, event.context)))
+    known = overlay.announcer.is_known(event.context)
+    return Route(engine.name, overlay.digest, unpruned=not known, context=context_id(event.context), audience=audience)
+
+
+def _everywhere(route: Route) -> Route:
+    return msgspec.structs.replace(route, flood=True)
+
+
+def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
+    """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known."""
+    behind: dict[str, list[Filed[Subscription]]] = {}
+    for filed in engine.subscriptions.those(sorted(engine.transit.concerned(message.event))):
+        neighbour = _next(engine, filed, message)
+        if neighbour is None or neighbour == message.sender:
+            continue
+        if neighbour in engine.neighbours:
+            behind.setdefault(neighbour, []).append(filed)
+        elif not message.route.flood:  # the link is gone, and others have not been told the new way yet
+            message.route = _everywhere(message.route)
+            engine.passages.flooded(message.event.id)
+    route = message.route
+    if route.flood:
+        reached = [name for name in engine.neighbours if name != message.sender and not engine.leaves(name)]
+    elif route.unpruned:
+        tree = engine.overlay.recent[route.digest].tree(route.source)
+        reached = [name for name in tree.children(engine.name) if name in engine.neighbours]
+    else:
+        return behind
+    return {**{name: behind.get(name, []) for name in reached}, **behind}
+
+
+def _next(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> str | None:
+    event, route = message.event, message.route
+    if filed.scoped and event.subscribers is not None:
+        own = engine.context(filed.owner)
+        if not matches_context(event.subscribers, own, event.context):
+            return None
+    if filed.origin == engine.name:
+        return filed.hop
+    if not engine.strategy.by_source:
+        return filed.hop
+    topology = engine.overlay.recent.get(route.digest)
+    if topology is None:
+        return None
+    if engine.strategy.announces and not route.unpruned:
+        pair = route.source, route.context
+        if pair not in engine.announced.use(filed.bound, filed.id).pairs or not _is_for(engine, filed, route.audience):
+            return None
+    return engine.strategy.link(engine, filed, topology, route.source)
+
+
+def _is_for(engine: "Engine", filed: Filed[Subscription], audience: Bloom | None) -> bool:
+    """Whether a subscriber may be among those that it is for, with the context that it has or had until lately."""
+    if audience is None or filed.context in audience:
+        return True
+    return any(until > engine.now and one in audience for one, until in filed.past)
+
+
+def needed_context(engine: "Engine", event: Event, neighbour: str) -> Event:
+    """The event with what some filter behind a link asks of its publisher's context, and no more."""
+    if not event.context:
+        return event
+    asked = set(engine.transit.asked_behind(neighbour))
+    if event.subscribers is not None:
+        asked |= event.subscribers.own_names
+    if asked.issuperset(event.context):
+        return event
+    kept = {name: value for name, value in event.context.items() if name in asked}
+    return msgspec.structs.replace(event, context=type(event.context).trusted(kept))

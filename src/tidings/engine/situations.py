@@ -1,0 +1,118 @@
+"""Situations: the contexts of clients, who may set them, and which brokers hear of a change."""
+
+from typing import TYPE_CHECKING
+
+from tidings.engine import admission, placing
+from tidings.engine.effects import Effect, Send
+from tidings.engine.journey import Way
+from tidings.engine.operations import Entrust, SetContext
+from tidings.engine.refusal import Refused
+from tidings.model.values import Context
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+_NOWHERE = Context()
+
+
+def set_context(engine: "Engine", operation: SetContext, sender: str) -> list[Effect]:
+    client = operation.client
+    if sender in engine.neighbours:
+        return _of_client_elsewhere(engine, operation, sender)
+    admission.admit_client(engine, client, engine.name if client == engine.name else client)
+    by = operation.by
+    if by is not None and by != client and by not in engine.entrusted.get(client, ()):
+        raise Refused("admit", f"{client} does not let {by} set its context")
+    if engine.context(client) == operation.context:
+        return []  # an unchanged value sends nothing
+    engine.contexts[client] = operation.context
+    engine.matcher.set_context(client, operation.context)
+    return _told(engine, client, operation.context) if engine.neighbours or engine.strategy.announces else []
+
+
+def _told(engine: "Engine", client: str, context: Context) -> list[Effect]:
+    """Announced, where brokers do; then the client's subscriptions follow, where it is written into them; or it goes
+    where they went."""
+    engine.context_versions[client] = engine.version()
+    new, gone = _held(engine, client)
+    effects = new
+    if engine.strategy.binds:
+        for filed in [one for one in engine.subscriptions.of(client) if one.is_client]:
+            wanted = filed.value.publishers
+            if engine.strategy.announces or (wanted is not None and wanted.own_names):
+                engine.rebind(filed)
+                effects += placing.again(engine, filed)
+    return effects + _sent_after(engine, client, context) + gone
+
+
+def _sent_after(engine: "Engine", client: str, context: Context, sender: str = "") -> list[Effect]:
+    version = engine.context_versions.get(client, 0)
+    return [
+        Send(name, SetContext(client, context, way=Way(engine.name, version, engine.digest_for(name))))
+        for name in sorted(engine.contexts_sent.get(client, ()))
+        if name != sender
+    ]
+
+
+def _of_client_elsewhere(engine: "Engine", operation: SetContext, sender: str) -> list[Effect]:
+    client, way = operation.client, operation.way
+    if way is None:
+        raise Refused("admit", "a broker says which version of a context it tells")
+    admission.admit_from_broker(engine, client, sender, way.origin)
+    if client in engine.arrivals or way.version < engine.context_versions.get(client, 0):
+        return []  # it is here now, or has another one since
+    if engine.contexts.get(client) == operation.context:
+        engine.context_versions[client] = way.version
+        return []
+    engine.contexts[client] = operation.context
+    engine.context_versions[client] = way.version
+    engine.transit.set_context(client, operation.context)
+    return _sent_after(engine, client, operation.context, sender)
+
+
+def published_from(engine: "Engine", client: str, context: Context) -> list[Effect]:
+    """An event has a context that its publisher did not set: as a publisher, it has it from now on."""
+    if engine.publishing.get(client) == context:
+        return []
+    engine.publishing[client] = context
+    new, gone = _held(engine, client)
+    return new + gone
+
+
+def _held(engine: "Engine", client: str) -> tuple[list[Effect], list[Effect]]:
+    if not engine.strategy.announces:
+        return [], []
+    own = engine.context(client)
+    return engine.overlay.announcer.held(client, own, engine.publishing.get(client, own))
+
+
+def arrived(engine: "Engine", client: str) -> list[Effect]:
+    """A client is here: that counts as having the empty context, if it has set none."""
+    engine.arrivals[client] = engine.version()
+    return _held(engine, client)[0]
+
+
+def forget(engine: "Engine", client: str) -> list[Effect]:
+    """Who comes back comes back without a context; brokers that knew it hear of that."""
+    engine.entrusted.pop(client, None)
+    engine.publishing.pop(client, None)
+    engine.arrivals.pop(client, None)
+    effects: list[Effect] = []
+    if engine.contexts.pop(client, None):
+        engine.matcher.set_context(client, _NOWHERE)
+        engine.context_versions[client] = engine.version()
+        effects = _sent_after(engine, client, _NOWHERE)
+    engine.contexts_sent.pop(client, None)
+    engine.context_versions.pop(client, None)
+    if engine.strategy.announces:
+        effects += engine.overlay.announcer.held(client)[1]
+    return effects
+
+
+def entrust(engine: "Engine", operation: Entrust, sender: str) -> list[Effect]:
+    admission.admit_client(engine, operation.client, sender)
+    others = engine.entrusted.setdefault(operation.client, set())
+    (others.add if operation.entrusted else others.discard)(operation.other)
+    if not others:
+        del engine.entrusted[operation.client]
+    return []
