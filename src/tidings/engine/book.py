@@ -31,6 +31,7 @@ from tidings.routing.announced import Announced
 from tidings.routing.binding import bound
 from tidings.routing.front import Front
 from tidings.routing.identity import context_id
+from tidings.routing.kinds import Kinds
 from tidings.routing.offers import META, Offers
 
 _NOWHERE = Context()
@@ -40,7 +41,10 @@ _FORWARD = Step.FORWARD
 class Book:
     """State, and nothing that happens by itself; the engine is what writes in it."""
 
-    def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
+    def __init__(
+        self, settings: Settings | None = None, matcher: Matcher | None = None, kinds: Kinds | None = None
+    ) -> None:
+        """Engines of one process may share what they know of `kinds`: which subscriptions may stand for others."""
         self.settings = settings or Settings()
         self.name = self.settings.name
         self.matcher: Matcher = FastMatcher() if matcher is None else matcher  # of the clients' subscriptions
@@ -62,6 +66,7 @@ class Book:
         self.offers = Offers()  # the advertisements that came from neighbours
         self.announced = Announced()  # the contexts of clients, as their brokers announce them
         self.passages = Passages()
+        self._kinds = Kinds() if kinds is None else kinds
         self._fronts: dict[str, Front] = {}  # what is told over each link
         self._version = self.now = 0
         self.entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
@@ -128,7 +133,8 @@ class Book:
     def forget_what_was_sent(self) -> None:
         """To neighbours of this sub-overlay, and what came from them: they are told everything anew."""
         abroad = frozenset(name for name in self.neighbours if self.leaves(name))
-        self._fronts = {name: one for name, one in self._fronts.items() if name in abroad}
+        for name in self._fronts.keys() - abroad:
+            self._fronts.pop(name).clear()
         self.meta_told = {name: told for name, told in self.meta_told.items() if name in abroad}
         for known in self.contexts_sent.values():
             known &= abroad
@@ -142,7 +148,8 @@ class Book:
                 self.offers.put(filed.hop, filed.value)
 
     def forget_what_was_sent_to(self, neighbour: str) -> None:
-        self._fronts.pop(neighbour, None)
+        if neighbour in self._fronts:
+            self._fronts.pop(neighbour).clear()
         self.meta_told.pop(neighbour, None)
         for known in self.contexts_sent.values():
             known.discard(neighbour)
@@ -161,7 +168,7 @@ class Book:
             return None
         found = self._fronts.get(neighbour)
         if found is None:
-            found = self._fronts[neighbour] = Front(merging=self.settings.merging, owner=self.name)
+            found = self._fronts[neighbour] = Front(self.settings.merging, self.name, self._kinds)
         return found
 
     def file(

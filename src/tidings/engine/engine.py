@@ -63,6 +63,7 @@ from tidings.policy.situation import Facts, NeedsAnswer, Situation
 from tidings.policy.statement import MessageType
 from tidings.policy.statement import Operation as Step
 from tidings.routing.advertisement import toward_offers
+from tidings.routing.kinds import Kinds
 from tidings.routing.topology import Topology
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ _FORWARD = Step.FORWARD
 class Engine(Book):
     """`handle` is the meaning: an operation goes in, effects come out. One thread at a time."""
 
-    def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
-        super().__init__(settings, matcher)
+    def __init__(
+        self, settings: Settings | None = None, matcher: Matcher | None = None, kinds: Kinds | None = None
+    ) -> None:
+        super().__init__(settings, matcher, kinds)
         self.held = Held(self)
         self.overlay = Overlay(self)
         self._answers: dict[tuple[str, str], bool] = {}
