@@ -268,7 +268,7 @@ class Engine(Book):
         sub-overlays go by advertisements."""
         if not self.neighbours:
             return {}
-        found = dict(self.strategy.toward(self, filed))
+        found = {name: one for name, one in self.strategy.toward(self, filed).items() if name in self.neighbours}
         abroad = [name for name in self.neighbours if self.leaves(name)]
         return {**found, **toward_offers(self.offers, filed, abroad)} if abroad else found
 
@@ -306,7 +306,8 @@ class Engine(Book):
     def others(self, message: Message, hops: list[Hop]) -> list[Hop]:
         """All neighbours but the previous hop and those that are among the hops already."""
         known = {message.sender, *(one.receiver for one in hops)}
-        return [self.hop(message, name) for name in self.neighbours if name not in known]
+        among = self.neighbours if message.type is MessageType.PUBLICATION else self.beside()
+        return [self.hop(message, name) for name in among if name not in known]
 
     def situation(self, message: Message) -> Situation:
         large = self.settings.large_message_bytes
