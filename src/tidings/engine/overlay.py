@@ -98,10 +98,8 @@ class Overlay:
         return [name for name in self._engine.neighbours if not self._engine.leaves(name)]
 
     def _changes(self, now: int) -> list[Effect]:
-        if self.is_current:
-            return []
-        self._changed = now
-        return [] if self._inside() else self._begin()  # alone there is nobody to wait for
+        self._changed = now  # whether the network is another one is found out once it is quiet: that takes a while
+        return [] if self._inside() or self.is_current else self._begin()  # alone there is nobody to wait for
 
     # Telling everything anew
 
