@@ -19,6 +19,7 @@ from tidings.engine.operations import (
     Acknowledge,
     Advertise,
     Announce,
+    Carried,
     Carry,
     Complete,
     Connect,
@@ -101,6 +102,7 @@ class Engine(Book):
             Acknowledge: self.overlay.announcer.take_acknowledgement,
             Reside: self.overlay.take_residents,
             Carry: lambda operation, _: self.overlay.carry(operation),
+            Carried: lambda operation, _: self.overlay.take_carried(operation),
         }
 
     # The one entrance
@@ -141,7 +143,7 @@ class Engine(Book):
                 return membership.disconnect(self, client)
             case Carry():
                 return self.overlay.carry(operation)
-            case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside():
+            case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside() | Carried():
                 return [Reject("admit", "only brokers tell of the overlay, over their links")]
             case Lost(client, subscription, count):
                 return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))

@@ -93,11 +93,6 @@ def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deli
     )
 
 
-def carried(notification: Notification, durable: str | None) -> Deliver:
-    """What has waited at another broker for a client that is here now."""
-    return Deliver(notification, durable)
-
-
 def _forwarded(engine: "Engine", message: PublicationMessage, copy: LinkCopy) -> Publish:
     gone = copy.common.removed | copy.dropped
     event = message.event
