@@ -175,6 +175,8 @@ def filter(  # noqa: A001 - the step's word
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     if isinstance(given, Advertisement) and filed is not None:
         effects += _attracted(engine, filed)
+        if before is not None and not before.is_client and before.hop != filed.hop:
+            effects += _released(engine, before.hop)  # its publisher has moved
     effects += telling.told(engine, message, governed)
     return effects if message.attached is None and not given.id.startswith(META) else effects + engine.advertise_meta()
 

@@ -27,6 +27,7 @@ def set_context(engine: "Engine", operation: SetContext, sender: str) -> list[Ef
         return []  # an unchanged value sends nothing
     engine.contexts[client] = operation.context
     engine.matcher.set_context(client, operation.context)
+    engine.publishing.pop(client, None)
     if not engine.neighbours and not engine.strategy.announces:
         return []
     engine.context_versions[client] = engine.version()
