@@ -99,6 +99,6 @@ def advertise_meta(engine: "Engine") -> list[Effect]:
         engine.meta_told[neighbour] = classes
         said = In(Attribute("class"), tuple(Constant(one) for one in sorted(classes)))
         made = Advertisement(id=f"{META}{engine.name}", publisher=engine.name, content=Filter(said))
-        way = Way(engine.name, engine.version(), engine.digest_for(neighbour))
+        way = Way(engine.name, (0, engine.version()), engine.digest_for(neighbour))
         effects.append(Send(neighbour, Advertise(made, way)))
     return effects

@@ -6,6 +6,7 @@ import msgspec
 
 from tidings.engine.journey import Route
 from tidings.engine.message import PublicationMessage
+from tidings.engine.operations import Publish
 from tidings.engine.passages import Passage
 from tidings.engine.tables import Filed
 from tidings.matching.reference import matches_context
@@ -76,7 +77,7 @@ def _next(engine: "Engine", filed: Filed[Subscription], message: PublicationMess
     """The neighbour that the event goes to for a subscription that it matches; None if it does not."""
     event, route = message.event, message.route
     if filed.scoped and event.subscribers is not None:
-        if not matches_context(event.subscribers, engine.context(filed.owner), event.context):
+        if not matches_context(event.subscribers, engine.transit.context(filed.owner), event.context):
             return None
     elif engine.strategy.announces and not _may_be_for(engine, filed, route):
         return None
@@ -107,14 +108,20 @@ def _is_for(engine: "Engine", filed: Filed[Subscription], audience: Bloom | None
     return any(until > engine.now and one in audience for one, until in filed.past)
 
 
-def needed_context(engine: "Engine", event: Event, neighbour: str) -> Event:
-    """The event with what some filter behind a link asks of its publisher's context, and no more."""
-    if not event.context:
-        return event
+def without_unasked(engine: "Engine", passed: Publish, neighbour: str) -> Publish:
+    """An event with what some filter behind a link asks of its publisher's context, and no more."""
+    event = passed.event
+    if not event.context or not engine.strategy.spares_context or passed.journey.route.flood:
+        return passed
     asked = set(engine.transit.asked_behind(neighbour))
     if event.subscribers is not None:
         asked |= event.subscribers.own_names
     if asked.issuperset(event.context):
-        return event
+        return passed
     kept = {name: value for name, value in event.context.items() if name in asked}
-    return msgspec.structs.replace(event, context=type(event.context).trusted(kept))
+    route = passed.journey.route
+    gone = (*route.withheld, *(name for name in event.context if name not in asked))
+    return Publish(
+        msgspec.structs.replace(event, context=type(event.context).trusted(kept)),
+        msgspec.structs.replace(passed.journey, route=msgspec.structs.replace(route, withheld=gone)),
+    )
