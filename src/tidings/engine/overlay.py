@@ -15,6 +15,7 @@ from tidings.engine.effects import Deliver, Effect, HandedOver, HandOver, Reject
 from tidings.engine.operations import Carried, Carry, Complete, Define, Done, Reside, TellLinks
 from tidings.model.errors import InvalidValueError
 from tidings.routing.linkstate import LinkState, LinkStates
+from tidings.routing.offers import META
 from tidings.routing.topology import Topology
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Overlay:
         effects = ahead + [Send(name, Define(self._name, one)) for name in beside for one in engine.subjects]
         if self.residents:
             effects += (Send(name, Reside(self._name, self.digest, dict(self.residents))) for name in beside)
-        for advertisement in [one for one in engine.advertisements if one.is_local]:
+        for advertisement in [one for one in engine.advertisements if one.is_local and not one.id.startswith(META)]:
             for name in beside:
                 effects += routes.forward_advertisement(engine, advertisement, name)
         effects += membership.advertise_meta(engine)

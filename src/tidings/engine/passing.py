@@ -10,11 +10,10 @@ from tidings.engine.operations import Publish
 from tidings.engine.passages import Passage
 from tidings.engine.tables import Filed
 from tidings.matching.reference import matches_context
-from tidings.model.event import Event
 from tidings.model.subscription import Subscription
+from tidings.routing.announced import situation_id
 from tidings.routing.binding import bound
 from tidings.routing.bloom import Bloom
-from tidings.routing.identity import context_id
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
     """Sets its route where it enters; whether there is anything to do: no event is handled twice."""
     if message.enters:
-        message.route = _route(engine, message.event)
+        message.route = _route(engine, message)
     elif engine.strategy.by_source and message.route.digest not in engine.overlay.recent:
         message.route = _everywhere(message.route)  # by trees that are not known here
     passage = engine.passages.note(message.event.id, flood=message.route.flood)
@@ -31,8 +30,8 @@ def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
     return passage is not Passage.AGAIN
 
 
-def _route(engine: "Engine", event: Event) -> Route:
-    overlay = engine.overlay
+def _route(engine: "Engine", message: PublicationMessage) -> Route:
+    event, overlay = message.event, engine.overlay
     if not overlay.is_complete:
         return Route(engine.name, flood=True)
     if not engine.strategy.by_source:
@@ -42,8 +41,9 @@ def _route(engine: "Engine", event: Event) -> Route:
     audience = None
     if event.subscribers is not None:
         audience = Bloom.of(engine.announced.selected(bound(event.subscribers, event.context)))
-    known = overlay.announcer.is_known(event.context)
-    return Route(engine.name, overlay.digest, unpruned=not known, context=context_id(event.context), audience=audience)
+    context = situation_id(None if engine.leaves(message.sender) else event.context)
+    known = overlay.announcer.is_known(context)
+    return Route(engine.name, overlay.digest, unpruned=not known, context=context, audience=audience)
 
 
 def _everywhere(route: Route) -> Route:

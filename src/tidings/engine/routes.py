@@ -224,8 +224,17 @@ def _spread(
 
 def _not_for_these(engine: "Engine", filed: Filed[Any], told: set[str]) -> list[Effect]:
     """Neighbours that had the one before and do not get this one have neither."""
+    return _taken_back_from(engine, filed, sorted(filed.sent - told))
+
+
+def taken_back(engine: "Engine", filed: Filed[Any]) -> list[Effect]:
+    """From all that have it."""
+    return _taken_back_from(engine, filed, sorted(filed.sent))
+
+
+def _taken_back_from(engine: "Engine", filed: Filed[Any], neighbours: list[str]) -> list[Effect]:
     effects: list[Effect] = []
-    for name in sorted(filed.sent - told):
+    for name in neighbours:
         if isinstance(filed.value, Advertisement):
             filed.sent -= {name}
             effects.append(Send(name, Unadvertise(filed.owner, filed.id, way=_way(engine, filed, name))))
