@@ -111,14 +111,22 @@ class Overlay:
                 if broker in self.engines:
                     self.answer(broker, party, group)
                 continue
-            link = min((link for link, queue in self._under_way.items() if queue), default=None)
+            link = min(self.waiting(), default=None)
             if link is None:
                 if not self.hold_answers:
                     self.questions, self.asked = [], self.questions
                 return
-            operation = self._under_way[link].popleft()
-            self.passed.setdefault(link, []).append(operation)
-            self.step(link[1], Receive(link[0], operation))
+            self.arrive(*link)
+
+    def arrive(self, one: str, other: str) -> list[Effect]:
+        """What is first under way from one to the other arrives; what it causes is under way."""
+        operation = self._under_way[one, other].popleft()
+        self.passed.setdefault((one, other), []).append(operation)
+        return self.step(other, Receive(one, operation))
+
+    def waiting(self) -> dict[tuple[str, str], list[Travelling]]:
+        """What is under way."""
+        return {link: list(queue) for link, queue in self._under_way.items() if queue}
 
     def answer(
         self, broker: str, party: str, group: str, member: bool | None = None, expiry: int | None = None
