@@ -23,7 +23,7 @@ def digest(seed: int, *, faults: bool = True) -> str:
     clients = [world.client(f"c{number}", f"b{number}") for number in range(1, 7)]
     for number, client in enumerate(clients):
         client.set_context(x=number, kind="even" if number % 2 else "odd")
-        client.advertise("n > 0", publisher_context=["x"])
+        client.advertise("n >= 0", publisher_context=["x"])
         client.subscribe(f"n > {number}", publishers="x < 4", durable="mine" if number % 3 == 0 else None)
         client.subscribe("m = 'a' or m = 'b'", id=f"second{number}")
     world.settle()
@@ -61,12 +61,14 @@ def test_a_trace_that_is_kept_can_be_read() -> None:
     world = World(tree(2), keep_trace=True)
     client = world.client("ann", "b1")
     client.set_context(y=1, x="a")
+    client.advertise(id="all")
     wanted = client.subscribe()
     event = client.publish({"n": 1})
     world.crash("b2")
     lines = [line.split(" ", 1)[1].strip() for line in world.trace.lines or ()]
-    assert lines[-5:] == [
+    assert lines[-6:] == [
         "b1 ann SetContext ann x=a y=1",
+        "b1 ann Advertise all",
         f"b1 ann Subscribe {wanted}",
         f"b1 ann Publish {event.id.int:x}",
         f"b1 ann got {event.id.int:x} for {wanted}",

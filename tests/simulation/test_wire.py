@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tidings import AttributeFilter, Context, ContextFilter, Filter, Schema
-from tidings.engine.journey import Journey, Shape
+from tidings.engine.journey import Journey, Shape, Way
 from tidings.engine.operations import Advertise, Define, Publish, SetContext, SetPolicy, Subscribe, Unsubscribe
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
@@ -22,12 +22,12 @@ EVENT = Event.of({"n": 1, "s": "x"}, id=ID, publisher="p", timestamp=5, sequence
 @pytest.mark.parametrize(
     ("operation", "said"),
     [
-        (Unsubscribe("c", "s1"), ["Unsubscribe", "c", "s1", None]),
-        (SetContext("c", Context.of({"x": 1.5})), ["SetContext", "c", {"x": 1.5}, None]),
-        (SetPolicy("c", "s1", None), ["SetPolicy", "c", "s1", None]),
+        (Unsubscribe("c", "s1"), ["Unsubscribe", "c", "s1", None, None]),
+        (SetContext("c", Context.of({"x": 1.5})), ["SetContext", "c", {"x": 1.5}, None, None]),
+        (SetPolicy("c", "s1", None), ["SetPolicy", "c", "s1", None, None]),
         (
             Advertise(Advertisement.of(Filter.parse("n>1"), id="a", publisher="p", publisher_context=["x"])),
-            ["Advertise", ["a", "p", "n > 1", ["x"], [], None]],
+            ["Advertise", ["a", "p", "n > 1", ["x"], [], None], None],
         ),
         (
             Subscribe(
@@ -37,7 +37,8 @@ EVENT = Event.of({"n": 1, "s": "x"}, id=ID, publisher="p", timestamp=5, sequence
                     subscriber="c",
                     publishers=ContextFilter.parse("x = this.x"),
                     structure=AttributeFilter(LOOP, names={"lo", "li"}),
-                )
+                ),
+                Way("b1", 3, "abc"),
             ),
             [
                 "Subscribe",
@@ -45,6 +46,7 @@ EVENT = Event.of({"n": 1, "s": "x"}, id=ID, publisher="p", timestamp=5, sequence
                     *("s", "c", None, [["Loop", 1, {"li": "int", "lo": "str"}], ["li", "lo"], []], "n > 1"),
                     *("x = this.x", None, None, "subscription"),
                 ],
+                ["b1", 3, "abc", False, b""],
             ],
         ),
         (Define("c", LOOP), ["Define", "c", ["Loop", 1, {"li": "int", "lo": "str"}]]),
@@ -53,7 +55,7 @@ EVENT = Event.of({"n": 1, "s": "x"}, id=ID, publisher="p", timestamp=5, sequence
             [
                 "Publish",
                 [ID.bytes, "p", 5, 1, {"n": 1, "s": "x"}, None, None, {"x": 2.5}, None, None, None, None],
-                [None, False, [False, ["a", "b"], [], [], None], {}],
+                [None, False, [False, ["a", "b"], [], [], None], {}, ["", "", False, False, b"", None]],
             ],
         ),
     ],

@@ -26,7 +26,7 @@ def attributes(world: World, client: str) -> list[dict[str, Any]]:
 def served(world: World, there: str = "b4", **wanted: Any) -> Any:
     """A publisher at b1 and a subscriber at the other end, once they know of each other."""
     publisher, subscriber = world.client("pub", "b1"), world.client("sub", there)
-    publisher.advertise("n > 0")
+    publisher.advertise("n >= 0")
     subscriber.subscribe("n > 1", **wanted)
     world.settle()
     return publisher, subscriber
@@ -155,7 +155,7 @@ def test_what_a_broker_refuses_is_refused_to_the_client() -> None:
 
 
 def test_one_broker_may_be_set_up_differently() -> None:
-    world = World(line(2), settings={"b1": {"advertisements_required": True}})
+    world = World(line(2), settings={"b2": {"advertisements_required": False}})
     world.client("two", "b2").publish({"n": 1})
     with pytest.raises(RefusedError):
         world.client("one", "b1").publish({"n": 1})

@@ -95,6 +95,11 @@ class Book:
         observers = self.settings.observers
         return observers is None or filed.owner in observers or filed.source.governs or not filed.is_client
 
+    def is_here(self, client: str) -> bool:
+        """Whether it is a client of this broker."""
+        filed: Iterable[Filed[Any]] = (*self.subscriptions.of(client), *self.advertisements.of(client))
+        return client in self.arrivals or any(one.is_client for one in filed)
+
     def context(self, client: str) -> Context:
         return self.contexts.get(client, _NOWHERE)
 
@@ -108,12 +113,12 @@ class Book:
         """Notes how a filter came: from a client here, which is bound to its context, or from another broker."""
         if way is None:
             filed.version = self.version()
-            if isinstance(filed.value, Subscription) and self.strategy.binds:
-                self.bind(filed)
         else:
             filed.version, filed.scoped, filed.context = way.version, way.scoped, way.context
             if not filed.is_local:
                 filed.origin, filed.digest, filed.senders = way.origin, way.digest, frozenset({filed.hop})
+        if filed.is_local and self.strategy.binds and isinstance(filed.value, Subscription):
+            self.bind(filed)
 
     def rebind(self, filed: Filed[Subscription]) -> None:
         """The subscriber's context has changed: it is another version."""
@@ -123,11 +128,12 @@ class Book:
         filed.version = self.version()
 
     def bind(self, filed: Filed[Subscription]) -> None:
-        """Writes the subscriber's context into what is sent of a subscription that a client here has."""
+        """Writes the subscriber's context into what is sent of a subscription that a client here has, or one of another
+        sub-overlay: that one's may be unknown."""
         own = self.context(filed.owner)
         wanted = filed.value.publishers
         if self.strategy.announces:
-            filed.context = context_id(own)
+            filed.context = context_id(own) if filed.is_client or filed.scoped else b""
         filed.bound = None if wanted is None else bound(wanted, own)
 
     def forget_what_was_sent(self) -> None:
@@ -180,6 +186,10 @@ class Book:
         if before is not None:
             self._take_out(before)
         filed = self.put_filed(given, message.sender, message.attached, way)
+        if before is not None and not filed.is_local and before.context not in (b"", filed.context):
+            # Events may be under way that were published when only the former context was known.
+            until = self.now + self.settings.grace_microseconds
+            filed.past = (*(one for one in before.past if one[1] > self.now), (before.context, until))
         if before is not None and before.operator_policy is not None:
             filed.govern(before.operator_policy, operator=True)
             self.note_rules(filed)

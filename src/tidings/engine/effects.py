@@ -64,6 +64,12 @@ class HandOver(_Effect, frozen=True):
     broker: str
 
 
+class HandedOver(_Effect, frozen=True):
+    """What was carried under that number has arrived, and need be kept no longer."""
+
+    number: int
+
+
 class Log(_Effect, frozen=True):
     line: str
 
@@ -75,7 +81,7 @@ class Remark(_Effect, frozen=True):
     finding: str
 
 
-Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | HandOver | Log | Remark
+Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | HandOver | HandedOver | Log | Remark
 
 
 def timed(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:

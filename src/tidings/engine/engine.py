@@ -19,6 +19,7 @@ from tidings.engine.operations import (
     Acknowledge,
     Advertise,
     Announce,
+    Carried,
     Carry,
     Complete,
     Connect,
@@ -101,6 +102,7 @@ class Engine(Book):
             Acknowledge: self.overlay.announcer.take_acknowledgement,
             Reside: self.overlay.take_residents,
             Carry: lambda operation, _: self.overlay.carry(operation),
+            Carried: lambda operation, _: self.overlay.take_carried(operation),
         }
 
     # The one entrance
@@ -141,7 +143,7 @@ class Engine(Book):
                 return membership.disconnect(self, client)
             case Carry():
                 return self.overlay.carry(operation)
-            case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside():
+            case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside() | Carried():
                 return [Reject("admit", "only brokers tell of the overlay, over their links")]
             case Lost(client, subscription, count):
                 return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))
@@ -266,7 +268,7 @@ class Engine(Book):
         sub-overlays go by advertisements."""
         if not self.neighbours:
             return {}
-        found = dict(self.strategy.toward(self, filed))
+        found = {name: one for name, one in self.strategy.toward(self, filed).items() if name in self.neighbours}
         abroad = [name for name in self.neighbours if self.leaves(name)]
         return {**found, **toward_offers(self.offers, filed, abroad)} if abroad else found
 
@@ -304,7 +306,8 @@ class Engine(Book):
     def others(self, message: Message, hops: list[Hop]) -> list[Hop]:
         """All neighbours but the previous hop and those that are among the hops already."""
         known = {message.sender, *(one.receiver for one in hops)}
-        return [self.hop(message, name) for name in self.neighbours if name not in known]
+        among = self.neighbours if message.type is MessageType.PUBLICATION else self.beside()
+        return [self.hop(message, name) for name in among if name not in known]
 
     def situation(self, message: Message) -> Situation:
         large = self.settings.large_message_bytes

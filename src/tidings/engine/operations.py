@@ -91,10 +91,14 @@ class Publish(_Operation, frozen=True):
 
 
 class Connect(_Operation, frozen=True):
-    """A client is here. If it `moved`, it was at another broker before: what that one has of it, comes here."""
+    """A client is here. If it `moved`, it was at another broker before: what that one has of it, comes here.
+
+    `since`: it has been here since then (microseconds), before the broker was started anew.
+    """
 
     client: str
     moved: bool = False
+    since: int | None = None
 
 
 class Disconnect(_Operation, frozen=True):
@@ -196,17 +200,30 @@ class Reside(_Operation, frozen=True):
     """Clients that have moved to a broker, and when: whoever else has something of them gives it up."""
 
     origin: str
+    digest: str
     clients: dict[str, int]
 
 
 class Carry(_Operation, frozen=True):
-    """Notifications that wait for a client that has moved to another broker: on their way there."""
+    """Notifications that wait for a client that has moved to another broker: on their way there.
+
+    They may get lost with a link: who sent them keeps them until a `Carried` with their number comes back.
+    """
+
+    origin: str
+    to: str
+    number: int
+    notifications: tuple[tuple[Notification, str], ...]
+
+
+class Carried(_Operation, frozen=True):
+    """What was carried has arrived: on its way back to where that came from."""
 
     to: str
-    notifications: tuple[tuple[Notification, str | None], ...]
+    number: int
 
 
-Signal: TypeAlias = TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carry
+Signal: TypeAlias = TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carry | Carried
 Travelling: TypeAlias = (
     Advertise | Unadvertise | Subscribe | Unsubscribe | SetContext | SetPolicy | Define | Publish | Signal
 )
@@ -218,9 +235,9 @@ Operation: TypeAlias = (
 def digest_of(operation: Travelling) -> str | None:
     """Of the network in which it is told; None if it counts in any."""
     match operation:
-        case Done(digest) | Complete(digest) | Announce(_, digest) | Acknowledge(_, digest):
+        case Done(digest) | Complete(digest) | Announce(_, digest) | Acknowledge(_, digest) | Reside(_, digest):
             return digest
-        case Publish() | TellLinks() | Define() | Reside() | Carry():
+        case Publish() | TellLinks() | Define() | Carry() | Carried():
             return None
         case _:
             return None if operation.way is None else operation.way.digest

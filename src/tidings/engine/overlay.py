@@ -10,8 +10,8 @@ those of a fresh network. Until then events go everywhere, and none is handled t
 from typing import TYPE_CHECKING
 
 from tidings.engine import announcing, membership, placing, routes
-from tidings.engine.effects import Effect, HandOver, Reject, Send
-from tidings.engine.operations import Carry, Complete, Define, Done, Reside, TellLinks
+from tidings.engine.effects import Deliver, Effect, HandedOver, HandOver, Reject, Send
+from tidings.engine.operations import Carried, Carry, Complete, Define, Done, Reside, TellLinks
 from tidings.model.errors import InvalidValueError
 from tidings.routing.linkstate import LinkStates
 from tidings.routing.topology import Topology
@@ -118,7 +118,7 @@ class Overlay:
         beside = self.topology.shared.neighbours(self._name)
         effects: list[Effect] = [Send(name, Define(self._name, one)) for name in beside for one in engine.subjects]
         if self.residents:
-            effects += (Send(name, Reside(self._name, dict(self.residents))) for name in beside)
+            effects += (Send(name, Reside(self._name, self.digest, dict(self.residents))) for name in beside)
         for advertisement in [one for one in engine.advertisements if one.is_local]:
             for name in beside:
                 effects += routes.forward_advertisement(engine, advertisement, name)
@@ -172,7 +172,7 @@ class Overlay:
     def reside(self, client: str) -> list[Effect]:
         """A client that was elsewhere is here now; all hear of it."""
         self.residents[client] = self._engine.version()
-        told = Reside(self._name, {client: self.residents[client]})
+        told = Reside(self._name, self.digest, {client: self.residents[client]})
         return [Send(name, told) for name in self.topology.shared.neighbours(self._name)]
 
     def take_residents(self, told: Reside, sender: str) -> list[Effect]:
@@ -181,8 +181,7 @@ class Overlay:
         for client, when in told.clients.items():
             if told.origin == self._name or self.residents.get(client, 0) >= when:
                 continue
-            known = engine.arrivals.get(client)
-            if known is not None and known < when:
+            if engine.is_here(client) and engine.arrivals.get(client, 0) < when:
                 self.residents.pop(client, None)
                 effects += membership.give_up(engine, client)
                 effects.append(HandOver(client, told.origin))
@@ -190,10 +189,17 @@ class Overlay:
         return effects + [Send(name, told) for name in onward]
 
     def carry(self, told: Carry) -> list[Effect]:
-        """Toward the broker that it is for."""
-        if told.to == self._name:
-            return [routes.carried(*one) for one in told.notifications]
-        if told.to not in self.topology.brokers:
-            return [Reject("route", f"{told.to} cannot be reached from here")]
-        step = self.topology.tree(self._name).below(self._name, told.to)
+        """Toward the broker that it is for, which says so when it has arrived."""
+        if told.to != self._name:
+            return self._toward(told.to, told)
+        effects: list[Effect] = [Deliver(note, durable) for note, durable in told.notifications]
+        return effects + self.take_carried(Carried(told.origin, told.number))
+
+    def take_carried(self, told: Carried) -> list[Effect]:
+        return [HandedOver(told.number)] if told.to == self._name else self._toward(told.to, told)
+
+    def _toward(self, broker: str, told: Carry | Carried) -> list[Effect]:
+        if broker not in self.topology.brokers:
+            return [Reject("route", f"{broker} cannot be reached from here")]
+        step = self.topology.tree(self._name).below(self._name, broker)
         return [] if step is None else [Send(step, told)]

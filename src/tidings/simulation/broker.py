@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tidings.engine import Engine
-from tidings.engine.effects import Ask, Deliver, Effect, HandOver, Log, Persist, Reject, Send, Told
+from tidings.engine.effects import Ask, Deliver, Effect, HandedOver, HandOver, Log, Persist, Reject, Send, Told
 from tidings.engine.operations import (
+    Carry,
+    Connect,
     Disconnect,
     Join,
     Leave,
@@ -21,14 +23,13 @@ from tidings.engine.operations import (
 )
 from tidings.model.limits import MAX_LOG_LINES, MAX_STORED_MESSAGES, MAX_TOLD_EVENTS
 from tidings.model.notification import Notification
-from tidings.simulation.clock import Clock
-from tidings.simulation.disk import Disk, Key
+from tidings.simulation.clock import SECOND, Clock
+from tidings.simulation.disk import Disk, Key, key_of
 from tidings.simulation.link import End
-from tidings.simulation.network import Network
 from tidings.simulation.trace import Trace
 
 _ANSWER = 1_000  # microseconds until a question of trust is answered
-_SHIPMENT = 5_000  # microseconds until notifications have been handed to another broker
+_LOST = 5 * SECOND  # so long after they were sent, notifications that have not arrived are sent again
 _TICK = Tick()
 
 
@@ -47,10 +48,15 @@ class Surroundings(NamedTuple):
 
     clock: Clock
     trace: Trace
-    network: Network
-    brokers: dict[str, "Broker"]
     is_member: Callable[[str, str], bool]  # of a trust group
     trusted_for: int  # microseconds
+
+
+class Parcel(NamedTuple):
+    """Notifications on their way to another broker."""
+
+    number: int  # not before the time at which it was sent
+    keys: list[Key]
 
 
 class Broker:
@@ -65,7 +71,8 @@ class Broker:
         self.ends: dict[str, End] = {}
         self.sessions: dict[str, Session] = {}
         self._stranded: dict[str, Session] = {}  # clients that come back when the broker does
-        self._shipping: set[str] = set()  # clients whose notifications are on their way to another broker
+        self._parcels: dict[str, Parcel] = {}  # by client
+        self._number = 0  # of the last parcel
         self.received_itself: list[Notification] = []  # for subscriptions of its own
         self.told: deque[Told] = deque(maxlen=MAX_TOLD_EVENTS)
         self.persisted: deque[Persist] = deque(maxlen=MAX_STORED_MESSAGES)
@@ -102,14 +109,14 @@ class Broker:
             self._trace.operation(self._clock.now, self.name, "-", _TICK)
             self._carry_out(effects)
         for client in list(self.disk.moved):
-            self._ship(client)
+            self._carry(client)
 
     @property
     def is_settled(self) -> bool:
         """Nothing is to be done here that can be done."""
         if not self.is_up:
             return True
-        return self.engine.is_settled and not any(map(self._can_ship, self.disk.moved))
+        return self.engine.is_settled and not any(map(self._can_carry, self.disk.moved))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         ends = self.ends
@@ -117,7 +124,7 @@ class Broker:
             if type(effect) is Send:
                 ends[effect.neighbour].send(effect.operation)
             elif type(effect) is Deliver:
-                self._deliver(effect.notification, durable=effect.durable is not None)
+                self._deliver(effect.notification, effect.durable)
             else:
                 self._carry_out_rare(effect)
 
@@ -127,6 +134,8 @@ class Broker:
                 self._clock.at(self._clock.now + _ANSWER, self._answer, party, group)
             case HandOver(client, broker):
                 self.hand_over(client, broker)
+            case HandedOver(number):
+                self._handed_over(number)
             case Reject():
                 self.rejected.append(effect)
             case Told():
@@ -145,10 +154,12 @@ class Broker:
 
     # Clients
 
-    def connect(self, client: Session) -> None:
+    def connect(self, client: Session, *, moved: bool) -> None:
         """What waited for the client is delivered first; then its library says what it has."""
         self.sessions[client.name] = client
         self.disk.moved.pop(client.name, None)
+        self.disk.since[client.name] = self._clock.now
+        self.do(Connect(client.name, moved), client.name)
         for note in self.disk.waiting(client.name):
             self._hand(client, note, durable=True)
 
@@ -171,12 +182,12 @@ class Broker:
         if self.is_up and self.sessions.get(client.name) is client:
             self.disk.acknowledge(client.name, key)
 
-    def _deliver(self, note: Notification, *, durable: bool) -> None:
+    def _deliver(self, note: Notification, durable: str | None) -> None:
         client = self.sessions.get(note.subscriber)
-        if durable and not self.disk.keep(note):
+        if durable is not None and not self.disk.keep(note, durable):
             return
         if client is not None:
-            self._hand(client, note, durable=durable)
+            self._hand(client, note, durable=durable is not None)
         elif note.subscriber == self.name:
             self.received_itself.append(note)
 
@@ -187,39 +198,30 @@ class Broker:
     # Clients that have moved: what waits here follows them
 
     def hand_over(self, client: str, broker: str) -> None:
-        if client not in self.sessions and broker != self.name:
+        if client not in self.sessions:
             self.disk.moved[client] = broker
-            self._ship(client)
+            self._carry(client)
 
-    def take_over(self, notes: list[Notification]) -> None:
-        """Notifications that waited at another broker, for a client that has come here, and may have gone on."""
-        for note in notes:
-            self._deliver(note, durable=True)
-        for client in {note.subscriber: None for note in notes}:
-            self._ship(client)
+    def _carry(self, client: str) -> None:
+        """Kept here until the other broker has it; what seems to be lost on the way is sent again."""
+        now = self._clock.now
+        sent = self._parcels.get(client)
+        if self._can_carry(client) and (sent is None or now - sent.number >= _LOST):
+            owed = self.disk.owed(client)
+            number = self._number = max(now, self._number + 1)
+            self._parcels[client] = Parcel(number, [key_of(note) for note, _ in owed])
+            self.do(Carry(self.name, self.disk.moved[client], number, owed))
 
-    def _can_ship(self, client: str) -> bool:
-        target = self.disk.moved.get(client)
-        if target is None or client in self._shipping or not self.disk.waiting(client):
-            return False
-        return self._surroundings.network.connects(self.name, target)
+    def _handed_over(self, number: int) -> None:
+        for client, parcel in list(self._parcels.items()):
+            if parcel.number == number:
+                del self._parcels[client]
+                for key in parcel.keys:
+                    self.disk.acknowledge(client, key)
 
-    def _ship(self, client: str) -> None:
-        if self._can_ship(client):
-            self._shipping.add(client)
-            self._clock.at(self._clock.now + _SHIPMENT, self._shipped, client, self.disk.moved[client])
-
-    def _shipped(self, client: str, target: str) -> None:
-        """They are forgotten here once they are on the other broker's disk."""
-        if not self.is_up or client not in self._shipping:
-            return
-        self._shipping.discard(client)
-        there = self._surroundings.brokers[target]
-        if self.disk.moved.get(client) == target and there.is_up:
-            notes = self.disk.waiting(client)
-            self.disk.forget(client, notes)
-            self._trace.note(self._clock.now, self.name, f"hands {len(notes)} for {client} to {target}")
-            there.take_over(notes)
+    def _can_carry(self, client: str) -> bool:
+        """Whether something waits that has not followed its client, to a broker that there is a way to."""
+        return self.disk.moved[client] in self.engine.topology.brokers and bool(self.disk.waiting(client))
 
     # Crash and restart
 
@@ -229,9 +231,9 @@ class Broker:
         self.is_up = False
         for end in self.ends.values():
             end.stop()
+        self._parcels.clear()
         self._stranded.update(self.sessions)
         self.sessions = {}
-        self._shipping.clear()
         for client in self._stranded.values():
             client.cut_off()
 
@@ -239,8 +241,10 @@ class Broker:
         """With what is on the disk; links come up by themselves, clients come back after a while."""
         self.engine = self._make_engine()
         self.is_up = True
-        for name, context in self.disk.contexts.items():
-            self.do(SetContext(name, context))
+        for name in dict.fromkeys(one.subscriber for one in self.disk.subscriptions):
+            self.do(Connect(name, since=self.disk.since.get(name)))
+            if name in self.disk.contexts:
+                self.do(SetContext(name, self.disk.contexts[name]))
         for subscription in self.disk.subscriptions:
             self.do(Subscribe(subscription))
         for end in self.ends.values():

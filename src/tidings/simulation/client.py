@@ -53,6 +53,7 @@ class Client:
         self._world, self._broker = world, broker
         self.is_connected = False
         self._is_wanted = False  # whether it is, or will be, connected
+        self._known_at: str | None = None  # the broker where it was connected last
         self.notifications: list[Notification] = []
         self.refused: list[Reject] = []  # of what its library has said again
         self._seen: set[Key] = set()  # durable notifications: they may come once more
@@ -272,7 +273,8 @@ class Client:
 
     def _connect(self) -> None:
         self.is_connected = True
-        self._broker.connect(self)
+        moved, self._known_at = self._known_at not in (None, self.broker), self.broker
+        self._broker.connect(self, moved=moved)
         unsaid, self._unsaid = self._unsaid, []
         for operation in unsaid:
             self._say_again(operation)

@@ -1,6 +1,5 @@
 """What a broker has on its disk: durable subscriptions with their owners' contexts, and what waits for their owners."""
 
-from collections.abc import Iterable
 from uuid import UUID
 
 from tidings.engine.tables import Tables
@@ -9,14 +8,16 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 
 Key = tuple[str, UUID]  # a subscription, and an event
+Owed = tuple[Notification, str]  # with the name of the durable subscription
 
 
 class Disk:
     def __init__(self) -> None:
         self.subscriptions: list[Subscription] = []
         self.contexts: dict[str, Context] = {}
+        self.since: dict[str, int] = {}  # client -> when it came
         self.moved: dict[str, str] = {}  # client -> the broker that it went to, and that what waits here follows it to
-        self._waiting: dict[str, dict[Key, Notification]] = {}  # by client, in order
+        self._waiting: dict[str, dict[Key, Owed]] = {}  # by client, in order
 
     def write_tables(self, tables: Tables) -> None:
         """What of a broker's tables outlives it. Every change is on the disk once it is accepted: so it is enough to
@@ -27,12 +28,12 @@ class Disk:
         owners = {one.subscriber for one in self.subscriptions}
         self.contexts = {name: context for name, context in tables.contexts.items() if name in owners}
 
-    def keep(self, note: Notification) -> bool:
+    def keep(self, note: Notification, durable: str) -> bool:
         """Until it is acknowledged; whether it was not there already."""
         kept = self._waiting.setdefault(note.subscriber, {})
         if key_of(note) in kept:
             return False
-        kept[key_of(note)] = note
+        kept[key_of(note)] = note, durable
         return True
 
     def acknowledge(self, client: str, key: Key) -> None:
@@ -42,15 +43,15 @@ class Disk:
             self._waiting.pop(client, None)
 
     def waiting(self, client: str) -> list[Notification]:
-        return list(self._waiting.get(client, {}).values())
+        return [note for note, _ in self._waiting.get(client, {}).values()]
+
+    def owed(self, client: str) -> tuple[Owed, ...]:
+        """The same, as it is carried to another broker."""
+        return tuple(self._waiting.get(client, {}).values())
 
     def forget_subscription(self, client: str, id: str) -> None:  # noqa: A002
         for key in [key for key in self._waiting.get(client, {}) if key[0] == id]:
             self.acknowledge(client, key)
-
-    def forget(self, client: str, notes: Iterable[Notification]) -> None:
-        for note in notes:
-            self.acknowledge(client, key_of(note))
 
 
 def key_of(note: Notification) -> Key:

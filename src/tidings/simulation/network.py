@@ -1,6 +1,5 @@
 """The network below the links: datagrams that take time, and may be lost, doubled, overtaken or cut off."""
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -101,35 +100,15 @@ class Way:
 
 
 class Network:
-    """The ways between brokers, and which brokers are there."""
+    """The ways between brokers."""
 
     def __init__(self, clock: Clock, chance: Random, conditions: Conditions, pairs: Iterable[tuple[str, str]]) -> None:
         self.ways: dict[tuple[str, str], Way] = {}
-        self._next: dict[str, list[str]] = {}
         for one, other in pairs:
             for sender, receiver in ((one, other), (other, one)):
                 self.ways[sender, receiver] = Way(clock, chance, conditions)
-                self._next.setdefault(sender, []).append(receiver)
-        self.absent: set[str] = set()
 
     def between(self, one: str, other: str) -> tuple[Way, Way]:
         if (one, other) not in self.ways:
             raise InvalidValueError(f"{one} and {other} are not linked")
         return self.ways[one, other], self.ways[other, one]
-
-    def connects(self, one: str, other: str) -> bool:
-        """Whether there is a path on which both can hear each other."""
-        if one in self.absent or other in self.absent:
-            return False
-        seen, found = {one}, deque([one])
-        while found:
-            broker = found.popleft()
-            if broker == other:
-                return True
-            for neighbour in self._next.get(broker, ()):
-                if neighbour in seen or neighbour in self.absent:
-                    continue
-                if all(way.is_passable for way in self.between(broker, neighbour)):
-                    seen.add(neighbour)
-                    found.append(neighbour)
-        return False

@@ -43,7 +43,7 @@ class World:
         topology: Topology,
         *,
         seed: int = 0,
-        strategy: str | None = None,
+        strategy: str = "advertisement",
         latency: float = 0.001,
         jitter: float = 0.001,
         bandwidth: int | None = None,
@@ -76,13 +76,9 @@ class World:
         pairs = [(edge.one, edge.other) for edge in topology.edges]
         self.network = Network(self.clock, drawn_from(seed, "network"), conditions, pairs)
         self.counters = Counters(self.network.ways, size_of if count_bytes or bandwidth is not None else None)
-        surroundings = Surroundings(
-            self.clock, self.trace, self.network, self.brokers, _membership(trust), microseconds(trust_expiry)
-        )
-        common = dict(settings or {})
+        surroundings = Surroundings(self.clock, self.trace, _membership(trust), microseconds(trust_expiry))
+        common = {"strategy": strategy, **(settings or {})}
         alone = {name: common.pop(name) for name in topology.brokers if name in common}
-        if strategy is not None:
-            common["strategy"] = strategy
         for name in topology.brokers:
             made = Settings(name=name, **{**common, **alone.get(name, {})})
             self.brokers[name] = Broker(name, _engines(made, matcher), surroundings)
@@ -190,7 +186,6 @@ class World:
         found = self.broker(broker)
         if found.is_up:
             self.trace.note(self.now, broker, "crashes")
-            self.network.absent.add(broker)
             found.crash()
             self._stir(broker)
 
@@ -198,7 +193,6 @@ class World:
         found = self.broker(broker)
         if not found.is_up:
             self.trace.note(self.now, broker, "restarts")
-            self.network.absent.discard(broker)
             found.restart()
             self._stir(broker)
 

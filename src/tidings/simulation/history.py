@@ -1,0 +1,143 @@
+"""A history: a world and the steps taken in it. It can be run, judged, shrunk and written down."""
+
+import traceback
+from collections.abc import Iterator
+
+import msgspec
+
+from tidings.engine.matcher import NaiveMatcher
+from tidings.model.errors import UnsettledError
+from tidings.simulation.checker import Checker
+from tidings.simulation.faults import Heal, Restart
+from tidings.simulation.knowledge import Knowledge
+from tidings.simulation.shrinking import shrunk
+from tidings.simulation.steps import Advertises, Publishes, Settles, Step
+from tidings.simulation.topologies import Topology
+from tidings.simulation.violation import Violation
+from tidings.simulation.world import World
+
+_PROBE = "probe"
+_SHOWN = 5  # violations of a report
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """`homes` are the clients, each with the broker where it is first; `network` is how datagrams fare on all links."""
+
+    topology: Topology
+    homes: dict[str, str]
+    steps: tuple[Step, ...]
+    strategy: str = "advertisement"
+    seed: int = 0
+    network: dict[str, float] = {}
+
+    def world(self) -> World:
+        return World(
+            self.topology,
+            seed=self.seed,
+            strategy=self.strategy,
+            matcher=NaiveMatcher,
+            **self.network,  # type: ignore[arg-type]
+        )
+
+    def violations(self) -> list[Violation]:
+        """What goes wrong first; nothing, if all is well.
+
+        When the steps have been taken, the network heals: then tables are those of a fresh network, and an event of
+        every client is told as the reference says.
+        """
+        try:
+            world = self.world()
+            for name, broker in self.homes.items():
+                world.client(name, broker)
+            checker = Checker(world, self.strategy)
+            return (
+                checker.take_all([*self.steps, *_healing(self.topology)])
+                or _differences(world, self._fresh(world))
+                or checker.take_all(_probes(world))
+            )
+        except UnsettledError as error:
+            return [Violation("unsettled", str(error))]
+        except Exception:  # noqa: BLE001 - whatever an engine raises is a finding, to be shrunk like others
+            return [Violation("error", traceback.format_exc())]
+
+    def report(self) -> str | None:
+        """What goes wrong, with the fewest steps with which it does, and how to do it again; None if nothing does."""
+        found = self.violations()
+        if not found:
+            return None
+        kind = found[0].kind
+
+        def fails(steps: tuple[Step, ...]) -> bool:
+            again = msgspec.structs.replace(self, steps=steps).violations()
+            return bool(again) and again[0].kind == kind
+
+        small = msgspec.structs.replace(self, steps=shrunk(self.steps, fails))
+        return "\n".join([*map(str, found[:_SHOWN]), "with fewer steps:", *small.lines()])
+
+    def lines(self) -> Iterator[str]:
+        """What goes wrong, and the program that does it again."""
+        yield from map(str, self.violations()[:_SHOWN])
+        yield "to do it again:"
+        yield "from tidings.simulation.faults import *"
+        yield "from tidings.simulation.history import History"
+        yield "from tidings.simulation.steps import *"
+        yield "from tidings.simulation.topologies import Edge, Topology"
+        yield f"history = History(topology={self.topology!r}, homes={self.homes!r},"
+        yield f"    strategy={self.strategy!r}, seed={self.seed}, network={self.network!r}, steps=("
+        for step in self.steps:
+            yield f"        {step!r},"
+        yield "    ))"
+        yield "print(history.report())"
+
+    def _fresh(self, world: World) -> World:
+        """Another world with the same clients, which have said the same, and nothing has happened to them."""
+        fresh = self.world()
+        fresh.settle()
+        for name, one in world.clients.items():
+            client = fresh.client(name, one.broker)
+            if one.context:
+                client.set_context(one.context)
+            for advertisement in one.advertisements():
+                client.advertise(
+                    advertisement.content,
+                    advertisement.publisher_context,
+                    advertisement.subscriber_context,
+                    advertisement.policy,
+                    advertisement.id,
+                )
+            for wanted in one.subscriptions():
+                client.subscribe(
+                    wanted.content,
+                    publishers=wanted.publishers,
+                    policy=wanted.policy,
+                    durable=wanted.durable,
+                    id=wanted.id,
+                )
+            if not one.is_connected:
+                client.disconnect()
+        fresh.settle()
+        return fresh
+
+
+def _healing(topology: Topology) -> list[Step]:
+    healed = [Heal(0, one, other) for one, other, _ in topology.edges]
+    return [*healed, *(Restart(0, name) for name in topology.brokers), Settles()]
+
+
+def _probes(world: World) -> list[Step]:
+    """An event of every client that is there; all of them are advertised."""
+    here = [client for client in world.clients.values() if client.is_connected]
+    names = sorted({name for client in here for name in client.context})
+    steps: list[Step] = [Advertises(one.name, f"{one.name}.{_PROBE}", "", tuple(names)) for one in here]
+    steps.append(Settles())
+    for number, one in enumerate(here):
+        steps += [Publishes(one.name, {"a": number % 4, "b": number % 3}), Settles()]
+    return steps
+
+
+def _differences(world: World, fresh: World) -> list[Violation]:
+    return [
+        Violation("tables", f"{name}: {difference}")
+        for name, broker in world.brokers.items()
+        for difference in Knowledge.of(broker.engine).differences(Knowledge.of(fresh.brokers[name].engine))
+    ]

@@ -1,0 +1,56 @@
+"""What a broker knows for routing, as a value that can be compared: never when it learnt of it, nor in which version."""
+
+import msgspec
+
+from tidings.engine import Engine
+from tidings.engine.tables import Filed
+from tidings.model.advertisement import Advertisement
+from tidings.model.subscription import Subscription
+from tidings.model.values import Context
+from tidings.routing.spcf import content_table
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A filter: where it came from, and where it was sent."""
+
+    value: Advertisement | Subscription
+    origin: str
+    senders: tuple[str, ...]
+    sent: tuple[str, ...]
+    is_scoped: bool
+
+
+class Knowledge(msgspec.Struct, frozen=True):
+    neighbours: tuple[str, ...]
+    filters: dict[str, Known]
+    contexts: dict[str, Context]
+    announced: dict[str, dict[bytes, Context]]  # by broker (spcf)
+    content: dict[tuple[str, bytes, str], set[str]]  # broker, context, neighbour -> subscriptions behind it (spcf)
+
+    @classmethod
+    def of(cls, engine: Engine) -> "Knowledge":
+        announces = engine.strategy.announces
+        return cls(
+            tuple(sorted(engine.neighbours)),
+            {one.id: _known(one) for one in engine.filed()},
+            {name: context for name, context in engine.contexts.items() if context},  # an empty one is as good as none
+            {name: dict(found) for name in engine.announced.brokers() if (found := engine.announced.of(name))},
+            content_table(engine, list(engine.subscriptions)) if announces else {},
+        )
+
+    def differences(self, other: "Knowledge") -> list[str]:
+        """What is known here and not there, or otherwise; and the other way round."""
+        found: list[str] = []
+        for field in self.__struct_fields__:
+            here, there = getattr(self, field), getattr(other, field)
+            if isinstance(here, dict):
+                names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+                found += [f"{field} {name}: {here.get(name)} instead of {there.get(name)}" for name in names]
+            elif here != there:
+                found.append(f"{field}: {here} instead of {there}")
+        return found
+
+
+def _known(filed: Filed[Advertisement] | Filed[Subscription]) -> Known:
+    senders = tuple(sorted(filed.senders)) or (filed.hop,)
+    return Known(filed.value, filed.origin, senders, tuple(sorted(filed.sent)), filed.scoped)

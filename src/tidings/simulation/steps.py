@@ -1,0 +1,148 @@
+"""Steps of a history, as values: what clients do, and how long somebody waits. Faults are steps too.
+
+A step that cannot be taken where it stands changes nothing: so any part of a history is a history.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidings.model.errors import RefusedError
+from tidings.model.event import Event
+from tidings.model.values import Value
+from tidings.simulation.faults import Fault
+
+if TYPE_CHECKING:
+    from tidings.simulation.world import World
+
+
+class _Step(msgspec.Struct, frozen=True, tag=True):
+    """What the steps of clients share."""
+
+    client: str
+
+
+class Subscribes(_Step, frozen=True):
+    """Under an id that the client has, another subscription takes the place of the one before."""
+
+    id: str
+    content: str = ""
+    publishers: str | None = None
+    policy: str | None = None
+    durable: str | None = None
+
+    def befall(self, world: "World") -> None:
+        with _refusable():
+            world.clients[self.client].subscribe(
+                self.content, publishers=self.publishers, policy=self.policy, durable=self.durable, id=self.id
+            )
+
+
+class Unsubscribes(_Step, frozen=True):
+    id: str
+
+    def befall(self, world: "World") -> None:
+        client = world.clients[self.client]
+        if self.id in {one.id for one in client.subscriptions()}:
+            with _refusable():
+                client.unsubscribe(self.id)
+
+
+class Advertises(_Step, frozen=True):
+    id: str
+    content: str = ""
+    publisher_context: tuple[str, ...] = ()
+    subscriber_context: tuple[str, ...] = ()
+
+    def befall(self, world: "World") -> None:
+        with _refusable():
+            world.clients[self.client].advertise(
+                self.content, self.publisher_context, self.subscriber_context, id=self.id
+            )
+
+
+class Unadvertises(_Step, frozen=True):
+    id: str
+
+    def befall(self, world: "World") -> None:
+        client = world.clients[self.client]
+        if self.id in {one.id for one in client.advertisements()}:
+            with _refusable():
+                client.unadvertise(self.id)
+
+
+class SetsContext(_Step, frozen=True):
+    context: dict[str, Value] = {}
+
+    def befall(self, world: "World") -> None:
+        with _refusable():
+            world.clients[self.client].set_context(self.context)
+
+
+class Publishes(_Step, frozen=True):
+    attributes: dict[str, Value] = {}
+    subscribers: str | None = None
+
+    def befall(self, world: "World") -> Event | None:
+        """The event, if it was accepted."""
+        with _refusable():
+            return world.clients[self.client].publish(self.attributes, subscribers=self.subscribers)
+        return None
+
+
+class Leaves(_Step, frozen=True):
+    def befall(self, world: "World") -> None:
+        world.clients[self.client].disconnect()
+
+
+class Returns(_Step, frozen=True):
+    def befall(self, world: "World") -> None:
+        world.clients[self.client].connect()
+
+
+class Moves(_Step, frozen=True):
+    broker: str
+
+    def befall(self, world: "World") -> None:
+        world.clients[self.client].move(self.broker)
+
+
+class Waits(msgspec.Struct, frozen=True, tag=True):
+    seconds: float
+
+    def befall(self, world: "World") -> None:
+        world.run(self.seconds)
+
+
+class Settles(msgspec.Struct, frozen=True, tag=True):
+    """Until everything that was done before has been heard of everywhere."""
+
+    def befall(self, world: "World") -> None:
+        world.settle()
+
+
+Step = (
+    Subscribes
+    | Unsubscribes
+    | Advertises
+    | Unadvertises
+    | SetsContext
+    | Publishes
+    | Leaves
+    | Returns
+    | Moves
+    | Waits
+    | Settles
+    | Fault
+)
+
+
+@contextmanager
+def _refusable() -> Iterator[None]:
+    """A client that is away or has said nothing of what it publishes is refused: that is an answer."""
+    try:
+        yield
+    except RefusedError:
+        pass
