@@ -44,7 +44,14 @@ _USUALLY: tuple[tuple[int, str], ...] = (
     (8, "wait"),
     (8, "settle"),
 )
-_FAULTS: tuple[tuple[int, str], ...] = ((3, "cut"), (4, "heal"), (2, "crash"), (4, "restart"), (1, "slow"), (1, "lossy"))
+_FAULTS: tuple[tuple[int, str], ...] = (
+    (3, "cut"),
+    (4, "heal"),
+    (2, "crash"),
+    (4, "restart"),
+    (1, "slow"),
+    (1, "lossy"),
+)
 
 
 def drawn(seed: int, *, strategy: str | None = None, steps: int = 40, faults: bool = True) -> History:

@@ -57,7 +57,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             )
         except UnsettledError as error:
             return [Violation("unsettled", str(error))]
-        except Exception:  # noqa: BLE001 - whatever an engine raises is a finding, to be shrunk like others
+        except Exception:
             return [Violation("error", traceback.format_exc())]
 
     def report(self) -> str | None:
