@@ -56,7 +56,8 @@ class Client:
         self._known_at: str | None = None  # the broker where it was connected last
         self.notifications: list[Notification] = []
         self.refused: list[Reject] = []  # of what its library has said again
-        self._seen: set[Key] = set()  # durable notifications: they may come once more
+        self._seen: dict[Key, int] = {}  # what it was told, and in which session: some of it may come once more
+        self._sessions = 0
         self._context = Context()
         self._advertisements: dict[str, Advertisement] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -247,12 +248,14 @@ class Client:
     # What its broker tells it
 
     def notified(self, note: Notification, *, durable: bool) -> None:
+        key = key_of(note)
         if durable:
-            key = key_of(note)
             self._world.clock.at(self._world.now + _ACKNOWLEDGEMENT, self._broker.acknowledged, self, key)
-            if key in self._seen:
-                return
-            self._seen.add(key)
+        # What is durable may come again at any time; all else, if an event was under way to where the client has moved.
+        told = self._seen.get(key)
+        if told is not None and (durable or told < self._sessions):
+            return
+        self._seen[key] = self._sessions
         self.notifications.append(note)
 
     def cut_off(self) -> None:
@@ -273,6 +276,7 @@ class Client:
 
     def _connect(self) -> None:
         self.is_connected = True
+        self._sessions += 1
         moved, self._known_at = self._known_at not in (None, self.broker), self.broker
         self._broker.connect(self, moved=moved)
         unsaid, self._unsaid = self._unsaid, []

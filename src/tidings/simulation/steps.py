@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidings.simulation.world import World
 
 
-class _Step(msgspec.Struct, frozen=True, tag=True):
+class _Step(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
     """What the steps of clients share."""
 
     client: str
@@ -109,14 +109,14 @@ class Moves(_Step, frozen=True):
         world.clients[self.client].move(self.broker)
 
 
-class Waits(msgspec.Struct, frozen=True, tag=True):
+class Waits(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
     seconds: float
 
     def befall(self, world: "World") -> None:
         world.run(self.seconds)
 
 
-class Settles(msgspec.Struct, frozen=True, tag=True):
+class Settles(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
     """Until everything that was done before has been heard of everywhere."""
 
     def befall(self, world: "World") -> None:
