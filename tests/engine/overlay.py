@@ -8,9 +8,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+import msgspec
+
 from tidings import ContextFilter, Filter, Policy
 from tidings.engine import Engine, Settings
 from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Send, Told
+from tidings.engine.journey import Way
 from tidings.engine.matcher import Matcher, NaiveMatcher
 from tidings.engine.operations import (
     Advertise,
@@ -124,6 +127,14 @@ class Overlay:
             member = party in self.trust.get(group, ())
         until = self.now + 1000 + (self.expiry if expiry is None else expiry)
         return self.step(broker, Trust(party, group, member, until))
+
+    def receive(self, broker: str, neighbour: str, operation: Any, origin: str | None = None) -> list[Effect]:
+        """What a neighbour might tell a broker, true or not: as a client's of its own, or of that origin, and new."""
+        engine = self.engines[broker]
+        way = Way(origin or neighbour, self.now + 1_000_000, engine.digest)
+        if not isinstance(operation, Publish):
+            operation = msgspec.structs.replace(operation, way=way)
+        return self.do(broker, Receive(neighbour, operation))
 
     def join(self, one: str, other: str) -> None:
         self.step(one, Join(other))

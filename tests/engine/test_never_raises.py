@@ -88,7 +88,8 @@ def play(operations: list[tuple[Any, ...]], *, hold: bool, expiry: int) -> None:
         overlay.run()
     for engine in overlay.engines.values():
         assert not engine.held
-        assert Engine.restore(engine.settings, engine.save()).tables() == engine.tables()
+        saved = engine.save()
+        assert Engine.restore(engine.settings, saved).save() == saved
 
 
 @examples(120, 3000)

@@ -14,6 +14,12 @@ COMBINATIONS = list(chain.from_iterable(combinations(POINTS, size) for size in (
 # Where a line b1-b2-b3 has which points: b1 sends what a client published, b2 passes on, b3 delivers.
 ALONG = {"b1": {"Ingress"}, "b2": {"Routing"}, "b3": {"Egress"}}
 # The same, if b2 belongs to another sub-overlay than b1, and b3 to the same as b2.
+# Or each of them is a sub-overlay of its own.
+SUB_OVERLAYS: dict[str, Any] = {
+    "b1": {"abroad": frozenset({"b2"})},
+    "b2": {"abroad": frozenset({"b1", "b3"})},
+    "b3": {"abroad": frozenset({"b2"})},
+}
 FEDERATED = {"b1": {"Ingress", "Egress"}, "b2": {"Ingress", "Routing"}, "b3": {"Egress"}}
 
 
@@ -49,7 +55,7 @@ def test_another_sub_overlay_is_entered_and_left(points: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize("points", COMBINATIONS, ids="+".join)
 def test_from_abroad_to_abroad_a_copy_has_all_points(points: tuple[str, ...]) -> None:
-    overlay = line(on_publications("Log()", broker=", ".join(points)), b2={"abroad": frozenset({"b1", "b3"})})
+    overlay = line(on_publications("Log()", broker=", ".join(points)), **SUB_OVERLAYS)
     overlay.publish("b1", "pub", {"class": "x"})
     assert fired(overlay)["b2"] == 1
 
@@ -86,9 +92,7 @@ def test_insert_rules_look_at_the_previous_hop(points: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("points", COMBINATIONS, ids="+".join)
 def test_insert_rules_at_the_edge_of_a_sub_overlay(points: tuple[str, ...]) -> None:
-    overlay = line(
-        statement(rule("Insert, Subscription", "Log()", broker=", ".join(points))), b2={"abroad": frozenset({"b3"})}
-    )
+    overlay = line(statement(rule("Insert, Subscription", "Log()", broker=", ".join(points))), **SUB_OVERLAYS)
     overlay.subscribe("b3", "other", "class = 'x'")
     assert fired(overlay)["b2"] == int(bool({"Ingress", "Routing"} & {*points}))
 

@@ -31,6 +31,7 @@ from tidings.routing.announced import Announced
 from tidings.routing.binding import bound
 from tidings.routing.front import Front
 from tidings.routing.identity import context_id
+from tidings.routing.kinds import Kinds
 from tidings.routing.offers import META, Offers
 
 _NOWHERE = Context()
@@ -40,7 +41,10 @@ _FORWARD = Step.FORWARD
 class Book:
     """State, and nothing that happens by itself; the engine is what writes in it."""
 
-    def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
+    def __init__(
+        self, settings: Settings | None = None, matcher: Matcher | None = None, kinds: Kinds | None = None
+    ) -> None:
+        """Engines of one process may share what they know of `kinds`: which subscriptions may stand for others."""
         self.settings = settings or Settings()
         self.name = self.settings.name
         self.matcher: Matcher = FastMatcher() if matcher is None else matcher  # of the clients' subscriptions
@@ -62,6 +66,7 @@ class Book:
         self.offers = Offers()  # the advertisements that came from neighbours
         self.announced = Announced()  # the contexts of clients, as their brokers announce them
         self.passages = Passages()
+        self._kinds = Kinds() if kinds is None else kinds
         self._fronts: dict[str, Front] = {}  # what is told over each link
         self._version = self.now = 0
         self.entrusted: dict[str, set[str]] = {}  # client -> others that may set its context
@@ -90,6 +95,11 @@ class Book:
         observers = self.settings.observers
         return observers is None or filed.owner in observers or filed.source.governs or not filed.is_client
 
+    def is_here(self, client: str) -> bool:
+        """Whether it is a client of this broker."""
+        filed: Iterable[Filed[Any]] = (*self.subscriptions.of(client), *self.advertisements.of(client))
+        return client in self.arrivals or any(one.is_client for one in filed)
+
     def context(self, client: str) -> Context:
         return self.contexts.get(client, _NOWHERE)
 
@@ -103,12 +113,12 @@ class Book:
         """Notes how a filter came: from a client here, which is bound to its context, or from another broker."""
         if way is None:
             filed.version = self.version()
-            if isinstance(filed.value, Subscription) and self.strategy.binds:
-                self.bind(filed)
         else:
             filed.version, filed.scoped, filed.context = way.version, way.scoped, way.context
             if not filed.is_local:
                 filed.origin, filed.digest, filed.senders = way.origin, way.digest, frozenset({filed.hop})
+        if filed.is_local and self.strategy.binds and isinstance(filed.value, Subscription):
+            self.bind(filed)
 
     def rebind(self, filed: Filed[Subscription]) -> None:
         """The subscriber's context has changed: it is another version."""
@@ -118,17 +128,19 @@ class Book:
         filed.version = self.version()
 
     def bind(self, filed: Filed[Subscription]) -> None:
-        """Writes the subscriber's context into what is sent of a subscription that a client here has."""
+        """Writes the subscriber's context into what is sent of a subscription that a client here has, or one of another
+        sub-overlay: that one's may be unknown."""
         own = self.context(filed.owner)
         wanted = filed.value.publishers
         if self.strategy.announces:
-            filed.context = context_id(own)
+            filed.context = context_id(own) if filed.is_client or filed.scoped else b""
         filed.bound = None if wanted is None else bound(wanted, own)
 
     def forget_what_was_sent(self) -> None:
         """To neighbours of this sub-overlay, and what came from them: they are told everything anew."""
         abroad = frozenset(name for name in self.neighbours if self.leaves(name))
-        self._fronts = {name: one for name, one in self._fronts.items() if name in abroad}
+        for name in self._fronts.keys() - abroad:
+            self._fronts.pop(name).clear()
         self.meta_told = {name: told for name, told in self.meta_told.items() if name in abroad}
         for known in self.contexts_sent.values():
             known &= abroad
@@ -142,7 +154,8 @@ class Book:
                 self.offers.put(filed.hop, filed.value)
 
     def forget_what_was_sent_to(self, neighbour: str) -> None:
-        self._fronts.pop(neighbour, None)
+        if neighbour in self._fronts:
+            self._fronts.pop(neighbour).clear()
         self.meta_told.pop(neighbour, None)
         for known in self.contexts_sent.values():
             known.discard(neighbour)
@@ -161,7 +174,7 @@ class Book:
             return None
         found = self._fronts.get(neighbour)
         if found is None:
-            found = self._fronts[neighbour] = Front(merging=self.settings.merging, owner=self.name)
+            found = self._fronts[neighbour] = Front(self.settings.merging, self.name, self._kinds)
         return found
 
     def file(
@@ -173,6 +186,10 @@ class Book:
         if before is not None:
             self._take_out(before)
         filed = self.put_filed(given, message.sender, message.attached, way)
+        if before is not None and not filed.is_local and before.context not in (b"", filed.context):
+            # Events may be under way that were published when only the former context was known.
+            until = self.now + self.settings.grace_microseconds
+            filed.past = (*(one for one in before.past if one[1] > self.now), (before.context, until))
         if before is not None and before.operator_policy is not None:
             filed.govern(before.operator_policy, operator=True)
             self.note_rules(filed)

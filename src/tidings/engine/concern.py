@@ -88,8 +88,9 @@ def of_those(
         hop.wanted = found
     if event.subscribers is not None and engine.wardens:
         for one in wardens_of(engine, event):
-            if one.hop in hops and one not in hops[one.hop].wanted:
-                hops[one.hop].wardens.append(one)
+            hop = hops.get(one.hop if one.is_client else passing.link(engine, one, message) or "")
+            if hop is not None and one not in hop.wanted:
+                hop.wardens.append(one)
     concerned.hops = list(hops.values())
     return concerned
 

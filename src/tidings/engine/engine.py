@@ -63,6 +63,7 @@ from tidings.policy.situation import Facts, NeedsAnswer, Situation
 from tidings.policy.statement import MessageType
 from tidings.policy.statement import Operation as Step
 from tidings.routing.advertisement import toward_offers
+from tidings.routing.kinds import Kinds
 from tidings.routing.topology import Topology
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ _FORWARD = Step.FORWARD
 class Engine(Book):
     """`handle` is the meaning: an operation goes in, effects come out. One thread at a time."""
 
-    def __init__(self, settings: Settings | None = None, matcher: Matcher | None = None) -> None:
-        super().__init__(settings, matcher)
+    def __init__(
+        self, settings: Settings | None = None, matcher: Matcher | None = None, kinds: Kinds | None = None
+    ) -> None:
+        super().__init__(settings, matcher, kinds)
         self.held = Held(self)
         self.overlay = Overlay(self)
         self._answers: dict[tuple[str, str], bool] = {}
@@ -265,7 +268,7 @@ class Engine(Book):
         sub-overlays go by advertisements."""
         if not self.neighbours:
             return {}
-        found = dict(self.strategy.toward(self, filed))
+        found = {name: one for name, one in self.strategy.toward(self, filed).items() if name in self.neighbours}
         abroad = [name for name in self.neighbours if self.leaves(name)]
         return {**found, **toward_offers(self.offers, filed, abroad)} if abroad else found
 
@@ -303,7 +306,8 @@ class Engine(Book):
     def others(self, message: Message, hops: list[Hop]) -> list[Hop]:
         """All neighbours but the previous hop and those that are among the hops already."""
         known = {message.sender, *(one.receiver for one in hops)}
-        return [self.hop(message, name) for name in self.neighbours if name not in known]
+        among = self.neighbours if message.type is MessageType.PUBLICATION else self.beside()
+        return [self.hop(message, name) for name in among if name not in known]
 
     def situation(self, message: Message) -> Situation:
         large = self.settings.large_message_bytes

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidings.engine import concern
+from tidings.engine import concern, passing
 from tidings.engine.concern import Concern, rulings_on, wardens_of
 from tidings.engine.deciding import Conflict, Decision, blocking, conflicts, decide, joined, shaped, taken_away
 from tidings.engine.journey import PLAIN, Shape
@@ -109,8 +109,9 @@ def forbidden(engine: "Engine", message: Message, neighbour: str, governed: Gove
     if not isinstance(message, PublicationMessage) or not engine.rules:
         return False
     hop = engine.hop(message, neighbour)
-    hop.wardens = [one for one in wardens_of(engine, message.event) if one.hop == neighbour and not one.is_client]
-    rulings = [one for one in rulings_on(engine, message, wardens_of(engine, message.event)) if one[1].governs]
+    wardens = wardens_of(engine, message.event)
+    hop.wardens = [one for one in wardens if not one.is_client and passing.link(engine, one, message) == neighbour]
+    rulings = [one for one in rulings_on(engine, message, wardens) if one[1].governs]
     situation = message.situation.toward(neighbour)
     stopped = blocking(decide(rulings, situation, hop.points)) or _wardens_veto(hop, situation)
     if stopped is not None:

@@ -181,8 +181,7 @@ class Overlay:
         for client, when in told.clients.items():
             if told.origin == self._name or self.residents.get(client, 0) >= when:
                 continue
-            known = engine.arrivals.get(client)
-            if known is not None and known < when:
+            if engine.is_here(client) and engine.arrivals.get(client, 0) < when:
                 self.residents.pop(client, None)
                 effects += membership.give_up(engine, client)
                 effects.append(HandOver(client, told.origin))

@@ -33,6 +33,10 @@ class Passages:
             return Passage.ONWARD
         return Passage.AGAIN
 
+    def forget(self, event: UUID) -> None:
+        """It waits, and comes again."""
+        self._seen.pop(event, None)
+
     def flooded(self, event: UUID) -> None:
         """It goes everywhere from here, whether or not it came so."""
         self._seen[event] = True

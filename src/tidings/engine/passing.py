@@ -63,38 +63,46 @@ def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[File
             engine.passages.flooded(message.event.id)
     route = message.route
     if route.flood:
-        reached = [name for name in engine.neighbours if name != message.sender and not engine.leaves(name)]
+        reached = [name for name in engine.neighbours if not engine.leaves(name)]
     elif route.unpruned:
         tree = engine.overlay.recent[route.digest].tree(route.source)
         reached = [name for name in tree.children(engine.name) if name in engine.neighbours]
     else:
         return behind
-    return {**{name: behind.get(name, []) for name in reached}, **behind}
+    return {**{name: [] for name in reached if name != message.sender}, **behind}
 
 
 def _next(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> str | None:
+    """The neighbour that the event goes to for a subscription that it matches; None if it does not."""
     event, route = message.event, message.route
     if filed.scoped and event.subscribers is not None:
-        own = engine.context(filed.owner)
-        if not matches_context(event.subscribers, own, event.context):
+        if not matches_context(event.subscribers, engine.context(filed.owner), event.context):
             return None
-    if filed.origin == engine.name:
-        return filed.hop
-    if not engine.strategy.by_source:
-        return filed.hop
-    topology = engine.overlay.recent.get(route.digest)
-    if topology is None:
+    elif engine.strategy.announces and not _may_be_for(engine, filed, route):
         return None
-    if engine.strategy.announces and not route.unpruned:
+    return link(engine, filed, message)
+
+
+def link(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> str | None:
+    """The next hop on the way to a subscription; None if the way from where it was published does not pass here."""
+    if filed.is_local or not engine.strategy.by_source:
+        return filed.hop
+    topology = engine.overlay.recent.get(message.route.digest)
+    return None if topology is None else engine.strategy.link(engine, filed, topology, message.route.source)
+
+
+def _may_be_for(engine: "Engine", filed: Filed[Subscription], route: Route) -> bool:
+    """Whether the publisher's context attracted the subscription, and the subscriber's may be one that it is for."""
+    if not filed.is_local and not route.unpruned:
         pair = route.source, route.context
-        if pair not in engine.announced.use(filed.bound, filed.id).pairs or not _is_for(engine, filed, route.audience):
-            return None
-    return engine.strategy.link(engine, filed, topology, route.source)
+        if pair not in engine.announced.use(filed.bound, filed.id).pairs:
+            return False
+    return _is_for(engine, filed, route.audience)
 
 
 def _is_for(engine: "Engine", filed: Filed[Subscription], audience: Bloom | None) -> bool:
-    """Whether a subscriber may be among those that it is for, with the context that it has or had until lately."""
-    if audience is None or filed.context in audience:
+    """By the context that it has, or had until lately; of other sub-overlays it may be unknown."""
+    if audience is None or not filed.context or filed.context in audience:
         return True
     return any(until > engine.now and one in audience for one, until in filed.past)
 

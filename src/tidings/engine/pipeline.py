@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from tidings.engine import admission, concern, governing, passing, routes, telling
 from tidings.engine.effects import Effect
 from tidings.engine.governing import Governed
+from tidings.engine.message import PublicationMessage
 from tidings.engine.operations import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from tidings.policy.situation import NeedsAnswer
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -19,6 +21,14 @@ def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
     message = admission.publication(engine, operation, sender)
     if engine.neighbours and not passing.pass_by(engine, message):
         return []
+    try:
+        return _published(engine, message)
+    except NeedsAnswer:
+        engine.passages.forget(message.event.id)
+        raise
+
+
+def _published(engine: "Engine", message: PublicationMessage) -> list[Effect]:
     early = governing.before(engine, message)
     if early is not None and early.is_final:
         return routes.without_matching(engine, message, early)

@@ -68,6 +68,7 @@ def put(
     rulings: tuple[Ruling, ...] = (),
 ) -> list[Effect]:
     """The neighbour should have it; rules have left only these predicates of it."""
+    before = filed.toward.get(neighbour, scoped)
     filed.toward = {**filed.toward, neighbour: scoped}
     given = _form(filed)
     gone = removed if kept is None else removed | (given.content.names - kept)
@@ -80,7 +81,11 @@ def put(
         change = front.remove(filed.id)
         effects = _sent(engine, filed, given, neighbour, scoped)
         return effects + _changed(engine, neighbour, change, but=filed.id)
-    return _changed(engine, neighbour, front.put(given, scoped))
+    change = front.put(given, scoped)
+    effects = _changed(engine, neighbour, change)
+    if before is not scoped and neighbour in filed.sent and given not in change.sent:
+        effects = _sent(engine, filed, given, neighbour, scoped) + effects  # the same, to be judged otherwise
+    return effects
 
 
 def withdraw(engine: "Engine", filed: Filed[Subscription], neighbour: str) -> list[Effect]:

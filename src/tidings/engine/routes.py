@@ -170,9 +170,13 @@ def filter(  # noqa: A001 - the step's word
     effects += _spread(engine, here, governed, concerned.rulings, asked)
     if before is not None:
         effects += _not_for_these(engine, here, {hop.receiver or "" for hop, _, _ in governed.filters})
+    if filed is None:
+        engine.announced.release(here.bound, here.id)
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     if isinstance(given, Advertisement) and filed is not None:
         effects += _attracted(engine, filed)
+        if before is not None and not before.is_client and before.hop != filed.hop:
+            effects += _released(engine, before.hop)  # its publisher has moved
     effects += telling.told(engine, message, governed)
     return effects if message.attached is None and not given.id.startswith(META) else effects + engine.advertise_meta()
 

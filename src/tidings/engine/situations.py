@@ -27,30 +27,32 @@ def set_context(engine: "Engine", operation: SetContext, sender: str) -> list[Ef
         return []  # an unchanged value sends nothing
     engine.contexts[client] = operation.context
     engine.matcher.set_context(client, operation.context)
-    return _told(engine, client, operation.context) if engine.neighbours or engine.strategy.announces else []
+    engine.publishing.pop(client, None)
+    if not engine.neighbours and not engine.strategy.announces:
+        return []
+    engine.context_versions[client] = engine.version()
+    return _told(engine, client)
 
 
-def _told(engine: "Engine", client: str, context: Context) -> list[Effect]:
+def _told(engine: "Engine", client: str) -> list[Effect]:
     """Announced, where brokers do; then the client's subscriptions follow, where it is written into them; or it goes
     where they went."""
-    engine.context_versions[client] = engine.version()
     new, gone = _held(engine, client)
     effects = new
     if engine.strategy.binds:
-        for filed in [one for one in engine.subscriptions.of(client) if one.is_client]:
+        for filed in [one for one in engine.subscriptions.of(client) if one.is_local]:
             wanted = filed.value.publishers
             if engine.strategy.announces or (wanted is not None and wanted.own_names):
                 engine.rebind(filed)
                 effects += placing.again(engine, filed)
-    return effects + _sent_after(engine, client, context) + gone
+    return effects + _sent_after(engine, client) + gone
 
 
-def _sent_after(engine: "Engine", client: str, context: Context, sender: str = "") -> list[Effect]:
-    version = engine.context_versions.get(client, 0)
+def _sent_after(engine: "Engine", client: str) -> list[Effect]:
+    version, context = engine.context_versions.get(client, 0), engine.context(client)
     return [
         Send(name, SetContext(client, context, way=Way(engine.name, version, engine.digest_for(name))))
         for name in sorted(engine.contexts_sent.get(client, ()))
-        if name != sender
     ]
 
 
@@ -59,15 +61,17 @@ def _of_client_elsewhere(engine: "Engine", operation: SetContext, sender: str) -
     if way is None:
         raise Refused("admit", "a broker says which version of a context it tells")
     admission.admit_from_broker(engine, client, sender, way.origin)
-    if client in engine.arrivals or way.version < engine.context_versions.get(client, 0):
+    if engine.is_here(client) or way.version < engine.context_versions.get(client, 0):
         return []  # it is here now, or has another one since
-    if engine.contexts.get(client) == operation.context:
-        engine.context_versions[client] = way.version
+    known = engine.contexts.get(client) == operation.context
+    engine.context_versions[client] = way.version
+    if known:
         return []
     engine.contexts[client] = operation.context
-    engine.context_versions[client] = way.version
     engine.transit.set_context(client, operation.context)
-    return _sent_after(engine, client, operation.context, sender)
+    if engine.leaves(sender):
+        return _told(engine, client)
+    return _sent_after(engine, client)
 
 
 def published_from(engine: "Engine", client: str, context: Context) -> list[Effect]:
@@ -101,7 +105,7 @@ def forget(engine: "Engine", client: str) -> list[Effect]:
     if engine.contexts.pop(client, None):
         engine.matcher.set_context(client, _NOWHERE)
         engine.context_versions[client] = engine.version()
-        effects = _sent_after(engine, client, _NOWHERE)
+        effects = _sent_after(engine, client)
     engine.contexts_sent.pop(client, None)
     engine.context_versions.pop(client, None)
     if engine.strategy.announces:
