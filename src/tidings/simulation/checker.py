@@ -64,6 +64,10 @@ class Checker:
             self.take(step)
         return self.violations
 
+    def unheard(self) -> list[str]:
+        """The clients that have said things that no broker has heard."""
+        return [name for name, standings in self._standings.items() if not standings.is_heard]
+
     # Judging a burst
 
     def _judge(self) -> None:

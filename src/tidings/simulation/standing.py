@@ -38,7 +38,7 @@ class Standings:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.all = [Standing.of(client)]
-        self._is_heard = client.is_connected
+        self.is_heard = client.is_connected  # whether some broker knows how it stands
         self._has_moved = False
 
     @property
@@ -52,13 +52,13 @@ class Standings:
             return
         self.all.append(now)
         self._has_moved |= now.broker != before.broker
-        self._is_heard = now.is_connected or (leaves and before.is_connected)
+        self.is_heard = now.is_connected or (leaves and before.is_connected)
 
     def settle(self, *, is_whole: bool) -> None:
         """Everything has been heard that can be; `is_whole`: everywhere."""
         if is_whole:
             self._has_moved = False
-        if self._is_heard and not self._has_moved:
+        if self.is_heard and not self._has_moved:
             del self.all[:-1]
 
     @property
