@@ -101,15 +101,15 @@ class Checker:
                 egress = standings.now.broker
                 if not standings.is_steady or egress not in part.get(ingress, ()):
                     continue
-                for id in standings.ids():
-                    versions = standings.versions(id)
+                for wanted in standings.ids():
+                    versions = standings.versions(wanted)
                     if all(
                         one is not None
                         and due(one, event, context)
                         and (egress == ingress or self._finds_its_way(one, event, publisher))
                         for one, context in versions
                     ):
-                        found[id, event.id] = name
+                        found[wanted, event.id] = name
         return found
 
     def _finds_its_way(self, one: Subscription, event: Event, publisher: Standings) -> bool:
@@ -122,9 +122,9 @@ class Checker:
 
     def _allow(self, event: Event) -> None:
         for standings in self._standings.values():
-            for id in standings.ids():
-                if any(due(one, event, context) for one, context in standings.mixtures(id)):
-                    self._allowed.add((id, event.id))
+            for wanted in standings.ids():
+                if any(due(one, event, context) for one, context in standings.mixtures(wanted)):
+                    self._allowed.add((wanted, event.id))
 
     def _look(self) -> None:
         """At what clients have been told since the last time."""

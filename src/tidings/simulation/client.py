@@ -171,10 +171,15 @@ class Client:
         format: str = "sql",  # noqa: A002
         id: str | None = None,  # noqa: A002
     ) -> str:
-        """A subscription from now on; its id. Under a durable name that this client has, it takes that one's place."""
+        """A subscription from now on; its id. Under a durable name or an id that this client has, it takes that one's
+        place; coming back without a policy leaves the one that was set, as in a hub."""
+        name = self._id_of(durable) if id is None else id
+        held = self._subscriptions.get(name)
+        if policy is None and held is not None:
+            policy = held.policy
         subscription = Subscription.of(
             content_filter(content, format),
-            id=self._id_of(durable) if id is None else id,
+            id=name,
             subscriber=self.name,
             subject=subject,
             structure=structure,

@@ -45,7 +45,14 @@ _USUALLY: tuple[tuple[int, str], ...] = (
     (5, "settle"),
 )
 _AT_FIRST = ("context", "advertise", "subscribe", "subscribe")
-_FAULTS: tuple[tuple[int, str], ...] = ((2, "cut"), (2, "heal"), (1, "crash"), (2, "restart"), (1, "slow"), (1, "lossy"))
+_FAULTS: tuple[tuple[int, str], ...] = (
+    (2, "cut"),
+    (2, "heal"),
+    (1, "crash"),
+    (2, "restart"),
+    (1, "slow"),
+    (1, "lossy"),
+)
 
 
 def drawn(seed: int, *, strategy: str | None = None, steps: int = 40, faults: bool = True) -> History:

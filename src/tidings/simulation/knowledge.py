@@ -1,4 +1,4 @@
-"""What a broker knows for routing, as a value that can be compared: never when it learnt of it, nor in which version."""
+"""What a broker knows for routing, as a value to be compared: never when it learnt of it, nor in which version."""
 
 import msgspec
 
