@@ -14,7 +14,7 @@ from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import Unsubscribe
 from tidings.simulation import World
 from tidings.simulation.faults import Crash, Cut, Fault, Heal, Lossy, Restart, Slow, drawn
-from tidings.simulation.topologies import line, random_graph, tree
+from tidings.simulation.topologies import Topology, line, random_graph, ring, tree
 
 
 def test_after_a_cut_and_a_heal_events_arrive_again_without_anybody_asking() -> None:
@@ -306,7 +306,7 @@ def test_faults_can_be_written_down() -> None:
 
 @examples(50, 1000)
 @given(st.integers(0, 1000), st.sampled_from([line(3), tree(5), random_graph(6, 3, 1)]))
-def test_drawn_faults_are_those_of_the_seed_and_leave_everything_whole(seed: int, topology: Any) -> None:
+def test_drawn_faults_are_those_of_the_seed_and_leave_everything_whole(seed: int, topology: Topology) -> None:
     faults = drawn(topology, seed, count=6, seconds=20.0)
     assert faults == drawn(topology, seed, count=6, seconds=20.0)
     assert list(faults) == sorted(faults, key=lambda fault: fault.at)
@@ -319,11 +319,14 @@ def test_drawn_faults_are_those_of_the_seed_and_leave_everything_whole(seed: int
         assert isinstance(of_pair[-1], Heal)
 
 
-@examples(25, 500)
-@given(st.integers(0, 100_000))
-def test_after_drawn_faults_on_a_tree_everybody_is_served_again(seed: int) -> None:
-    topology = tree(5)
-    world = World(topology, seed=seed, matcher=NaiveMatcher)
+@examples(40, 800)
+@given(
+    st.integers(0, 100_000),
+    st.sampled_from([tree(5), ring(5), random_graph(6, 3, 1)]),
+    st.sampled_from(["advertisement", "asf", "gsf", "spcf"]),
+)
+def test_after_drawn_faults_everybody_is_served_again(seed: int, topology: Topology, strategy: str) -> None:
+    world = World(topology, seed=seed, strategy=strategy, matcher=NaiveMatcher)
     publisher, _ = served(world, "b5")
     world.schedule(drawn(topology, seed, count=5, seconds=15.0))
     world.run(16.0)
@@ -332,3 +335,35 @@ def test_after_drawn_faults_on_a_tree_everybody_is_served_again(seed: int) -> No
     publisher.publish({"n": 100})
     world.settle()
     assert [note.attributes["n"] for note in world.notifications("sub")[before:]] == [100]
+
+
+@examples(40, 800)
+@given(
+    st.integers(0, 100_000),
+    st.sampled_from([tree(5), ring(5), random_graph(6, 3, 1)]),
+    st.sampled_from(["advertisement", "asf", "gsf", "spcf"]),
+    st.lists(
+        st.tuples(st.floats(0.01, 3.0), st.sampled_from(["b1", "b2", "b3", "b4"])),
+        max_size=4,
+        unique_by=lambda one: one[1],
+    ),
+)
+def test_a_durable_subscriber_that_roams_through_faults_is_served_in_the_end_and_told_nothing_twice(
+    seed: int, topology: Topology, strategy: str, moves: list[tuple[float, str]]
+) -> None:
+    world = World(topology, seed=seed, strategy=strategy, matcher=NaiveMatcher)
+    publisher, subscriber = served(world, "b5", durable="mine")
+    world.schedule(drawn(topology, seed, count=4, seconds=10.0))
+    for number, (pause, broker) in enumerate(moves):
+        if publisher.is_connected:
+            publisher.publish({"n": 10 + number})
+        world.run(pause)
+        subscriber.move(broker)
+    world.run(11.0)
+    world.settle()
+    publisher.publish({"n": 100})
+    world.settle()
+    told = [note.attributes["n"] for note in world.notifications("sub")]
+    assert told[-1:] == [100]
+    assert len(set(told)) == len(told)
+    assert not any(broker.disk.waiting("sub") for broker in world.brokers.values())

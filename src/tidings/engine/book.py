@@ -62,7 +62,7 @@ class Book:
         self.context_versions: dict[str, int] = {}
         self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
         self.publishing: dict[str, Context] = {}  # client -> the context that its last event had (spcf)
-        self.arrivals: dict[str, int] = {}  # client -> since when it is here
+        self.arrivals: dict[str, int] = {}  # client -> the session in which it came here
         self.offers = Offers()  # the advertisements that came from neighbours
         self.announced = Announced()  # the contexts of clients, as their brokers announce them
         self.passages = Passages()

@@ -29,19 +29,22 @@ _PUBLICATION, _SUBSCRIPTION = MessageType.PUBLICATION, MessageType.SUBSCRIPTION
 
 class Concern:
     """`rulings` act on every copy, `insertion` before the tables are changed. `plain` is set where nothing governs:
-    then it is the subscriptions of clients that the event goes to, as it is."""
+    then it is the subscriptions of clients that the event goes to, as it is, and `onward` are the neighbours."""
 
-    __slots__ = ("hops", "insertion", "plain", "rulings")
+    __slots__ = ("hops", "insertion", "onward", "plain", "rulings")
 
     def __init__(self, rulings: tuple[Ruling, ...] = (), insertion: tuple[Ruling, ...] = ()) -> None:
         self.rulings, self.insertion = rulings, insertion
         self.hops: list[Hop] = []
         self.plain: list[Filed[Subscription]] | None = None
+        self.onward: Mapping[str, list[Filed[Subscription]]] = {}
 
 
 def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     table = engine.subscriptions
-    wanted = [] if message.stays_out else table.those(sorted(engine.matcher.concerned(message.event)))
+    wanted: list[Filed[Subscription]] = []
+    if not message.stays_out and len(table) > len(engine.transit):
+        wanted = table.those(sorted(engine.matcher.concerned(message.event)))
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
     if not engine.neighbours:
@@ -66,16 +69,18 @@ def of_those(
     """The same where it is known already which subscriptions of clients it is due to, in the order of their ids, and
     which neighbours it goes to."""
     event = message.event
-    wanted = local
-    if behind:
-        wanted = sorted([*local, *(one for found in behind.values() for one in found)], key=lambda one: one.id)
-    rulings = rulings_on(engine, message, wanted) if engine.rules or message.attached is not None else ()
+    rulings: tuple[Ruling, ...] = ()
+    if engine.rules or message.attached is not None:
+        wanted = local
+        if behind:
+            wanted = sorted([*local, *(one for found in behind.values() for one in found)], key=lambda one: one.id)
+        rulings = rulings_on(engine, message, wanted)
     concerned = Concern(rulings)
     if rulings and engine.is_lone and _stop_everything(engine, rulings, message):
         concerned.plain = []  # nobody gets it, and nothing is told: who would have got it need not be looked at
         return concerned
-    if not rulings and engine.is_lone and _are_simple(engine, wanted, message):
-        concerned.plain = wanted
+    if not rulings and not engine.held and _are_simple(engine, local, message) and _pass_as_they_are(message, behind):
+        concerned.plain, concerned.onward = local, behind or {}
         return concerned
     hops: dict[str, Hop] = {}
     for one in local:
@@ -218,6 +223,16 @@ def _are_simple(engine: "Engine", wanted: list[Filed[Subscription]], message: Pu
         if _applicable(engine, filed, message):
             return False
     return True
+
+
+def _pass_as_they_are(message: PublicationMessage, behind: Mapping[str, list[Filed[Subscription]]] | None) -> bool:
+    """Whether no rule has made, or makes, anything of the copies for neighbours."""
+    if behind is None:
+        return True
+    journey = message.journey
+    if journey.own or not journey.common.is_plain:
+        return False
+    return not any(one.on_publications for found in behind.values() for one in found)
 
 
 def _stop_everything(engine: "Engine", rulings: tuple[Ruling, ...], message: PublicationMessage) -> bool:

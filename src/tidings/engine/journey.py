@@ -18,7 +18,7 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_plain(self) -> bool:
-        return self == PLAIN
+        return self is PLAIN or self == PLAIN
 
 
 PLAIN = Shape()

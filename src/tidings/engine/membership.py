@@ -20,7 +20,7 @@ def connect(engine: "Engine", operation: Connect) -> list[Effect]:
     client = operation.client
     if client in engine.neighbours or client in engine.topology.brokers:
         return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
-    effects = situations.arrived(engine, client, operation.since)
+    effects = situations.arrived(engine, client, operation.session)
     return effects + engine.overlay.reside(client) if operation.moved else effects
 
 

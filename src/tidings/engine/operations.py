@@ -93,12 +93,13 @@ class Publish(_Operation, frozen=True):
 class Connect(_Operation, frozen=True):
     """A client is here. If it `moved`, it was at another broker before: what that one has of it, comes here.
 
-    `since`: it has been here since then (microseconds), before the broker was started anew.
+    `session` is the client's own count of its connections, wherever: the broker with the highest one has it now. No two
+    brokers' clocks can tell that as well; they have to where it is None.
     """
 
     client: str
     moved: bool = False
-    since: int | None = None
+    session: int | None = None
 
 
 class Disconnect(_Operation, frozen=True):
@@ -197,7 +198,7 @@ class Acknowledge(_Operation, frozen=True):
 
 
 class Reside(_Operation, frozen=True):
-    """Clients that have moved to a broker, and when: whoever else has something of them gives it up."""
+    """Clients that have moved to a broker, and with which session: whoever else has something of them gives it up."""
 
     origin: str
     digest: str

@@ -31,7 +31,7 @@ class Overlay:
         self.recent: dict[str, Topology] = {self.digest: self.topology}
         self.is_complete = True
         self.announcer = announcing.Announcer(engine)
-        self.residents: dict[str, int] = {}  # clients that have moved here, and when
+        self.residents: dict[str, int] = {}  # clients that have moved here, and with which session
         self._changed = 0  # when the network changed last
         self._phase = self._engine.strategy.phases
         self._ready = True  # whether this broker has told what is to be told in this phase
@@ -98,10 +98,8 @@ class Overlay:
         return [name for name in self._engine.neighbours if not self._engine.leaves(name)]
 
     def _changes(self, now: int) -> list[Effect]:
-        if self.is_current:
-            return []
-        self._changed = now
-        return [] if self._inside() else self._begin()  # alone there is nobody to wait for
+        self._changed = now  # whether the network is another one is found out once it is quiet: that takes a while
+        return [] if self._inside() or self.is_current else self._begin()  # alone there is nobody to wait for
 
     # Telling everything anew
 
@@ -171,17 +169,17 @@ class Overlay:
 
     def reside(self, client: str) -> list[Effect]:
         """A client that was elsewhere is here now; all hear of it."""
-        self.residents[client] = self._engine.version()
+        self.residents[client] = self._engine.arrivals[client]
         told = Reside(self._name, self.digest, {client: self.residents[client]})
         return [Send(name, told) for name in self.topology.shared.neighbours(self._name)]
 
     def take_residents(self, told: Reside, sender: str) -> list[Effect]:
         engine = self._engine
         effects: list[Effect] = []
-        for client, when in told.clients.items():
-            if told.origin == self._name or self.residents.get(client, 0) >= when:
+        for client, session in told.clients.items():
+            if told.origin == self._name or self.residents.get(client, 0) >= session:
                 continue
-            if engine.is_here(client) and engine.arrivals.get(client, 0) < when:
+            if engine.is_here(client) and engine.arrivals.get(client, 0) < session:
                 self.residents.pop(client, None)
                 effects += membership.give_up(engine, client)
                 effects.append(HandOver(client, told.origin))

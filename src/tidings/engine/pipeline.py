@@ -34,7 +34,7 @@ def _published(engine: "Engine", message: PublicationMessage) -> list[Effect]:
         return routes.without_matching(engine, message, early)
     concerned = concern.of_publication(engine, message)
     if concerned.plain is not None:
-        effects = routes.plainly(message.event, concerned.plain)
+        effects = routes.plainly(engine, message, concerned.plain, concerned.onward)
         return effects if early is None else effects + telling.told(engine, message, early)
     governed = governing.publication(engine, message, concerned, early or Governed())
     return routes.publication(engine, message, concerned, governed)

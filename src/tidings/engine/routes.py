@@ -1,5 +1,6 @@
 """Route: what was decided becomes effects, and the tables learn of it."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +12,7 @@ from tidings.engine.effects import Deliver, Effect, Log, Reject, Remark, Send
 from tidings.engine.governing import Delivery, Governed, LinkCopy, forbidden, govern_filter
 from tidings.engine.journey import Journey, Shape, Way
 from tidings.engine.message import Message, PublicationMessage
-from tidings.engine.operations import Advertise, Publish, Travelling, Unadvertise, Unsubscribe
+from tidings.engine.operations import Advertise, Publish, Unadvertise, Unsubscribe
 from tidings.engine.passing import needed_context
 from tidings.engine.remarks import suspicious
 from tidings.engine.tables import Cut, Filed, Ruling
@@ -32,10 +33,29 @@ if TYPE_CHECKING:
 # Publications
 
 
-def plainly(event: Event, wanted: list[Filed[Subscription]]) -> list[Effect]:
-    """Where no rule has to be asked: a notification each, as published or cut as its rule always does."""
-    event = shown(event)
-    return [_plain(event, one.value) if one.cut is None else _cut(event, one.value, one.cut) for one in wanted]
+def plainly(
+    engine: "Engine",
+    message: PublicationMessage,
+    wanted: list[Filed[Subscription]],
+    onward: Mapping[str, list[Filed[Subscription]]],
+) -> list[Effect]:
+    """Where no rule has to be asked: a notification each, as published or cut as its rule always does; and neighbours
+    get it as it came."""
+    effects: list[Effect] = []
+    if wanted:
+        event = shown(message.event)
+        effects = [_plain(event, one.value) if one.cut is None else _cut(event, one.value, one.cut) for one in wanted]
+    if onward:
+        passed = _as_it_is(message)
+        spared = engine.strategy.spares_context and message.event.context and not message.route.flood
+        for name, found in onward.items():
+            effects.append(Send(name, _sparing(engine, passed, name) if spared and found else passed))
+    return effects
+
+
+def _sparing(engine: "Engine", passed: Publish, neighbour: str) -> Publish:
+    event = needed_context(engine, passed.event, neighbour)
+    return passed if event is passed.event else Publish(event, passed.journey)
 
 
 def _plain(event: Event, subscription: Subscription) -> Deliver:
@@ -125,15 +145,18 @@ def unmatched(engine: "Engine", message: Message, governed: Governed) -> list[Ef
         elif name != message.sender and not forbidden(engine, message, name, governed):
             if engine.held.holds(name) and isinstance(message, PublicationMessage):
                 effects += engine.held.hold(message, (), [(engine.hop(message, name), None)])
-            else:
+            elif isinstance(message, PublicationMessage):
                 effects.append(Send(name, _as_it_is(message)))
+            else:
+                effects.append(Send(name, message.operation))
     return effects
 
 
-def _as_it_is(message: Message) -> Travelling:
-    """A publication goes on with the route that it has."""
-    if not isinstance(message, PublicationMessage):
-        return message.operation
+def _as_it_is(message: PublicationMessage) -> Publish:
+    """It goes on with the route that it has."""
+    operation = message.operation
+    if isinstance(operation, Publish) and operation.journey.route is message.route:
+        return operation
     return Publish(message.event, msgspec.structs.replace(message.journey, route=message.route))
 
 

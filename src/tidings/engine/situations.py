@@ -90,9 +90,9 @@ def _held(engine: "Engine", client: str) -> tuple[list[Effect], list[Effect]]:
     return engine.overlay.announcer.held(client, own, engine.publishing.get(client, own))
 
 
-def arrived(engine: "Engine", client: str, since: int | None = None) -> list[Effect]:
+def arrived(engine: "Engine", client: str, session: int | None = None) -> list[Effect]:
     """A client is here: that counts as having the empty context, if it has set none."""
-    engine.arrivals[client] = engine.version() if since is None else since
+    engine.arrivals[client] = engine.version() if session is None else session
     return _held(engine, client)[0]
 
 

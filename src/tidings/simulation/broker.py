@@ -14,8 +14,6 @@ from tidings.engine.operations import (
     Leave,
     Operation,
     Receive,
-    SetContext,
-    Subscribe,
     Tick,
     Travelling,
     Trust,
@@ -84,6 +82,8 @@ class Broker:
     def do(self, operation: Operation, sender: str = "-") -> list[Effect]:
         """One operation, and what follows from it here; what it sends is under way then."""
         now = self._clock.now
+        if sender in self.sessions:
+            self.disk.heard[sender] = now
         self._trace.operation(now, self.name, sender, operation)
         effects = self.engine.handle(operation, now)
         self._carry_out(effects)
@@ -154,12 +154,12 @@ class Broker:
 
     # Clients
 
-    def connect(self, client: Session, *, moved: bool) -> None:
+    def connect(self, client: Session, session: int, *, moved: bool) -> None:
         """What waited for the client is delivered first; then its library says what it has."""
         self.sessions[client.name] = client
         self.disk.moved.pop(client.name, None)
-        self.disk.since[client.name] = self._clock.now
-        self.do(Connect(client.name, moved), client.name)
+        self.disk.sessions[client.name] = session
+        self.do(Connect(client.name, moved, session), client.name)
         for note in self.disk.waiting(client.name):
             self._hand(client, note, durable=True)
 
@@ -173,7 +173,7 @@ class Broker:
         self._stranded[client.name] = client
 
     def unsubscribe(self, operation: Unsubscribe) -> list[Effect]:
-        effects = self.do(operation)
+        effects = self.do(operation, operation.client)
         if not any(isinstance(one, Reject) for one in effects):
             self.disk.forget_subscription(operation.client, operation.id)
         return effects
@@ -241,12 +241,8 @@ class Broker:
         """With what is on the disk; links come up by themselves, clients come back after a while."""
         self.engine = self._make_engine()
         self.is_up = True
-        for name in dict.fromkeys(one.subscriber for one in self.disk.subscriptions):
-            self.do(Connect(name, since=self.disk.since.get(name)))
-            if name in self.disk.contexts:
-                self.do(SetContext(name, self.disk.contexts[name]))
-        for subscription in self.disk.subscriptions:
-            self.do(Subscribe(subscription))
+        for operation, when in self.disk.restored():
+            self._carry_out(self.engine.handle(operation, when))
         for end in self.ends.values():
             end.start(self)
         stranded, self._stranded = self._stranded, {}

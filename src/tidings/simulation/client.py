@@ -64,7 +64,7 @@ class Client:
         self._unsaid: list[Operation] = []  # what was taken back while the broker was down
         self._entrusted: dict[str, bool] = {}
         self._schemas: dict[str, Schema] = {}
-        self._sequence = self._made = 0
+        self._sequence = self._made = self._session = 0
 
     @property
     def broker(self) -> str:
@@ -283,7 +283,8 @@ class Client:
         self.is_connected = True
         self._sessions += 1
         moved, self._known_at = self._known_at not in (None, self.broker), self.broker
-        self._broker.connect(self, moved=moved)
+        self._session += 1
+        self._broker.connect(self, self._session, moved=moved)
         unsaid, self._unsaid = self._unsaid, []
         for operation in unsaid:
             self._say_again(operation)

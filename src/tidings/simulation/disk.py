@@ -1,7 +1,9 @@
 """What a broker has on its disk: durable subscriptions with their owners' contexts, and what waits for their owners."""
 
+from collections.abc import Iterator
 from uuid import UUID
 
+from tidings.engine.operations import Connect, Operation, SetContext, Subscribe
 from tidings.engine.tables import Tables
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
@@ -15,7 +17,8 @@ class Disk:
     def __init__(self) -> None:
         self.subscriptions: list[Subscription] = []
         self.contexts: dict[str, Context] = {}
-        self.since: dict[str, int] = {}  # client -> when it came
+        self.sessions: dict[str, int] = {}  # client -> the session in which it was here last
+        self.heard: dict[str, int] = {}  # client -> when it last said something
         self.moved: dict[str, str] = {}  # client -> the broker that it went to, and that what waits here follows it to
         self._waiting: dict[str, dict[Key, Owed]] = {}  # by client, in order
 
@@ -27,6 +30,18 @@ class Disk:
         ]
         owners = {one.subscriber for one in self.subscriptions}
         self.contexts = {name: context for name, context in tables.contexts.items() if name in owners}
+
+    def restored(self) -> Iterator[tuple[Operation, int]]:
+        """What is to be said to a new engine, and when that was so: it is no news, and must not count as such where
+        there is news of a client that has gone elsewhere."""
+        for client in sorted({one.subscriber for one in self.subscriptions}, key=lambda name: (self.heard[name], name)):
+            when = self.heard[client]
+            yield Connect(client, session=self.sessions[client]), when
+            if client in self.contexts:
+                yield SetContext(client, self.contexts[client]), when
+            for subscription in self.subscriptions:
+                if subscription.subscriber == client:
+                    yield Subscribe(subscription), when
 
     def keep(self, note: Notification, durable: str) -> bool:
         """Until it is acknowledged; whether it was not there already."""

@@ -44,7 +44,6 @@ class Frame(NamedTuple):
     taken: int  # so many operations have arrived at the sender's end
     number: int = 0
     operation: Travelling | None = None
-    size: int = 0
 
 
 class End:
@@ -181,7 +180,7 @@ class End:
         self._start_counting()
 
     def _throw(self, kind: Kind, number: int = 0, operation: Travelling | None = None, size: int = 0) -> None:
-        frame = Frame(kind, self.own, self.peer, self.is_up, self._taken, number, operation, size)
+        frame = Frame(kind, self.own, self.peer, self.is_up, self._taken, number, operation)
         self._way.throw(size + _OVERHEAD, self.other.hear, frame)
 
     def _send_again_later(self) -> None:
