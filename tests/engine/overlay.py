@@ -139,7 +139,7 @@ class Overlay:
     def receive(self, broker: str, neighbour: str, operation: Any, origin: str | None = None) -> list[Effect]:
         """What a neighbour might tell a broker, true or not: as a client's of its own, or of that origin, and new."""
         engine = self.engines[broker]
-        way = Way(origin or neighbour, self.now + 1_000_000, engine.digest)
+        way = Way(origin or neighbour, (0, self.now + 1_000_000), engine.digest)
         if not isinstance(operation, Publish):
             operation = msgspec.structs.replace(operation, way=way)
         return self.do(broker, Receive(neighbour, operation))
@@ -152,10 +152,11 @@ class Overlay:
     def settle(self) -> None:
         """Until all brokers have told each other anew what they have, as they do when links come and go."""
         self.run()
-        self.now += 1_000_000
-        for name in self.engines:
-            self.step(name, Tick())
-        self.run()
+        while not all(engine.overlay.is_current for engine in self.engines.values()):
+            self.now += 100_000
+            for name in self.engines:
+                self.step(name, Tick())
+            self.run()
 
     def leave(self, one: str, other: str) -> None:
         self.step(one, Leave(other))
