@@ -112,7 +112,7 @@ def a_subscribers_context_does_not_go_ahead_of_its_subscription(patch: pytest.Mo
 
 @mutation
 def a_subscribers_context_is_not_sent_when_it_changes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(situations, "_sent_after", lambda *_: [])
+    patch.setattr(situations, "_sent_after", lambda *_, **__: [])
 
 
 # Where subscriptions are

@@ -3,12 +3,12 @@
 Time is cut into bursts by the moments at which the world has settled. What is done in a burst is concurrent with the
 events in it: an event *must* be told that is due under every standing that its subscriber had in the burst, and may be
 told if it is due under one of them, and only then. Nothing must be told where publisher or subscriber came, left or
-moved in the burst; at another broker, where no way led there when the event was published, or where a link or a broker
-failed after that (what failed or came back before is an excuse only for an event that is overtaken by one that takes
-another way); nor there, with advertisements leading the way, what was not advertised all the time. What a durable
-subscription must be told while its client is away is owed to it: it has it when it is back and the network is whole,
-whatever has crashed meanwhile. Always: nothing twice, and nothing behind a later event of its publisher, but for what
-waited for a durable subscription at another broker, and has followed its client.
+moved in the burst; at another broker, where there was a moment without a way there before the event was published, or
+where a link or a broker failed after that (what failed or came back before is an excuse only for an event that is
+overtaken by one that takes another way); nor there, with advertisements leading the way, what was not advertised all
+the time. What a durable subscription must be told while its client is away is owed to it: it has it when it is back and
+the network is whole, whatever has crashed meanwhile. Always: nothing twice, and nothing behind a later event of its
+publisher, but for what waited for a durable subscription at another broker, and has followed its client.
 """
 
 from collections.abc import Iterable
@@ -44,14 +44,12 @@ class Network(NamedTuple):
         reached = {name: Topology.of(links, name).brokers for name, one in world.brokers.items() if one.is_up}
         return cls([end.own for end in ends], links, reached)
 
-    def has_failed_since(self, before: "Network") -> bool:
-        return self.incarnations != before.incarnations
-
 
 class Published(NamedTuple):
     event: Event
     ingress: str
-    network: Network  # as it was then
+    reached: frozenset[str]  # the brokers to which there has been a way all the time since the burst began
+    incarnations: list[int]  # as they were then
 
 
 class Checker:
@@ -70,16 +68,20 @@ class Checker:
         self._read = dict.fromkeys(world.clients, 0)  # so many notifications have been looked at
         self._last: dict[tuple[str, str], int] = {}  # client, publisher -> the number of the last event
         self._moved: dict[str, int] = {}  # when clients moved last
-        self._network = Network.of(world)
+        self._network = Network.of(world)  # when the burst began
+        self._joined = self._network.parts
 
     def take(self, step: Step) -> None:
         if isinstance(step, Publishes):
             event = step.befall(self._world)
             if event is not None:
                 self._events[event.id] = event
-                self._burst.append(Published(event, self._world.clients[step.client].broker, Network.of(self._world)))
+                ingress = self._world.clients[step.client].broker
+                reached = self._joined.get(ingress, frozenset())
+                self._burst.append(Published(event, ingress, reached, Network.of(self._world).incarnations))
         else:
             step.befall(self._world)
+            self._joined = _met(self._joined, Network.of(self._world).parts)
         if isinstance(step, Moves):
             self._moved[step.client] = self._world.now
         for name, standings in self._standings.items():
@@ -103,7 +105,7 @@ class Checker:
 
     def _judge(self) -> None:
         before, self._network = self._network, Network.of(self._world)
-        has_changed = self._network != before
+        has_changed, self._joined = self._network != before, self._network.parts
         required = self._required()
         for one in self._burst:
             self._allow(one.event)
@@ -124,8 +126,8 @@ class Checker:
     def _required(self) -> dict[Key, str]:
         """What has to be told, and to whom."""
         found: dict[Key, str] = {}
-        for event, ingress, network in self._burst:
-            reached = {ingress} if self._network.has_failed_since(network) else network.parts.get(ingress, ())
+        for event, ingress, joined, incarnations in self._burst:
+            reached = joined if incarnations == self._network.incarnations else {ingress}
             publisher = self._standings[event.publisher]
             if not publisher.is_steady:
                 continue
@@ -212,3 +214,8 @@ class Checker:
         event = self._events[key[1]]
         whom = "" if event.subscribers is None else f" for {event.subscribers}"
         return f"{event.publisher}'s event {event.sequence} {dict(event.attributes)}{whom}, subscription {key[0]}"
+
+
+def _met(before: dict[str, frozenset[str]], now: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """The brokers that reached each other before, and do so now."""
+    return before if before == now else {name: found & before.get(name, frozenset()) for name, found in now.items()}
