@@ -194,6 +194,8 @@ class Book:
         if before is not None:
             self._take_out(before)
         filed = self.put_filed(given, message.sender, message.attached, way)
+        if before is not None:
+            self._forget_scope(before)
         if before is not None and not filed.is_local and before.context not in (b"", filed.context):
             # Events may be under way that were published when only the former context was known.
             until = self.now + self.settings.grace_microseconds
@@ -258,7 +260,7 @@ class Book:
     def _forget_scope(self, filed: Filed[Any]) -> None:
         """The context of a client elsewhere is known here as long as a subscription is judged by it."""
         if filed.scoped and not any(one.scoped for one in self.subscriptions.of(filed.owner)):
-            self.transit.forget_context(filed.owner)
+            self.transit.forget_context(filed.owner, filed.senders | {filed.hop})
 
     def filed(self) -> Iterator[Filed[Advertisement] | Filed[Subscription]]:
         """Everything that is in the tables, advertisements first."""
