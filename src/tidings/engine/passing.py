@@ -61,6 +61,7 @@ def _everywhere(route: Route) -> Route:
 def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
     """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known."""
     behind: dict[str, list[Filed[Subscription]]] = {}
+    back: str | None = message.sender
     for filed in engine.subscriptions.those(sorted(engine.transit.concerned(message.event))):
         neighbour = _next(engine, filed, message)
         if neighbour is None or neighbour == message.sender:
@@ -70,6 +71,7 @@ def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[File
         elif not message.route.flood:  # the link is gone, and others have not been told the new way yet
             message.route = _everywhere(message.route)
             engine.passages.flooded(message.event.id)
+            back = None  # the way may lead back over the link that it came from
     route = message.route
     if route.flood:
         reached = [name for name in engine.neighbours if not engine.leaves(name)]
@@ -78,7 +80,7 @@ def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[File
         reached = [name for name in tree.children(engine.name) if name in engine.neighbours]
     else:
         return behind
-    return {**{name: [] for name in reached if name != message.sender}, **behind}
+    return {**{name: [] for name in reached if name != back}, **behind}
 
 
 def _next(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> str | None:
