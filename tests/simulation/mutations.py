@@ -157,6 +157,7 @@ def subscriptions_are_not_told_anew_in_a_changed_network(patch: pytest.MonkeyPat
 
 @mutation
 def events_do_not_go_everywhere_while_tables_are_incomplete(patch: pytest.MonkeyPatch) -> None:
+    """Neither from where they are published, nor from where their way ends at a link that is gone."""
     route = passing._route
 
     def by_tables(engine: Engine, event: Event) -> Route:
@@ -168,6 +169,7 @@ def events_do_not_go_everywhere_while_tables_are_incomplete(patch: pytest.Monkey
             overlay.is_complete = known
 
     patch.setattr(passing, "_route", by_tables)
+    patch.setattr(passing, "_everywhere", lambda route: route)
 
 
 @mutation
