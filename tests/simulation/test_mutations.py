@@ -83,6 +83,16 @@ FAILING = tuple(
     )
     for milliseconds in range(3_500, 3_800, 25)  # after the failure has been noticed
 )
+STREAM = History(
+    topology=ring(5),
+    homes={"pub": "b1", "sub": "b2"},
+    strategy="spcf",
+    steps=(
+        *(Cut(0, "b1", "b2"), Settles(), Subscribes("sub", "s"), Settles(), Heal(0, "b1", "b2")),
+        *(step for number in range(600) for step in (Waits(0.002), Publishes("pub", {"a": number}))),
+        Settles(),
+    ),
+)
 BEGINNING = tuple(
     History(
         topology=line(7),
@@ -151,7 +161,8 @@ CASES: dict[str, Case] = {
         *(Publishes("pub", {"a": 1}), Settles()),
     ),
     "the end of a phase is not awaited": Case("lost", COMING_BACK),
-    "events do not go everywhere while tables are incomplete": Case("lost", FAILING),
+    "events do not turn where their way ends": Case("lost", FAILING),
+    "events do not wait while tables are made anew": Case("lost", (STREAM,)),
     "what was not told anew is not swept": case(
         *("tables", "asf", line(3), ENDS),
         *(Subscribes("sub", "s"), Settles(), Cut(0, "b2", "b3"), Settles(), Unsubscribes("sub", "s")),
