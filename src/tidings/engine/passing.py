@@ -61,8 +61,8 @@ def _turn(message: PublicationMessage) -> None:
 
 
 def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
-    """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known; where no
-    rule is about it, the first of them is enough."""
+    """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known; where
+    no rule is about it, the first of them is enough."""
     behind = _behind(engine, message)
     route = message.route
     if route.flood:
