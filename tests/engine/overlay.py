@@ -48,7 +48,7 @@ FOREVER = 1 << 60
 class Overlay:
     def __init__(
         self,
-        links: Iterable[tuple[str, str]] = (),
+        links: Iterable[tuple[str, str] | tuple[str, str, int]] = (),
         *,
         brokers: Iterable[str] = (),
         trust: Mapping[str, Iterable[str]] | None = None,
@@ -57,10 +57,10 @@ class Overlay:
         matcher: type[Matcher] = NaiveMatcher,
         **settings: Any,
     ) -> None:
-        """`settings` are those of all brokers; `b1={...}` are those of one of them alone."""
+        """A link may say its cost. `settings` are those of all brokers; `b1={...}` are those of one of them alone."""
         links = tuple(links)
         settings.setdefault("advertisements_required", False)
-        names = tuple(dict.fromkeys([*(name for link in links for name in link), *brokers])) or ("b1",)
+        names = tuple(dict.fromkeys([*(name for link in links for name in link[:2]), *brokers])) or ("b1",)
         alone = {name: settings.pop(name) for name in names if name in settings}
         self.engines = {
             name: Engine(Settings(name=name, **{**settings, **alone.get(name, {})}), matcher()) for name in names
@@ -70,9 +70,9 @@ class Overlay:
         self.now, self._sequence = 1_700_000_000_000_000, 0
         self._under_way: dict[tuple[str, str], deque[Travelling]] = {}
         self.clear()
-        for one, other in links:
-            self.step(one, Join(other))
-            self.step(other, Join(one))
+        for one, other, *cost in links:
+            self.step(one, Join(other, *cost))
+            self.step(other, Join(one, *cost))
         self.settle()
         self.clear()
 
@@ -111,14 +111,22 @@ class Overlay:
                 if broker in self.engines:
                     self.answer(broker, party, group)
                 continue
-            link = min((link for link, queue in self._under_way.items() if queue), default=None)
+            link = min(self.waiting(), default=None)
             if link is None:
                 if not self.hold_answers:
                     self.questions, self.asked = [], self.questions
                 return
-            operation = self._under_way[link].popleft()
-            self.passed.setdefault(link, []).append(operation)
-            self.step(link[1], Receive(link[0], operation))
+            self.arrive(*link)
+
+    def arrive(self, one: str, other: str) -> list[Effect]:
+        """What is first under way from one to the other arrives; what it causes is under way."""
+        operation = self._under_way[one, other].popleft()
+        self.passed.setdefault((one, other), []).append(operation)
+        return self.step(other, Receive(one, operation))
+
+    def waiting(self) -> dict[tuple[str, str], list[Travelling]]:
+        """What is under way."""
+        return {link: list(queue) for link, queue in self._under_way.items() if queue}
 
     def answer(
         self, broker: str, party: str, group: str, member: bool | None = None, expiry: int | None = None
@@ -131,7 +139,7 @@ class Overlay:
     def receive(self, broker: str, neighbour: str, operation: Any, origin: str | None = None) -> list[Effect]:
         """What a neighbour might tell a broker, true or not: as a client's of its own, or of that origin, and new."""
         engine = self.engines[broker]
-        way = Way(origin or neighbour, self.now + 1_000_000, engine.digest)
+        way = Way(origin or neighbour, (0, self.now + 1_000_000), engine.digest)
         if not isinstance(operation, Publish):
             operation = msgspec.structs.replace(operation, way=way)
         return self.do(broker, Receive(neighbour, operation))
@@ -144,10 +152,11 @@ class Overlay:
     def settle(self) -> None:
         """Until all brokers have told each other anew what they have, as they do when links come and go."""
         self.run()
-        self.now += 1_000_000
-        for name in self.engines:
-            self.step(name, Tick())
-        self.run()
+        while not all(engine.overlay.is_current for engine in self.engines.values()):
+            self.now += 100_000
+            for name in self.engines:
+                self.step(name, Tick())
+            self.run()
 
     def leave(self, one: str, other: str) -> None:
         self.step(one, Leave(other))

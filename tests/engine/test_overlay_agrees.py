@@ -3,6 +3,7 @@ exactly, and the others before it never lose what is due."""
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +16,10 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.policy import policies
 
+RING = (*LINE, ("b4", "b1"))
 STAR = (("b1", "b2"), ("b2", "b3"), ("b2", "b4"))
 HOME = {"ann": "b1", "bob": "b2", "cyd": "b3", "dan": "b4", "eve": "b4"}
+ASKED: dict[str, tuple[str, ...]] = {"ann": ("x",), "bob": (), "cyd": (), "dan": ("x",), "eve": ()}  # of subscribers
 CONTENTS = ("true", "a > 1", "a < 3 and b > 0", "b is null", "a = 2 or b = 1")
 PUBLISHERS = (None, None, "x > 0", "x = this.x", "x is null")
 SUBSCRIBERS = (None, None, "x > 0", "x = this.x", "x is null", "x between this.x - 1 and this.x + 1")
@@ -25,7 +28,7 @@ POLICIES = (None, None, policies.trim(), policies.remove("a"), policies.keep_onl
 _clients, _numbers = st.sampled_from(sorted(HOME)), st.integers(0, 3)
 _ids = st.integers(0, 2)
 _context = st.fixed_dictionaries({}, optional={"x": _numbers})
-_operations = st.one_of(
+OPERATIONS = st.one_of(
     st.tuples(st.just("subscribe"), _clients, _ids, *map(st.sampled_from, (CONTENTS, PUBLISHERS, POLICIES))),
     st.tuples(st.just("unsubscribe"), _clients, _ids),
     st.tuples(st.just("context"), _clients, _context),
@@ -44,8 +47,8 @@ _operations = st.one_of(
 )
 
 
-def play(links: Any, operations: list[tuple[Any, ...]]) -> None:
-    overlay = Overlay(links)
+def play(links: Any, operations: list[tuple[Any, ...]], **settings: Any) -> None:
+    overlay = Overlay(links, **settings)
     contexts: dict[str, dict[str, Any]] = {}
     wanted: dict[str, Subscription] = {}
     advertised: set[str] = set()
@@ -76,14 +79,14 @@ def play(links: Any, operations: list[tuple[Any, ...]]) -> None:
                 advertised.discard(client)
                 contexts.pop(client, None)
             case "advertise":
-                overlay.advertise(broker, client, "true", publisher_context=["x"])
+                overlay.advertise(broker, client, "true", publisher_context=["x"], subscriber_context=ASKED[client])
                 advertised.add(client)
             case "unadvertise":
                 overlay.unadvertise(broker, client)
                 advertised.discard(client)
             case "publish":
                 if client not in advertised:
-                    overlay.advertise(broker, client, "true", publisher_context=["x"])
+                    overlay.advertise(broker, client, "true", publisher_context=["x"], subscriber_context=ASKED[client])
                     advertised.add(client)
                 overlay.clear()
                 event = overlay.event(client, operation[2], subscribers=operation[3], context=contexts.get(client, {}))
@@ -97,10 +100,11 @@ def play(links: Any, operations: list[tuple[Any, ...]]) -> None:
                 assert got == expected, operation
 
 
-@examples(150, 3000)
-@given(st.sampled_from([LINE, STAR]), st.lists(_operations, min_size=5, max_size=25))
-def test_an_overlay_and_the_reference_agree(links: Any, operations: list[tuple[Any, ...]]) -> None:
-    play(links, operations)
+@pytest.mark.parametrize("strategy", ["advertisement", "asf", "gsf", "spcf"])
+@examples(80, 2000)
+@given(st.sampled_from([LINE, STAR, RING]), st.lists(OPERATIONS, min_size=5, max_size=25))
+def test_an_overlay_and_the_reference_agree(strategy: str, links: Any, operations: list[tuple[Any, ...]]) -> None:
+    play(links, operations, strategy=strategy)
 
 
 def test_a_client_that_comes_back_without_its_context_is_known_to_have_none() -> None:

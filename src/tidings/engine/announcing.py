@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from tidings.engine import placing
 from tidings.engine.effects import Effect, Send
 from tidings.engine.operations import Acknowledge, Announce
-from tidings.model.values import Context
-from tidings.routing.announced import Reach
-from tidings.routing.identity import context_id
+from tidings.routing.announced import Reach, Situation, situation_id
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -24,7 +22,7 @@ class Announcer:
         self._number = 0
         self._held: dict[str, set[bytes]] = {}  # client -> the contexts that it has, as a subscriber and as a publisher
         self._holders: Counter[bytes] = Counter()
-        self._values: dict[bytes, Context] = {}
+        self._values: dict[bytes, Situation] = {}
         self._unknown: dict[bytes, int] = {}  # contexts that not all know -> the number of their announcement
         self._waiting: dict[tuple[str, int], set[str]] = {}  # origin, number -> children that have not acknowledged it
         self._first = 0  # the announcement of all contexts, with which the tables of a changed network begin
@@ -33,16 +31,15 @@ class Announcer:
     def is_settled(self) -> bool:
         return not self._unknown and not self._waiting
 
-    def is_known(self, context: Context) -> bool:
+    def is_known(self, name: bytes) -> bool:
         """Whether all subscriptions that the context attracts are here."""
-        name = context_id(context)
         return name in self._values and name not in self._unknown
 
-    def held(self, client: str, *contexts: Context) -> tuple[list[Effect], list[Effect]]:
+    def held(self, client: str, *contexts: Situation) -> tuple[list[Effect], list[Effect]]:
         """The contexts that a client has now; none: it is gone. What is to be told of new ones; and, after the client's
         subscriptions have followed, of those that nobody has any more."""
         before = self._held.pop(client, set())
-        now = {context_id(one): one for one in contexts}
+        now = {situation_id(one): one for one in contexts}
         if now:
             self._held[client] = set(now)
         new = [one for name, one in now.items() if name not in self._values]
@@ -60,11 +57,11 @@ class Announcer:
         self._first = self._number + 1
         return self._announce(list(self._values.values()))
 
-    def _announce(self, contexts: list[Context]) -> list[Effect]:
+    def _announce(self, contexts: list[Situation]) -> list[Effect]:
         engine = self._engine
         self._number += 1
         told = Announce(engine.name, engine.digest, self._number, tuple(contexts))
-        self._unknown |= {context_id(one): self._number for one in contexts}
+        self._unknown |= {situation_id(one): self._number for one in contexts}
         effects = self._attracted(engine.announced.add(engine.name, contexts))
         return effects + self._onward(told, engine.name)
 

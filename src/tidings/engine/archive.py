@@ -53,11 +53,7 @@ def saved(engine: "Engine", *, subscriptions: bool = True) -> bytes:
     ]
     rows = [
         *(records.row(Define(engine.name, one)) for one in engine.subjects),
-        *(
-            records.row(SetContext(client, context))
-            for client, context in engine.contexts.items()
-            if not any(one.scoped for one in engine.subscriptions.of(client))
-        ),
+        *(records.row(SetContext(client, context)) for client, context in engine.contexts.items()),
         *(
             records.row(Entrust(client, other))
             for client, others in engine.entrusted.items()

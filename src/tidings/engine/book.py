@@ -7,7 +7,7 @@ from typing import Any
 from tidings.engine import admission, meta
 from tidings.engine.deciding import Conflict
 from tidings.engine.directory import is_known_by_name
-from tidings.engine.journey import Way
+from tidings.engine.journey import Version, Way
 from tidings.engine.matcher import FastMatcher, Matcher
 from tidings.engine.message import Message
 from tidings.engine.passages import Passages
@@ -58,8 +58,8 @@ class Book:
         self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
         self.special: set[str] = set()  # subscriptions that get more than a copy each, by rules or by their own wish
         self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
-        self.contexts: dict[str, Context] = {}
-        self.context_versions: dict[str, int] = {}
+        self.contexts: dict[str, Context] = {}  # of the clients of this broker
+        self.context_versions: dict[str, Version] = {}
         self.contexts_sent: dict[str, set[str]] = {}  # client -> the neighbours that know its context
         self.publishing: dict[str, Context] = {}  # client -> the context that its last event had (spcf)
         self.arrivals: dict[str, int] = {}  # client -> the session in which it came here
@@ -103,6 +103,14 @@ class Book:
     def context(self, client: str) -> Context:
         return self.contexts.get(client, _NOWHERE)
 
+    def context_of(self, filed: Filed[Subscription]) -> Context:
+        """The context of a subscriber, here or elsewhere."""
+        return self.context(filed.owner) if filed.is_client else self.transit.context(filed.owner)
+
+    def version_of(self, client: str) -> Version:
+        """Of what a client of this broker says now."""
+        return self.arrivals.get(client, 0), self.version()
+
     def prospective(self, given: Advertisement | Subscription, hop: str, way: Way | None) -> Filed[Any]:
         """A filter as it would stand in a table."""
         filed = self.new_filed(given, hop, None)
@@ -112,7 +120,7 @@ class Book:
     def trace_back(self, filed: Filed[Any], way: Way | None) -> None:
         """Notes how a filter came: from a client here, which is bound to its context, or from another broker."""
         if way is None:
-            filed.version = self.version()
+            filed.version = self.version_of(filed.owner)
         else:
             filed.version, filed.scoped, filed.context = way.version, way.scoped, way.context
             if not filed.is_local:
@@ -125,12 +133,12 @@ class Book:
         if self.strategy.announces:
             self.announced.release(filed.bound, filed.id)
         self.bind(filed)
-        filed.version = self.version()
+        filed.version = self.version_of(filed.owner)
 
     def bind(self, filed: Filed[Subscription]) -> None:
         """Writes the subscriber's context into what is sent of a subscription that a client here has, or one of another
         sub-overlay: that one's may be unknown."""
-        own = self.context(filed.owner)
+        own = self.context_of(filed)
         wanted = filed.value.publishers
         if self.strategy.announces:
             filed.context = context_id(own) if filed.is_client or filed.scoped else b""
@@ -249,11 +257,8 @@ class Book:
 
     def _forget_scope(self, filed: Filed[Any]) -> None:
         """The context of a client elsewhere is known here as long as a subscription is judged by it."""
-        owner = filed.owner
-        if filed.scoped and not any(one.scoped or one.is_client for one in self.subscriptions.of(owner)):
-            self.contexts.pop(owner, None)
-            self.context_versions.pop(owner, None)
-            self.transit.set_context(owner, _NOWHERE)
+        if filed.scoped and not any(one.scoped for one in self.subscriptions.of(filed.owner)):
+            self.transit.forget_context(filed.owner)
 
     def filed(self) -> Iterator[Filed[Advertisement] | Filed[Subscription]]:
         """Everything that is in the tables, advertisements first."""
@@ -265,7 +270,7 @@ class Book:
         return Tables(
             advertisements=[one.value for one in self.advertisements],
             subscriptions=[one.value for one in self.subscriptions],
-            contexts=dict(self.contexts),
+            contexts={**self.transit.contexts(), **self.contexts},
             policies={one.id: str(one.policy.policy) for one in self.filed() if one.policy is not None},
             operator_policies={
                 one.id: str(one.operator_policy.policy) for one in self.filed() if one.operator_policy is not None

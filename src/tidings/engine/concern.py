@@ -49,8 +49,15 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
         wanted = [one for one in wanted if engine.may_observe(one)]
     if not engine.neighbours:
         return of_those(engine, message, wanted)
+    if message.route.withheld:
+        wanted = [one for one in wanted if _can_judge(one, message.route.withheld)]
     wanted = _in_order(engine, message.event, wanted)
     return of_those(engine, message, wanted, passing.onward(engine, message))
+
+
+def _can_judge(filed: Filed[Subscription], withheld: tuple[str, ...]) -> bool:
+    """A filter that asks for what no advertisement of the event's publisher offers is not for its events."""
+    return filed.value.publishers is None or filed.value.publishers.names.isdisjoint(withheld)
 
 
 def _in_order(engine: "Engine", event: Event, wanted: list[Filed[Subscription]]) -> list[Filed[Subscription]]:
@@ -259,5 +266,5 @@ def _may(filed: Filed[Advertisement], ruling: Ruling, event: Event) -> bool:
 def wardens_of(engine: "Engine", event: Event) -> list[Filed[Subscription]]:
     """The subscriptions that govern and concern the event, whoever its publisher says that it is for."""
     event = msgspec.structs.replace(event, subscribers=None)
-    found = (one for one in engine.wardens.values() if due(one.value, event, engine.context(one.owner)))
+    found = (one for one in engine.wardens.values() if due(one.value, event, engine.context_of(one)))
     return sorted(found, key=lambda one: one.id)

@@ -70,6 +70,12 @@ class HandedOver(_Effect, frozen=True):
     number: int
 
 
+class Wake(_Effect, frozen=True):
+    """A `Tick` is wanted after so many microseconds; one that comes with a heartbeat before that does no harm."""
+
+    microseconds: int
+
+
 class Log(_Effect, frozen=True):
     line: str
 
@@ -81,7 +87,7 @@ class Remark(_Effect, frozen=True):
     finding: str
 
 
-Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | HandOver | HandedOver | Log | Remark
+Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | HandOver | HandedOver | Wake | Log | Remark
 
 
 def timed(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:

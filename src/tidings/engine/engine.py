@@ -270,7 +270,10 @@ class Engine(Book):
             return {}
         found = {name: one for name, one in self.strategy.toward(self, filed).items() if name in self.neighbours}
         abroad = [name for name in self.neighbours if self.leaves(name)]
-        return {**found, **toward_offers(self.offers, filed, abroad)} if abroad else found
+        if abroad:
+            found |= toward_offers(self.offers, filed, abroad)
+        known = filed.is_client or filed.scoped  # else the subscriber's context is not known here
+        return {name: scoped and known for name, scoped in found.items()}
 
     def digest_for(self, neighbour: str) -> str:
         return "" if self.leaves(neighbour) else self.overlay.digest
@@ -295,10 +298,12 @@ class Engine(Book):
         return True
 
     def sweep(self) -> list[Effect]:
-        """All has been told anew: what has not, is gone."""
+        """All has been told anew: what has not, is gone; other sub-overlays hear of that."""
+        effects: list[Effect] = []
         for filed in [one for one in self.filed() if not self.is_current(one)]:
+            effects += routes.taken_back(self, filed)
             self.unfile(filed)
-        return []
+        return effects
 
     def hop(self, message: Message, neighbour: str) -> Hop:
         return Hop(message, neighbour, leaves=self.leaves(neighbour))

@@ -29,7 +29,8 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
 
     `flood`: it goes everywhere, since tables are not to be relied on. `unpruned`: it goes everywhere in the tree of its
     source, since subscriptions may be on their way there. `context` and `audience` are for the strategy spcf: which
-    context its publisher has, and which contexts of subscribers it is for (None: it is for all).
+    context its publisher has, and which contexts of subscribers it is for (None: it is for all). `withheld` are names
+    of the publisher's context that stayed behind, since nobody on the way has asked for them.
     """
 
     source: str = ""
@@ -38,17 +39,22 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
     unpruned: bool = False
     context: bytes = b""
     audience: Bloom | None = None
+    withheld: tuple[str, ...] = ()
+
+
+Version = tuple[int, int]
 
 
 class Way(msgspec.Struct, frozen=True, array_like=True):
     """How a filter or a context came: from which broker's client, in which version, in which network.
 
-    The newest version wins. What is told under the digest of another network is not taken: it is told again. `scoped`:
-    it stands for its subscriber alone, whose context is known here. `context` names the subscriber's context (spcf).
+    A version is the session in which the client said it, wherever it was, and a number of its broker's: the newest
+    wins. What is told under the digest of another network is not taken: it is told again. `scoped`: it stands for its
+    subscriber alone, whose context is known here. `context` names the subscriber's context (spcf).
     """
 
     origin: str
-    version: int
+    version: Version
     digest: str
     scoped: bool = False
     context: bytes = b""

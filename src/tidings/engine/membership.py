@@ -62,8 +62,8 @@ def join(engine: "Engine", operation: Join) -> list[Effect]:
         return engine.overlay.join(neighbour, operation.cost, engine.now)
     # Another sub-overlay is to a broker what a client is: it learns of all advertisements, and its own attract.
     engine.neighbours[neighbour] = None
-    effects: list[Effect] = []
-    for filed in list(engine.advertisements):
+    effects, _ = engine.overlay.announcer.held(neighbour, None) if engine.strategy.announces else ([], [])
+    for filed in [one for one in engine.advertisements if not one.id.startswith(META)]:
         effects += routes.forward_advertisement(engine, filed, neighbour)
     return effects + advertise_meta(engine)
 
@@ -85,6 +85,8 @@ def leave(engine: "Engine", neighbour: str) -> list[Effect]:
     for filed in [one for one in engine.filed() if one.hop == neighbour]:
         engine.unfile(filed)  # a rule on its removal waits for an answer: the link is gone
     engine.forget_what_was_sent_to(neighbour)
+    if engine.strategy.announces:
+        effects += engine.overlay.announcer.held(neighbour)[1]
     return [one for one in effects if not (isinstance(one, Send) and one.neighbour == neighbour)]
 
 
@@ -99,6 +101,6 @@ def advertise_meta(engine: "Engine") -> list[Effect]:
         engine.meta_told[neighbour] = classes
         said = In(Attribute("class"), tuple(Constant(one) for one in sorted(classes)))
         made = Advertisement(id=f"{META}{engine.name}", publisher=engine.name, content=Filter(said))
-        way = Way(engine.name, engine.version(), engine.digest_for(neighbour))
+        way = Way(engine.name, (0, engine.version()), engine.digest_for(neighbour))
         effects.append(Send(neighbour, Advertise(made, way)))
     return effects

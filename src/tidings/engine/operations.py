@@ -187,7 +187,7 @@ class Announce(_Operation, frozen=True):
     origin: str
     digest: str
     number: int
-    added: tuple[Context, ...] = ()
+    added: tuple[Context | None, ...] = ()  # None: any, of publishers in another sub-overlay
     gone: tuple[bytes, ...] = ()
 
 

@@ -7,18 +7,21 @@ links are FIFO, what was told has arrived by then; what was not told again is dr
 those of a fresh network. Until then events go everywhere, and none is handled twice.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidings.engine import announcing, membership, placing, routes
-from tidings.engine.effects import Deliver, Effect, HandedOver, HandOver, Reject, Send
+from tidings.engine.effects import Deliver, Effect, HandedOver, HandOver, Reject, Send, Wake
 from tidings.engine.operations import Carried, Carry, Complete, Define, Done, Reside, TellLinks
 from tidings.model.errors import InvalidValueError
-from tidings.routing.linkstate import LinkStates
+from tidings.routing.linkstate import LinkState, LinkStates
+from tidings.routing.offers import META
 from tidings.routing.topology import Topology
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
+GATHERING = 20_000  # microseconds: what is new about links within this time is told together
 KNOWN_NETWORKS = 4  # events of so many changes ago still find their way by the trees of then
 
 
@@ -33,6 +36,10 @@ class Overlay:
         self.announcer = announcing.Announcer(engine)
         self.residents: dict[str, int] = {}  # clients that have moved here, and with which session
         self._changed = 0  # when the network changed last
+        self._is_stirred = False  # whether it has, since it was looked at
+        self._news: dict[str, dict[str, LinkState]] = {}  # by neighbour: what it is to be told, by broker
+        self._told = -GATHERING  # when neighbours were told last
+        self._is_awaited = False  # whether a tick will come to tell them
         self._phase = self._engine.strategy.phases
         self._ready = True  # whether this broker has told what is to be told in this phase
         self._reported: set[str] = set()  # the children in the shared tree of which all have
@@ -55,31 +62,57 @@ class Overlay:
         except InvalidValueError as error:
             return [Reject("admit", str(error))]
         self._engine.neighbours[neighbour] = None
-        effects: list[Effect] = [Send(neighbour, TellLinks(self.states.all()))]
-        others = (name for name in self._inside() if name != neighbour)
-        effects += (Send(name, TellLinks((own,))) for name in others)
-        return effects + self._changes(now)
+        self._note(self.states.all(), [neighbour])
+        self._note([own], self._inside())
+        return self._changes(now)
 
     def leave(self, neighbour: str, now: int) -> list[Effect]:
-        own = self.states.leave(neighbour, now)
-        effects: list[Effect] = [Send(name, TellLinks((own,))) for name in self._inside()]
-        return effects + self._changes(now)
+        self._news.pop(neighbour, None)
+        self._note([self.states.leave(neighbour, now)], self._inside())
+        return self._changes(now)
 
     def take_links(self, told: TellLinks, sender: str, now: int) -> list[Effect]:
-        news = tuple(self.states.take(told.states, now))
+        news = self.states.take(told.states, now)
         if not news:
             return []
-        effects: list[Effect] = [
-            Send(name, TellLinks(found))
-            for name in self._inside()
-            if (found := tuple(one for one in news if name != sender or one.broker == self._name))
-        ]
-        return effects + self._changes(now)
+        inside = self._inside()
+        self._note(news, [name for name in inside if name != sender])
+        self._note([one for one in news if one.broker == self._name], inside)
+        return self._changes(now)
 
     def tick(self, now: int) -> list[Effect]:
-        if not self.is_current and now - self._changed >= self._engine.settings.settling_microseconds:
-            return self._begin()
-        return []
+        effects: list[Effect] = []
+        if self._news and now - self._told >= GATHERING:
+            effects = self._tell(now)
+        if not self._is_stirred:
+            return effects
+        left = self._changed + self._engine.settings.settling_microseconds - now
+        if left > 0:
+            return [*effects, Wake(left)]
+        self._is_stirred = False
+        return effects if self.is_current else effects + self._begin()
+
+    def _note(self, states: Iterable[LinkState], neighbours: Iterable[str]) -> None:
+        """News for neighbours: the first is told at once, what comes soon after it together."""
+        for name in neighbours:
+            self._news.setdefault(name, {}).update((one.broker, one) for one in states)
+
+    def _tell(self, now: int) -> list[Effect]:
+        told, self._news, self._told, self._is_awaited = self._news, {}, now, False
+        return [Send(name, TellLinks(tuple(news.values()))) for name, news in told.items() if news]
+
+    def _changes(self, now: int) -> list[Effect]:
+        was_stirred, self._is_stirred, self._changed = self._is_stirred, True, now
+        if not self._inside():  # alone there is nobody to wait for
+            self._news, self._is_stirred = {}, False
+            return [] if self.is_current else self._begin()
+        effects: list[Effect] = []
+        if now - self._told >= GATHERING:
+            effects = self._tell(now)
+        elif self._news and not self._is_awaited:
+            self._is_awaited = True
+            effects = [Wake(self._told + GATHERING - now)]
+        return effects if was_stirred else [*effects, Wake(self._engine.settings.settling_microseconds)]
 
     def takes(self, digest: str) -> tuple[bool, list[Effect]]:
         """Whether what is told under a digest counts here. Who told it may have begun anew before this broker did.
@@ -97,14 +130,11 @@ class Overlay:
         """The neighbours that are in the same sub-overlay."""
         return [name for name in self._engine.neighbours if not self._engine.leaves(name)]
 
-    def _changes(self, now: int) -> list[Effect]:
-        self._changed = now  # whether the network is another one is found out once it is quiet: that takes a while
-        return [] if self._inside() or self.is_current else self._begin()  # alone there is nobody to wait for
-
     # Telling everything anew
 
     def _begin(self) -> list[Effect]:
         engine = self._engine
+        ahead = self._tell(engine.now)  # so that what is told under the digest is understood
         self.topology, self.digest = self.states.topology()
         self.recent.pop(self.digest, None)
         self.recent[self.digest] = self.topology
@@ -114,10 +144,10 @@ class Overlay:
         self._reported.clear()
         engine.forget_what_was_sent()
         beside = self.topology.shared.neighbours(self._name)
-        effects: list[Effect] = [Send(name, Define(self._name, one)) for name in beside for one in engine.subjects]
+        effects = ahead + [Send(name, Define(self._name, one)) for name in beside for one in engine.subjects]
         if self.residents:
             effects += (Send(name, Reside(self._name, self.digest, dict(self.residents))) for name in beside)
-        for advertisement in [one for one in engine.advertisements if one.is_local]:
+        for advertisement in [one for one in engine.advertisements if one.is_local and not one.id.startswith(META)]:
             for name in beside:
                 effects += routes.forward_advertisement(engine, advertisement, name)
         effects += membership.advertise_meta(engine)

@@ -6,14 +6,14 @@ import msgspec
 
 from tidings.engine.journey import Route
 from tidings.engine.message import PublicationMessage
+from tidings.engine.operations import Publish
 from tidings.engine.passages import Passage
 from tidings.engine.tables import Filed
 from tidings.matching.reference import matches_context
-from tidings.model.event import Event
 from tidings.model.subscription import Subscription
+from tidings.routing.announced import situation_id
 from tidings.routing.binding import bound
 from tidings.routing.bloom import Bloom
-from tidings.routing.identity import context_id
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
     """Sets its route where it enters; whether there is anything to do: no event is handled twice."""
     if message.enters:
-        message.route = _route(engine, message.event)
+        message.route = _route(engine, message)
     elif engine.strategy.by_source and message.route.digest not in engine.overlay.recent:
         message.route = _everywhere(message.route)  # by trees that are not known here
     passage = engine.passages.note(message.event.id, flood=message.route.flood)
@@ -30,8 +30,8 @@ def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
     return passage is not Passage.AGAIN
 
 
-def _route(engine: "Engine", event: Event) -> Route:
-    overlay = engine.overlay
+def _route(engine: "Engine", message: PublicationMessage) -> Route:
+    event, overlay = message.event, engine.overlay
     if not overlay.is_complete:
         return Route(engine.name, flood=True)
     if not engine.strategy.by_source:
@@ -41,8 +41,9 @@ def _route(engine: "Engine", event: Event) -> Route:
     audience = None
     if event.subscribers is not None:
         audience = Bloom.of(engine.announced.selected(bound(event.subscribers, event.context)))
-    known = overlay.announcer.is_known(event.context)
-    return Route(engine.name, overlay.digest, unpruned=not known, context=context_id(event.context), audience=audience)
+    context = situation_id(None if engine.leaves(message.sender) else event.context)
+    known = overlay.announcer.is_known(context)
+    return Route(engine.name, overlay.digest, unpruned=not known, context=context, audience=audience)
 
 
 def _everywhere(route: Route) -> Route:
@@ -76,7 +77,7 @@ def _next(engine: "Engine", filed: Filed[Subscription], message: PublicationMess
     """The neighbour that the event goes to for a subscription that it matches; None if it does not."""
     event, route = message.event, message.route
     if filed.scoped and event.subscribers is not None:
-        if not matches_context(event.subscribers, engine.context(filed.owner), event.context):
+        if not matches_context(event.subscribers, engine.transit.context(filed.owner), event.context):
             return None
     elif engine.strategy.announces and not _may_be_for(engine, filed, route):
         return None
@@ -107,14 +108,20 @@ def _is_for(engine: "Engine", filed: Filed[Subscription], audience: Bloom | None
     return any(until > engine.now and one in audience for one, until in filed.past)
 
 
-def needed_context(engine: "Engine", event: Event, neighbour: str) -> Event:
-    """The event with what some filter behind a link asks of its publisher's context, and no more."""
-    if not event.context:
-        return event
+def without_unasked(engine: "Engine", passed: Publish, neighbour: str) -> Publish:
+    """An event with what some filter behind a link asks of its publisher's context, and no more."""
+    event = passed.event
+    if not event.context or not engine.strategy.spares_context or passed.journey.route.flood:
+        return passed
     asked = set(engine.transit.asked_behind(neighbour))
     if event.subscribers is not None:
         asked |= event.subscribers.own_names
     if asked.issuperset(event.context):
-        return event
+        return passed
     kept = {name: value for name, value in event.context.items() if name in asked}
-    return msgspec.structs.replace(event, context=type(event.context).trusted(kept))
+    route = passed.journey.route
+    gone = (*route.withheld, *(name for name in event.context if name not in asked))
+    return Publish(
+        msgspec.structs.replace(event, context=type(event.context).trusted(kept)),
+        msgspec.structs.replace(passed.journey, route=msgspec.structs.replace(route, withheld=gone)),
+    )

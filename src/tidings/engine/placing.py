@@ -66,8 +66,10 @@ def put(
     kept: frozenset[str] | None = None,
     removed: frozenset[str] = frozenset(),
     rulings: tuple[Ruling, ...] = (),
+    *,
+    anew: bool = False,
 ) -> list[Effect]:
-    """The neighbour should have it; rules have left only these predicates of it."""
+    """The neighbour should have it; rules have left only these predicates of it. `anew`: also if it has it."""
     before = filed.toward.get(neighbour, scoped)
     filed.toward = {**filed.toward, neighbour: scoped}
     given = _form(filed)
@@ -83,8 +85,12 @@ def put(
         return effects + _changed(engine, neighbour, change, but=filed.id)
     change = front.put(given, scoped)
     effects = _changed(engine, neighbour, change)
-    if before is not scoped and neighbour in filed.sent and given not in change.sent:
-        effects = _sent(engine, filed, given, neighbour, scoped) + effects  # the same, to be judged otherwise
+    if neighbour not in filed.sent or given in change.sent:
+        return effects
+    if not front.carries(filed.id):
+        return effects + _taken_back(engine, filed, neighbour)  # it was sent for itself, and now another stands for it
+    if anew or before is not scoped:
+        return _sent(engine, filed, given, neighbour, scoped) + effects  # the same, to be judged otherwise
     return effects
 
 
@@ -126,7 +132,7 @@ def _changed(engine: "Engine", neighbour: str, change: Change, but: str = "") ->
     for one in change.sent:
         filed = engine.subscriptions.get(one.id)
         if filed is None:
-            way = Way(engine.name, engine.version(), engine.digest_for(neighbour))
+            way = Way(engine.name, (0, engine.version()), engine.digest_for(neighbour))
             effects.append(Send(neighbour, Subscribe(one, way)))  # several in one, of the broker's own making
         else:
             effects += _sent(engine, filed, one, neighbour, filed.toward.get(neighbour, False))
@@ -137,7 +143,7 @@ def _changed(engine: "Engine", neighbour: str, change: Change, but: str = "") ->
         if filed is not None:
             effects += _taken_back(engine, filed, neighbour)
         else:
-            way = Way(engine.name, engine.version(), engine.digest_for(neighbour))
+            way = Way(engine.name, (0, engine.version()), engine.digest_for(neighbour))
             effects.append(Send(neighbour, Unsubscribe(engine.name, name, way=way)))
     return effects
 
@@ -147,29 +153,39 @@ def _sent(
 ) -> list[Effect]:
     effects: list[Effect] = []
     if scoped:
-        effects = _context_ahead(engine, filed.owner, neighbour)
+        effects = _context_ahead(engine, filed, neighbour)
     filed.sent |= {neighbour}
     return [*effects, Send(neighbour, Subscribe(given, way(engine, filed, neighbour, scoped)))]
 
 
 def _taken_back(engine: "Engine", filed: Filed[Subscription], neighbour: str) -> list[Effect]:
     filed.sent -= {neighbour}
-    told = Send(neighbour, Unsubscribe(filed.owner, filed.id, way=way(engine, filed, neighbour)))
-    others = engine.subscriptions.of(filed.owner)
-    if not any(neighbour in one.sent and one.toward.get(neighbour) for one in others):
-        engine.contexts_sent.get(filed.owner, set()).discard(neighbour)
-    return [told]
+    forget_context(engine, filed.owner, neighbour)
+    return [Send(neighbour, Unsubscribe(filed.owner, filed.id, way=way(engine, filed, neighbour)))]
 
 
-def _context_ahead(engine: "Engine", client: str, neighbour: str) -> list[Effect]:
+def forget_context(engine: "Engine", client: str, neighbour: str) -> None:
+    """A context is told as long as a subscription is judged by it."""
+    if not any(neighbour in one.sent and one.toward.get(neighbour) for one in engine.subscriptions.of(client)):
+        engine.contexts_sent.get(client, set()).discard(neighbour)
+
+
+def _context_ahead(engine: "Engine", filed: Filed[Subscription], neighbour: str) -> list[Effect]:
     """The subscriber's context goes before its first subscription that is judged by it."""
-    known = engine.contexts_sent.setdefault(client, set())
+    known = engine.contexts_sent.setdefault(filed.owner, set())
     if neighbour in known:
         return []
     known.add(neighbour)
-    version = engine.context_versions.get(client, 0)
-    way = Way(engine.name, version, engine.digest_for(neighbour))
-    return [Send(neighbour, SetContext(client, engine.context(client), way=way))]
+    return [Send(neighbour, context_told(engine, filed.owner, neighbour, is_here=filed.is_client))]
+
+
+def context_told(engine: "Engine", client: str, neighbour: str, *, is_here: bool) -> SetContext:
+    """What a neighbour is told of a client's context."""
+    if is_here:
+        context, version = engine.context(client), engine.context_versions.get(client, (0, 0))
+    else:
+        context, version = engine.transit.context(client), engine.transit.versions.get(client, (0, 0))
+    return SetContext(client, context, way=Way(engine.name, version, engine.digest_for(neighbour)))
 
 
 def way(engine: "Engine", filed: Filed[Subscription], neighbour: str, scoped: bool = False) -> Way:

@@ -13,7 +13,7 @@ from tidings.engine.governing import Delivery, Governed, LinkCopy, forbidden, go
 from tidings.engine.journey import Journey, Shape, Way
 from tidings.engine.message import Message, PublicationMessage
 from tidings.engine.operations import Advertise, Publish, Unadvertise, Unsubscribe
-from tidings.engine.passing import needed_context
+from tidings.engine.passing import without_unasked
 from tidings.engine.remarks import suspicious
 from tidings.engine.tables import Cut, Filed, Ruling
 from tidings.model.advertisement import Advertisement
@@ -47,15 +47,9 @@ def plainly(
         effects = [_plain(event, one.value) if one.cut is None else _cut(event, one.value, one.cut) for one in wanted]
     if onward:
         passed = _as_it_is(message)
-        spared = engine.strategy.spares_context and message.event.context and not message.route.flood
         for name, found in onward.items():
-            effects.append(Send(name, _sparing(engine, passed, name) if spared and found else passed))
+            effects.append(Send(name, without_unasked(engine, passed, name) if found else passed))
     return effects
-
-
-def _sparing(engine: "Engine", passed: Publish, neighbour: str) -> Publish:
-    event = needed_context(engine, passed.event, neighbour)
-    return passed if event is passed.event else Publish(event, passed.journey)
 
 
 def _plain(event: Event, subscription: Subscription) -> Deliver:
@@ -116,8 +110,6 @@ def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deli
 def _forwarded(engine: "Engine", message: PublicationMessage, copy: LinkCopy) -> Publish:
     gone = copy.common.removed | copy.dropped
     event = message.event
-    if engine.strategy.spares_context and not message.route.flood and copy.hop.wanted:
-        event = needed_context(engine, event, copy.hop.receiver or "")
     if gone:
         kept = {name: value for name, value in event.attributes.items() if name not in gone}
         event = msgspec.structs.replace(event, attributes=Attributes.trusted(kept))
@@ -125,7 +117,8 @@ def _forwarded(engine: "Engine", message: PublicationMessage, copy: LinkCopy) ->
     own = {name: msgspec.structs.replace(one, removed=one.removed - gone) for name, one in copy.own.items()}
     policy = None if message.attached is None else str(message.attached.policy)
     own = {name: one for name, one in own.items() if one != Shape()}
-    return Publish(event, Journey(policy, message.journey.meta, common, own, message.route))
+    passed = Publish(event, Journey(policy, message.journey.meta, common, own, message.route))
+    return without_unasked(engine, passed, copy.hop.receiver or "") if copy.hop.wanted else passed
 
 
 def without_matching(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
@@ -190,7 +183,8 @@ def filter(  # noqa: A001 - the step's word
     asked = {hop.receiver or "" for hop in concerned.hops}
     if before is not None:
         here.sent = before.sent  # what is sent of the new one takes the place of what was sent of the old
-    effects += _spread(engine, here, governed, concerned.rulings, asked)
+    anew = before is not None and before.version[0] != here.version[0]  # in another session of its client
+    effects += _spread(engine, here, governed, concerned.rulings, asked, anew=anew)
     if before is not None:
         effects += _not_for_these(engine, here, {hop.receiver or "" for hop, _, _ in governed.filters})
     if filed is None:
@@ -205,7 +199,13 @@ def filter(  # noqa: A001 - the step's word
 
 
 def _spread(
-    engine: "Engine", filed: Filed[Any], governed: Governed, rulings: tuple[Ruling, ...], asked: set[str]
+    engine: "Engine",
+    filed: Filed[Any],
+    governed: Governed,
+    rulings: tuple[Ruling, ...],
+    asked: set[str],
+    *,
+    anew: bool = False,
 ) -> list[Effect]:
     """To the neighbours that it may go to; where nobody asked for it, a rule has made it go."""
     effects: list[Effect] = []
@@ -215,7 +215,8 @@ def _spread(
         if isinstance(filed.value, Advertisement):
             effects.append(_advertised(engine, filed, neighbour, kept, removed))
         else:
-            effects += placing.put(engine, filed, neighbour, wanted.get(neighbour, False), kept, removed, rulings)
+            scoped = wanted.get(neighbour, False)
+            effects += placing.put(engine, filed, neighbour, scoped, kept, removed, rulings, anew=anew)
         if neighbour not in asked:
             filed.flooded |= {neighbour}
     return effects
@@ -223,8 +224,17 @@ def _spread(
 
 def _not_for_these(engine: "Engine", filed: Filed[Any], told: set[str]) -> list[Effect]:
     """Neighbours that had the one before and do not get this one have neither."""
+    return _taken_back_from(engine, filed, sorted(filed.sent - told))
+
+
+def taken_back(engine: "Engine", filed: Filed[Any]) -> list[Effect]:
+    """From all that have it."""
+    return _taken_back_from(engine, filed, sorted(filed.sent))
+
+
+def _taken_back_from(engine: "Engine", filed: Filed[Any], neighbours: list[str]) -> list[Effect]:
     effects: list[Effect] = []
-    for name in sorted(filed.sent - told):
+    for name in neighbours:
         if isinstance(filed.value, Advertisement):
             filed.sent -= {name}
             effects.append(Send(name, Unadvertise(filed.owner, filed.id, way=_way(engine, filed, name))))
@@ -312,6 +322,9 @@ def removal(engine: "Engine", message: Message, concerned: Concern, governed: Go
         neighbour = hop.receiver or ""
         removed = msgspec.structs.replace(message.operation, way=_way(engine, filed, neighbour))
         effects.append(Send(neighbour, removed))
+    if message.type is MessageType.UNSUBSCRIPTION:
+        for name in filed.sent:
+            placing.forget_context(engine, filed.owner, name)
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     if message.type is MessageType.UNADVERTISEMENT and not filed.is_client:
         effects += _released(engine, filed.hop)

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from tidings.engine import admission, placing
 from tidings.engine.effects import Effect, Send
-from tidings.engine.journey import Way
 from tidings.engine.operations import Entrust, SetContext
 from tidings.engine.refusal import Refused
 from tidings.model.values import Context
@@ -28,17 +27,14 @@ def set_context(engine: "Engine", operation: SetContext, sender: str) -> list[Ef
     engine.contexts[client] = operation.context
     engine.matcher.set_context(client, operation.context)
     engine.publishing.pop(client, None)
-    if not engine.neighbours and not engine.strategy.announces:
-        return []
-    engine.context_versions[client] = engine.version()
-    return _told(engine, client)
+    engine.context_versions[client] = engine.version_of(client)
+    return _followed(engine, client) if engine.neighbours or engine.strategy.binds else []
 
 
-def _told(engine: "Engine", client: str) -> list[Effect]:
+def _followed(engine: "Engine", client: str) -> list[Effect]:
     """Announced, where brokers do; then the client's subscriptions follow, where it is written into them; or it goes
     where they went."""
-    new, gone = _held(engine, client)
-    effects = new
+    effects, gone = _held(engine, client)
     if engine.strategy.binds:
         for filed in [one for one in engine.subscriptions.of(client) if one.is_local]:
             wanted = filed.value.publishers
@@ -48,12 +44,9 @@ def _told(engine: "Engine", client: str) -> list[Effect]:
     return effects + _sent_after(engine, client) + gone
 
 
-def _sent_after(engine: "Engine", client: str) -> list[Effect]:
-    version, context = engine.context_versions.get(client, 0), engine.context(client)
-    return [
-        Send(name, SetContext(client, context, way=Way(engine.name, version, engine.digest_for(name))))
-        for name in sorted(engine.contexts_sent.get(client, ()))
-    ]
+def _sent_after(engine: "Engine", client: str, *, is_here: bool = True) -> list[Effect]:
+    names = sorted(engine.contexts_sent.get(client, ()))
+    return [Send(name, placing.context_told(engine, client, name, is_here=is_here)) for name in names]
 
 
 def _of_client_elsewhere(engine: "Engine", operation: SetContext, sender: str) -> list[Effect]:
@@ -61,17 +54,15 @@ def _of_client_elsewhere(engine: "Engine", operation: SetContext, sender: str) -
     if way is None:
         raise Refused("admit", "a broker says which version of a context it tells")
     admission.admit_from_broker(engine, client, sender, way.origin)
-    if engine.is_here(client) or way.version < engine.context_versions.get(client, 0):
-        return []  # it is here now, or has another one since
-    known = engine.contexts.get(client) == operation.context
-    engine.context_versions[client] = way.version
-    if known:
+    if way.version < engine.transit.versions.get(client, (0, 0)):
+        return []  # it has another one since
+    changed = engine.transit.context(client) != operation.context
+    engine.transit.set_context(client, operation.context, way.version)
+    if not changed:
         return []
-    engine.contexts[client] = operation.context
-    engine.transit.set_context(client, operation.context)
     if engine.leaves(sender):
-        return _told(engine, client)
-    return _sent_after(engine, client)
+        return _followed(engine, client)
+    return [] if engine.is_here(client) else _sent_after(engine, client, is_here=False)
 
 
 def published_from(engine: "Engine", client: str, context: Context) -> list[Effect]:
@@ -86,7 +77,7 @@ def published_from(engine: "Engine", client: str, context: Context) -> list[Effe
 def _held(engine: "Engine", client: str) -> tuple[list[Effect], list[Effect]]:
     if not engine.strategy.announces:
         return [], []
-    own = engine.context(client)
+    own = engine.context(client) if engine.is_here(client) else engine.transit.context(client)
     return engine.overlay.announcer.held(client, own, engine.publishing.get(client, own))
 
 
@@ -100,11 +91,11 @@ def forget(engine: "Engine", client: str) -> list[Effect]:
     """Who comes back comes back without a context; brokers that knew it hear of that."""
     engine.entrusted.pop(client, None)
     engine.publishing.pop(client, None)
-    engine.arrivals.pop(client, None)
+    session = engine.arrivals.pop(client, 0)
     effects: list[Effect] = []
     if engine.contexts.pop(client, None):
         engine.matcher.set_context(client, _NOWHERE)
-        engine.context_versions[client] = engine.version()
+        engine.context_versions[client] = session, engine.version()
         effects = _sent_after(engine, client)
     engine.contexts_sent.pop(client, None)
     engine.context_versions.pop(client, None)

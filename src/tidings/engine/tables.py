@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidings.engine.directory import Directory
+from tidings.engine.journey import Version
 from tidings.model.advertisement import Advertisement
 from tidings.model.expression import Constant
 from tidings.model.filter import ContextFilter
@@ -59,7 +60,8 @@ class Filed(Generic[Value]):
         self.flooded: frozenset[str] = _NOBODY
         self.toward: Mapping[str, bool] = _NOWHERE
         # How it came here, if it is of another broker's client:
-        self.origin, self.version, self.digest = "", 0, ""
+        self.origin, self.digest = "", ""
+        self.version: Version = (0, 0)
         self.senders: frozenset[str] = _NOBODY  # the neighbours that have sent it and not taken it back
         self.scoped = False  # it is judged here by its subscriber's context
         self.bound: ContextFilter | None = getattr(value, "publishers", None)  # as it is sent, see `placing.bind`

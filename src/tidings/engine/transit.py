@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from tidings.engine.journey import Version
 from tidings.engine.matcher import FastMatcher, Matcher, NaiveMatcher
 from tidings.engine.tables import Filed
 from tidings.model.event import Event
@@ -16,6 +17,7 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 
 _FEW = 16
+_NOWHERE = Context()
 
 
 class Transit:
@@ -23,6 +25,7 @@ class Transit:
         self._ignores_context = ignores_context  # of publishers: then the strategy knows whom it attracts
         self._judged: dict[str, Subscription] = {}
         self._contexts: dict[str, Context] = {}
+        self.versions: dict[str, Version] = {}  # of these contexts
         self._matcher: Matcher = NaiveMatcher()
         self._asked: dict[str, Counter[str]] = {}  # by neighbour: names of publishers' contexts that filters ask for
 
@@ -57,13 +60,21 @@ class Transit:
         """The names of a publisher's context that some filter behind a link asks for."""
         return self._asked.get(neighbour, {}).keys()
 
-    def set_context(self, client: str, context: Context) -> None:
-        """The context of a subscriber; an empty one is as good as none."""
-        if context:
-            self._contexts[client] = context
-        else:
-            self._contexts.pop(client, None)
+    def context(self, client: str) -> Context:
+        return self._contexts.get(client, _NOWHERE)
+
+    def contexts(self) -> dict[str, Context]:
+        return dict(self._contexts)
+
+    def set_context(self, client: str, context: Context, version: Version) -> None:
+        """The context of a subscriber."""
+        self._contexts[client], self.versions[client] = context, version
         self._matcher.set_context(client, context)
+
+    def forget_context(self, client: str) -> None:
+        if self._contexts.pop(client, None) is not None:
+            del self.versions[client]
+            self._matcher.set_context(client, _NOWHERE)
 
     def concerned(self, event: Event) -> Iterable[str]:
         """By content and by the publisher's context; whom the publisher has in mind is another question."""

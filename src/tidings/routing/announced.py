@@ -11,8 +11,14 @@ from tidings.model.filter import ContextFilter
 from tidings.model.values import Context
 from tidings.routing.identity import context_id
 
+Situation = Context | None  # None: any, of publishers in another sub-overlay, whose contexts are not announced here
+ANY = b"any"  # which stands for that where a context is named
 Pair = tuple[str, bytes]  # a broker, and the id of a context that one of its clients has
 _NOTHING = Context()
+
+
+def situation_id(context: Situation) -> bytes:
+    return ANY if context is None else context_id(context)
 
 
 class Reach:
@@ -26,8 +32,8 @@ class Reach:
         self.brokers: Counter[str] = Counter()
         self.users: set[str] = set()
 
-    def selects(self, context: Context) -> bool:
-        return matches_context(self.wanted, context, _NOTHING)
+    def selects(self, context: Situation) -> bool:
+        return context is None or matches_context(self.wanted, context, _NOTHING)
 
     def add(self, pair: Pair) -> None:
         if pair not in self.pairs:
@@ -44,21 +50,21 @@ class Reach:
 
 class Announced:
     def __init__(self) -> None:
-        self._contexts: dict[str, dict[bytes, Context]] = {}
+        self._contexts: dict[str, dict[bytes, Situation]] = {}
         self._reaches: dict[ContextFilter | None, Reach] = {}
 
-    def of(self, broker: str) -> dict[bytes, Context]:
+    def of(self, broker: str) -> dict[bytes, Situation]:
         return self._contexts.get(broker, {})
 
     def brokers(self) -> Iterable[str]:
         return self._contexts.keys()
 
-    def add(self, broker: str, contexts: Iterable[Context]) -> list[Reach]:
+    def add(self, broker: str, contexts: Iterable[Situation]) -> list[Reach]:
         """Contexts of a broker's clients; the filters that select one of them."""
         known = self._contexts.setdefault(broker, {})
         found: dict[int, Reach] = {}
         for context in contexts:
-            name = context_id(context)
+            name = situation_id(context)
             if name in known:
                 continue
             known[name] = context
@@ -73,7 +79,8 @@ class Announced:
         known = self._contexts.get(broker, {})
         found: dict[int, Reach] = {}
         for name in ids:
-            if known.pop(name, None) is not None:
+            if name in known:
+                del known[name]
                 for reach in self._reaches.values():
                     if (broker, name) in reach.pairs:
                         reach.remove((broker, name))
@@ -111,5 +118,5 @@ class Announced:
             name
             for contexts in self._contexts.values()
             for name, context in contexts.items()
-            if matches_context(wanted, context, _NOTHING)
+            if context is not None and matches_context(wanted, context, _NOTHING)
         }

@@ -55,6 +55,10 @@ class Front:
         """What is on the link now, by id."""
         return dict(self._chosen if self._merged is None else self._merged.sent)
 
+    def carries(self, id: str) -> bool:  # noqa: A002 - the subscription's own word
+        """Whether a candidate is on the link under its own id."""
+        return id in (self._chosen if self._merged is None else self._merged.sent)
+
     def put(self, subscription: Subscription, scoped: bool = False) -> Change:
         """Adds a candidate, or replaces the one of the same id."""
         name = subscription.id

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tidings.engine import Engine
-from tidings.engine.effects import Ask, Deliver, Effect, HandedOver, HandOver, Log, Persist, Reject, Send, Told
+from tidings.engine.effects import Ask, Deliver, Effect, HandedOver, HandOver, Log, Persist, Reject, Send, Told, Wake
 from tidings.engine.operations import (
     Carry,
     Connect,
@@ -132,6 +132,8 @@ class Broker:
         match effect:
             case Ask(party, group):
                 self._clock.at(self._clock.now + _ANSWER, self._answer, party, group)
+            case Wake(microseconds):
+                self._clock.in_background(self._clock.now + microseconds, self.tick)
             case HandOver(client, broker):
                 self.hand_over(client, broker)
             case HandedOver(number):

@@ -2,9 +2,9 @@
 
 Time is cut into bursts by the moments at which the world has settled. What is done in a burst is concurrent with the
 events in it: an event *must* be told that is due under every standing that its subscriber had in the burst, and may be
-told if it is due under one of them, and only then. Nothing must be told where links or brokers failed or came back in
-the burst, where publisher or subscriber came, left or moved in it, or where no way leads from one to the other; with
-advertisements leading the way, what was not advertised all the time need not be told at another broker either. What a
+told if it is due under one of them, and only then. Nothing must be told where publisher or subscriber came, left or
+moved in the burst; at another broker, where a link or a broker failed in it (what comes back is no excuse) or where no
+way led there when it began; nor there, with advertisements leading the way, what was not advertised all the time. What a
 durable subscription must be told while its client is away is owed to it: it has it when it is back and the network is
 whole, whatever has crashed meanwhile. Always: nothing twice, and nothing behind a later event of its publisher.
 """
@@ -41,7 +41,7 @@ class Checker:
         self._got: set[Key] = set()
         self._read = dict.fromkeys(world.clients, 0)  # so many notifications have been looked at
         self._last: dict[tuple[str, str], int] = {}  # client, publisher -> the number of the last event
-        self._network = self._incarnations()
+        self._incarnations, self._parts = self._network()
 
     def take(self, step: Step) -> None:
         if isinstance(step, Publishes):
@@ -64,13 +64,16 @@ class Checker:
             self.take(step)
         return self.violations
 
+    def unheard(self) -> list[str]:
+        """The clients that have said things that no broker has heard."""
+        return [name for name, standings in self._standings.items() if not standings.is_heard]
+
     # Judging a burst
 
     def _judge(self) -> None:
-        network = self._incarnations()
-        part = self._parts()
-        required = self._required(part) if network == self._network else {}
-        self._network = network
+        before, parts = self._incarnations, self._parts
+        self._incarnations, self._parts = self._network()
+        required = self._required(parts if self._incarnations == before else {})
         for event, _ in self._burst:
             self._allow(event)
         self._look()
@@ -80,14 +83,14 @@ class Checker:
                     self._find("lost", f"{client} was not told of {self._named(key)}")
                 else:
                     self._owed[key] = client
-        is_whole = all(part.get(name, frozenset()) == self._world.brokers.keys() for name in self._world.brokers)
+        is_whole = all(self._parts.get(name) == self._world.brokers.keys() for name in self._world.brokers)
         self._collect(is_whole=is_whole)
         self._burst = []
         for standings in self._standings.values():
             standings.settle(is_whole=is_whole)
 
-    def _required(self, part: dict[str, frozenset[str]]) -> dict[Key, str]:
-        """What has to be told, and to whom."""
+    def _required(self, parts: dict[str, frozenset[str]]) -> dict[Key, str]:
+        """What has to be told, and to whom; the parts are those of the network all the time."""
         found: dict[Key, str] = {}
         for event, ingress in self._burst:
             publisher = self._standings[event.publisher]
@@ -95,17 +98,17 @@ class Checker:
                 continue
             for name, standings in self._standings.items():
                 egress = standings.now.broker
-                if not standings.is_steady or egress not in part.get(ingress, ()):
+                if not standings.is_steady or egress not in parts.get(ingress, (ingress,)):
                     continue
-                for id in standings.ids():
-                    versions = standings.versions(id)
+                for wanted in standings.ids():
+                    versions = standings.versions(wanted)
                     if all(
                         one is not None
                         and due(one, event, context)
                         and (egress == ingress or self._finds_its_way(one, event, publisher))
                         for one, context in versions
                     ):
-                        found[id, event.id] = name
+                        found[wanted, event.id] = name
         return found
 
     def _finds_its_way(self, one: Subscription, event: Event, publisher: Standings) -> bool:
@@ -118,9 +121,9 @@ class Checker:
 
     def _allow(self, event: Event) -> None:
         for standings in self._standings.values():
-            for id in standings.ids():
-                if any(due(one, event, context) for one, context in standings.mixtures(id)):
-                    self._allowed.add((id, event.id))
+            for wanted in standings.ids():
+                if any(due(one, event, context) for one, context in standings.mixtures(wanted)):
+                    self._allowed.add((wanted, event.id))
 
     def _look(self) -> None:
         """At what clients have been told since the last time."""
@@ -158,15 +161,14 @@ class Checker:
 
     # What is the case in the world
 
-    def _incarnations(self) -> list[tuple[int, bool]]:
-        """They change whenever a link, or a broker at an end of it, comes or goes."""
-        return [(end.own, end.is_up) for link in self._world.links.values() for end in link.ends]
-
-    def _parts(self) -> dict[str, frozenset[str]]:
-        """The brokers that are up, each with those that it reaches."""
-        up = [link for link in self._world.links.values() if all(end.is_up for end in link.ends)]
-        links = links_of((link.ends[0].name, link.ends[1].name, link.cost) for link in up)
-        return {name: Topology.of(links, name).brokers for name, one in self._world.brokers.items() if one.is_up}
+    def _network(self) -> tuple[list[int], dict[str, frozenset[str]]]:
+        """The incarnations of links, which change when one of them, or a broker at an end of it, fails; and the brokers
+        that are up, each with those that it reaches."""
+        links, brokers = self._world.links.values(), self._world.brokers.items()
+        up = [link for link in links if all(end.is_up for end in link.ends)]
+        ways = links_of((link.ends[0].name, link.ends[1].name, link.cost) for link in up)
+        parts = {name: Topology.of(ways, name).brokers for name, broker in brokers if broker.is_up}
+        return [end.own for link in links for end in link.ends], parts
 
     def _find(self, kind: Kind, what: str) -> None:
         self.violations.append(Violation(kind, f"{what} (at {self._world.now / SECOND:g} s)"))

@@ -56,7 +56,8 @@ class Client:
         self._known_at: str | None = None  # the broker where it was connected last
         self.notifications: list[Notification] = []
         self.refused: list[Reject] = []  # of what its library has said again
-        self._seen: set[Key] = set()  # durable notifications: they may come once more
+        self._seen: dict[Key, int] = {}  # what it was told, and in which session: some of it may come once more
+        self._sessions = 0
         self._context = Context()
         self._advertisements: dict[str, Advertisement] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -175,10 +176,15 @@ class Client:
         format: str = "sql",  # noqa: A002
         id: str | None = None,  # noqa: A002
     ) -> str:
-        """A subscription from now on; its id. Under a durable name that this client has, it takes that one's place."""
+        """A subscription from now on; its id. Under a durable name or an id that this client has, it takes that one's
+        place; coming back without a policy leaves the one that was set, as in a hub."""
+        name = self._id_of(durable) if id is None else id
+        held = self._subscriptions.get(name)
+        if policy is None and held is not None:
+            policy = held.policy
         subscription = Subscription.of(
             content_filter(content, format),
-            id=self._id_of(durable) if id is None else id,
+            id=name,
             subscriber=self.name,
             subject=subject,
             structure=structure,
@@ -252,12 +258,14 @@ class Client:
     # What its broker tells it
 
     def notified(self, note: Notification, *, durable: bool) -> None:
+        key = key_of(note)
         if durable:
-            key = key_of(note)
             self._world.clock.at(self._world.now + _ACKNOWLEDGEMENT, self._broker.acknowledged, self, key)
-            if key in self._seen:
-                return
-            self._seen.add(key)
+        # What is durable may come again at any time; all else, if an event was under way to where the client has moved.
+        told = self._seen.get(key)
+        if told is not None and (durable or told < self._sessions):
+            return
+        self._seen[key] = self._sessions
         self.notifications.append(note)
 
     def cut_off(self) -> None:
@@ -278,6 +286,7 @@ class Client:
 
     def _connect(self) -> None:
         self.is_connected = True
+        self._sessions += 1
         moved, self._known_at = self._known_at not in (None, self.broker), self.broker
         self._session += 1
         self._broker.connect(self, self._session, moved=moved)

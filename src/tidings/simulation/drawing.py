@@ -32,23 +32,24 @@ OFFERS: tuple[tuple[str, ...], ...] = ((), ("x",))
 DURABLE = 2  # the number of each client's durable subscription
 _NUMBERS = range(4)
 _USUALLY: tuple[tuple[int, str], ...] = (
-    (16, "publish"),
-    (8, "subscribe"),
-    (6, "context"),
-    (4, "unsubscribe"),
-    (4, "advertise"),
+    (20, "publish"),
+    (6, "subscribe"),
+    (8, "context"),
+    (3, "unsubscribe"),
+    (3, "advertise"),
     (1, "unadvertise"),
-    (2, "leave"),
-    (3, "return"),
+    (1, "leave"),
+    (2, "return"),
     (2, "move"),
-    (8, "wait"),
-    (8, "settle"),
+    (10, "wait"),
+    (5, "settle"),
 )
+_AT_FIRST = ("context", "advertise", "subscribe", "subscribe")
 _FAULTS: tuple[tuple[int, str], ...] = (
-    (3, "cut"),
-    (4, "heal"),
-    (2, "crash"),
-    (4, "restart"),
+    (2, "cut"),
+    (2, "heal"),
+    (1, "crash"),
+    (2, "restart"),
     (1, "slow"),
     (1, "lossy"),
 )
@@ -63,10 +64,12 @@ def drawn(seed: int, *, strategy: str | None = None, steps: int = 40, faults: bo
     weights, kinds = [weight for weight, _ in weighted], [kind for _, kind in weighted]
     chosen = chance.choices(kinds, weights, k=steps)
     homes = {name: chance.choice(topology.brokers) for name in clients}
+    # Everybody says something first, so that there is something to go wrong.
+    before = [_DRAWN[kind](chance, topology, name) for name in clients for kind in _AT_FIRST]
     return History(
         topology=topology,
         homes=homes,
-        steps=(Settles(), *(_DRAWN[kind](chance, topology, chance.choice(clients)) for kind in chosen)),
+        steps=(*before, Settles(), *(_DRAWN[kind](chance, topology, chance.choice(clients)) for kind in chosen)),
         strategy=sorted(STRATEGIES)[seed % len(STRATEGIES)] if strategy is None else strategy,
         seed=seed,
         network=chance.choice(NETWORKS),

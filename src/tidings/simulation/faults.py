@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tidings.simulation.world import World
 
 
-class _Fault(msgspec.Struct, frozen=True, tag=True):
+class _Fault(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
     """What all faults share: a time, in seconds from when their schedule begins."""
 
     at: float

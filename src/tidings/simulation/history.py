@@ -11,7 +11,7 @@ from tidings.simulation.checker import Checker
 from tidings.simulation.faults import Heal, Restart
 from tidings.simulation.knowledge import Knowledge
 from tidings.simulation.shrinking import shrunk
-from tidings.simulation.steps import Advertises, Publishes, Settles, Step
+from tidings.simulation.steps import Advertises, Publishes, Returns, Settles, Step
 from tidings.simulation.topologies import Topology
 from tidings.simulation.violation import Violation
 from tidings.simulation.world import World
@@ -42,8 +42,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     def violations(self) -> list[Violation]:
         """What goes wrong first; nothing, if all is well.
 
-        When the steps have been taken, the network heals: then tables are those of a fresh network, and an event of
-        every client is told as the reference says.
+        When the steps have been taken, the network heals, and who has left with something to say comes back: then
+        tables are those of a fresh network, and an event of every client is told as the reference says.
         """
         try:
             world = self.world()
@@ -52,6 +52,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             checker = Checker(world, self.strategy)
             return (
                 checker.take_all([*self.steps, *_healing(self.topology)])
+                or checker.take_all([*map(Returns, checker.unheard()), Settles()])
                 or _differences(world, self._fresh(world))
                 or checker.take_all(_probes(world))
             )

@@ -1,4 +1,4 @@
-"""What a broker knows for routing, as a value that can be compared: never when it learnt of it, nor in which version."""
+"""What a broker knows for routing, as a value to be compared: never when it learnt of it, nor in which version."""
 
 import msgspec
 
@@ -32,7 +32,7 @@ class Knowledge(msgspec.Struct, frozen=True):
         announces = engine.strategy.announces
         return cls(
             tuple(sorted(engine.neighbours)),
-            {one.id: _known(one) for one in engine.filed()},
+            {one.id: _known(one, by_source=engine.strategy.by_source) for one in engine.filed()},
             {name: context for name, context in engine.contexts.items() if context},  # an empty one is as good as none
             {name: dict(found) for name in engine.announced.brokers() if (found := engine.announced.of(name))},
             content_table(engine, list(engine.subscriptions)) if announces else {},
@@ -51,6 +51,7 @@ class Knowledge(msgspec.Struct, frozen=True):
         return found
 
 
-def _known(filed: Filed[Advertisement] | Filed[Subscription]) -> Known:
+def _known(filed: Filed[Advertisement] | Filed[Subscription], *, by_source: bool) -> Known:
+    """Whose client has it counts only where trees are computed from that."""
     senders = tuple(sorted(filed.senders)) or (filed.hop,)
-    return Known(filed.value, filed.origin, senders, tuple(sorted(filed.sent)), filed.scoped)
+    return Known(filed.value, filed.origin if by_source else "", senders, tuple(sorted(filed.sent)), filed.scoped)

@@ -27,6 +27,9 @@ class Standing(msgspec.Struct, frozen=True):
             {one.id: one for one in client.advertisements()},
         )
 
+    def advertises(self, advertisement: Advertisement) -> bool:
+        return self.advertisements.get(advertisement.id) == advertisement
+
 
 class Standings:
     """How one client stood since the last moment at which its broker, and all others, knew how it stood.
@@ -38,7 +41,7 @@ class Standings:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.all = [Standing.of(client)]
-        self._is_heard = client.is_connected
+        self.is_heard = client.is_connected  # whether some broker knows how it stands
         self._has_moved = False
 
     @property
@@ -52,13 +55,13 @@ class Standings:
             return
         self.all.append(now)
         self._has_moved |= now.broker != before.broker
-        self._is_heard = now.is_connected or (leaves and before.is_connected)
+        self.is_heard = now.is_connected or (leaves and before.is_connected)
 
     def settle(self, *, is_whole: bool) -> None:
         """Everything has been heard that can be; `is_whole`: everywhere."""
         if is_whole:
             self._has_moved = False
-        if self._is_heard and not self._has_moved:
+        if self.is_heard and not self._has_moved:
             del self.all[:-1]
 
     @property
@@ -80,9 +83,10 @@ class Standings:
 
     def ids(self) -> list[str]:
         """Of all its subscriptions."""
-        return list(dict.fromkeys(id for one in self.all for id in one.subscriptions))
+        return list(dict.fromkeys(name for one in self.all for name in one.subscriptions))
 
     def lasting(self) -> list[Advertisement]:
         """The advertisements that were there all the time."""
-        first, *others = self.all
-        return [one for id, one in first.advertisements.items() if all(x.advertisements.get(id) == one for x in others)]
+        return [
+            one for one in self.all[0].advertisements.values() if all(each.advertises(one) for each in self.all[1:])
+        ]

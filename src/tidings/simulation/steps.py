@@ -1,10 +1,9 @@
 """Steps of a history, as values: what clients do, and how long somebody waits. Faults are steps too.
 
-A step that cannot be taken where it stands changes nothing: so any part of a history is a history.
+A step that cannot be taken where it stands, or is refused, changes nothing: so any part of a history is a history.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from tidings.simulation.world import World
 
 
-class _Step(msgspec.Struct, frozen=True, tag=True):
+class _Step(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
     """What the steps of clients share."""
 
     client: str
@@ -34,7 +33,7 @@ class Subscribes(_Step, frozen=True):
     durable: str | None = None
 
     def befall(self, world: "World") -> None:
-        with _refusable():
+        with suppress(RefusedError):
             world.clients[self.client].subscribe(
                 self.content, publishers=self.publishers, policy=self.policy, durable=self.durable, id=self.id
             )
@@ -46,7 +45,7 @@ class Unsubscribes(_Step, frozen=True):
     def befall(self, world: "World") -> None:
         client = world.clients[self.client]
         if self.id in {one.id for one in client.subscriptions()}:
-            with _refusable():
+            with suppress(RefusedError):
                 client.unsubscribe(self.id)
 
 
@@ -57,7 +56,7 @@ class Advertises(_Step, frozen=True):
     subscriber_context: tuple[str, ...] = ()
 
     def befall(self, world: "World") -> None:
-        with _refusable():
+        with suppress(RefusedError):
             world.clients[self.client].advertise(
                 self.content, self.publisher_context, self.subscriber_context, id=self.id
             )
@@ -69,7 +68,7 @@ class Unadvertises(_Step, frozen=True):
     def befall(self, world: "World") -> None:
         client = world.clients[self.client]
         if self.id in {one.id for one in client.advertisements()}:
-            with _refusable():
+            with suppress(RefusedError):
                 client.unadvertise(self.id)
 
 
@@ -77,7 +76,7 @@ class SetsContext(_Step, frozen=True):
     context: dict[str, Value] = {}
 
     def befall(self, world: "World") -> None:
-        with _refusable():
+        with suppress(RefusedError):
             world.clients[self.client].set_context(self.context)
 
 
@@ -87,7 +86,7 @@ class Publishes(_Step, frozen=True):
 
     def befall(self, world: "World") -> Event | None:
         """The event, if it was accepted."""
-        with _refusable():
+        with suppress(RefusedError):
             return world.clients[self.client].publish(self.attributes, subscribers=self.subscribers)
         return None
 
@@ -109,14 +108,14 @@ class Moves(_Step, frozen=True):
         world.clients[self.client].move(self.broker)
 
 
-class Waits(msgspec.Struct, frozen=True, tag=True):
+class Waits(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
     seconds: float
 
     def befall(self, world: "World") -> None:
         world.run(self.seconds)
 
 
-class Settles(msgspec.Struct, frozen=True, tag=True):
+class Settles(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
     """Until everything that was done before has been heard of everywhere."""
 
     def befall(self, world: "World") -> None:
@@ -137,12 +136,3 @@ Step = (
     | Settles
     | Fault
 )
-
-
-@contextmanager
-def _refusable() -> Iterator[None]:
-    """A client that is away or has said nothing of what it publishes is refused: that is an answer."""
-    try:
-        yield
-    except RefusedError:
-        pass

@@ -14,6 +14,7 @@ from tidings.engine.tables import Tables
 from tidings.model.errors import InvalidValueError, UnsettledError
 from tidings.model.identity import ENTROPY_BYTES, uuid7
 from tidings.model.notification import Notification
+from tidings.routing.kinds import Kinds
 from tidings.simulation.broker import Broker, Surroundings
 from tidings.simulation.chance import drawn_from
 from tidings.simulation.client import Client
@@ -79,9 +80,10 @@ class World:
         surroundings = Surroundings(self.clock, self.trace, _membership(trust), microseconds(trust_expiry))
         common = {"strategy": strategy, **(settings or {})}
         alone = {name: common.pop(name) for name in topology.brokers if name in common}
+        kinds = Kinds()
         for name in topology.brokers:
             made = Settings(name=name, **{**common, **alone.get(name, {})})
-            self.brokers[name] = Broker(name, _engines(made, matcher), surroundings)
+            self.brokers[name] = Broker(name, _engines(made, matcher, kinds), surroundings)
         self.links = {(edge.one, edge.other): self._link(*edge) for edge in topology.edges}
         for link in self.links.values():
             link.begin()
@@ -256,5 +258,5 @@ def _membership(trust: Trusts | None) -> Callable[[str, str], bool]:
     return lambda party, group: party in groups.get(group, ())
 
 
-def _engines(settings: Settings, matcher: Callable[[], Matcher] | None) -> Callable[[], Engine]:
-    return lambda: Engine(settings, None if matcher is None else matcher())
+def _engines(settings: Settings, matcher: Callable[[], Matcher] | None, kinds: Kinds) -> Callable[[], Engine]:
+    return lambda: Engine(settings, None if matcher is None else matcher(), kinds)

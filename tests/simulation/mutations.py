@@ -1,0 +1,205 @@
+"""Ways to break routing: each of them leaves out one step with which it repairs itself, or one precaution."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tidings.engine import admission, passing, placing, situations
+from tidings.engine.announcing import Announcer
+from tidings.engine.book import Book
+from tidings.engine.effects import Effect, Send
+from tidings.engine.engine import Engine
+from tidings.engine.journey import Route
+from tidings.engine.operations import Announce, Reside, Subscribe
+from tidings.engine.overlay import Overlay
+from tidings.engine.passages import Passages
+from tidings.engine.tables import Filed
+from tidings.model.event import Event
+from tidings.model.subscription import Subscription
+from tidings.model.values import Context
+from tidings.routing import spcf
+from tidings.routing.bloom import Bloom
+from tidings.routing.strategy import Around, Placed
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+MUTATIONS: dict[str, Mutation] = {}
+
+
+def mutation(made: Mutation) -> Mutation:
+    """It is known under its name, in words."""
+    MUTATIONS[made.__name__.replace("_", " ")] = made
+    return made
+
+
+# A change of context (spcf)
+
+
+@mutation
+def attraction_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    """Events with a new context are pruned at once, while the subscriptions that it attracts are under way."""
+    patch.setattr(Announcer, "is_known", lambda announcer, context: True)
+
+
+@mutation
+def attraction_is_acknowledged_ahead_of_those_below(patch: pytest.MonkeyPatch) -> None:
+    onward = Announcer._onward
+
+    def hasty(announcer: Announcer, told: Announce, origin: str) -> list[Effect]:
+        effects = onward(announcer, told, origin)
+        if (origin, told.number) in announcer._waiting:
+            effects += announcer._acknowledged(origin, told.number)
+        return effects
+
+    patch.setattr(Announcer, "_onward", hasty)
+
+
+@mutation
+def a_context_does_not_count_after_it_has_changed(patch: pytest.MonkeyPatch) -> None:
+    def without_grace(engine: Engine, filed: Filed[Subscription], audience: Bloom | None) -> bool:
+        return audience is None or filed.context in audience
+
+    patch.setattr(passing, "_is_for", without_grace)
+
+
+@mutation
+def connecting_does_not_count_as_setting_the_empty_context(patch: pytest.MonkeyPatch) -> None:
+    held = Announcer.held
+
+    def of_those_set(
+        announcer: Announcer, client: str, *contexts: Context
+    ) -> tuple[list[Effect], list[Effect]]:
+        return held(announcer, client, *(one for one in contexts if one))
+
+    patch.setattr(Announcer, "held", of_those_set)
+
+
+@mutation
+def the_old_context_is_taken_back_before_subscriptions_have_followed(patch: pytest.MonkeyPatch) -> None:
+    held = Announcer.held
+
+    def at_once(announcer: Announcer, client: str, *contexts: Context) -> tuple[list[Effect], list[Effect]]:
+        new, gone = held(announcer, client, *contexts)
+        return gone + new, []
+
+    patch.setattr(Announcer, "held", at_once)
+
+
+@mutation
+def subscriptions_do_not_follow_their_subscribers_context(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placing, "again", lambda engine, filed: [])
+
+
+@mutation
+def the_subscribers_own_broker_is_among_the_destinations(patch: pytest.MonkeyPatch) -> None:
+    def all_of_them(around: Around, one: Placed) -> set[str]:
+        selected = around.announced.use(one.bound, one.value.id).brokers
+        return {broker for broker in selected if broker != around.name and broker in around.topology.brokers}
+
+    patch.setattr(spcf, "destinations", all_of_them)
+
+
+# Filters with `this.`
+
+
+@mutation
+def this_is_bound_at_the_receiver(patch: pytest.MonkeyPatch) -> None:
+    """Which does not know the subscriber's context."""
+    bind = Book.bind
+
+    def unbound(book: Book, filed: Filed[Subscription]) -> None:
+        bind(book, filed)
+        filed.bound = filed.value.publishers
+
+    patch.setattr(Book, "bind", unbound)
+
+
+@mutation
+def a_subscribers_context_does_not_go_ahead_of_its_subscription(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placing, "_context_ahead", lambda engine, client, neighbour: [])
+
+
+@mutation
+def a_subscribers_context_is_not_sent_when_it_changes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(situations, "_sent_after", lambda *_: [])
+
+
+# Where subscriptions are
+
+
+@mutation
+def covering_is_not_undone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placing, "uncover", lambda engine, filed, neighbour: [])
+
+
+@mutation
+def subscriptions_are_not_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placing, "withdraw", lambda engine, filed, neighbour: [])
+
+
+@mutation
+def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "admit_news", lambda engine, known, way, sender: None)
+
+
+@mutation
+def brokers_keep_what_they_have_of_clients_that_moved(patch: pytest.MonkeyPatch) -> None:
+    def deaf(overlay: Overlay, told: Reside, sender: str) -> list[Effect]:
+        beside = overlay.topology.shared.neighbours(overlay._name)
+        return [Send(name, told) for name in beside if name != sender]
+
+    patch.setattr(Overlay, "take_residents", deaf)
+
+
+# A changed network
+
+
+@mutation
+def subscriptions_are_not_told_anew_in_a_changed_network(patch: pytest.MonkeyPatch) -> None:
+    begin = Overlay._begin
+
+    def silently(overlay: Overlay) -> list[Effect]:
+        return [one for one in begin(overlay) if not (isinstance(one, Send) and isinstance(one.operation, Subscribe))]
+
+    patch.setattr(Overlay, "_begin", silently)
+
+
+@mutation
+def events_do_not_go_everywhere_while_tables_are_incomplete(patch: pytest.MonkeyPatch) -> None:
+    route = passing._route
+
+    def by_tables(engine: Engine, event: Event) -> Route:
+        overlay = engine.overlay
+        known, overlay.is_complete = overlay.is_complete, True
+        try:
+            return route(engine, event)
+        finally:
+            overlay.is_complete = known
+
+    patch.setattr(passing, "_route", by_tables)
+
+
+@mutation
+def the_end_of_a_phase_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    advance = Overlay.advance
+
+    def at_once(overlay: Overlay) -> list[Effect]:
+        overlay._ready = True
+        overlay._reported.update(overlay.topology.shared.children(overlay._name))
+        return advance(overlay)
+
+    patch.setattr(Overlay, "advance", at_once)
+
+
+@mutation
+def what_was_not_told_anew_is_not_swept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "sweep", lambda engine: [])
+
+
+@mutation
+def what_is_told_under_another_digest_is_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Overlay, "takes", lambda overlay, digest: (True, []))
+
+
+@mutation
+def events_may_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Passages, "in_order", lambda passages, client, publisher, number, now: True)

@@ -1,0 +1,224 @@
+"""The checker sees what goes wrong: here it is made to go wrong, one thing at a time."""
+
+from typing import Any
+from unittest.mock import Mock
+
+import msgspec
+import pytest
+
+from tidings.engine.matcher import NaiveMatcher
+from tidings.simulation import World
+from tidings.simulation.checker import Checker
+from tidings.simulation.faults import Crash, Cut, Heal, Restart
+from tidings.simulation.history import History
+from tidings.simulation.knowledge import Knowledge
+from tidings.simulation.steps import (
+    Advertises,
+    Leaves,
+    Moves,
+    Publishes,
+    Returns,
+    SetsContext,
+    Settles,
+    Step,
+    Subscribes,
+    Unsubscribes,
+)
+from tidings.simulation.topologies import line
+
+HOMES = {"pub": "b1", "sub": "b3"}
+
+
+def watched(strategy: str = "advertisement") -> tuple[World, Checker]:
+    """A publisher that has advertised, and a subscriber that has subscribed, at the ends of a line."""
+    world = World(line(3), strategy=strategy, matcher=NaiveMatcher)
+    for name, broker in HOMES.items():
+        world.client(name, broker)
+    checker = Checker(world, strategy)
+    checker.take_all([Advertises("pub", "ad"), Subscribes("sub", "s", "n > 1"), Settles()])
+    return world, checker
+
+
+def kinds(checker: Checker) -> list[str]:
+    return [one.kind for one in checker.violations]
+
+
+def deafen(world: World, name: str) -> None:
+    """Nothing that the client is told arrives from now on."""
+    world.clients[name].notified = Mock()  # type: ignore[method-assign]
+
+
+def test_all_is_well_if_nothing_is_tampered_with() -> None:
+    _, checker = watched()
+    assert checker.take_all([Publishes("pub", {"n": 2}), Publishes("pub", {"n": 1}), Settles()]) == []
+
+
+def test_what_must_be_told_and_is_not_is_lost() -> None:
+    world, checker = watched()
+    deafen(world, "sub")
+    (found,) = checker.take_all([Publishes("pub", {"n": 2}), Settles()])
+    assert found.kind == "lost"
+    assert "sub was not told of pub's event 1 {'n': 2}, subscription s" in str(found)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        [Subscribes("sub", "s", "n > 5")],
+        [Unsubscribes("sub", "s")],
+        [Unsubscribes("sub", "s"), Subscribes("sub", "s", "n > 1")],
+        [Leaves("sub"), Returns("sub")],
+        [Moves("sub", "b2")],
+        [Moves("pub", "b2")],
+        [Advertises("pub", "ad", "n > 1")],
+        [Cut(0, "b2", "b3")],
+        [Crash(0, "b2"), Restart(0, "b2")],
+    ],
+    ids=str,
+)
+def test_what_is_concurrent_with_a_change_may_be_told_or_not(meanwhile: list[Step]) -> None:
+    for is_deaf in (True, False):
+        world, checker = watched()
+        if is_deaf:
+            deafen(world, "sub")
+        assert checker.take_all([Publishes("pub", {"n": 2}), *meanwhile, Settles()]) == []
+
+
+def test_a_change_under_which_it_is_due_all_the_same_is_no_excuse() -> None:
+    world, checker = watched()
+    deafen(world, "sub")
+    checker.take_all(
+        [Publishes("pub", {"n": 7}), Subscribes("sub", "s", "n > 5"), SetsContext("sub", {"x": 1}), Settles()]
+    )
+    assert kinds(checker) == ["lost"]
+
+
+def test_what_was_not_advertised_all_the_time_need_not_be_told_elsewhere() -> None:
+    for strategy, expected in (("advertisement", []), ("asf", ["lost"])):
+        world, checker = watched(strategy)
+        checker.take(Subscribes("sub", "s", "n > 1", "x is null"))  # the advertisement does not offer x
+        checker.take(Settles())
+        deafen(world, "sub")
+        checker.take_all([Publishes("pub", {"n": 2}), Settles()])
+        assert kinds(checker) == expected
+
+
+def test_nothing_must_be_told_across_a_cut() -> None:
+    world, checker = watched()
+    assert checker.take_all([Cut(0, "b2", "b3"), Settles(), Publishes("pub", {"n": 2}), Settles()]) == []
+    assert world.notifications("sub") == []
+    assert checker.take_all([Heal(0, "b2", "b3"), Settles(), Publishes("pub", {"n": 3}), Settles()]) == []
+    assert len(world.notifications("sub")) == 1
+
+
+def again(world: World, **changed: Any) -> None:
+    """The subscriber is told once more of the last thing that it was told of, or of something like it."""
+    note = world.notifications("sub")[-1]
+    world.clients["sub"].notifications.append(msgspec.structs.replace(note, **changed))
+
+
+def test_what_is_told_twice_is_found() -> None:
+    world, checker = watched()
+    checker.take_all([Publishes("pub", {"n": 2}), Settles()])
+    again(world)
+    assert [one.kind for one in checker.take_all([Settles()])] == ["twice"]
+
+
+def test_what_nobody_asked_for_is_undue() -> None:
+    world, checker = watched()
+    checker.take_all([Subscribes("sub", "other", "n > 9"), Settles(), Publishes("pub", {"n": 2}), Settles()])
+    again(world, subscription="other")
+    assert [one.kind for one in checker.take_all([Settles()])] == ["undue"]
+
+
+def test_what_nobody_published_is_undue() -> None:
+    world, checker = watched()
+    checker.take_all([Publishes("pub", {"n": 2}), Settles()])
+    event = msgspec.structs.replace(world.notifications("sub")[-1].event, id=world.new_event_id())
+    again(world, event=event)
+    assert [one.kind for one in checker.take_all([Settles()])] == ["undue"]
+
+
+def test_what_was_changed_on_its_way_is_found() -> None:
+    world, checker = watched()
+    checker.take(Publishes("pub", {"n": 2}))
+    world.settle()
+    note = world.clients["sub"].notifications.pop()
+    world.clients["sub"].notifications.append(msgspec.structs.replace(note, attributes={"n": 3}))
+    assert [one.kind for one in checker.take_all([Settles()])] == ["altered"]
+
+
+def test_what_comes_behind_a_later_event_of_its_publisher_is_found() -> None:
+    world, checker = watched()
+    checker.take_all([Publishes("pub", {"n": 2}), Publishes("pub", {"n": 3})])
+    world.settle()
+    world.clients["sub"].notifications.reverse()
+    assert [one.kind for one in checker.take_all([Settles()])] == ["order"]
+
+
+def test_what_a_durable_subscription_is_owed_is_there_when_its_client_is_back() -> None:
+    away: list[Step] = [
+        Subscribes("sub", "d", "n > 1", durable="mine"),
+        Settles(),
+        Leaves("sub"),
+        Settles(),
+        Publishes("pub", {"n": 2}),
+        Settles(),
+        Crash(0, "b3"),
+        Settles(),
+        Restart(0, "b3"),
+        Settles(),
+    ]
+    world, checker = watched()
+    assert checker.take_all([*away, Returns("sub"), Settles()]) == []
+    assert [note.subscription for note in world.notifications("sub")] == ["d"]
+    world, checker = watched()
+    checker.take_all(away)
+    deafen(world, "sub")
+    assert [one.kind for one in checker.take_all([Returns("sub"), Settles()])] == ["lost"]
+
+
+def test_what_a_client_says_while_its_broker_is_down_counts_when_it_is_heard() -> None:
+    _, checker = watched()
+    steps: list[Step] = [
+        *(Subscribes("sub", "d", "n > 1", durable="mine"), Settles()),
+        *(Crash(0, "b3"), Subscribes("sub", "d", "n > 8", durable="mine"), Settles()),
+        Restart(0, "b3"),
+        *(Publishes("pub", {"n": 2}), Settles()),
+    ]
+    assert checker.take_all(steps) == []
+    assert checker.unheard() == []
+
+
+def test_brokers_that_know_different_things_are_told_apart() -> None:
+    world, _ = watched("spcf")
+    other, checker = watched("spcf")
+    checker.take_all([SetsContext("pub", {"x": 1}), Settles()])
+    one, two = (Knowledge.of(each.broker("b2").engine) for each in (world, other))
+    assert one.differences(one) == []
+    assert {line.split()[0] for line in one.differences(two)} >= {"announced", "content"}
+
+
+def test_a_history_that_goes_wrong_says_how_to_do_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.engine.engine.Engine.sweep", lambda engine: [])
+    steps: tuple[Step, ...] = (
+        Subscribes("sub", "s", "n > 1"),
+        Advertises("pub", "ad"),
+        Settles(),
+        SetsContext("pub", {"x": 1}),
+        Cut(0, "b2", "b3"),
+        Settles(),
+        Unsubscribes("sub", "s"),
+        Publishes("pub", {"n": 1}),
+    )
+    history = History(topology=line(3), homes=HOMES, steps=steps)
+    report = history.report()
+    assert report is not None
+    assert report.startswith("tables: b1: filters s: ")
+    program = report[report.index("from tidings") : report.index("print(")]
+    names: dict[str, Any] = {}
+    exec(program, names)  # noqa: S102 - it was written here
+    small = names["history"]
+    assert small.violations()[0].kind == "tables"
+    assert len(small.steps) < len(steps)
+    assert not any(isinstance(step, Publishes | SetsContext) for step in small.steps)

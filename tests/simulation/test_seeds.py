@@ -1,0 +1,29 @@
+"""Histories drawn from seeds, with faults, each strategy in turn: nothing is lost, undue, doubled or out of order, and
+what has healed is as new."""
+
+import pytest
+
+from tests.strategies import LONG
+from tidings.routing import STRATEGIES
+from tidings.simulation.drawing import drawn
+from tidings.simulation.faults import Crash, Cut
+
+SEEDS = 5_000 if LONG else 200
+_TOGETHER = 20  # seeds of a test: so that several processes can share them
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, _TOGETHER))
+def test_nothing_goes_wrong_in_the_histories_of_these_seeds(first: int) -> None:
+    for seed in range(first, first + _TOGETHER):
+        history = drawn(seed)
+        if history.violations():
+            pytest.fail(f"seed {seed}, {history.strategy}:\n{history.report()}")
+
+
+def test_seeds_draw_every_strategy_and_faults_of_all_kinds() -> None:
+    histories = [drawn(seed) for seed in range(40)]
+    assert {one.strategy for one in histories} == STRATEGIES.keys()
+    kinds = {type(step).__name__ for one in histories for step in one.steps}
+    assert {"Cut", "Heal", "Crash", "Restart", "Slow", "Lossy", "Moves", "Leaves", "Returns", "Publishes"} <= kinds
+    assert histories == [drawn(seed) for seed in range(40)]
+    assert not any(isinstance(step, Cut | Crash) for step in drawn(1, faults=False).steps)
