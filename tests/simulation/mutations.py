@@ -65,9 +65,7 @@ def a_context_does_not_count_after_it_has_changed(patch: pytest.MonkeyPatch) -> 
 def connecting_does_not_count_as_setting_the_empty_context(patch: pytest.MonkeyPatch) -> None:
     held = Announcer.held
 
-    def of_those_set(
-        announcer: Announcer, client: str, *contexts: Context
-    ) -> tuple[list[Effect], list[Effect]]:
+    def of_those_set(announcer: Announcer, client: str, *contexts: Context) -> tuple[list[Effect], list[Effect]]:
         return held(announcer, client, *(one for one in contexts if one))
 
     patch.setattr(Announcer, "held", of_those_set)

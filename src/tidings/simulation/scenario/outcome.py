@@ -46,7 +46,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     trace: str  # the same seed gives the same
     published: int
     refused: int
-    reasons: dict[str, int]  # why brokers refused, most frequent first
+    away: int  # of the refused: those whose publisher's broker was down
+    reasons: dict[str, int]  # why brokers refused something, most frequent first
     delivered: int
     context_changes: int
     moves: int
@@ -56,7 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     links: list[LinkTraffic]  # the busiest first
     tables: dict[str, Sizes]  # by broker, at the end
     setup_seconds: float  # until tables were complete
-    settle_seconds: float  # from when the network was whole again until it had settled
+    settle_seconds: float  # the longest that it took until the network had settled
     dropped: int  # datagrams that the network lost
     is_checked: bool
     closing: int  # events that were published at the end, to see whether all are served

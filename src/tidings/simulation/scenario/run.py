@@ -15,7 +15,8 @@ from tidings.simulation.steps import Moves, Publishes, SetsContext, Settles, Ste
 from tidings.simulation.world import World
 
 Watch = Callable[[float], None]
-_MOST_CHECKED = 2_000_000  # steps times clients, or events times subscriptions: beyond that, judging takes minutes
+_MOST_LOOKS = 2_000_000  # how often a client is looked at, and how often the reference is asked: with more than that,
+_MOST_QUESTIONS = 200_000  # judging would take much longer than the simulation
 _CLOSING_EVENTS = 20  # of each kind of publication
 
 
@@ -40,6 +41,8 @@ class Run:
         )
         self._timed = schedule(scenario, topology)
         self._checker: Checker | None = None
+        self._away = 0  # publications of clients whose broker was down
+        self._longest = 0  # microseconds until the network had settled
 
     def finish(self, watch: Watch = lambda _: None) -> Outcome:
         """Runs it to its end; `watch` hears from time to time how many seconds of the workload have passed."""
@@ -50,10 +53,10 @@ class Run:
         if self._can_check():
             self._checker = Checker(world, self.scenario.overlay.strategy)
         self._take_all(watch)
-        whole = self._heal()
+        self._heal()
         counts, sizes = world.counters.counts() - setup, sizes_of(world)
         published, delivered = _published(world), sum(len(one.notifications) for one in world.clients.values())
-        settled, reasons = world.now, reasons_of(world)
+        reasons, longest = reasons_of(world), self._longest
         closing = self._close() if self._checker is not None else 0
         kinds = Counter(type(one.step) for one in self._timed)
         return Outcome(
@@ -65,6 +68,7 @@ class Run:
             trace=world.trace.digest(),
             published=published,
             refused=kinds[Publishes] - published,
+            away=self._away,
             reasons=reasons,
             delivered=delivered,
             context_changes=kinds[SetsContext],
@@ -75,7 +79,7 @@ class Run:
             links=links_of(world, counts),
             tables=sizes,
             setup_seconds=ready / SECOND,
-            settle_seconds=(settled - whole) / SECOND,
+            settle_seconds=longest / SECOND,
             dropped=sum(way.dropped for way in world.network.ways.values()),
             is_checked=self._checker is not None,
             closing=closing,
@@ -105,10 +109,13 @@ class Run:
         check = self.scenario.workload.check
         if check is not None:
             return check
-        clients = self.world.clients.values()
-        events = sum(isinstance(one.step, Publishes) for one in self._timed)
+        workload, clients = self.scenario.workload, self.world.clients.values()
+        kinds = Counter(type(one.step) for one in self._timed)
+        bursts = 1 if workload.settle_every is None else workload.seconds / workload.settle_every
+        standings = 1 + (kinds[SetsContext] + kinds[Moves]) / bursts / max(len(clients), 1)
         subscriptions = sum(len(one.subscriptions()) for one in clients)
-        return max(len(self._timed) * len(clients), events * subscriptions) <= _MOST_CHECKED
+        questions = kinds[Publishes] * subscriptions * standings
+        return len(self._timed) * len(clients) <= _MOST_LOOKS and questions <= _MOST_QUESTIONS
 
     # The workload
 
@@ -131,21 +138,24 @@ class Run:
             self._take(Waits((time - self.world.now) / SECOND))
 
     def _take(self, step: Step) -> None:
+        begin = self.world.now
+        if isinstance(step, Publishes):
+            self._away += not self.world.clients[step.client].is_connected
         if self._checker is None:
             step.befall(self.world)
         else:
             self._checker.take(step)
+        if isinstance(step, Settles):
+            self._longest = max(self._longest, self.world.now - begin)
 
-    def _heal(self) -> int:
-        """What was not made good is made good; when that was."""
-        whole = self.world.now
+    def _heal(self) -> None:
+        """What was not made good is made good."""
         if any(isinstance(one.step, Fault) for one in self._timed):
             for one, other, _ in self.world.topology.edges:
                 self._take(Heal(0, one, other))
             for name in self.world.brokers:
                 self._take(Restart(0, name))
             self._take(Settles())
-        return whole
 
     def _close(self) -> int:
         """Some more events of each kind, one at a time: all that are due must be told."""

@@ -1,7 +1,5 @@
 """`[[faults]]` of a scenario: what befalls the network, and when; written down, or drawn."""
 
-from typing import Annotated
-
 import msgspec
 
 from tidings.configuration.checks import at_least_one, one_of
@@ -13,7 +11,7 @@ from tidings.simulation.topologies import Topology
 
 LINKS = ("cut", "one_way", "heal", "slow", "lossy")
 BROKERS = ("crash", "restart")
-Ends = Annotated[list[str], msgspec.Meta(min_length=2, max_length=2)]
+Ends = tuple[str, str]  # of a link
 _GOES_WITH = {"factor": "slow", "loss": "lossy", "duplication": "lossy", "reordering": "lossy", "kinds": "drawn"}
 
 
