@@ -124,10 +124,10 @@ def test_what_goes_wrong_is_said_and_how_to_do_it_again(
     scenario = read(small, seed=11)
     wrong = msgspec.structs.replace(Run(scenario).finish(), violations=[Violation("lost", "sub-1 was not told")])
     monkeypatch.setattr("tidings.cli.simulate._run", lambda _: wrong)
-    with pytest.raises(TidingsError, match="1 things went wrong that must not; --seed 11 does it again"):
+    with pytest.raises(TidingsError, match="violations: 1; --seed 11 does the same again"):
         simulate(scenario, picture=None, as_json=False)
     said = capsys.readouterr()
-    assert "1 VIOLATIONS" in said.out
+    assert "checked      violations: 1\n" in said.out
     assert "lost: sub-1 was not told" in said.err
 
 

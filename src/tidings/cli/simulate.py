@@ -9,7 +9,7 @@ from tidings.cli.overlay_picture import checked_picture, draw
 from tidings.cli.terminal import err, out, print_json, progress
 from tidings.model.errors import TidingsError
 from tidings.simulation.scenario import Outcome, Run, Scenario
-from tidings.simulation.scenario.outcome import Traffic
+from tidings.simulation.scenario.outcome import LinkTraffic, Traffic
 
 _WIDTH = 13  # of the names before what is said of them
 _BUSIEST = 5
@@ -30,9 +30,7 @@ def simulate(scenario: Scenario, *, picture: Path | None, as_json: bool) -> None
         if picture is not None:
             _row("picture", str(picture))
     if outcome.violations:
-        raise TidingsError(
-            f"{len(outcome.violations)} things went wrong that must not; --seed {outcome.seed} replays it"
-        )
+        raise TidingsError(f"violations: {len(outcome.violations)}; --seed {outcome.seed} does the same again")
 
 
 def _run(scenario: Scenario) -> Outcome:
@@ -79,7 +77,7 @@ def _verdict(outcome: Outcome) -> str:
     if not outcome.is_checked:
         return "no: it would take too long; `check = true` in [workload] does it nevertheless"
     if outcome.violations:
-        return f"{len(outcome.violations)} VIOLATIONS"
+        return f"violations: {len(outcome.violations)}"
     return f"nothing lost, undue, twice or out of order; {outcome.closing:,} events at the end reached all they had to"
 
 
@@ -87,16 +85,14 @@ def _kinds(outcome: Outcome) -> Table:
     table = _table("messages", "setup", "bytes", "workload", "bytes")
     for kind in sorted({*outcome.setup, *outcome.workload}):
         setup, workload = outcome.setup.get(kind, _NOTHING), outcome.workload.get(kind, _NOTHING)
-        counts = (setup.messages, setup.bytes, workload.messages, workload.bytes)
-        table.add_row(kind, *(f"{count:,}" for count in counts))
+        table.add_row(kind, f"{setup.messages:,}", _size(setup), f"{workload.messages:,}", _size(workload))
     return table
 
 
 def _links(outcome: Outcome) -> Table:
     table = _table("busiest links", "messages", "bytes", "events")
     for link in outcome.links[:_BUSIEST]:
-        counts = (link.messages, link.bytes, link.publications)
-        table.add_row(f"{link.one}-{link.other}", *(f"{count:,}" for count in counts))
+        table.add_row(f"{link.one}-{link.other}", f"{link.messages:,}", _size(link), f"{link.publications:,}")
     return table
 
 
@@ -108,6 +104,10 @@ def _tables(outcome: Outcome) -> Table:
         mean = f"{sum(found) / len(found):,.1f}"
         table.add_row(name.replace("_", " "), f"{min(found):,}", mean, f"{max(found):,}")
     return table
+
+
+def _size(traffic: Traffic | LinkTraffic) -> str:
+    return "not counted" if traffic.messages and not traffic.bytes else f"{traffic.bytes:,}"
 
 
 def _table(first: str, *others: str) -> Table:
