@@ -17,18 +17,10 @@ from tests.strategies import examples
 from tidings.engine.operations import Advertise, Publish, SetContext, Subscribe, TellLinks
 
 STRATEGIES = ("advertisement", "asf", "gsf", "spcf")
-SERVED = ("advertisement",)  # between which everything gets across
 TWO = (("b1", "b2"), ("b3", "b4"))  # b2 and b3 are the gateways
 THREE = (("b1",), ("b2", "b3"), ("b4",))
 PAIRS = list(product(STRATEGIES, STRATEGIES))
 each_pair = pytest.mark.parametrize("strategies", PAIRS, ids="-".join)
-
-
-def each_pair_but(*unserved: str) -> pytest.MarkDecorator:
-    """All pairs; those whose second strategy is one of the unserved are known to fail."""
-    fails = pytest.mark.xfail(strict=True, reason="a gateway does not know the contexts of all whom it speaks for")
-    params = [pytest.param(one, marks=fails if one[1] in unserved else (), id="-".join(one)) for one in PAIRS]
-    return pytest.mark.parametrize("strategies", params)
 
 
 def federation(parts: tuple[tuple[str, ...], ...], strategies: tuple[str, ...], **more: Any) -> dict[str, Any]:
@@ -49,18 +41,18 @@ def two(strategies: tuple[str, str] = ("advertisement", "advertisement"), **more
 
 
 @examples(120, 3000)
-@given(st.tuples(*[st.sampled_from(SERVED)] * 2), st.lists(OPERATIONS, min_size=5, max_size=20))
+@given(st.tuples(*[st.sampled_from(STRATEGIES)] * 2), st.lists(OPERATIONS, min_size=5, max_size=20))
 def test_two_sub_overlays_and_the_reference_agree(strategies: Any, operations: list[tuple[Any, ...]]) -> None:
     play(LINE, operations, **federation(TWO, strategies))
 
 
 @examples(120, 3000)
-@given(st.tuples(*[st.sampled_from(SERVED)] * 3), st.lists(OPERATIONS, min_size=5, max_size=20))
+@given(st.tuples(*[st.sampled_from(STRATEGIES)] * 3), st.lists(OPERATIONS, min_size=5, max_size=20))
 def test_three_sub_overlays_and_the_reference_agree(strategies: Any, operations: list[tuple[Any, ...]]) -> None:
     play(LINE, operations, **federation(THREE, strategies))
 
 
-@each_pair_but("asf", "gsf", "spcf")
+@each_pair
 def test_events_and_contexts_go_across_a_gateway(strategies: tuple[str, str]) -> None:
     overlay = two(strategies)
     overlay.advertise("b1", "pub", publisher_context=["x"], subscriber_context=["y"])
@@ -78,7 +70,7 @@ def test_events_and_contexts_go_across_a_gateway(strategies: tuple[str, str]) ->
     assert [one["n"] for one in overlay.received("far")] == [2, 5]
 
 
-@each_pair_but("spcf")
+@each_pair
 def test_across_a_gateway_only_what_is_advertised_is_asked_for(strategies: tuple[str, str]) -> None:
     overlay = two(strategies)
     overlay.advertise("b1", "pub", "n > 10")
@@ -112,7 +104,7 @@ def test_link_state_stays_within_a_sub_overlay() -> None:
 POINTS = ("Ingress", "Routing", "Egress")
 
 
-@each_pair_but("spcf")
+@each_pair
 @pytest.mark.parametrize("point", POINTS)
 def test_rules_fire_at_the_edges_of_sub_overlays(strategies: tuple[str, str], point: str) -> None:
     """An event from a client at b1 to one at b4 enters at b1 and b3, and leaves at b2 and b4."""
@@ -142,7 +134,7 @@ def test_what_must_not_leave_a_sub_overlay_is_stopped_at_its_gateway(strategies:
 # A gateway that goes and comes back
 
 
-@each_pair_but(*STRATEGIES)
+@each_pair
 def test_a_gateway_that_comes_back_is_as_if_it_had_never_gone(strategies: tuple[str, str]) -> None:
     def set_up(overlay: Overlay) -> None:
         overlay.advertise("b1", "pub", publisher_context=["x"])
@@ -182,7 +174,6 @@ def test_what_was_advertised_while_the_gateway_was_gone_is_known_afterwards() ->
     assert overlay.received("sub") == [{"n": 1}]
 
 
-@pytest.mark.xfail(strict=True, reason="what is dropped when the network changes is not taken back abroad")
 def test_a_link_within_a_sub_overlay_that_goes_takes_what_is_behind_it_from_the_other_one_too() -> None:
     overlay = two()
     overlay.advertise("b1", "pub")

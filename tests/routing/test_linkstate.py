@@ -140,6 +140,7 @@ def test_in_whichever_order_news_comes_all_know_the_same(
 
 def test_news_goes_once_over_every_link_of_a_line() -> None:
     overlay = Overlay(LINE, brokers=("b0",))
+    overlay.now += 1_000_000  # what is told soon after other news waits for more
     overlay.step("b1", Join("b0"))
     overlay.run()
     assert overlay.passed.keys() == {("b1", "b0"), *LINE}
@@ -150,6 +151,7 @@ def test_news_goes_once_over_every_link_of_a_line() -> None:
 def test_news_floods_a_ring_and_stops() -> None:
     ring = (*LINE, ("b4", "b1"))
     overlay = Overlay(ring, brokers=("b0",))
+    overlay.now += 1_000_000  # what is told soon after other news waits for more
     overlay.step("b1", Join("b0"))
     overlay.run()
     told = sum(len(overlay.on(*link, TellLinks)) for link in overlay.passed if "b0" not in link)

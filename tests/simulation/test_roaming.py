@@ -18,13 +18,6 @@ NETWORKS = {"line": line(4), "ring": ring(4), "star": star(4)}
 BROKERS = ("b1", "b2", "b3", "b4")
 
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
-each_strategy_but_the_default = pytest.mark.parametrize(
-    "strategy",
-    [
-        pytest.param("advertisement", marks=pytest.mark.xfail(strict=True, reason="the old broker's word outlives it")),
-        *STRATEGIES[1:],
-    ],
-)
 everywhere = pytest.mark.parametrize("topology", NETWORKS.values(), ids=NETWORKS)
 
 
@@ -57,7 +50,7 @@ def tables(world: World) -> dict[str, Any]:
     return found
 
 
-@each_strategy_but_the_default
+@each_strategy
 @everywhere
 def test_after_moves_tables_are_those_of_clients_that_were_there_from_the_beginning(
     topology: Topology, strategy: str
@@ -73,7 +66,7 @@ def test_after_moves_tables_are_those_of_clients_that_were_there_from_the_beginn
         assert tables(world) == tables(populated(topology, strategy, there, "b1"))
 
 
-@each_strategy_but_the_default
+@each_strategy
 @everywhere
 def test_a_subscriber_that_moves_keeps_its_context_and_its_subscriptions(topology: Topology, strategy: str) -> None:
     world = populated(topology, strategy, "b1", "b3")
@@ -181,7 +174,7 @@ _STEPS = st.lists(
 )
 
 
-@each_strategy_but_the_default
+@each_strategy
 @examples(25, 500)
 @given(st.sampled_from(list(NETWORKS.values())), _STEPS)
 def test_wherever_clients_go_they_are_told_what_the_reference_says(

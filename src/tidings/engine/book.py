@@ -194,6 +194,8 @@ class Book:
         if before is not None:
             self._take_out(before)
         filed = self.put_filed(given, message.sender, message.attached, way)
+        if before is not None:
+            self._forget_scope(before)
         if before is not None and not filed.is_local and before.context not in (b"", filed.context):
             # Events may be under way that were published when only the former context was known.
             until = self.now + self.settings.grace_microseconds

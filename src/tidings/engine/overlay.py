@@ -4,7 +4,8 @@ Whenever the network has changed and been quiet for a moment, every broker tells
 network that it knows then: advertisements, subscriptions, contexts, schemas. What came under older digests serves until
 all have done so: everyone reports up the shared tree when all below it have, and the root says so down the tree. Since
 links are FIFO, what was told has arrived by then; what was not told again is dropped. So the tables after a change are
-those of a fresh network. Until then events go everywhere, and none is handled twice.
+those of a fresh network. Until then events wait where they are published, for a while; then they go everywhere, and none
+is handled twice.
 """
 
 from collections.abc import Iterable
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from tidings.engine import announcing, membership, placing, routes
 from tidings.engine.effects import Deliver, Effect, HandedOver, HandOver, Reject, Send, Wake
-from tidings.engine.operations import Carried, Carry, Complete, Define, Done, Reside, TellLinks
+from tidings.engine.operations import Carried, Carry, Complete, Define, Done, Reside, TellLinks, Travelling
 from tidings.model.errors import InvalidValueError
+from tidings.model.limits import MAX_HELD_MESSAGES
 from tidings.routing.linkstate import LinkState, LinkStates
 from tidings.routing.offers import META
 from tidings.routing.topology import Topology
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 GATHERING = 20_000  # microseconds: what is new about links within this time is told together
+PATIENCE = 5_000_000  # so long publications wait for complete tables
 KNOWN_NETWORKS = 4  # events of so many changes ago still find their way by the trees of then
 
 
@@ -42,6 +45,8 @@ class Overlay:
         self._is_awaited = False  # whether a tick will come to tell them
         self._phase = self._engine.strategy.phases
         self._ready = True  # whether this broker has told what is to be told in this phase
+        self._begun = 0  # when this broker began to tell everything anew
+        self._waiting: list[tuple[Travelling, str]] = []  # publications, with who sent them
         self._reported: set[str] = set()  # the children in the shared tree of which all have
         self._is_done = True  # whether that has been told up the tree
 
@@ -54,7 +59,7 @@ class Overlay:
 
     @property
     def is_settled(self) -> bool:
-        return self.is_complete and self.is_current and self.announcer.is_settled
+        return self.is_complete and self.is_current and self.announcer.is_settled and not self._waiting
 
     def join(self, neighbour: str, cost: int, now: int) -> list[Effect]:
         try:
@@ -82,8 +87,10 @@ class Overlay:
 
     def tick(self, now: int) -> list[Effect]:
         effects: list[Effect] = []
+        if self._waiting and now - self._begun > PATIENCE:
+            effects = self._released()
         if self._news and now - self._told >= GATHERING:
-            effects = self._tell(now)
+            effects += self._tell(now)
         if not self._is_stirred:
             return effects
         left = self._changed + self._engine.settings.settling_microseconds - now
@@ -140,6 +147,7 @@ class Overlay:
         self.recent[self.digest] = self.topology
         if len(self.recent) > KNOWN_NETWORKS:
             del self.recent[next(iter(self.recent))]
+        self._begun = engine.now
         self.is_complete, self._is_done, self._phase = False, False, 1
         self._reported.clear()
         engine.forget_what_was_sent()
@@ -193,7 +201,21 @@ class Overlay:
             self._reported.clear()
             return effects
         self.is_complete = True
-        return effects + self._engine.sweep()
+        return effects + self._engine.sweep() + self._released()
+
+    def wait(self, operation: Travelling, sender: str) -> bool:
+        """Keeps a publication back until tables are complete; whether there is room and time for that."""
+        if len(self._waiting) >= MAX_HELD_MESSAGES or self._engine.now - self._begun > PATIENCE:
+            return False
+        self._waiting.append((operation, sender))
+        return True
+
+    def _released(self) -> list[Effect]:
+        effects: list[Effect] = []
+        waiting, self._waiting = self._waiting, []
+        for operation, sender in waiting:
+            effects += self._engine.run(operation, sender)
+        return effects
 
     # Clients that move
 

@@ -30,6 +30,14 @@ def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
     return passage is not Passage.AGAIN
 
 
+def waits(engine: "Engine", message: PublicationMessage) -> bool:
+    """While tables are made anew, what clients publish waits where it enters: so that it does not overtake what is still
+    on former ways. What tells of the overlay itself, and what has waited too long, goes everywhere instead."""
+    if not message.enters or message.journey.meta or engine.overlay.is_complete:
+        return False
+    return engine.overlay.wait(message.operation, message.sender)
+
+
 def _route(engine: "Engine", message: PublicationMessage) -> Route:
     event, overlay = message.event, engine.overlay
     if not overlay.is_complete:
@@ -94,7 +102,7 @@ def link(engine: "Engine", filed: Filed[Subscription], message: PublicationMessa
 
 def _may_be_for(engine: "Engine", filed: Filed[Subscription], route: Route) -> bool:
     """Whether the publisher's context attracted the subscription, and the subscriber's may be one that it is for."""
-    if not filed.is_local and not route.unpruned:
+    if not filed.is_local and not route.unpruned and route.digest == engine.digest:
         pair = route.source, route.context
         if pair not in engine.announced.use(filed.bound, filed.id).pairs:
             return False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
     message = admission.publication(engine, operation, sender)
-    if engine.neighbours and not passing.pass_by(engine, message):
+    if engine.neighbours and (passing.waits(engine, message) or not passing.pass_by(engine, message)):
         return []
     try:
         return _published(engine, message)

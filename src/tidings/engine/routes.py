@@ -182,7 +182,7 @@ def filter(  # noqa: A001 - the step's word
     here = filed or engine.prospective(given, message.sender, way)
     asked = {hop.receiver or "" for hop in concerned.hops}
     if before is not None:
-        here.sent = before.sent  # what is sent of the new one takes the place of what was sent of the old
+        here.sent, here.toward = before.sent, before.toward  # what is sent of the new one takes the place of the old
     anew = before is not None and before.version[0] != here.version[0]  # in another session of its client
     effects += _spread(engine, here, governed, concerned.rulings, asked, anew=anew)
     if before is not None:
@@ -192,8 +192,8 @@ def filter(  # noqa: A001 - the step's word
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     if isinstance(given, Advertisement) and filed is not None:
         effects += _attracted(engine, filed)
-        if before is not None and not before.is_client and before.hop != filed.hop:
-            effects += _released(engine, before.hop)  # its publisher has moved
+        if before is not None and not before.is_client:
+            effects += _released(engine, before.hop)  # it offers less now, or its publisher has moved
     effects += telling.told(engine, message, governed)
     return effects if message.attached is None and not given.id.startswith(META) else effects + engine.advertise_meta()
 
@@ -224,7 +224,7 @@ def _spread(
 
 def _not_for_these(engine: "Engine", filed: Filed[Any], told: set[str]) -> list[Effect]:
     """Neighbours that had the one before and do not get this one have neither."""
-    return _taken_back_from(engine, filed, sorted(filed.sent - told))
+    return _taken_back_from(engine, filed, sorted((filed.sent | filed.toward.keys()) - told))
 
 
 def taken_back(engine: "Engine", filed: Filed[Any]) -> list[Effect]:

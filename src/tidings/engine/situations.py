@@ -41,7 +41,7 @@ def _followed(engine: "Engine", client: str) -> list[Effect]:
             if engine.strategy.announces or (wanted is not None and wanted.own_names):
                 engine.rebind(filed)
                 effects += placing.again(engine, filed)
-    return effects + _sent_after(engine, client) + gone
+    return effects + _sent_after(engine, client, is_here=engine.is_here(client)) + gone
 
 
 def _sent_after(engine: "Engine", client: str, *, is_here: bool = True) -> list[Effect]:

@@ -3,13 +3,15 @@
 Time is cut into bursts by the moments at which the world has settled. What is done in a burst is concurrent with the
 events in it: an event *must* be told that is due under every standing that its subscriber had in the burst, and may be
 told if it is due under one of them, and only then. Nothing must be told where publisher or subscriber came, left or
-moved in the burst; at another broker, where a link or a broker failed in it (what comes back is no excuse) or where no
-way led there when it began; nor there, with advertisements leading the way, what was not advertised all the time. What a
-durable subscription must be told while its client is away is owed to it: it has it when it is back and the network is
-whole, whatever has crashed meanwhile. Always: nothing twice, and nothing behind a later event of its publisher.
+moved in the burst; at another broker, where no way led there when the event was published, or where a link or a broker
+failed after that (what failed or came back before is an excuse only for an event that is overtaken by one that takes
+another way); nor there, with advertisements leading the way, what was not advertised all the time. What a durable
+subscription must be told while its client is away is owed to it: it has it when it is back and the network is whole,
+whatever has crashed meanwhile. Always: nothing twice, and nothing behind a later event of its publisher.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple, Self
 from uuid import UUID
 
 from tidings.matching.reference import due, matches
@@ -17,13 +19,38 @@ from tidings.model.advertisement import offered_names
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
-from tidings.routing.topology import Topology, links_of
+from tidings.routing.topology import Link, Topology, links_of
 from tidings.simulation.clock import SECOND
 from tidings.simulation.disk import Key, key_of
 from tidings.simulation.standing import Standings
 from tidings.simulation.steps import Leaves, Publishes, Settles, Step
 from tidings.simulation.violation import Kind, Violation
 from tidings.simulation.world import World
+
+
+class Network(NamedTuple):
+    """How the network is at a moment."""
+
+    incarnations: list[int]  # of the ends of links: another one when the link, or the broker at that end, fails
+    links: dict[Link, int]  # those that are up
+    parts: dict[str, frozenset[str]]  # the brokers that are up, each with those that it reaches
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        ends = [end for link in world.links.values() for end in link.ends]
+        up = [link for link in world.links.values() if all(end.is_up for end in link.ends)]
+        links = links_of((link.ends[0].name, link.ends[1].name, link.cost) for link in up)
+        reached = {name: Topology.of(links, name).brokers for name, one in world.brokers.items() if one.is_up}
+        return cls([end.own for end in ends], links, reached)
+
+    def has_failed_since(self, before: "Network") -> bool:
+        return self.incarnations != before.incarnations
+
+
+class Published(NamedTuple):
+    event: Event
+    ingress: str
+    network: Network  # as it was then
 
 
 class Checker:
@@ -35,20 +62,20 @@ class Checker:
         self.violations: list[Violation] = []
         self._standings = {name: Standings(client) for name, client in world.clients.items()}
         self._events: dict[UUID, Event] = {}
-        self._burst: list[tuple[Event, str]] = []  # with the broker where each was published
+        self._burst: list[Published] = []
         self._allowed: set[Key] = set()
         self._owed: dict[Key, str] = {}  # what has to reach a client when it is back
         self._got: set[Key] = set()
         self._read = dict.fromkeys(world.clients, 0)  # so many notifications have been looked at
         self._last: dict[tuple[str, str], int] = {}  # client, publisher -> the number of the last event
-        self._incarnations, self._parts = self._network()
+        self._network = Network.of(world)
 
     def take(self, step: Step) -> None:
         if isinstance(step, Publishes):
             event = step.befall(self._world)
             if event is not None:
                 self._events[event.id] = event
-                self._burst.append((event, self._world.clients[step.client].broker))
+                self._burst.append(Published(event, self._world.clients[step.client].broker, Network.of(self._world)))
         else:
             step.befall(self._world)
         for name, standings in self._standings.items():
@@ -71,34 +98,36 @@ class Checker:
     # Judging a burst
 
     def _judge(self) -> None:
-        before, parts = self._incarnations, self._parts
-        self._incarnations, self._parts = self._network()
-        required = self._required(parts if self._incarnations == before else {})
-        for event, _ in self._burst:
-            self._allow(event)
+        before, self._network = self._network, Network.of(self._world)
+        has_changed = self._network != before
+        required = self._required()
+        for one in self._burst:
+            self._allow(one.event)
         self._look()
         for key, client in required.items():
-            if key not in self._got:
-                if self._standings[client].now.is_connected:
-                    self._find("lost", f"{client} was not told of {self._named(key)}")
-                else:
-                    self._owed[key] = client
-        is_whole = all(self._parts.get(name) == self._world.brokers.keys() for name in self._world.brokers)
+            if key in self._got or (has_changed and self._is_overtaken(key, client)):
+                continue
+            if self._standings[client].now.is_connected:
+                self._find("lost", f"{client} was not told of {self._named(key)}")
+            else:
+                self._owed[key] = client
+        is_whole = all(self._network.parts.get(name) == self._world.brokers.keys() for name in self._world.brokers)
         self._collect(is_whole=is_whole)
         self._burst = []
         for standings in self._standings.values():
             standings.settle(is_whole=is_whole)
 
-    def _required(self, parts: dict[str, frozenset[str]]) -> dict[Key, str]:
-        """What has to be told, and to whom; the parts are those of the network all the time."""
+    def _required(self) -> dict[Key, str]:
+        """What has to be told, and to whom."""
         found: dict[Key, str] = {}
-        for event, ingress in self._burst:
+        for event, ingress, network in self._burst:
+            reached = {ingress} if self._network.has_failed_since(network) else network.parts.get(ingress, ())
             publisher = self._standings[event.publisher]
             if not publisher.is_steady:
                 continue
             for name, standings in self._standings.items():
                 egress = standings.now.broker
-                if not standings.is_steady or egress not in parts.get(ingress, (ingress,)):
+                if not standings.is_steady or egress not in reached:
                     continue
                 for wanted in standings.ids():
                     versions = standings.versions(wanted)
@@ -118,6 +147,11 @@ class Checker:
             matches(said.content, event) and names <= offered_names(said.publisher_context)
             for said in publisher.lasting()
         )
+
+    def _is_overtaken(self, key: Key, client: str) -> bool:
+        """Whether the client was told of a later one: when ways change, an event that comes too late is left out."""
+        event = self._events[key[1]]
+        return self._last.get((client, event.publisher), 0) > event.sequence
 
     def _allow(self, event: Event) -> None:
         for standings in self._standings.values():
@@ -159,16 +193,7 @@ class Checker:
                 del self._owed[key]
                 self._find("lost", f"{client} came back and was not told of {self._named(key)}")
 
-    # What is the case in the world
-
-    def _network(self) -> tuple[list[int], dict[str, frozenset[str]]]:
-        """The incarnations of links, which change when one of them, or a broker at an end of it, fails; and the brokers
-        that are up, each with those that it reaches."""
-        links, brokers = self._world.links.values(), self._world.brokers.items()
-        up = [link for link in links if all(end.is_up for end in link.ends)]
-        ways = links_of((link.ends[0].name, link.ends[1].name, link.cost) for link in up)
-        parts = {name: Topology.of(ways, name).brokers for name, broker in brokers if broker.is_up}
-        return [end.own for link in links for end in link.ends], parts
+    # Saying so
 
     def _find(self, kind: Kind, what: str) -> None:
         self.violations.append(Violation(kind, f"{what} (at {self._world.now / SECOND:g} s)"))

@@ -7,6 +7,7 @@ from tidings.engine.tables import Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
+from tidings.routing.announced import Situation
 from tidings.routing.spcf import content_table
 
 
@@ -24,7 +25,7 @@ class Knowledge(msgspec.Struct, frozen=True):
     neighbours: tuple[str, ...]
     filters: dict[str, Known]
     contexts: dict[str, Context]
-    announced: dict[str, dict[bytes, Context]]  # by broker (spcf)
+    announced: dict[str, dict[bytes, Situation]]  # by broker (spcf)
     content: dict[tuple[str, bytes, str], set[str]]  # broker, context, neighbour -> subscriptions behind it (spcf)
 
     @classmethod
@@ -33,7 +34,9 @@ class Knowledge(msgspec.Struct, frozen=True):
         return cls(
             tuple(sorted(engine.neighbours)),
             {one.id: _known(one, by_source=engine.strategy.by_source) for one in engine.filed()},
-            {name: context for name, context in engine.contexts.items() if context},  # an empty one is as good as none
+            {
+                name: context for name, context in engine.tables().contexts.items() if context
+            },  # an empty one is as good as none
             {name: dict(found) for name in engine.announced.brokers() if (found := engine.announced.of(name))},
             content_table(engine, list(engine.subscriptions)) if announces else {},
         )
