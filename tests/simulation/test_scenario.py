@@ -150,7 +150,7 @@ def test_a_list_of_two_numbers_is_a_range(low: int, span: int, seed: int) -> Non
 
 
 def test_values_are_written_into_filters_as_the_language_does() -> None:
-    values = {"name": "O'Hara", "yes": True, "less": -1}
+    values: dict[str, bool | int | float | str] = {"name": "O'Hara", "yes": True, "less": -1}
     assert filled("a = {name} and b = {yes} and c > {less} and d rlike 'x{2}'", values) == (
         "a = 'O''Hara' and b = TRUE and c > -1 and d rlike 'x{2}'"
     )
@@ -191,6 +191,8 @@ def test_faults_as_written(tmp_path: Path) -> None:
         'one_way = ["b2", "b1"]': Cut(1.0, "b2", "b1", one_way=True),
         'heal = ["b1", "b2"]': Heal(1.0, "b1", "b2"),
         'slow = ["b1", "b2"]\nfactor = 3.0': Slow(1.0, "b1", "b2", 3.0),
+        'slow = ["b2", "b1"]': Slow(1.0, "b2", "b1", 10.0),
+        'lossy = ["b2", "b1"]': Lossy(1.0, "b2", "b1", 0.3, 0.0, 0.0),
         'lossy = ["b1", "b2"]\nloss = 0.2\nreordering = 0.1': Lossy(1.0, "b1", "b2", 0.2, 0.0, 0.1),
     }
     text = FILE[: FILE.index("[[faults]]")] + "".join(f"[[faults]]\nat = 1.0\n{one}\n" for one in written)
