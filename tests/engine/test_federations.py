@@ -99,6 +99,54 @@ def test_link_state_stays_within_a_sub_overlay() -> None:
     assert not overlay.on("b3", "b2", TellLinks)
 
 
+# Two gateways side by side
+
+
+BESIDE = (*LINE, ("b4", "b1"))
+
+
+def beside(strategies: tuple[str, str]) -> dict[str, Any]:
+    """b1 and b2 are one sub-overlay, b3 and b4 the other; b2-b3 and b1-b4 are gateways."""
+    across = {"b1": "b4", "b2": "b3", "b3": "b2", "b4": "b1"}
+    return {
+        name: {"strategy": strategies[name in ("b3", "b4")], "abroad": frozenset({other})}
+        for name, other in across.items()
+    }
+
+
+@examples(60, 1500)
+@given(st.tuples(*[st.sampled_from(STRATEGIES)] * 2), st.lists(OPERATIONS, min_size=5, max_size=20))
+def test_over_two_gateways_everything_is_told_once(strategies: Any, operations: list[tuple[Any, ...]]) -> None:
+    play(BESIDE, operations, **beside(strategies))
+
+
+@pytest.mark.parametrize("gone", [("b1", "b4"), ("b2", "b3")])
+@pytest.mark.parametrize(
+    "strategies",
+    [
+        pytest.param(
+            one,
+            id="-".join(one),
+            marks=pytest.mark.xfail(strict=True, reason="of an advertisement that comes twice one is kept"),
+        )
+        if one[1] == "advertisement"
+        else pytest.param(one, id="-".join(one))
+        for one in PAIRS
+    ],
+)
+def test_one_gateway_serves_for_another_that_is_gone(strategies: tuple[str, str], gone: tuple[str, str]) -> None:
+    overlay = Overlay(BESIDE, **beside(strategies))
+    overlay.advertise("b1", "pub", publisher_context=["x"])
+    for broker in overlay.engines:
+        overlay.set_context(broker, f"at-{broker}", x=1)
+        overlay.subscribe(broker, f"at-{broker}", "n > 0", publishers="x = this.x")
+    for change in (overlay.leave, overlay.join):
+        change(*gone)
+        overlay.clear()
+        overlay.publish("b1", "pub", {"n": 1}, context={"x": 1})
+        assert [overlay.received(f"at-{broker}") for broker in overlay.engines] == [[{"n": 1}]] * 4
+
+
 # Interception points (000, section 3.4)
 
 POINTS = ("Ingress", "Routing", "Egress")

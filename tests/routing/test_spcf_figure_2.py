@@ -64,12 +64,17 @@ def figure_2() -> Overlay:
     return overlay
 
 
+def number(context: Context | None) -> int:
+    """What the figure's contexts have; only a gateway announces that there may be any."""
+    assert context is not None
+    return int(context["number"])
+
+
 def table(overlay: Overlay, broker: str) -> dict[tuple[str, int, str], set[str]]:
     """The content table, with the numbers of contexts in the place of their ids."""
     engine = overlay.engines[broker]
-    numbers = {
-        name: int(context.get("number", 0)) for one in BROKERS for name, context in engine.announced.of(one).items()
-    }
+    announced = engine.announced
+    numbers = {name: number(context) for one in BROKERS for name, context in announced.of(one).items()}
     return {
         (publisher, numbers[context], neighbour): ids
         for (publisher, context, neighbour), ids in content_table(engine, list(engine.subscriptions)).items()
@@ -79,7 +84,7 @@ def table(overlay: Overlay, broker: str) -> dict[tuple[str, int, str], set[str]]
 def context_table(overlay: Overlay, broker: str) -> dict[str, list[int]]:
     """Without brokers that have no clients."""
     announced = overlay.engines[broker].announced
-    found = {name: sorted(int(one["number"]) for one in announced.of(name).values()) for name in BROKERS}
+    found = {name: sorted(map(number, announced.of(name).values())) for name in BROKERS}
     return {name: numbers for name, numbers in found.items() if numbers}
 
 
@@ -251,7 +256,7 @@ TREE_OF_8 = {"b8>b2", "b8>b7", "b2>b1", "b2>b4", "b4>b5", "b7>b6", "b1>b3"}
 def announced(overlay: Overlay) -> tuple[list[int], int]:
     """The numbers that broker 8 announced, and how many contexts it said are gone."""
     told = overlay.on("b8", "b2", Announce)
-    return [int(one["number"]) for made in told for one in made.added], sum(len(made.gone) for made in told)
+    return [number(one) for made in told for one in made.added], sum(len(made.gone) for made in told)
 
 
 def two_at_8(first: int, second: int) -> Overlay:

@@ -260,7 +260,7 @@ class Book:
     def _forget_scope(self, filed: Filed[Any]) -> None:
         """The context of a client elsewhere is known here as long as a subscription is judged by it."""
         if filed.scoped and not any(one.scoped for one in self.subscriptions.of(filed.owner)):
-            self.transit.forget_context(filed.owner)
+            self.transit.forget_context(filed.owner, filed.senders | {filed.hop})
 
     def filed(self) -> Iterator[Filed[Advertisement] | Filed[Subscription]]:
         """Everything that is in the tables, advertisements first."""

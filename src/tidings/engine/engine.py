@@ -1,6 +1,7 @@
 """The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -294,7 +295,9 @@ class Engine(Book):
             return False
         filed.senders -= {sender}
         if filed.hop == sender:
+            self.transit.remove(filed)
             filed.hop = min(filed.senders)
+            self.transit.put(filed)
         return True
 
     def sweep(self) -> list[Effect]:
@@ -303,10 +306,15 @@ class Engine(Book):
         for filed in [one for one in self.filed() if not self.is_current(one)]:
             effects += routes.taken_back(self, filed)
             self.unfile(filed)
+        for client in self.transit.contexts():
+            if not any(one.scoped for one in self.subscriptions.of(client)):
+                self.transit.forget_context(client)
         return effects
 
     def hop(self, message: Message, neighbour: str) -> Hop:
-        return Hop(message, neighbour, leaves=self.leaves(neighbour))
+        hop = Hop(message, neighbour, leaves=self.leaves(neighbour))
+        hop.named = self.transit.named if self.strategy.by_source else partial(self.transit.named_behind, neighbour)
+        return hop
 
     def others(self, message: Message, hops: list[Hop]) -> list[Hop]:
         """All neighbours but the previous hop and those that are among the hops already."""

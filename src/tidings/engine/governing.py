@@ -350,8 +350,10 @@ def _send(
     if hop.wanted and not served:
         return
     _tell_needs(message, hop, common, served, governed)
-    needed = frozenset[str]().union(*(one.source.names for one in (*served, *hop.wardens)))
     unwanted = frozenset.intersection(*(shapes[one.id].removed for one in served)) if served else frozenset[str]()
+    needed = frozenset[str]()
+    if unwanted:  # also by those that it does not concern, which might ask that an attribute be missing
+        needed = needed.union(hop.named(), *(one.source.names for one in (*served, *hop.wardens)))
     kept = {name: one for name, one in shapes.items() if one != PLAIN}
     governed.copies.append(LinkCopy(hop, shape, kept, unwanted - needed))
 

@@ -127,12 +127,13 @@ class Hop:
     `wardens` are subscriptions that govern and concern the event, but are not among those that it says it is for.
     """
 
-    __slots__ = ("is_client", "points", "receiver", "wanted", "wardens")
+    __slots__ = ("is_client", "named", "points", "receiver", "wanted", "wardens")
 
     def __init__(
         self, message: Message, receiver: str | None, *, is_client: bool = False, leaves: bool = False
     ) -> None:
         self.receiver, self.is_client = receiver, is_client
+        self.named: Callable[[], Collection[str]] = tuple  # the attributes that filters behind the link speak of
         self.wanted: list[Filed[Subscription]] = []
         self.wardens: list[Filed[Subscription]] = []
         if is_client:

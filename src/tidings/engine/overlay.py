@@ -4,8 +4,8 @@ Whenever the network has changed and been quiet for a moment, every broker tells
 network that it knows then: advertisements, subscriptions, contexts, schemas. What came under older digests serves until
 all have done so: everyone reports up the shared tree when all below it have, and the root says so down the tree. Since
 links are FIFO, what was told has arrived by then; what was not told again is dropped. So the tables after a change are
-those of a fresh network. Until then events wait where they are published, for a while; then they go everywhere, and none
-is handled twice.
+those of a fresh network. Until then events wait where they are published, for a while; then they go everywhere, and
+none is handled twice.
 """
 
 from collections.abc import Iterable

@@ -31,8 +31,8 @@ def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
 
 
 def waits(engine: "Engine", message: PublicationMessage) -> bool:
-    """While tables are made anew, what clients publish waits where it enters: so that it does not overtake what is still
-    on former ways. What tells of the overlay itself, and what has waited too long, goes everywhere instead."""
+    """While tables are made anew, what clients publish waits where it enters: so that it does not overtake what is
+    still on former ways. What tells of the overlay itself, and what has waited too long, goes everywhere instead."""
     if not message.enters or message.journey.meta or engine.overlay.is_complete:
         return False
     return engine.overlay.wait(message.operation, message.sender)

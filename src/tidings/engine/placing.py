@@ -154,6 +154,8 @@ def _sent(
     effects: list[Effect] = []
     if scoped:
         effects = _context_ahead(engine, filed, neighbour)
+    else:
+        forget_context(engine, filed.owner, neighbour)
     filed.sent |= {neighbour}
     return [*effects, Send(neighbour, Subscribe(given, way(engine, filed, neighbour, scoped)))]
 

@@ -57,7 +57,7 @@ def _of_client_elsewhere(engine: "Engine", operation: SetContext, sender: str) -
     if way.version < engine.transit.versions.get(client, (0, 0)):
         return []  # it has another one since
     changed = engine.transit.context(client) != operation.context
-    engine.transit.set_context(client, operation.context, way.version)
+    engine.transit.set_context(client, operation.context, way.version, sender)
     if not changed:
         return []
     if engine.leaves(sender):

@@ -26,14 +26,18 @@ class Transit:
         self._judged: dict[str, Subscription] = {}
         self._contexts: dict[str, Context] = {}
         self.versions: dict[str, Version] = {}  # of these contexts
+        self._tellers: dict[str, str] = {}  # the neighbours that told them
         self._matcher: Matcher = NaiveMatcher()
-        self._asked: dict[str, Counter[str]] = {}  # by neighbour: names of publishers' contexts that filters ask for
+        # By neighbour: the names of publishers' contexts that filters ask for, and the attributes that they speak of.
+        self._asked: dict[str, Counter[str]] = {}
+        self._named: dict[str, Counter[str]] = {}
 
     def __len__(self) -> int:
         return len(self._judged)
 
     def put(self, filed: Filed[Subscription]) -> None:
         judged = filed.value
+        self._named.setdefault(filed.hop, Counter()).update(filed.source.names)
         if judged.publishers is not None:
             self._asked.setdefault(filed.hop, Counter()).update(judged.publishers.names)
         if self._ignores_context and judged.publishers is not None:
@@ -51,10 +55,19 @@ class Transit:
     def remove(self, filed: Filed[Subscription]) -> None:
         del self._judged[filed.id]
         self._matcher.remove(filed.id)
+        self._named[filed.hop] -= Counter(filed.source.names)
         if filed.value.publishers is not None and filed.hop in self._asked:
             self._asked[filed.hop] -= Counter(filed.value.publishers.names)
             if not self._asked[filed.hop]:
                 del self._asked[filed.hop]
+
+    def named_behind(self, neighbour: str) -> Collection[str]:
+        """The attributes that filters behind a link speak of."""
+        return self._named.get(neighbour, {}).keys()
+
+    def named(self) -> Collection[str]:
+        """Those that any filter speaks of."""
+        return frozenset[str]().union(*self._named.values())
 
     def asked_behind(self, neighbour: str) -> Collection[str]:
         """The names of a publisher's context that some filter behind a link asks for."""
@@ -66,14 +79,15 @@ class Transit:
     def contexts(self) -> dict[str, Context]:
         return dict(self._contexts)
 
-    def set_context(self, client: str, context: Context, version: Version) -> None:
+    def set_context(self, client: str, context: Context, version: Version, teller: str) -> None:
         """The context of a subscriber."""
-        self._contexts[client], self.versions[client] = context, version
+        self._contexts[client], self.versions[client], self._tellers[client] = context, version, teller
         self._matcher.set_context(client, context)
 
-    def forget_context(self, client: str) -> None:
-        if self._contexts.pop(client, None) is not None:
-            del self.versions[client]
+    def forget_context(self, client: str, tellers: Collection[str] | None = None) -> None:
+        """If it was one of these that told it: another one has told it for a subscription that is about to come."""
+        if client in self._contexts and (tellers is None or self._tellers[client] in tellers):
+            del self._contexts[client], self.versions[client], self._tellers[client]
             self._matcher.set_context(client, _NOWHERE)
 
     def concerned(self, event: Event) -> Iterable[str]:

@@ -7,7 +7,8 @@ moved in the burst; at another broker, where no way led there when the event was
 failed after that (what failed or came back before is an excuse only for an event that is overtaken by one that takes
 another way); nor there, with advertisements leading the way, what was not advertised all the time. What a durable
 subscription must be told while its client is away is owed to it: it has it when it is back and the network is whole,
-whatever has crashed meanwhile. Always: nothing twice, and nothing behind a later event of its publisher.
+whatever has crashed meanwhile. Always: nothing twice, and nothing behind a later event of its publisher, but for what
+waited for a durable subscription at another broker, and has followed its client.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ from tidings.routing.topology import Link, Topology, links_of
 from tidings.simulation.clock import SECOND
 from tidings.simulation.disk import Key, key_of
 from tidings.simulation.standing import Standings
-from tidings.simulation.steps import Leaves, Publishes, Settles, Step
+from tidings.simulation.steps import Leaves, Moves, Publishes, Settles, Step
 from tidings.simulation.violation import Kind, Violation
 from tidings.simulation.world import World
 
@@ -68,6 +69,7 @@ class Checker:
         self._got: set[Key] = set()
         self._read = dict.fromkeys(world.clients, 0)  # so many notifications have been looked at
         self._last: dict[tuple[str, str], int] = {}  # client, publisher -> the number of the last event
+        self._moved: dict[str, int] = {}  # when clients moved last
         self._network = Network.of(world)
 
     def take(self, step: Step) -> None:
@@ -78,6 +80,8 @@ class Checker:
                 self._burst.append(Published(event, self._world.clients[step.client].broker, Network.of(self._world)))
         else:
             step.befall(self._world)
+        if isinstance(step, Moves):
+            self._moved[step.client] = self._world.now
         for name, standings in self._standings.items():
             standings.observe(leaves=isinstance(step, Leaves) and step.client == name)
         if isinstance(step, Settles):
@@ -179,9 +183,15 @@ class Checker:
         if not note.attributes.items() <= event.attributes.items():
             self._find("altered", f"{client} was told of {self._named(key)} as {dict(note.attributes)}")
         pair = client, event.publisher
-        if event.sequence < self._last.get(pair, 0):
+        if event.sequence < self._last.get(pair, 0) and not self._has_followed(client, note):
             self._find("order", f"{client} was told of {self._named(key)} behind number {self._last[pair]}")
         self._last[pair] = max(event.sequence, self._last.get(pair, 0))
+
+    def _has_followed(self, client: str, note: Notification) -> bool:
+        """Whether it may have waited where the client was before."""
+        versions = (one for one, _ in self._standings[client].versions(note.subscription) if one is not None)
+        has_moved = self._moved.get(client, -1) >= note.event.timestamp
+        return has_moved and any(one.durable is not None for one in versions)
 
     def _collect(self, *, is_whole: bool) -> None:
         """What is owed to clients that were away, and are back."""

@@ -1,5 +1,7 @@
 """What a broker knows for routing, as a value to be compared: never when it learnt of it, nor in which version."""
 
+from typing import Any
+
 import msgspec
 
 from tidings.engine import Engine
@@ -46,12 +48,21 @@ class Knowledge(msgspec.Struct, frozen=True):
         found: list[str] = []
         for field in self.__struct_fields__:
             here, there = getattr(self, field), getattr(other, field)
+            if here == there:
+                continue
             if isinstance(here, dict):
                 names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
-                found += [f"{field} {name}: {here.get(name)} instead of {there.get(name)}" for name in names]
-            elif here != there:
-                found.append(f"{field}: {here} instead of {there}")
+                found += [f"{field} {name}: {_difference(here.get(name), there.get(name))}" for name in names]
+            else:
+                found.append(f"{field}: {_difference(here, there)}")
         return found
+
+
+def _difference(here: Any, there: Any) -> str:
+    if isinstance(here, Known) and isinstance(there, Known):
+        names = (name for name in Known.__struct_fields__ if getattr(here, name) != getattr(there, name))
+        return ", ".join(f"{name} {_difference(getattr(here, name), getattr(there, name))}" for name in names)
+    return f"{here} instead of {there}"
 
 
 def _known(filed: Filed[Advertisement] | Filed[Subscription], *, by_source: bool) -> Known:
