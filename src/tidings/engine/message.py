@@ -102,6 +102,7 @@ class PublicationMessage(Message):
         self._situation = situation
         self.event, self.journey = event, journey
         self.route = journey.route
+        self.has_turned = False  # it came by tables, and goes everywhere from here on
         self.stays_out = False  # what clients here get of it, they have got before
         self.glance: Glance | None = None  # what was seen of it without asking who receives it
 

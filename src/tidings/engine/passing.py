@@ -24,7 +24,7 @@ def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
     if message.enters:
         message.route = _route(engine, message)
     elif engine.strategy.by_source and message.route.digest not in engine.overlay.recent:
-        message.route = _everywhere(message.route)  # by trees that are not known here
+        _turn(message)  # it came by trees that are not known here
     passage = engine.passages.note(message.event.id, flood=message.route.flood)
     message.stays_out = passage is Passage.ONWARD
     return passage is not Passage.AGAIN
@@ -54,8 +54,10 @@ def _route(engine: "Engine", message: PublicationMessage) -> Route:
     return Route(engine.name, overlay.digest, unpruned=not known, context=context, audience=audience)
 
 
-def _everywhere(route: Route) -> Route:
-    return msgspec.structs.replace(route, flood=True)
+def _turn(message: PublicationMessage) -> None:
+    """It goes everywhere from here on, also back to where it came from: that may be the only way around."""
+    message.route = msgspec.structs.replace(message.route, flood=True)
+    message.has_turned = True
 
 
 def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
@@ -68,7 +70,7 @@ def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[File
         if neighbour in engine.neighbours:
             behind.setdefault(neighbour, []).append(filed)
         elif not message.route.flood:  # the link is gone, and others have not been told the new way yet
-            message.route = _everywhere(message.route)
+            _turn(message)
             engine.passages.flooded(message.event.id)
     route = message.route
     if route.flood:
@@ -78,7 +80,7 @@ def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[File
         reached = [name for name in tree.children(engine.name) if name in engine.neighbours]
     else:
         return behind
-    return {**{name: [] for name in reached if name != message.sender}, **behind}
+    return {**{name: [] for name in reached if name != message.sender or message.has_turned}, **behind}
 
 
 def _next(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> str | None:
