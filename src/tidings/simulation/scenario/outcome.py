@@ -59,9 +59,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     setup_seconds: float  # until tables were complete
     settle_seconds: float  # the longest that it took until the network had settled
     dropped: int  # datagrams that the network lost
-    is_checked: bool
-    closing: int  # events that were published at the end, to see whether all are served
-    violations: list[Violation]
+    is_checked: bool = False
+    closing: int = 0  # events that were published afterwards, to see whether all are served
+    violations: list[Violation] = []
 
 
 def traffic_of(counts: Counts) -> dict[str, Traffic]:

@@ -10,7 +10,7 @@ from tidings.configuration.checks import at_least_one, one_of
 from tidings.model.errors import InvalidValueError
 from tidings.routing import strategy
 from tidings.simulation import topologies
-from tidings.simulation.chance import drawn_from
+from tidings.simulation.chance import Random, drawn_from
 from tidings.simulation.clock import microseconds
 from tidings.simulation.network import Conditions
 from tidings.simulation.scenario.values import check_values, drawn
@@ -71,17 +71,19 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def made(self, seed: int) -> Topology:
         """The brokers and their links, at the costs that they name or that are drawn for them."""
-        if self.links:
-            made = Topology.of([tuple(one[:2]) for one in self.links])  # type: ignore[misc]
-            named = [one[2] if len(one) > 2 else None for one in self.links]
-        else:
-            made = self._shaped(seed)
-            named = [None] * len(made.edges)
         chance = drawn_from(seed, "costs")
-        pairs = zip(made.edges, named, strict=True)
-        costs = [drawn(self.costs, chance) if cost is None else cost for _, cost in pairs]  # type: ignore[arg-type]
-        edges = [Edge(edge.one, edge.other, int(cost)) for edge, cost in zip(made.edges, costs, strict=True)]
-        return Topology.of(edges, made.brokers)
+        if not self.links:
+            shape = self._shaped(seed)
+            return Topology.of([Edge(one, other, self._cost(chance)) for one, other, _ in shape.edges], shape.brokers)
+        return Topology.of(
+            [
+                Edge(str(one), str(other), int(cost[0]) if cost else self._cost(chance))
+                for one, other, *cost in self.links
+            ]
+        )
+
+    def _cost(self, chance: Random) -> int:
+        return int(drawn(self.costs, chance))  # type: ignore[arg-type]  # a list of whole numbers is one of values
 
     def settings(self) -> dict[str, Any]:
         """Of all brokers."""

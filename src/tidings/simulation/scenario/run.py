@@ -3,9 +3,12 @@
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
+
 from tidings.simulation.chance import drawn_from
 from tidings.simulation.checker import Checker
 from tidings.simulation.clock import SECOND, microseconds
+from tidings.simulation.counters import Counts
 from tidings.simulation.faults import Fault, Heal, Restart
 from tidings.simulation.scenario.outcome import Outcome, links_of, reasons_of, sizes_of, traffic_of
 from tidings.simulation.scenario.scenario import Scenario
@@ -15,8 +18,9 @@ from tidings.simulation.steps import Moves, Publishes, SetsContext, Settles, Ste
 from tidings.simulation.world import World
 
 Watch = Callable[[float], None]
-_MOST_LOOKS = 2_000_000  # how often a client is looked at, and how often the reference is asked: with more than that,
-_MOST_QUESTIONS = 200_000  # judging would take much longer than the simulation
+# How often the checker may look at a client, and ask the reference: with more, judging would take much longer than
+# the simulation itself.
+_MOST_LOOKS, _MOST_QUESTIONS = 2_000_000, 200_000
 _CLOSING_EVENTS = 20  # of each kind of publication
 
 
@@ -54,10 +58,15 @@ class Run:
             self._checker = Checker(world, self.scenario.overlay.strategy)
         self._take_all(watch)
         self._heal()
-        counts, sizes = world.counters.counts() - setup, sizes_of(world)
-        published, delivered = _published(world), sum(len(one.notifications) for one in world.clients.values())
-        reasons, longest = reasons_of(world), self._longest
-        closing = self._close() if self._checker is not None else 0
+        outcome = self._outcome(setup, ready)  # what follows is not part of the scenario
+        if self._checker is None:
+            return outcome
+        closing = self._close()
+        return msgspec.structs.replace(outcome, is_checked=True, closing=closing, violations=self._checker.violations)
+
+    def _outcome(self, setup: Counts, ready: int) -> Outcome:
+        world, published = self.world, _published(self.world)
+        counts = world.counters.counts() - setup
         kinds = Counter(type(one.step) for one in self._timed)
         return Outcome(
             seed=self.scenario.seed,
@@ -69,21 +78,18 @@ class Run:
             published=published,
             refused=kinds[Publishes] - published,
             away=self._away,
-            reasons=reasons,
-            delivered=delivered,
+            reasons=reasons_of(world),
+            delivered=sum(len(one.notifications) for one in world.clients.values()),
             context_changes=kinds[SetsContext],
             moves=kinds[Moves],
             faults=sum(isinstance(one.step, Fault) for one in self._timed),
             setup=traffic_of(setup),
             workload=traffic_of(counts),
             links=links_of(world, counts),
-            tables=sizes,
+            tables=sizes_of(world),
             setup_seconds=ready / SECOND,
-            settle_seconds=longest / SECOND,
+            settle_seconds=self._longest / SECOND,
             dropped=sum(way.dropped for way in world.network.ways.values()),
-            is_checked=self._checker is not None,
-            closing=closing,
-            violations=[] if self._checker is None else self._checker.violations,
         )
 
     def _set_up(self) -> None:
