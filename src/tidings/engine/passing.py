@@ -31,9 +31,10 @@ def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
 
 
 def waits(engine: "Engine", message: PublicationMessage) -> bool:
-    """While tables are made anew, what clients publish waits where it enters: so that it does not overtake what is
-    still on former ways. What tells of the overlay itself, and what has waited too long, goes everywhere instead."""
-    if not message.enters or message.journey.meta or engine.overlay.is_complete:
+    """Until tables are those of the network, what clients publish waits where it enters: so that it reaches those who
+    are there again, and does not overtake what is still on former ways. What tells of the overlay itself, and what has
+    waited too long, goes everywhere instead."""
+    if not message.enters or message.journey.meta or engine.overlay.is_ready:
         return False
     return engine.overlay.wait(message.operation, message.sender)
 
