@@ -49,7 +49,7 @@ def _route(engine: "Engine", message: PublicationMessage) -> Route:
         return Route(engine.name, overlay.digest)
     audience = None
     if event.subscribers is not None:
-        audience = Bloom.of(engine.announced.selected(bound(event.subscribers, event.context)))
+        audience = engine.announced.audience(bound(event.subscribers, event.context))
     context = situation_id(None if engine.leaves(message.sender) else event.context)
     known = overlay.announcer.is_known(context)
     return Route(engine.name, overlay.digest, unpruned=not known, context=context, audience=audience)

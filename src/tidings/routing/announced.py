@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from tidings.matching.reference import matches_context
 from tidings.model.filter import ContextFilter
 from tidings.model.values import Context
+from tidings.routing.bloom import Bloom
 from tidings.routing.crowd import Crowd
 from tidings.routing.identity import context_id
 
@@ -139,6 +140,6 @@ class Announced:
         reach.add(pair)
         self._by_pair.setdefault(pair, set()).add(reach)
 
-    def selected(self, wanted: ContextFilter) -> set[bytes]:
-        """The ids of all contexts that a publisher's filter selects."""
-        return self._crowd.selected(wanted)
+    def audience(self, wanted: ContextFilter) -> Bloom:
+        """The contexts that a publisher's filter selects, of whichever broker's clients."""
+        return self._crowd.audience(wanted)

@@ -9,6 +9,7 @@ from typing import Annotated, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tidings.model.limits import MAX_BLOOM_BYTES, MAX_BLOOM_HASHES
 from tidings.routing.identity import CONTEXT_ID_BYTES
@@ -30,13 +31,16 @@ class Bloom(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, ids: Iterable[bytes]) -> Self:
-        distinct = set(ids)
-        wanted = math.ceil(len(distinct) * _BITS_PER_ID / 8)
+        return cls.of_halves(halves_of(set(ids)))
+
+    @classmethod
+    def of_halves(cls, halves: npt.NDArray[np.uint64]) -> Self:
+        """The same of distinct ids that are in an array already."""
+        wanted = math.ceil(len(halves) * _BITS_PER_ID / 8)
         size = min(max(wanted, _LEAST_BYTES), MAX_BLOOM_BYTES)
-        best = round(size * 8 / max(len(distinct), 1) * math.log(2))
+        best = round(size * 8 / max(len(halves), 1) * math.log(2))
         hashes = min(max(best, 1), MAX_BLOOM_HASHES)
         bits = np.zeros(size * 8, np.uint8)
-        halves = np.frombuffer(b"".join(distinct), ">u8").reshape(-1, 2)
         place, step = halves[:, 0] % bits.size, (halves[:, 1] | 1) % bits.size  # odd, so that it moves
         for _ in range(hashes):
             bits[place] = 1
@@ -52,3 +56,8 @@ class Bloom(msgspec.Struct, frozen=True):
                 return False
             place = (place + step) % size
         return True
+
+
+def halves_of(ids: Iterable[bytes]) -> npt.NDArray[np.uint64]:
+    """The two halves of each id, as numbers."""
+    return np.frombuffer(b"".join(ids), ">u8").astype(np.uint64).reshape(-1, 2)

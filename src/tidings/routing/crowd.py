@@ -2,11 +2,14 @@
 
 from collections import Counter
 
+import numpy as np
+
 from tidings.matching.index import Index
 from tidings.matching.reference import matches_context
 from tidings.model.filter import ContextFilter
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
+from tidings.routing.bloom import Bloom, halves_of
 
 _FEW = 16
 _NOTHING = Context()
@@ -19,6 +22,7 @@ class Crowd:
         self._contexts: dict[bytes, Context] = {}
         self._holders: Counter[bytes] = Counter()
         self._index: Index | None = None
+        self._halves = np.zeros((0, 2), np.uint64)  # of the ids, by position in the index
 
     def join(self, name: bytes, context: Context) -> None:
         self._holders[name] += 1
@@ -34,17 +38,20 @@ class Crowd:
             if self._index is not None:
                 self._index.remove(name.hex())
 
-    def selected(self, wanted: ContextFilter) -> set[bytes]:
+    def audience(self, wanted: ContextFilter) -> Bloom:
+        """Those that a publisher's filter selects."""
         if self._index is None and len(self._contexts) > _FEW:
             self._index = Index()
             for name, context in self._contexts.items():
                 self._enter(self._index, name, context)
         if self._index is None:
-            return {name for name, one in self._contexts.items() if matches_context(wanted, one, _NOTHING)}
-        return {bytes.fromhex(name) for name in self._index.match({}, subscribers=wanted)}
+            return Bloom.of(name for name, one in self._contexts.items() if matches_context(wanted, one, _NOTHING))
+        return Bloom.of_halves(self._halves[self._index.match_positions({}, subscribers=wanted)])
 
-    @staticmethod
-    def _enter(index: Index, name: bytes, context: Context) -> None:
+    def _enter(self, index: Index, name: bytes, context: Context) -> None:
         """As that of a subscriber who wants everything: whom it is for is all that is left to decide."""
-        index.put(Subscription(id=name.hex(), subscriber=name.hex()))
+        position = index.put(Subscription(id=name.hex(), subscriber=name.hex()))
         index.set_context(name.hex(), context)
+        if position >= len(self._halves):
+            self._halves = np.resize(self._halves, (2 * position + _FEW, 2))
+        self._halves[position] = halves_of([name])[0]
