@@ -17,6 +17,8 @@ from tidings.engine.operations import Subscribe
 from tidings.index import Index
 from tidings.index.rows import read
 
+SMALL = ["--brokers", "4", "--clients", "8", "--subscriptions", "3", "--events", "20"]
+DRAWN = ("match", "contexts", "grid", "growth", "trimming", "forwarding")
 UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "bytes a subscription", "bytes"}
 
 
@@ -37,11 +39,13 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
         (["trimming"], 9),
         (["hub", "--count", "100"], 6),
         (["engine", "--count", "300"], 14),
+        (["forwarding", *SMALL, "--contexts", "10", "--contexts", "80", "--rounds", "1"], 26),
+        (["forwarding", *SMALL, "--contexts", "20", "--rounds", "2", "--publications"], 14),
     ],
 )
 def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_path: Path) -> None:
     picture = tmp_path / "drawn.png"
-    draws = arguments[0] in ("match", "contexts", "grid", "growth", "trimming")
+    draws = arguments[0] in DRAWN
     found = as_json("bench", *arguments, *(["--plot", str(picture)] if draws else []))
     assert len(found) == measured
     assert all(one["value"] > 0 and one["unit"] in UNITS for one in found)

@@ -1,0 +1,67 @@
+"""What `bench` measures on overlays of brokers, in the simulator: the figures of the papers, and the simulator itself."""
+
+from typing import Annotated
+
+import typer
+
+from tidings.cli.options import AsJson, Plot
+
+Contexts = Annotated[
+    list[int], typer.Option(min=1, max=100, help="How many percent of the contexts a context filter selects.")
+]
+Brokers = Annotated[int, typer.Option(min=2, help="How many brokers.")]
+Clients = Annotated[int, typer.Option(min=1, help="How many clients.")]
+Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions a client.")]
+Events = Annotated[int, typer.Option(min=1, help="How many events a round.")]
+Rounds = Annotated[int, typer.Option(min=1, help="How many rounds; the best counts.")]
+
+_CONTEXTS = [1, 2, 5, 10, 20, 40, 80]
+
+overlay = typer.Typer(rich_markup_mode=None)
+
+
+@overlay.command(name="forwarding")
+def bench_forwarding(
+    publications: Annotated[
+        bool, typer.Option("--publications", help="Context filters in publications, not in subscriptions.")
+    ] = False,
+    contexts: Contexts = _CONTEXTS,
+    brokers: Brokers = 20,
+    clients: Clients = 100,
+    subscriptions: Subscriptions = 30,
+    events: Events = 500,
+    rounds: Rounds = 5,
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Events forwarded by spcf, gsf and asf, as context filters select more and more contexts.
+
+    Example: tidings bench forwarding --contexts 10 --contexts 80 --plot forwarding.svg
+    """
+    from tidings.cli.bench import forwarding, report
+    from tidings.cli.bench.network_workload import Size
+
+    size = Size(brokers=brokers, clients=clients, subscriptions=subscriptions)
+    where = forwarding.Where.PUBLICATIONS if publications else forwarding.Where.SUBSCRIPTIONS
+    report(forwarding.measure(where, contexts, size, events, rounds, plot), as_json)
+
+
+@overlay.command(name="routing")
+def bench_routing(
+    contexts: Contexts = _CONTEXTS,
+    brokers: Brokers = 20,
+    clients: Clients = 100,
+    subscriptions: Subscriptions = 30,
+    trials: Annotated[int, typer.Option(min=1, help="How many new clients, one after the other.")] = 20,
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Packets for a new client's subscription and its context, under spcf, gsf and asf.
+
+    Example: tidings bench routing --contexts 10 --contexts 80 --plot routing.svg
+    """
+    from tidings.cli.bench import report, routing
+    from tidings.cli.bench.network_workload import Size
+
+    size = Size(brokers=brokers, clients=clients, subscriptions=subscriptions)
+    report(routing.measure(contexts, size, trials, plot), as_json)
