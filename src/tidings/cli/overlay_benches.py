@@ -65,3 +65,21 @@ def bench_routing(
 
     size = Size(brokers=brokers, clients=clients, subscriptions=subscriptions)
     report(routing.measure(contexts, size, trials, plot), as_json)
+
+
+@overlay.command(name="resubscribing")
+def bench_resubscribing(
+    brokers: Annotated[int, typer.Option(min=2, help="How many brokers, each with a publisher.")] = 5,
+    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers at each broker.")] = 100,
+    subscriptions: Subscriptions = 10,
+    changes: Annotated[int, typer.Option(min=1, help="How many changes of context a round.")] = 200,
+    rounds: Rounds = 3,
+    as_json: AsJson = False,
+) -> None:
+    """A change of context, beside subscribing anew with other values: messages and processor time.
+
+    Example: tidings bench resubscribing --subscribers 10
+    """
+    from tidings.cli.bench import report, resubscribing
+
+    report(resubscribing.measure(resubscribing.Size(brokers, subscribers, subscriptions), changes, rounds), as_json)

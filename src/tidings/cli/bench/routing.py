@@ -46,7 +46,7 @@ def measure(percents: list[int], size: Size, trials: int, plot: Path | None) -> 
             found[percent] = {strategy: _cost(world, percent / 100, trials) for strategy, world in made.items()}
     if plot is not None:
         _draw(found, plot)
-    return [one for percent, costs in found.items() for one in _told(percent, costs)]
+    return [one for percent, costs in found.items() for one in _told(percent, costs, first=percent == min(found))]
 
 
 def _cost(world: World, share: float, trials: int) -> Cost:
@@ -79,17 +79,16 @@ def _trial(world: World, broker: str, share: float, chance: Random) -> tuple[Cou
     return situated - connected, subscribed - situated
 
 
-def _told(percent: int, costs: dict[str, Cost]) -> list[Measurement]:
+def _told(percent: int, costs: dict[str, Cost], *, first: bool) -> list[Measurement]:
+    """What the paper says stands in the first rows of each."""
     rows = []
-    for strategy, cost in costs.items():
-        paper = _SUBSCRIBE if strategy == "spcf" else ""
-        what = f"contexts {percent} %: {strategy}, subscribe"
-        rows.append(Measurement(what, sum(cost.subscribe.values()), "packets", "", paper))
-    for strategy, cost in costs.items():
-        by_kind = ", ".join(f"{kind} {count:.3g}" for kind, count in cost.set_context.items())
-        beside = f"{by_kind}; {_SET_CONTEXT}" if strategy == "spcf" else by_kind or "no filter asks for it"
-        what = f"contexts {percent} %: {strategy}, setContext"
-        rows.append(Measurement(what, sum(cost.set_context.values()), "packets", "", beside))
+    for name, paper in (("subscribe", _SUBSCRIBE), ("setContext", _SET_CONTEXT)):
+        for strategy, cost in costs.items():
+            packets = cost.subscribe if name == "subscribe" else cost.set_context
+            by_type = ", ".join(f"{kind} {count:.3g}" for kind, count in packets.items()) or "no filter asks for it"
+            beside = f"{by_type}; {paper}" if first and strategy == "spcf" else by_type
+            what = f"contexts {percent} %: {strategy}, {name}"
+            rows.append(Measurement(what, sum(packets.values()), "packets", "", beside))
     return rows
 
 
