@@ -83,3 +83,21 @@ def bench_resubscribing(
     from tidings.cli.bench import report, resubscribing
 
     report(resubscribing.measure(resubscribing.Size(brokers, subscribers, subscriptions), changes, rounds), as_json)
+
+
+@overlay.command(name="roaming")
+def bench_roaming(
+    brokers: Brokers = 7,
+    publishers: Annotated[int, typer.Option(min=1, help="How many publishers that move.")] = 5,
+    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers that stay.")] = 3,
+    moves: Annotated[int, typer.Option(min=1, help="How many moves.")] = 200,
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Messages by type while publishers move, with advertisements that flood and with the flooding policy.
+
+    Example: tidings bench roaming --moves 50 --plot roaming.svg
+    """
+    from tidings.cli.bench import report, roaming
+
+    report(roaming.measure(roaming.Size(brokers, publishers, subscribers), moves, plot), as_json)
