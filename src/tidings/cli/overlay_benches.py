@@ -1,4 +1,4 @@
-"""What `bench` measures on overlays of brokers, in the simulator: the figures of the papers, and the simulator itself."""
+"""What `bench` measures on simulated overlays of brokers: the figures of the papers, and the simulator itself."""
 
 from typing import Annotated
 
@@ -101,3 +101,20 @@ def bench_roaming(
     from tidings.cli.bench import report, roaming
 
     report(roaming.measure(roaming.Size(brokers, publishers, subscribers), moves, plot), as_json)
+
+
+@overlay.command(name="simulation")
+def bench_simulation(
+    brokers: Annotated[int, typer.Option(min=5, help="How many brokers in the large world.")] = 1_000,
+    clients: Clients = 10_000,
+    events: Events = 1_000,
+    rounds: Rounds = 5,
+    as_json: AsJson = False,
+) -> None:
+    """How many messages a second the simulator carries, and what a large world takes.
+
+    Example: tidings bench simulation --brokers 100 --clients 1000
+    """
+    from tidings.cli.bench import report, simulation
+
+    report(simulation.measure(simulation.Size(brokers, clients), events, rounds), as_json)

@@ -87,13 +87,13 @@ def measure(
             step(f"{alike[0].panel}, contexts {', '.join(f'{case.percent} %' for case in alike)}")
             made = worlds(size, interests)
             for case in alike:
-                found[case] = _forwarded(made, size, case.subscribers(where), events, rounds)
+                found[case] = forwarded(made, size, case.subscribers(where), events, rounds)
     if plot is not None:
         _draw(found, where, plot)
     return [*(one for case, forwarded in found.items() for one in _told(case, forwarded)), *_least(found, where)]
 
 
-def _forwarded(made: dict[str, World], size: Size, subscribers: float | None, events: int, rounds: int) -> Forwarded:
+def forwarded(made: dict[str, World], size: Size, subscribers: float | None, events: int, rounds: int) -> Forwarded:
     """The best of the rounds, each with other publications; packets are the mean of all."""
     seconds: dict[str, list[float]] = {strategy: [] for strategy in made}
     packets: Counter[str] = Counter()

@@ -3,7 +3,7 @@
 With advertisements that flood, every move takes an advertisement back and floods it anew, and subscriptions follow it.
 With the flooding policy of Fig. 8, on the publishers' advertisements and on one of each broker's own, advertisements
 stay where they are made, and subscriptions are everywhere already. Both have to tell the same clients of the same
-events.
+events. Under both, `Reside` tells all brokers where a client is now, which the paper does not count.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class Size(NamedTuple):
 
 
 class Journey(NamedTuple):
-    """What was sent until each move had settled, its publication included, in the order of the moves; and who was told."""
+    """What was sent for each move and the publication that followed it, in order; and who was told."""
 
     sent: list[dict[str, int]]
     told: Told

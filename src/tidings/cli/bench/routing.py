@@ -14,6 +14,7 @@ from tidings.simulation import World
 from tidings.simulation.chance import Random, drawn_from
 from tidings.simulation.counters import Counts
 
+FREE = "no filter asks for it"
 _SHARE = 0.1  # of the events that concern a client by their content
 _SUBSCRIBE = (
     "Fig. 5(a): lower where context filters are very selective; approaches ASF and GSF, which require 20 packets to "
@@ -85,7 +86,7 @@ def _told(percent: int, costs: dict[str, Cost], *, first: bool) -> list[Measurem
     for name, paper in (("subscribe", _SUBSCRIBE), ("setContext", _SET_CONTEXT)):
         for strategy, cost in costs.items():
             packets = cost.subscribe if name == "subscribe" else cost.set_context
-            by_type = ", ".join(f"{kind} {count:.3g}" for kind, count in packets.items()) or "no filter asks for it"
+            by_type = ", ".join(f"{kind} {count:.3g}" for kind, count in packets.items()) or FREE
             beside = f"{by_type}; {paper}" if first and strategy == "spcf" else by_type
             what = f"contexts {percent} %: {strategy}, {name}"
             rows.append(Measurement(what, sum(packets.values()), "packets", "", beside))
