@@ -9,12 +9,10 @@ from tidings.engine.announcing import Announcer
 from tidings.engine.book import Book
 from tidings.engine.effects import Effect, Send
 from tidings.engine.engine import Engine
-from tidings.engine.journey import Route
 from tidings.engine.operations import Announce, Reside, Subscribe
 from tidings.engine.overlay import Overlay
 from tidings.engine.passages import Passages
 from tidings.engine.tables import Filed
-from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.routing import spcf
@@ -112,7 +110,7 @@ def a_subscribers_context_does_not_go_ahead_of_its_subscription(patch: pytest.Mo
 
 @mutation
 def a_subscribers_context_is_not_sent_when_it_changes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(situations, "_sent_after", lambda *_: [])
+    patch.setattr(situations, "_sent_after", lambda *_, **__: [])
 
 
 # Where subscriptions are
@@ -156,18 +154,15 @@ def subscriptions_are_not_told_anew_in_a_changed_network(patch: pytest.MonkeyPat
 
 
 @mutation
-def events_do_not_go_everywhere_while_tables_are_incomplete(patch: pytest.MonkeyPatch) -> None:
-    route = passing._route
+def events_do_not_wait_while_tables_are_made_anew(patch: pytest.MonkeyPatch) -> None:
+    """They go everywhere at once, and overtake those before them."""
+    patch.setattr(passing, "waits", lambda engine, message: False)
 
-    def by_tables(engine: Engine, event: Event) -> Route:
-        overlay = engine.overlay
-        known, overlay.is_complete = overlay.is_complete, True
-        try:
-            return route(engine, event)
-        finally:
-            overlay.is_complete = known
 
-    patch.setattr(passing, "_route", by_tables)
+@mutation
+def events_do_not_turn_where_their_way_ends(patch: pytest.MonkeyPatch) -> None:
+    """At a link that is gone, or by trees that are not known there."""
+    patch.setattr(passing, "_turn", lambda message: None)
 
 
 @mutation

@@ -130,10 +130,19 @@ class Book:
 
     def rebind(self, filed: Filed[Subscription]) -> None:
         """The subscriber's context has changed: it is another version."""
-        if self.strategy.announces:
-            self.announced.release(filed.bound, filed.id)
+        self._let_go(filed)
         self.bind(filed)
+        self._follow(filed)
         filed.version = self.version_of(filed.owner)
+
+    def _follow(self, filed: Filed[Subscription]) -> None:
+        """Keeps up what the subscription's filter selects of what is announced."""
+        if self.strategy.announces:
+            filed.reach = self.announced.use(filed.bound, filed.id, passes=not filed.is_client)
+
+    def _let_go(self, filed: Filed[Subscription]) -> None:
+        if filed.reach is not None:
+            self.announced.release(filed.reach, filed.id)
 
     def bind(self, filed: Filed[Subscription]) -> None:
         """Writes the subscriber's context into what is sent of a subscription that a client here has, or one of another
@@ -216,6 +225,7 @@ class Book:
                 self.matcher.put(given)
             else:
                 self.transit.put(filed)
+            self._follow(filed)
         else:
             self.advertisements.put(filed)
             if not filed.is_client:
@@ -253,8 +263,7 @@ class Book:
                 self.matcher.remove(filed.id)
             else:
                 self.transit.remove(filed)
-            if self.strategy.announces:
-                self.announced.release(filed.bound, filed.id)
+            self._let_go(filed)
         self.note_rules(filed, gone=True)
 
     def _forget_scope(self, filed: Filed[Any]) -> None:

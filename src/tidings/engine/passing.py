@@ -61,17 +61,9 @@ def _turn(message: PublicationMessage) -> None:
 
 
 def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
-    """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known."""
-    behind: dict[str, list[Filed[Subscription]]] = {}
-    for filed in engine.subscriptions.those(sorted(engine.transit.concerned(message.event))):
-        neighbour = _next(engine, filed, message)
-        if neighbour is None or neighbour == message.sender:
-            continue
-        if neighbour in engine.neighbours:
-            behind.setdefault(neighbour, []).append(filed)
-        elif not message.route.flood:  # the link is gone, and others have not been told the new way yet
-            _turn(message)
-            engine.passages.flooded(message.event.id)
+    """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known; where no
+    rule is about it, the first of them is enough."""
+    behind = _behind(engine, message)
     route = message.route
     if route.flood:
         reached = [name for name in engine.neighbours if not engine.leaves(name)]
@@ -83,15 +75,49 @@ def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[File
     return {**{name: [] for name in reached if name != message.sender or message.has_turned}, **behind}
 
 
-def _next(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> str | None:
-    """The neighbour that the event goes to for a subscription that it matches; None if it does not."""
-    event, route = message.event, message.route
+def _behind(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
+    if not _may_concern_others(engine, message.route):
+        return {}
+    behind: dict[str, list[Filed[Subscription]]] = {}
+    all_count = bool(engine.rules) or message.attached is not None
+    concerned = engine.transit.concerned(message.event)
+    links: dict[str, str | None] = {}
+    for filed in engine.subscriptions.those(sorted(concerned) if all_count else concerned):
+        key = filed.hop if filed.is_local else filed.origin
+        if key in links and engine.strategy.by_source:
+            neighbour = links[key]
+        else:
+            neighbour = links[key] = link(engine, filed, message)
+        if neighbour is None or neighbour == message.sender or (not all_count and neighbour in behind):
+            continue
+        if not _is_wanted(engine, filed, message):
+            continue
+        if neighbour in engine.neighbours:
+            behind.setdefault(neighbour, []).append(filed)
+        elif not message.route.flood:  # the link is gone, and others have not been told the new way yet
+            _turn(message)
+            engine.passages.flooded(message.event.id)
+    return dict(sorted(behind.items())) if len(behind) > 1 else behind
+
+
+def _may_concern_others(engine: "Engine", route: Route) -> bool:
+    """Whether the publisher's context has attracted anything from neighbours, where that is known."""
+    if not _goes_by_context(engine, route):
+        return True
+    return any(reach.passing for reach in engine.announced.attracted_by((route.source, route.context)))
+
+
+def _goes_by_context(engine: "Engine", route: Route) -> bool:
+    """Whether what is announced says whom an event may concern: not of a network that was another one."""
+    return engine.strategy.announces and not (route.unpruned or route.flood) and route.digest == engine.digest
+
+
+def _is_wanted(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> bool:
+    """Whether an event that a subscription matches may be for its subscriber, and come from whom it asks for."""
+    event = message.event
     if filed.scoped and event.subscribers is not None:
-        if not matches_context(event.subscribers, engine.transit.context(filed.owner), event.context):
-            return None
-    elif engine.strategy.announces and not _may_be_for(engine, filed, route):
-        return None
-    return link(engine, filed, message)
+        return matches_context(event.subscribers, engine.transit.context(filed.owner), event.context)
+    return not engine.strategy.announces or _may_be_for(engine, filed, message.route)
 
 
 def link(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> str | None:
@@ -104,9 +130,9 @@ def link(engine: "Engine", filed: Filed[Subscription], message: PublicationMessa
 
 def _may_be_for(engine: "Engine", filed: Filed[Subscription], route: Route) -> bool:
     """Whether the publisher's context attracted the subscription, and the subscriber's may be one that it is for."""
-    if not filed.is_local and not route.unpruned and route.digest == engine.digest:
-        pair = route.source, route.context
-        if pair not in engine.announced.use(filed.bound, filed.id).pairs:
+    if not filed.is_local and _goes_by_context(engine, route):
+        reach = filed.reach
+        if reach is None or (route.source, route.context) not in reach.pairs:
             return False
     return _is_for(engine, filed, route.audience)
 

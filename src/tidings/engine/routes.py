@@ -187,8 +187,6 @@ def filter(  # noqa: A001 - the step's word
     effects += _spread(engine, here, governed, concerned.rulings, asked, anew=anew)
     if before is not None:
         effects += _not_for_these(engine, here, {hop.receiver or "" for hop, _, _ in governed.filters})
-    if filed is None:
-        engine.announced.release(here.bound, here.id)
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     if isinstance(given, Advertisement) and filed is not None:
         effects += _attracted(engine, filed)

@@ -18,6 +18,7 @@ from tidings.model.values import Attributes, Context
 from tidings.policy.application import CompiledPolicy, CompiledRule
 from tidings.policy.situation import Source
 from tidings.policy.statement import TRUE, Attach, Matching, MessageType, Operation, Point
+from tidings.routing.announced import Reach
 
 Ruling = tuple[CompiledRule, Source]  # a rule, and whose it is
 _Key = tuple[Operation, MessageType, Matching]
@@ -44,7 +45,7 @@ class Filed(Generic[Value]):
             "policy",
         ),
         *("for_publications", "on_publications"),
-        *("bound", "context", "digest", "origin", "past", "scoped", "senders", "toward", "version"),
+        *("bound", "context", "digest", "origin", "past", "reach", "scoped", "senders", "toward", "version"),
         *("flooded", "sent", "source", "value"),
     )
 
@@ -65,6 +66,7 @@ class Filed(Generic[Value]):
         self.senders: frozenset[str] = _NOBODY  # the neighbours that have sent it and not taken it back
         self.scoped = False  # it is judged here by its subscriber's context
         self.bound: ContextFilter | None = getattr(value, "publishers", None)  # as it is sent, see `placing.bind`
+        self.reach: Reach | None = None  # what that selects, where contexts are announced (spcf)
         self.context = b""  # the id of its subscriber's context, and those that it had until lately (spcf)
         self.past: tuple[tuple[bytes, int], ...] = ()
         self.policy: CompiledPolicy | None = None  # the owner's

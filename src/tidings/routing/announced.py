@@ -4,7 +4,7 @@ Filters are judged against it once each: what a filter reaches is remembered and
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tidings.matching.reference import matches_context
 from tidings.model.filter import ContextFilter
@@ -22,15 +22,17 @@ def situation_id(context: Situation) -> bytes:
 
 
 class Reach:
-    """What a context filter selects of what is announced; `users` are the subscriptions that have it."""
+    """What a context filter selects of what is announced; `users` are the subscriptions that have it, and `passing`
+    those of them that came from neighbours."""
 
-    __slots__ = ("brokers", "pairs", "users", "wanted")
+    __slots__ = ("brokers", "pairs", "passing", "users", "wanted")
 
     def __init__(self, wanted: ContextFilter | None) -> None:
         self.wanted = wanted
         self.pairs: set[Pair] = set()
         self.brokers: Counter[str] = Counter()
         self.users: set[str] = set()
+        self.passing: set[str] = set()
 
     def selects(self, context: Situation) -> bool:
         return context is None or matches_context(self.wanted, context, _NOTHING)
@@ -52,6 +54,7 @@ class Announced:
     def __init__(self) -> None:
         self._contexts: dict[str, dict[bytes, Situation]] = {}
         self._reaches: dict[ContextFilter | None, Reach] = {}
+        self._by_pair: dict[Pair, set[Reach]] = {}
 
     def of(self, broker: str) -> dict[bytes, Situation]:
         return self._contexts.get(broker, {})
@@ -70,7 +73,7 @@ class Announced:
             known[name] = context
             for reach in self._reaches.values():
                 if reach.selects(context):
-                    reach.add((broker, name))
+                    self._add(reach, (broker, name))
                     found[id(reach)] = reach
         return list(found.values())
 
@@ -81,10 +84,9 @@ class Announced:
         for name in ids:
             if name in known:
                 del known[name]
-                for reach in self._reaches.values():
-                    if (broker, name) in reach.pairs:
-                        reach.remove((broker, name))
-                        found[id(reach)] = reach
+                for reach in self._by_pair.pop((broker, name), ()):
+                    reach.remove((broker, name))
+                    found[id(reach)] = reach
         return list(found.values())
 
     def forget(self, broker: str) -> list[Reach]:
@@ -93,24 +95,44 @@ class Announced:
         self._contexts.pop(broker, None)
         return found
 
-    def use(self, wanted: ContextFilter | None, subscription: str) -> Reach:
-        """What a subscription's filter selects, from now on kept up for it."""
+    def reach(self, wanted: ContextFilter | None) -> Reach:
+        """What a filter selects now."""
         reach = self._reaches.get(wanted)
         if reach is None:
-            reach = self._reaches[wanted] = Reach(wanted)
+            reach = Reach(wanted)
             for broker, contexts in self._contexts.items():
                 for name, context in contexts.items():
                     if reach.selects(context):
                         reach.add((broker, name))
-        reach.users.add(subscription)
         return reach
 
-    def release(self, wanted: ContextFilter | None, subscription: str) -> None:
-        reach = self._reaches.get(wanted)
-        if reach is not None:
-            reach.users.discard(subscription)
-            if not reach.users:
-                del self._reaches[wanted]
+    def use(self, wanted: ContextFilter | None, subscription: str, *, passes: bool) -> Reach:
+        """The same, from now on kept up for a subscription; `passes`: it came from a neighbour."""
+        reach = self.reach(wanted)
+        if not reach.users:
+            self._reaches[wanted] = reach
+            for pair in reach.pairs:
+                self._by_pair.setdefault(pair, set()).add(reach)
+        reach.users.add(subscription)
+        if passes:
+            reach.passing.add(subscription)
+        return reach
+
+    def release(self, reach: Reach, subscription: str) -> None:
+        reach.users.discard(subscription)
+        reach.passing.discard(subscription)
+        if not reach.users and self._reaches.get(reach.wanted) is reach:
+            del self._reaches[reach.wanted]
+            for pair in reach.pairs:
+                self._by_pair[pair].discard(reach)
+
+    def attracted_by(self, pair: Pair) -> Collection[Reach]:
+        """The filters that select a context of a broker's clients."""
+        return self._by_pair.get(pair, ())
+
+    def _add(self, reach: Reach, pair: Pair) -> None:
+        reach.add(pair)
+        self._by_pair.setdefault(pair, set()).add(reach)
 
     def selected(self, wanted: ContextFilter) -> set[bytes]:
         """The ids of all contexts that a publisher's filter selects."""

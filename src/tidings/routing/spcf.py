@@ -31,7 +31,7 @@ class ContextForwarding(Strategy):
 
 def destinations(around: Around, one: Placed) -> set[str]:
     """D, as far as it is this broker's business: those whose trees pass it on the way to the subscriber."""
-    selected = around.announced.use(one.bound, one.value.id).brokers
+    selected = around.announced.reach(one.bound).brokers
     here = around.name
     return {
         broker
@@ -56,7 +56,7 @@ def content_table(around: Around, placed: list[Placed]) -> dict[tuple[str, bytes
     """The content table of the paper's Fig. 1: (broker, its context, neighbour) -> subscriptions behind it."""
     table: dict[tuple[str, bytes, str], set[str]] = {}
     for one in placed:
-        pairs: set[Pair] = around.announced.use(one.bound, one.value.id).pairs
+        pairs: set[Pair] = around.announced.reach(one.bound).pairs
         for broker, context in pairs:
             if one.origin in (around.name, broker) or broker not in around.topology.brokers:
                 continue

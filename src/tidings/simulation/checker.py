@@ -3,12 +3,12 @@
 Time is cut into bursts by the moments at which the world has settled. What is done in a burst is concurrent with the
 events in it: an event *must* be told that is due under every standing that its subscriber had in the burst, and may be
 told if it is due under one of them, and only then. Nothing must be told where publisher or subscriber came, left or
-moved in the burst; at another broker, where no way led there when the event was published, or where a link or a broker
-failed after that (what failed or came back before is an excuse only for an event that is overtaken by one that takes
-another way); nor there, with advertisements leading the way, what was not advertised all the time. What a durable
-subscription must be told while its client is away is owed to it: it has it when it is back and the network is whole,
-whatever has crashed meanwhile. Always: nothing twice, and nothing behind a later event of its publisher, but for what
-waited for a durable subscription at another broker, and has followed its client.
+moved in the burst; at another broker, where there was a moment without a way there before the event was published, or
+where a link or a broker failed after that (what failed before and has been noticed, or comes back, is no excuse); nor
+there, with advertisements leading the way, what was not advertised all the time. What a durable subscription must be
+told while its client is away is owed to it: it has it when it is back and the network is whole, whatever has crashed
+meanwhile. Always: nothing twice, and nothing behind a later event of its publisher, but for what waited for a durable
+subscription at another broker, and has followed its client.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from tidings.model.advertisement import offered_names
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
-from tidings.routing.topology import Link, Topology, links_of
+from tidings.routing.topology import Topology, links_of
 from tidings.simulation.clock import SECOND
 from tidings.simulation.disk import Key, key_of
 from tidings.simulation.standing import Standings
@@ -33,7 +33,6 @@ class Network(NamedTuple):
     """How the network is at a moment."""
 
     incarnations: list[int]  # of the ends of links: another one when the link, or the broker at that end, fails
-    links: dict[Link, int]  # those that are up
     parts: dict[str, frozenset[str]]  # the brokers that are up, each with those that it reaches
 
     @classmethod
@@ -42,16 +41,14 @@ class Network(NamedTuple):
         up = [link for link in world.links.values() if all(end.is_up for end in link.ends)]
         links = links_of((link.ends[0].name, link.ends[1].name, link.cost) for link in up)
         reached = {name: Topology.of(links, name).brokers for name, one in world.brokers.items() if one.is_up}
-        return cls([end.own for end in ends], links, reached)
-
-    def has_failed_since(self, before: "Network") -> bool:
-        return self.incarnations != before.incarnations
+        return cls([end.own for end in ends], reached)
 
 
 class Published(NamedTuple):
     event: Event
     ingress: str
-    network: Network  # as it was then
+    reached: frozenset[str]  # the brokers to which there has been a way all the time since the burst began
+    incarnations: list[int]  # as they were then
 
 
 class Checker:
@@ -70,16 +67,19 @@ class Checker:
         self._read = dict.fromkeys(world.clients, 0)  # so many notifications have been looked at
         self._last: dict[tuple[str, str], int] = {}  # client, publisher -> the number of the last event
         self._moved: dict[str, int] = {}  # when clients moved last
-        self._network = Network.of(world)
+        self._joined = Network.of(world).parts  # the brokers between which there was a way all through the burst
 
     def take(self, step: Step) -> None:
         if isinstance(step, Publishes):
             event = step.befall(self._world)
             if event is not None:
                 self._events[event.id] = event
-                self._burst.append(Published(event, self._world.clients[step.client].broker, Network.of(self._world)))
+                ingress = self._world.clients[step.client].broker
+                reached = self._joined.get(ingress, frozenset())
+                self._burst.append(Published(event, ingress, reached, Network.of(self._world).incarnations))
         else:
             step.befall(self._world)
+            self._joined = _met(self._joined, Network.of(self._world).parts)
         if isinstance(step, Moves):
             self._moved[step.client] = self._world.now
         for name, standings in self._standings.items():
@@ -102,30 +102,30 @@ class Checker:
     # Judging a burst
 
     def _judge(self) -> None:
-        before, self._network = self._network, Network.of(self._world)
-        has_changed = self._network != before
-        required = self._required()
+        network = Network.of(self._world)
+        self._joined = network.parts
+        required = self._required(network.incarnations)
         for one in self._burst:
             self._allow(one.event)
         self._look()
         for key, client in required.items():
-            if key in self._got or (has_changed and self._is_overtaken(key, client)):
+            if key in self._got:
                 continue
             if self._standings[client].now.is_connected:
                 self._find("lost", f"{client} was not told of {self._named(key)}")
             else:
                 self._owed[key] = client
-        is_whole = all(self._network.parts.get(name) == self._world.brokers.keys() for name in self._world.brokers)
+        is_whole = all(network.parts.get(name) == self._world.brokers.keys() for name in self._world.brokers)
         self._collect(is_whole=is_whole)
         self._burst = []
         for standings in self._standings.values():
             standings.settle(is_whole=is_whole)
 
-    def _required(self) -> dict[Key, str]:
-        """What has to be told, and to whom."""
+    def _required(self, now: list[int]) -> dict[Key, str]:
+        """What has to be told, and to whom; the incarnations of links are those of now."""
         found: dict[Key, str] = {}
-        for event, ingress, network in self._burst:
-            reached = {ingress} if self._network.has_failed_since(network) else network.parts.get(ingress, ())
+        for event, ingress, joined, incarnations in self._burst:
+            reached = joined if incarnations == now else {ingress}
             publisher = self._standings[event.publisher]
             if not publisher.is_steady:
                 continue
@@ -151,11 +151,6 @@ class Checker:
             matches(said.content, event) and names <= offered_names(said.publisher_context)
             for said in publisher.lasting()
         )
-
-    def _is_overtaken(self, key: Key, client: str) -> bool:
-        """Whether the client was told of a later one: when ways change, an event that comes too late is left out."""
-        event = self._events[key[1]]
-        return self._last.get((client, event.publisher), 0) > event.sequence
 
     def _allow(self, event: Event) -> None:
         for standings in self._standings.values():
@@ -212,3 +207,8 @@ class Checker:
         event = self._events[key[1]]
         whom = "" if event.subscribers is None else f" for {event.subscribers}"
         return f"{event.publisher}'s event {event.sequence} {dict(event.attributes)}{whom}, subscription {key[0]}"
+
+
+def _met(before: dict[str, frozenset[str]], now: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """The brokers that reached each other before, and do so now."""
+    return before if before == now else {name: found & before.get(name, frozenset()) for name, found in now.items()}

@@ -54,10 +54,10 @@ class Client:
         self.is_connected = False
         self._is_wanted = False  # whether it is, or will be, connected
         self._known_at: str | None = None  # the broker where it was connected last
+        self._has_moved = False
         self.notifications: list[Notification] = []
         self.refused: list[Reject] = []  # of what its library has said again
         self._seen: dict[Key, int] = {}  # what it was told, and in which session: some of it may come once more
-        self._sessions = 0
         self._context = Context()
         self._advertisements: dict[str, Advertisement] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -258,9 +258,9 @@ class Client:
             self._world.clock.at(self._world.now + _ACKNOWLEDGEMENT, self._broker.acknowledged, self, key)
         # What is durable may come again at any time; all else, if an event was under way to where the client has moved.
         told = self._seen.get(key)
-        if told is not None and (durable or told < self._sessions):
+        if told is not None and (durable or told < self._session):
             return
-        self._seen[key] = self._sessions
+        self._seen[key] = self._session
         self.notifications.append(note)
 
     def cut_off(self) -> None:
@@ -281,10 +281,11 @@ class Client:
 
     def _connect(self) -> None:
         self.is_connected = True
-        self._sessions += 1
-        moved, self._known_at = self._known_at not in (None, self.broker), self.broker
+        # Its broker may crash before others have heard that it has moved there: who has moved once says so every time.
+        self._has_moved |= self._known_at not in (None, self.broker)
+        self._known_at = self.broker
         self._session += 1
-        self._broker.connect(self, self._session, moved=moved)
+        self._broker.connect(self, self._session, moved=self._has_moved)
         unsaid, self._unsaid = self._unsaid, []
         for operation in unsaid:
             self._say_again(operation)

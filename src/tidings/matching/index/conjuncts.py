@@ -7,6 +7,7 @@ and the reference decides.
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from tidings.matching.numbers import Number
 from tidings.matching.strings import StringSet
 from tidings.matching.valuesets import EVERYTHING, PRESENT, StringPattern, ValueSet
 from tidings.model.expression import SUBJECT, And, Attribute, Between, Comparison, Condition, Constant
-from tidings.model.limits import MAX_CONJUNCTS
+from tidings.model.limits import MAX_CACHED_CONJUNCTS, MAX_CONJUNCTS
 from tidings.model.subscription import Subscription
 
 # What the kernels know of a conjunct: the reference decides; its subscription has several.
@@ -64,10 +65,15 @@ class Conjunct(NamedTuple):
 
 def conjuncts_for(subscription: Subscription) -> list[Conjunct]:
     """The alternatives of a subscription: those of its content, with what subject and structure ask."""
-    found = conjuncts_of(subscription.content.expression)
+    found = _remembered(subscription.content.expression)
     if subscription.subject is None and subscription.structure is None:
-        return found
+        return list(found)
     return [_with_structure(one, subscription) for one in found]
+
+
+@lru_cache(MAX_CACHED_CONJUNCTS)  # brokers that share a process have many subscriptions in common
+def _remembered(condition: Condition) -> tuple[Conjunct, ...]:
+    return tuple(conjuncts_of(condition))
 
 
 def conjuncts_of(condition: Condition) -> list[Conjunct]:
