@@ -42,7 +42,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
         (["trimming"], 9),
         (["hub", "--count", "100"], 6),
         (["engine", "--count", "300"], 14),
-        (["forwarding", *SMALL, "--contexts", "20", "--rounds", "1"], 14),
+        (["forwarding", *SMALL, "--contexts", "20", "--rounds", "1", "--varied"], 14),
         (["forwarding", *SMALL, "--contexts", "20", "--contexts", "80", "--rounds", "1", "--publications"], 26),
         (["routing", *NETWORK, "--contexts", "50", "--trials", "4"], 6),
         (["resubscribing", "--brokers", "3", "--subscribers", "9", "--changes", "9", "--rounds", "1"], 20),

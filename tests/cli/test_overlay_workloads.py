@@ -44,6 +44,13 @@ def test_every_broker_has_as_many_clients_and_locality_brings_similar_contexts_t
         assert (neighbours == SMALL.brokers) is is_local
 
 
+@pytest.mark.parametrize("is_varied", [False, True])
+def test_a_clients_subscriptions_share_their_context_filter_unless_they_are_varied(is_varied: bool) -> None:
+    world = network_workload.worlds(SMALL, Interests(0.1, 0.5, is_varied=is_varied))["gsf"]
+    for client in world.clients.values():
+        assert len({str(one.publishers) for one in client.subscriptions()}) == (4 if is_varied else 1)
+
+
 def test_a_walk_passes_all_brokers_mostly_along_links() -> None:
     assert network_workload.walk(line(4)) == ["b1", "b2", "b3", "b4"]
     graph = random_graph(20, 6, 1)

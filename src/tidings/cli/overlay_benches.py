@@ -25,6 +25,9 @@ def bench_forwarding(
     publications: Annotated[
         bool, typer.Option("--publications", help="Context filters in publications, not in subscriptions.")
     ] = False,
+    varied: Annotated[
+        bool, typer.Option("--varied", help="Every subscription has a context filter of its own, not every client.")
+    ] = False,
     contexts: Contexts = _CONTEXTS,
     brokers: Brokers = 20,
     clients: Clients = 100,
@@ -43,7 +46,7 @@ def bench_forwarding(
 
     size = Size(brokers=brokers, clients=clients, subscriptions=subscriptions)
     where = forwarding.Where.PUBLICATIONS if publications else forwarding.Where.SUBSCRIPTIONS
-    report(forwarding.measure(where, contexts, size, events, rounds, plot), as_json)
+    report(forwarding.measure(where, contexts, size, events, rounds, plot, is_varied=varied), as_json)
 
 
 @overlay.command(name="routing")

@@ -31,7 +31,7 @@ _CONTEXTS = [10]  # percent that a context filter selects, where an overlay is m
 
 def measure(count: int) -> list[Measurement]:
     """With at most `count` subscriptions each."""
-    network = network_workload.Size(subscriptions=min(30, 1 + count // 100))
+    network = network_workload.Size(subscriptions=min(10, 1 + count // 100))
     overlay = resubscribing.Size(subscriptions=min(10, 1 + count // 500))
     benches: dict[str, Callable[[], list[Measurement]]] = {
         "start": lambda: start.measure(5),
@@ -48,7 +48,7 @@ def measure(count: int) -> list[Measurement]:
         "engine": lambda: engine.measure(min(count, 10_000)),
         "hub": lambda: hub.measure(min(count, 10_000)),
         "trimming": lambda: trimming.measure(None),
-        "forwarding": lambda: forwarding.measure(forwarding.Where.SUBSCRIPTIONS, _CONTEXTS, network, 500, 3, None),
+        "forwarding": lambda: forwarding.measure(forwarding.Where.SUBSCRIPTIONS, _CONTEXTS, network, 500, 3),
         "routing": lambda: routing.measure(_CONTEXTS, network, 20, None),
         "resubscribing": lambda: resubscribing.measure(overlay, 200, 3),
         "roaming": lambda: roaming.measure(roaming.Size(), 200, None),

@@ -53,10 +53,10 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         return f"{self.panel}, contexts {self.percent} %"
 
-    def interests(self, where: Where) -> Interests:
+    def interests(self, where: Where, *, is_varied: bool = False) -> Interests:
         """Content selects what is missing to the share that stays; everything, where contexts alone select less."""
         content = min(1.0, _SHARE * 100 / self.percent) if self.scenario is Scenario.OVERALL else _SHARE
-        return Interests(content, self._share if where is Where.SUBSCRIPTIONS else None, self.is_local)
+        return Interests(content, self._share if where is Where.SUBSCRIPTIONS else None, self.is_local, is_varied)
 
     def subscribers(self, where: Where) -> float | None:
         return self._share if where is Where.PUBLICATIONS else None
@@ -75,12 +75,19 @@ class Forwarded(NamedTuple):
 
 
 def measure(
-    where: Where, percents: list[int], size: Size, events: int, rounds: int, plot: Path | None
+    where: Where,
+    percents: list[int],
+    size: Size,
+    events: int,
+    rounds: int,
+    plot: Path | None = None,
+    *,
+    is_varied: bool = False,
 ) -> list[Measurement]:
     """Both scenarios, without locality and with it; cases that differ in publications alone share their worlds."""
     cases: dict[Interests, list[Case]] = {}
     for case in map(Case._make, product((False, True), Scenario, sorted(percents))):
-        cases.setdefault(case.interests(where), []).append(case)
+        cases.setdefault(case.interests(where, is_varied=is_varied), []).append(case)
     found: dict[Case, Forwarded] = {}
     with steps(len(cases)) as step:
         for interests, alike in cases.items():

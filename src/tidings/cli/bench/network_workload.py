@@ -1,7 +1,9 @@
 """Paper 004's network: clients spread evenly over a random graph of brokers, each with a context of its own.
 
 A context is a number x, and the clients' are evenly spread from 0 to 1. A context filter is a window of x, anywhere, as
-wide as the share of the contexts that it selects. Each of a client's subscriptions is for a class of events of its own,
+wide as the share of the contexts that it selects. The paper does not say whether a client's subscriptions share their
+context filter, as in its Table 2, where it comes from the client's own position; here they do unless the interests are
+varied, which costs the strategies differently. Each of a client's subscriptions is for a class of events of its own,
 and for a window of each of two numbers: three constraints, and as large a part of the events as is asked for. Thirty
 subscriptions of a hundred clients have 9,000 constraints; no two subscriptions are the same.
 
@@ -36,6 +38,10 @@ class Interests(NamedTuple):
     content: float  # the share of the events that concern a client by their content
     publishers: float | None = None  # the share of the contexts that a subscription selects; None: it does not ask
     is_local: bool = False
+    is_varied: bool = False  # whether every subscription has a context filter of its own, not every client
+
+    def publishers_filter(self, chance: Random) -> str | None:
+        return None if self.publishers is None else selecting(self.publishers, chance)
 
 
 class Publication(NamedTuple):
@@ -120,8 +126,10 @@ def _world(size: Size, interests: Interests, strategy: str, seed: int) -> World:
         world.client(client_name(number), broker).set_context(x=(rank + 0.5) / size.clients)
     world.settle()
     for client in world.clients.values():
+        wanted = interests.publishers_filter(chance)
         for number in range(size.subscriptions):
-            wanted = None if interests.publishers is None else selecting(interests.publishers, chance)
+            if interests.is_varied:
+                wanted = interests.publishers_filter(chance)
             client.subscribe(content(number, interests.content, chance), publishers=wanted)
     world.settle()
     return world
