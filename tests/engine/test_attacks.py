@@ -78,7 +78,7 @@ def test_a_client_has_no_name_of_a_neighbour() -> None:
 
 
 def test_a_client_of_a_distant_brokers_name_does_not_govern_where_that_one_is_a_neighbour() -> None:
-    """All brokers know each other's names by link state; and what comes as a client's of another one is refused, too."""
+    """All brokers know each other by link state; and what comes as a client's of another one is refused, too."""
     line = Overlay(LINE)
     line.advertise("b3", "pub")
     line.subscribe("b1", "victim", "n > 0")

@@ -189,6 +189,34 @@ def history(
         asked.summary(span, question, as_json=as_json)
 
 
+@app.command()
+def simulate(
+    file: Annotated[Path, typer.Argument(help="The scenario's TOML file.")],
+    seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="Another routing strategy: advertisement, asf, gsf or spcf.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Another length of the workload, in virtual seconds.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the overlay with the traffic of each link: a path ending in .svg or .png.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate an overlay of brokers with its clients and faults, in virtual time; the same seed gives the same again.
+
+    Example: tidings simulate examples/scenarios/cars.toml --strategy spcf --picture cars.svg
+    """
+    from tidings.cli.simulate import simulate
+    from tidings.routing import STRATEGIES
+    from tidings.simulation.scenario import read
+
+    if strategy is not None and strategy not in STRATEGIES:
+        raise typer.BadParameter(f"--strategy is one of {', '.join(STRATEGIES)}, not {strategy}")
+    if seconds is not None and seconds <= 0:
+        raise typer.BadParameter("--seconds must be more than 0")
+    simulate(read(file, seed=seed, strategy=strategy, seconds=seconds), picture=picture, as_json=as_json)
+
+
 @pipeline.command(name="run")
 def pipeline_run(
     file: Annotated[Path, typer.Argument(help="The pipeline's TOML file.")],

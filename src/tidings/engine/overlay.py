@@ -45,7 +45,7 @@ class Overlay:
         self._is_awaited = False  # whether a tick will come to tell them
         self._phase = self._engine.strategy.phases
         self._ready = True  # whether this broker has told what is to be told in this phase
-        self._begun = 0  # when this broker began to tell everything anew
+        self._begun = 0  # when the network changed last, or this broker began to tell everything anew
         self._waiting: list[tuple[Travelling, str]] = []  # publications, with who sent them
         self._reported: set[str] = set()  # the children in the shared tree of which all have
         self._is_done = True  # whether that has been told up the tree
@@ -56,6 +56,11 @@ class Overlay:
     def is_current(self) -> bool:
         """Whether what is known of the network is what tables are made for."""
         return self.states.topology()[1] == self.digest
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether tables are complete, and the network has not changed since, as far as is known."""
+        return self.is_complete and (not self._is_stirred or self.is_current)
 
     @property
     def is_settled(self) -> bool:
@@ -97,7 +102,7 @@ class Overlay:
         if left > 0:
             return [*effects, Wake(left)]
         self._is_stirred = False
-        return effects if self.is_current else effects + self._begin()
+        return effects + (self._released() if self.is_current else self._begin())
 
     def _note(self, states: Iterable[LinkState], neighbours: Iterable[str]) -> None:
         """News for neighbours: the first is told at once, what comes soon after it together."""
@@ -110,6 +115,7 @@ class Overlay:
 
     def _changes(self, now: int) -> list[Effect]:
         was_stirred, self._is_stirred, self._changed = self._is_stirred, True, now
+        self._begun = now
         if not self._inside():  # alone there is nobody to wait for
             self._news, self._is_stirred = {}, False
             return [] if self.is_current else self._begin()

@@ -31,9 +31,10 @@ def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
 
 
 def waits(engine: "Engine", message: PublicationMessage) -> bool:
-    """While tables are made anew, what clients publish waits where it enters: so that it does not overtake what is
-    still on former ways. What tells of the overlay itself, and what has waited too long, goes everywhere instead."""
-    if not message.enters or message.journey.meta or engine.overlay.is_complete:
+    """Until tables are those of the network, what clients publish waits where it enters: so that it reaches those who
+    are there again, and does not overtake what is still on former ways. What tells of the overlay itself, and what has
+    waited too long, goes everywhere instead."""
+    if not message.enters or message.journey.meta or engine.overlay.is_ready:
         return False
     return engine.overlay.wait(message.operation, message.sender)
 
@@ -48,7 +49,7 @@ def _route(engine: "Engine", message: PublicationMessage) -> Route:
         return Route(engine.name, overlay.digest)
     audience = None
     if event.subscribers is not None:
-        audience = Bloom.of(engine.announced.selected(bound(event.subscribers, event.context)))
+        audience = engine.announced.audience(bound(event.subscribers, event.context))
     context = situation_id(None if engine.leaves(message.sender) else event.context)
     known = overlay.announcer.is_known(context)
     return Route(engine.name, overlay.digest, unpruned=not known, context=context, audience=audience)
@@ -61,8 +62,8 @@ def _turn(message: PublicationMessage) -> None:
 
 
 def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
-    """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known; where no
-    rule is about it, the first of them is enough."""
+    """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known; where
+    no rule is about it, the first of them is enough."""
     behind = _behind(engine, message)
     route = message.route
     if route.flood:

@@ -84,6 +84,7 @@ def _held(engine: "Engine", client: str) -> tuple[list[Effect], list[Effect]]:
 def arrived(engine: "Engine", client: str, session: int | None = None) -> list[Effect]:
     """A client is here: that counts as having the empty context, if it has set none."""
     engine.arrivals[client] = engine.version() if session is None else session
+    engine.transit.forget_context(client)  # it tells itself from now on
     return _held(engine, client)[0]
 
 

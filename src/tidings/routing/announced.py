@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable
 from tidings.matching.reference import matches_context
 from tidings.model.filter import ContextFilter
 from tidings.model.values import Context
+from tidings.routing.bloom import Bloom
+from tidings.routing.crowd import Crowd
 from tidings.routing.identity import context_id
 
 Situation = Context | None  # None: any, of publishers in another sub-overlay, whose contexts are not announced here
@@ -55,6 +57,7 @@ class Announced:
         self._contexts: dict[str, dict[bytes, Situation]] = {}
         self._reaches: dict[ContextFilter | None, Reach] = {}
         self._by_pair: dict[Pair, set[Reach]] = {}
+        self._crowd = Crowd()  # all contexts, to be asked about together
 
     def of(self, broker: str) -> dict[bytes, Situation]:
         return self._contexts.get(broker, {})
@@ -71,6 +74,8 @@ class Announced:
             if name in known:
                 continue
             known[name] = context
+            if context is not None:
+                self._crowd.join(name, context)
             for reach in self._reaches.values():
                 if reach.selects(context):
                     self._add(reach, (broker, name))
@@ -83,7 +88,8 @@ class Announced:
         found: dict[int, Reach] = {}
         for name in ids:
             if name in known:
-                del known[name]
+                if known.pop(name) is not None:
+                    self._crowd.leave(name)
                 for reach in self._by_pair.pop((broker, name), ()):
                     reach.remove((broker, name))
                     found[id(reach)] = reach
@@ -134,11 +140,6 @@ class Announced:
         reach.add(pair)
         self._by_pair.setdefault(pair, set()).add(reach)
 
-    def selected(self, wanted: ContextFilter) -> set[bytes]:
-        """The ids of all contexts that a publisher's filter selects."""
-        return {
-            name
-            for contexts in self._contexts.values()
-            for name, context in contexts.items()
-            if context is not None and matches_context(wanted, context, _NOTHING)
-        }
+    def audience(self, wanted: ContextFilter) -> Bloom:
+        """The contexts that a publisher's filter selects, of whichever broker's clients."""
+        return self._crowd.audience(wanted)

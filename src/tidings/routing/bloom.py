@@ -4,10 +4,12 @@ An id is a hash already: its two halves give all places by double hashing, so no
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Self
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from tidings.model.limits import MAX_BLOOM_BYTES, MAX_BLOOM_HASHES
 from tidings.routing.identity import CONTEXT_ID_BYTES
@@ -29,22 +31,33 @@ class Bloom(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, ids: Iterable[bytes]) -> Self:
-        distinct = set(ids)
-        wanted = math.ceil(len(distinct) * _BITS_PER_ID / 8)
-        bits = bytearray(min(max(wanted, _LEAST_BYTES), MAX_BLOOM_BYTES))
-        best = round(len(bits) * 8 / max(len(distinct), 1) * math.log(2))
+        return cls.of_halves(halves_of(set(ids)))
+
+    @classmethod
+    def of_halves(cls, halves: npt.NDArray[np.uint64]) -> Self:
+        """The same of distinct ids that are in an array already."""
+        wanted = math.ceil(len(halves) * _BITS_PER_ID / 8)
+        size = min(max(wanted, _LEAST_BYTES), MAX_BLOOM_BYTES)
+        best = round(size * 8 / max(len(halves), 1) * math.log(2))
         hashes = min(max(best, 1), MAX_BLOOM_HASHES)
-        for one in distinct:
-            for place in _places(one, hashes, len(bits) * 8):
-                bits[place >> 3] |= 1 << (place & 7)
-        return cls(bytes(bits), hashes)
+        bits = np.zeros(size * 8, np.uint8)
+        place, step = halves[:, 0] % bits.size, (halves[:, 1] | 1) % bits.size  # odd, so that it moves
+        for _ in range(hashes):
+            bits[place] = 1
+            place = (place + step) % bits.size
+        return cls(np.packbits(bits, bitorder="little").tobytes(), hashes)
 
     def __contains__(self, one: bytes) -> bool:
-        bits = self.bits
-        return all(bits[place >> 3] >> (place & 7) & 1 for place in _places(one, self.hashes, len(bits) * 8))
+        bits, size = self.bits, len(self.bits) * 8
+        place = int.from_bytes(one[:_HALF], "big") % size
+        step = (int.from_bytes(one[_HALF:], "big") | 1) % size
+        for _ in range(self.hashes):
+            if not bits[place >> 3] >> (place & 7) & 1:
+                return False
+            place = (place + step) % size
+        return True
 
 
-def _places(one: bytes, hashes: int, size: int) -> Iterator[int]:
-    place = int.from_bytes(one[:_HALF], "big")
-    step = int.from_bytes(one[_HALF:], "big") | 1  # odd, so that it moves
-    return (number % size for number in range(place, place + hashes * step, step))
+def halves_of(ids: Iterable[bytes]) -> npt.NDArray[np.uint64]:
+    """The two halves of each id, as numbers."""
+    return np.frombuffer(b"".join(ids), ">u8").astype(np.uint64).reshape(-1, 2)

@@ -71,6 +71,11 @@ class Client:
         """The name of the broker where it is, or was last."""
         return self._broker.name
 
+    @property
+    def published(self) -> int:
+        """How many of its events were accepted."""
+        return self._sequence
+
     # Situation
 
     @property

@@ -1,16 +1,17 @@
 """What a pipeline's file may say. Nothing here knows Spark: `sources` makes DataFrames of it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tidings.configuration.checks import at_least_one, one_of
+from tidings.configuration.toml import TomlFile
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
 from tidings.spark.pipeline.durations import microseconds_of
 from tidings.spark.pipeline.sinks import Console, Folder, HubFolder, Sink
-from tidings.spark.pipeline.toml import TomlFile
 
 INFER = "infer"
 AVAILABLE_NOW = "available-now"
@@ -33,14 +34,14 @@ class Source(_Table, frozen=True, kw_only=True):
     options: dict[str, str | int | float | bool] = {}  # handed to Spark
 
     def __post_init__(self) -> None:
-        _one_of("format", self.format, self.formats())
+        one_of("format", self.format, self.formats())
         if self.path is None and "path" not in self.without_path():
             raise InvalidValueError("path: is missing")
         if self.path is not None and self.format == "rate":
             raise InvalidValueError("path: the rate source has none")
         if self.schema is not None and self.format == "rate":
             raise InvalidValueError("schema: the rate source has its own; `columns` makes others of it")
-        _at_least_one("max_files_per_batch", self.max_files_per_batch)
+        at_least_one("max_files_per_batch", self.max_files_per_batch)
 
     @classmethod
     def formats(cls) -> tuple[str, ...]:
@@ -80,8 +81,8 @@ class Journal(_Table, frozen=True, kw_only=True):
     options: dict[str, str | int | float | bool] = {}
 
     def __post_init__(self) -> None:
-        _one_of("format", self.format, ("journal",))
-        _at_least_one("max_rows_per_batch", self.max_rows_per_batch)
+        one_of("format", self.format, ("journal",))
+        at_least_one("max_rows_per_batch", self.max_rows_per_batch)
 
 
 class Engine(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,15 +100,15 @@ class Result(_Table, frozen=True, kw_only=True):
     name: str | None = None  # of the sink in a hub
 
     def __post_init__(self) -> None:
-        _one_of("format", self.format, ("parquet", "json", "console", "hub"))
-        _one_of("what", self.what, ("notifications",) if self.format == "hub" else _RESULTS)
+        one_of("format", self.format, ("parquet", "json", "console", "hub"))
+        one_of("what", self.what, ("notifications",) if self.format == "hub" else _RESULTS)
         if self.path is None and self.format != "console":
             raise InvalidValueError("path: is missing")
         theirs = {"path": ("parquet", "json", "hub"), "rows": ("console",), "publisher": ("hub",), "name": ("hub",)}
         for key, formats in theirs.items():
             if getattr(self, key) is not None and self.format not in formats:
                 raise InvalidValueError(f"{key}: is for {' and '.join(formats)} alone, not for {self.format}")
-        _at_least_one("rows", self.rows)
+        at_least_one("rows", self.rows)
 
     def sink(self, base: Path) -> Sink:
         if self.format == "console":
@@ -145,7 +146,7 @@ class Configuration(_Table, frozen=True, kw_only=True):
             microseconds_of(getattr(self, key), key)
         if self.trigger != AVAILABLE_NOW and microseconds_of(self.trigger, "trigger") < 1_000:
             raise InvalidValueError("trigger: must be at least '1 millisecond'")
-        _at_least_one("shards", self.shards)
+        at_least_one("shards", self.shards)
         self.spark_settings()
 
     def sources(self) -> "dict[str, Source | Journal]":
@@ -186,13 +187,3 @@ def _flat(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
             yield f"{before}{key}", value
         else:
             raise InvalidValueError(f"spark: '{before}{key}' is a text, a number, true or false")
-
-
-def _one_of(key: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        raise InvalidValueError(f"{key}: '{value}' is none of {', '.join(known)}")
-
-
-def _at_least_one(key: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise InvalidValueError(f"{key}: must be at least 1")

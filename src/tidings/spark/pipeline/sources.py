@@ -6,6 +6,7 @@ A row that cannot be read is not lost: it comes with a `$problem`, and workers r
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidings.configuration.toml import TomlFile
 from tidings.journal.disk import Disk
 from tidings.spark.events import PROBLEM
 from tidings.spark.pipeline.configuration import (
@@ -18,7 +19,6 @@ from tidings.spark.pipeline.configuration import (
     is_elsewhere,
     resolved,
 )
-from tidings.spark.pipeline.toml import TomlFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -51,7 +51,7 @@ class TomlFile:
         raise InvalidValueError(f"{self.path}:{self.line(steps)}: {name}: {told}" if name else f"{self.path}: {told}")
 
     def place(self, message: str) -> str:
-        """A message that begins with the name of a key, as errors of pipelines do, with file and line before it."""
+        """A message that begins with the name of a key at the top, with file and line before it."""
         named = _NAMED.fullmatch(message)
         known = named is not None and named["name"] in self.values
         return f"{self.path}:{self.line((named['name'],))}: {message}" if named and known else f"{self.path}: {message}"

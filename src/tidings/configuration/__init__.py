@@ -1,0 +1,1 @@
+"""TOML files that describe something to be run: read strictly, their mistakes named by line."""

@@ -1,0 +1,147 @@
+"""`[overlay]` of a scenario: which brokers there are, how they are linked, and how the network between them fares."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidings.configuration.checks import at_least_one, one_of
+from tidings.model.errors import InvalidValueError
+from tidings.routing import strategy
+from tidings.simulation import topologies
+from tidings.simulation.chance import Random, drawn_from
+from tidings.simulation.clock import microseconds
+from tidings.simulation.network import Conditions
+from tidings.simulation.scenario.values import check_values, drawn
+from tidings.simulation.topologies import Edge, Topology
+
+SHAPES = ("line", "star", "ring", "tree", "random")
+
+
+class Overlay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Times are seconds. The shape is a `topology` of so many `brokers`, or a list of `links`, or a `file` of them."""
+
+    topology: str | None = None
+    brokers: int | None = None
+    branches: int = 2  # of a tree
+    degree: int = 3  # of a random graph
+    costs: int | list[int] = 1  # of links that do not name their own
+    links: list[list[str | int]] = []
+    file: str | None = None
+    strategy: str = "advertisement"
+    latency: float = 0.001
+    jitter: float = 0.001
+    bandwidth: int | None = None
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    merging: bool = False
+    settling: float = 0.2
+    grace: float = 10.0
+    advertisements_required: bool | None = None
+    count_bytes: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.topology is not None) + bool(self.links) + (self.file is not None) != 1:
+            raise InvalidValueError("an overlay has a topology, links or a file of links: one of the three")
+        if self.topology is not None:
+            one_of("topology", self.topology, SHAPES)
+            if self.brokers is None:
+                raise InvalidValueError("brokers: is missing")
+        elif self.brokers is not None:
+            raise InvalidValueError("brokers: is for a topology alone; links name their brokers themselves")
+        at_least_one("brokers", self.brokers)
+        at_least_one("branches", self.branches)
+        _check_costs(self.costs)
+        for number, one in enumerate(self.links):
+            _check_link(f"links[{number}]", one)
+        strategy(self.strategy)
+        for name in ("settling", "grace"):
+            if getattr(self, name) < 0:
+                raise InvalidValueError(f"{name}: must not be negative")
+        Conditions(
+            latency=microseconds(self.latency),
+            jitter=microseconds(self.jitter),
+            bandwidth=self.bandwidth,
+            loss=self.loss,
+            duplication=self.duplication,
+            reordering=self.reordering,
+        )
+
+    def made(self, seed: int) -> Topology:
+        """The brokers and their links, at the costs that they name or that are drawn for them."""
+        chance = drawn_from(seed, "costs")
+        if not self.links:
+            shape = self._shaped(seed)
+            return Topology.of([Edge(one, other, self._cost(chance)) for one, other, _ in shape.edges], shape.brokers)
+        return Topology.of(
+            [
+                Edge(str(one), str(other), int(cost[0]) if cost else self._cost(chance))
+                for one, other, *cost in self.links
+            ]
+        )
+
+    def _cost(self, chance: Random) -> int:
+        return int(drawn(self.costs, chance))  # type: ignore[arg-type]  # a list of whole numbers is one of values
+
+    def settings(self) -> dict[str, Any]:
+        """Of all brokers."""
+        return {
+            "merging": self.merging,
+            "settling_microseconds": microseconds(self.settling),
+            "grace_microseconds": microseconds(self.grace),
+            "advertisements_required": self.advertisements_required,
+        }
+
+    def _shaped(self, seed: int) -> Topology:
+        brokers = self.brokers or 1
+        match self.topology:
+            case "tree":
+                return topologies.tree(brokers, self.branches)
+            case "random":
+                return topologies.random_graph(brokers, self.degree, seed)
+            case "star":
+                return topologies.star(brokers)
+            case "ring":
+                return topologies.ring(brokers)
+            case _:
+                return topologies.line(brokers)
+
+
+def links_in(path: Path) -> list[list[str | int]]:
+    """The links of a CSV file: two brokers a line and, if it is not to be drawn, a cost. A header names them so."""
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = [(number, row) for number, row in enumerate(csv.reader(lines), start=1) if row]
+    except OSError as error:
+        raise InvalidValueError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InvalidValueError(f"{path}: is not UTF-8 text") from None
+    if rows and [cell.strip() for cell in rows[0][1]] in (["one", "other"], ["one", "other", "cost"]):
+        del rows[0]
+    found: list[list[str | int]] = []
+    for number, row in rows:
+        cells: list[str | int] = [cell.strip() for cell in row]
+        if len(cells) == 3 and str(cells[2]).isdecimal():
+            cells[2] = int(cells[2])
+        _check_link(f"{path}:{number}", cells)
+        found.append(cells)
+    if not found:
+        raise InvalidValueError(f"{path}: names no links; a line is two brokers and, if you like, a cost: b1,b2,3")
+    return found
+
+
+def _check_link(where: str, link: list[str | int]) -> None:
+    names, cost = link[:2], link[2:]
+    if len(names) < 2 or len(cost) > 1 or not all(isinstance(one, str) and one for one in names):
+        raise InvalidValueError(f"{where}: a link is two brokers and, if you like, a cost: 'b1', 'b2', 3")
+    if cost and (not isinstance(cost[0], int) or cost[0] < 1):
+        raise InvalidValueError(f"{where}: the cost of a link is a whole number from 1 on, not {cost[0]!r}")
+
+
+def _check_costs(costs: int | list[int]) -> None:
+    given: Any = costs
+    check_values("costs", {"it": given})
+    if min(costs if isinstance(costs, list) else [costs]) < 1:
+        raise InvalidValueError("costs: whole numbers from 1 on")
