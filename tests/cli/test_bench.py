@@ -11,13 +11,18 @@ import pytest
 
 from tests.cli.test_cli import BENCHES, as_json, run
 from tidings.cli import bench
-from tidings.cli.bench import everything, moving, moving_workload, range_workload, string_workload, workload
+from tidings.cli.bench import everything, moving, moving_workload, range_workload, routing, string_workload, workload
 from tidings.engine import Engine
 from tidings.engine.operations import Subscribe
 from tidings.index import Index
 from tidings.index.rows import read
 
-UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "bytes a subscription", "bytes"}
+NETWORK = ["--brokers", "4", "--clients", "8", "--subscriptions", "3"]
+SMALL = [*NETWORK, "--events", "20"]
+DRAWN = ("match", "contexts", "grid", "growth", "trimming", "forwarding", "routing", "roaming")
+UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "bytes a subscription", "bytes", "MB"} | {
+    *("packets", "messages a change", "messages a move", "messages/s"),
+}
 
 
 @pytest.mark.parametrize(
@@ -37,14 +42,22 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
         (["trimming"], 9),
         (["hub", "--count", "100"], 6),
         (["engine", "--count", "300"], 14),
+        (["forwarding", *SMALL, "--contexts", "20", "--rounds", "1", "--varied"], 14),
+        (["forwarding", *SMALL, "--contexts", "20", "--contexts", "80", "--rounds", "1", "--publications"], 26),
+        (["routing", *NETWORK, "--contexts", "50", "--trials", "4"], 6),
+        (["resubscribing", "--brokers", "3", "--subscribers", "9", "--changes", "9", "--rounds", "1"], 20),
+        (["roaming", "--moves", "20", "--publishers", "1"], 9),
+        (["simulation", "--brokers", "8", "--clients", "110", "--events", "30"], 9),
     ],
 )
 def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_path: Path) -> None:
     picture = tmp_path / "drawn.png"
-    draws = arguments[0] in ("match", "contexts", "grid", "growth", "trimming")
+    draws = arguments[0] in DRAWN
     found = as_json("bench", *arguments, *(["--plot", str(picture)] if draws else []))
     assert len(found) == measured
-    assert all(one["value"] > 0 and one["unit"] in UNITS for one in found)
+    assert all(one["unit"] in UNITS for one in found)
+    # Who subscribes to nothing yet sets its context for nothing.
+    assert all(one["value"] > 0 or one["beside"] == routing.FREE for one in found)
     assert picture.exists() == draws
     assert not draws or picture.read_bytes().startswith(b"\x89PNG")
 

@@ -1,14 +1,13 @@
 """The verb `bench`: what can be measured, each by a module of its own."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson
+from tidings.cli.options import AsJson, Plot
+from tidings.cli.overlay_benches import overlay
 
 Count = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
-Plot = Annotated[Path | None, typer.Option(help="Draw the result into this file (PNG or SVG).")]
 
 bench = typer.Typer(
     name="bench",
@@ -16,6 +15,7 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+bench.add_typer(overlay)
 
 
 @bench.command(name="language")

@@ -36,6 +36,14 @@ def each_timed(work: Callable[[T], Any], rounds: Iterable[T]) -> list[float]:
     return found
 
 
+def processor_seconds(work: Callable[[], Any]) -> float:
+    """Seconds of processor time of this process: what others do on the machine is not in them."""
+    gc.collect()
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
 def median(seconds: Iterable[float]) -> float:
     return statistics.median(seconds)
 

@@ -90,10 +90,8 @@ def _anew(index: Index, size: int) -> float:
     clients = min(_ANEW, size // _A_CLIENT)
     places = moving_workload.everyone(clients, seed=3).to_pylist()
     contents = moving_workload.contents(clients * _A_CLIENT)
-    half = moving_workload.HALF
     texts = [
-        f"{content} and x between {place['x'] - half!r} and {place['x'] + half!r}"
-        f" and y between {place['y'] - half!r} and {place['y'] + half!r}"
+        f"{content} and {moving_workload.box(place['x'], place['y'])}"
         for content, place in zip(contents, (place for place in places for _ in range(_A_CLIENT)), strict=True)
     ]
 

@@ -1,5 +1,6 @@
 """Measurements as pictures, for those who would rather look."""
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,37 @@ def lines(each: Mapping[str, Mapping[int, float]], across: str, up: str, path: P
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def panels(
+    each: Mapping[str, Mapping[str, Mapping[float, float]]],
+    across: str,
+    up: str,
+    caption: str,
+    path: Path,
+    *,
+    logarithmic: bool = True,
+) -> None:
+    """A panel a title, two side by side, with a line a name in each; logarithmic, the x axis names its points."""
+    plt = _pyplot()
+    rows = -(-len(each) // 2)
+    size = (10, 3.2 * rows + 0.8)
+    figure, grid = plt.subplots(rows, 2, figsize=size, sharex=True, squeeze=False, layout="constrained")
+    for (title, lines), axes in zip(each.items(), grid.flat, strict=False):
+        for name, points in lines.items():
+            axes.plot(list(points), list(points.values()), "o-", markersize=3, label=name)
+        if logarithmic:
+            ticks = sorted({x for points in lines.values() for x in points})
+            axes.set_xscale("log")
+            axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+            axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set_title(title, fontsize="medium")
+        axes.legend()
+    figure.supylabel(up, fontsize="medium")
+    figure.supxlabel(f"{across}\n{textwrap.fill(caption, 130)}", fontsize="small")
     figure.savefig(path, dpi=120)
     plt.close(figure)
 

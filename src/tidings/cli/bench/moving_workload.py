@@ -23,6 +23,11 @@ def subscriptions(count: int, publishers: str | None, a_client: int = 1, seed: i
     return pa.table(columns if publishers is None else {**columns, "publishers": pa.repeat(publishers, count)})
 
 
+def box(x: float, y: float) -> str:
+    """The box around a client that is there, for those who have no `this.`."""
+    return f"x between {x - HALF!r} and {x + HALF!r} and y between {y - HALF!r} and {y + HALF!r}"
+
+
 def contents(count: int, seed: int = 1) -> list[str]:
     draw = np.random.default_rng([seed, 8])
     kinds, low = draw.integers(0, KINDS, count), draw.random(count) * 0.6 * LEVELS

@@ -1,0 +1,125 @@
+"""The simulator itself: broker-to-broker messages a second on one core, and a large world with very many clients."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidings.cli.bench import Measurement, processes, processor_seconds, steps
+from tidings.engine.matcher import NaiveMatcher
+from tidings.simulation import Topology, World
+from tidings.simulation.clock import SECOND
+from tidings.simulation.topologies import line, random_graph, tree
+
+_LINE = 20  # brokers
+_TOPICS = 100
+_PUBLISHERS = 10
+_DEGREE = 4
+_MEGA = 1e6
+
+
+class Size(NamedTuple):
+    """Of the large world."""
+
+    brokers: int = 1_000
+    clients: int = 10_000
+
+
+def measure(size: Size, events: int, rounds: int) -> list[Measurement]:
+    """So many events on the line, a round, and a tenth of them in the large world."""
+    shapes: dict[str, Callable[[], Topology]] = {
+        "tree": lambda: tree(size.brokers),
+        f"random, degree {_DEGREE}": lambda: random_graph(size.brokers, _DEGREE, seed=1),
+    }
+    with steps(1 + len(shapes)) as step:
+        step(f"a line of {_LINE} brokers")
+        found = [_on_a_line(events, rounds)]
+        for name, shape in shapes.items():
+            step(f"{size.brokers:,} brokers, {size.clients:,} clients, {name}")
+            found += _in_a_large_world(name, shape(), size.clients, max(1, events // 10))
+    return found
+
+
+def _on_a_line(events: int, rounds: int) -> Measurement:
+    """Plain publications from one end to the other."""
+    world = World(line(_LINE), seed=1)
+    world.settle()
+    publisher, subscriber = world.client("publisher", "b1"), world.client("subscriber", f"b{_LINE}")
+    publisher.advertise("n > 0")
+    world.settle()
+    subscriber.subscribe("n > 0")
+    world.settle()
+
+    def publish() -> None:
+        for number in range(1, events + 1):
+            publisher.publish({"n": number, "a": "text", "b": 2.5})
+        world.settle()
+
+    before = world.counters.counts()
+    seconds = min(processor_seconds(publish) for _ in range(rounds))
+    messages = (world.counters.counts() - before).messages / rounds
+    if len(subscriber.notifications) != events * rounds:
+        raise RuntimeError("not all events have reached the other end of the line")
+    what = f"a line of {_LINE} brokers, plain publications"
+    return Measurement(what, messages / seconds, "messages/s", "20,000", f"{seconds / messages * 1e6:.3g} us a message")
+
+
+def _in_a_large_world(name: str, topology: Topology, clients: int, events: int) -> list[Measurement]:
+    """Everyone subscribes to one of a hundred topics; ten others publish. A broker has few clients, and looks at what
+    each of them wants: a thousand indexes would take more room than they save time."""
+    made: list[World] = []
+    beginning = processor_seconds(lambda: made.append(_settled(topology)))
+    (world,) = made
+    virtual = world.now / SECOND
+    subscribing = processor_seconds(lambda: _subscribe(world, clients))
+    before, memory = world.counters.counts(), processes.memory()
+    publishing = processor_seconds(lambda: _publish(world, events))
+    messages = (world.counters.counts() - before).messages
+    notified = sum(len(client.notifications) for client in world.clients.values())
+    if notified != sum(len(range(number % _TOPICS, clients, _TOPICS)) for number in range(events)):
+        raise RuntimeError("not all subscribers were told, or some of them twice")
+    where = f"{len(topology.brokers):,} brokers, {name}"
+    many = f"{clients:,} clients subscribe"
+    return [
+        Measurement(f"{where}: the network settles", beginning, "s", "", f"in {virtual:.2g} s of virtual time"),
+        Measurement(f"{where}: {many}, and it settles", subscribing, "s", "", f"{before.messages:,} messages so far"),
+        Measurement(f"{where}: memory of the process then", memory / _MEGA, "MB"),
+        Measurement(
+            f"{where}: events",
+            events / publishing,
+            "events/s",
+            "",
+            f"{messages / events:.3g} messages and {notified / events:.3g} notifications an event",
+        ),
+    ]
+
+
+def _settled(topology: Topology) -> World:
+    world = World(topology, seed=1, matcher=NaiveMatcher)
+    world.settle()
+    return world
+
+
+def _subscribe(world: World, clients: int) -> None:
+    brokers = list(world.brokers)
+    for number in range(_PUBLISHERS):
+        broker = brokers[number * len(brokers) // _PUBLISHERS]
+        world.client(_publisher(number), broker).advertise("n >= 0")
+    world.settle()
+    for number in range(clients):
+        client = world.client(f"client{number}", brokers[number % len(brokers)])
+        client.subscribe(f"topic = '{_topic(number)}' and n >= 0")
+    world.settle()
+
+
+def _publish(world: World, events: int) -> None:
+    for number in range(events):
+        publisher = world.clients[_publisher(number % _PUBLISHERS)]
+        publisher.publish({"n": number, "topic": _topic(number)})
+    world.settle()
+
+
+def _publisher(number: int) -> str:
+    return f"publisher{number}"
+
+
+def _topic(number: int) -> str:
+    return f"t{number % _TOPICS}"
