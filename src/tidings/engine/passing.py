@@ -102,7 +102,12 @@ def _behind(engine: "Engine", message: PublicationMessage) -> dict[str, list[Fil
 
 
 def _may_concern_others(engine: "Engine", route: Route) -> bool:
-    """Whether the publisher's context has attracted anything from neighbours, where that is known."""
+    """Whether the way of an event goes on from here at all, and its publisher's context has attracted anything."""
+    if any(map(engine.leaves, engine.neighbours)):
+        return True
+    topology = engine.overlay.recent.get(route.digest)
+    if topology is not None and not route.flood and not topology.tree(route.source).children(engine.name):
+        return False
     if not _goes_by_context(engine, route):
         return True
     return any(reach.passing for reach in engine.announced.attracted_by((route.source, route.context)))
