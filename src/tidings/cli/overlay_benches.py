@@ -33,7 +33,7 @@ def bench_forwarding(
     clients: Clients = 100,
     subscriptions: Subscriptions = 30,
     events: Events = 500,
-    rounds: Rounds = 5,
+    rounds: Rounds = 10,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:

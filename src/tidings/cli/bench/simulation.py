@@ -6,6 +6,7 @@ from typing import NamedTuple
 from tidings.cli.bench import Measurement, processes, processor_seconds, steps
 from tidings.engine.matcher import NaiveMatcher
 from tidings.simulation import Topology, World
+from tidings.simulation.chance import drawn_from
 from tidings.simulation.clock import SECOND
 from tidings.simulation.topologies import line, random_graph, tree
 
@@ -104,8 +105,9 @@ def _subscribe(world: World, clients: int) -> None:
         broker = brokers[number * len(brokers) // _PUBLISHERS]
         world.client(_publisher(number), broker).advertise("n >= 0")
     world.settle()
-    for number in range(clients):
-        client = world.client(f"client{number}", brokers[number % len(brokers)])
+    places = drawn_from(world.seed, "places").choices(brokers, k=clients)
+    for number, broker in enumerate(places):
+        client = world.client(f"client{number}", broker)
         client.subscribe(f"topic = '{_topic(number)}' and n >= 0")
     world.settle()
 
