@@ -82,7 +82,7 @@ def subscriptions_do_not_follow_their_subscribers_context(patch: pytest.MonkeyPa
 @mutation
 def the_subscribers_own_broker_is_among_the_destinations(patch: pytest.MonkeyPatch) -> None:
     def all_of_them(around: Around, one: Placed) -> set[str]:
-        selected = around.announced.use(one.bound, one.value.id).brokers
+        selected = around.announced.reach(one.bound).brokers
         return {broker for broker in selected if broker != around.name and broker in around.topology.brokers}
 
     patch.setattr(spcf, "destinations", all_of_them)

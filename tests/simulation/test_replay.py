@@ -59,6 +59,7 @@ def test_the_trace_tells_what_happened_from_what_did_not() -> None:
 
 def test_a_trace_that_is_kept_can_be_read() -> None:
     world = World(tree(2), keep_trace=True)
+    world.settle()
     client = world.client("ann", "b1")
     client.set_context(y=1, x="a")
     client.advertise(id="all")
