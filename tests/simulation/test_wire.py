@@ -38,7 +38,7 @@ EVENT = Event.of({"n": 1, "s": "x"}, id=ID, publisher="p", timestamp=5, sequence
                     publishers=ContextFilter.parse("x = this.x"),
                     structure=AttributeFilter(LOOP, names={"lo", "li"}),
                 ),
-                Way("b1", 3, "abc"),
+                Way("b1", (1, 3), "abc"),
             ),
             [
                 "Subscribe",
@@ -46,7 +46,7 @@ EVENT = Event.of({"n": 1, "s": "x"}, id=ID, publisher="p", timestamp=5, sequence
                     *("s", "c", None, [["Loop", 1, {"li": "int", "lo": "str"}], ["li", "lo"], []], "n > 1"),
                     *("x = this.x", None, None, "subscription"),
                 ],
-                ["b1", 3, "abc", False, b""],
+                ["b1", [1, 3], "abc", False, b""],
             ],
         ),
         (Define("c", LOOP), ["Define", "c", ["Loop", 1, {"li": "int", "lo": "str"}]]),
