@@ -93,6 +93,7 @@ def removal(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str)
         kind, what, where = MessageType.UNSUBSCRIPTION, "subscription", Where.ATTACHED_TO_UNSUBSCRIPTION
         known = engine.subscriptions.get(operation.id)
     if sender in engine.neighbours and (known is None or not sent_by(known, sender)):
+        engine.forget_former(operation.id, sender)
         raise Outdated  # it came in the meantime from elsewhere, or was dropped
     if known is None or known.owner != operation.client or not sent_by(known, sender):
         raise Refused("admit", f"{operation.client} has no {what} {operation.id}")

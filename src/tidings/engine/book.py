@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from tidings.engine import admission, meta
 from tidings.engine.deciding import Conflict
 from tidings.engine.directory import is_known_by_name
@@ -205,6 +207,7 @@ class Book:
         filed = self.put_filed(given, message.sender, message.attached, way)
         if before is not None:
             self._forget_scope(before)
+            self._keep_former(before, filed)
         if before is not None and not filed.is_local and before.context not in (b"", filed.context):
             # Events may be under way that were published when only the former context was known.
             until = self.now + self.settings.grace_microseconds
@@ -213,6 +216,28 @@ class Book:
             filed.govern(before.operator_policy, operator=True)
             self.note_rules(filed)
         return before, filed
+
+    def _keep_former(self, before: Filed[Any], filed: Filed[Any]) -> None:
+        """A subscriber has moved. Where it was, its subscription may stand for others', which are told when it is taken
+        back there: until then events go both ways."""
+        if (
+            not self.strategy.covers
+            or before.is_local
+            or before.hop == filed.hop
+            or isinstance(before.value, Advertisement)
+        ):
+            return
+        if before.policy is None:
+            given = msgspec.structs.replace(before.value, id=_former(before.id, before.hop), publishers=before.bound)
+            former = self.new_filed(given, before.hop, None)
+            former.origin = before.origin
+            self.subscriptions.put(former)
+            self.transit.put(former)
+
+    def forget_former(self, id: str, neighbour: str) -> None:  # noqa: A002
+        former = self.subscriptions.get(_former(id, neighbour))
+        if former is not None:
+            self.unfile(former)
 
     def put_filed(
         self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None, way: Way | None = None
@@ -402,7 +427,7 @@ class Book:
             del self.news[next(iter(self.news))]
         return True
 
-    def _forget_news(self, source: str) -> None:
+    def forget_news(self, source: str) -> None:
         """Other rules may disagree anew."""
         for key in [key for key in self.news if source in key[1] or source in key[2]]:
             del self.news[key]
@@ -410,6 +435,10 @@ class Book:
     def remember(self, conflicts: Iterable[tuple[str, str, str]]) -> None:
         """Conflicts that have been told, each with its link in front."""
         self.news = dict.fromkeys(conflicts)
+
+
+def _former(id: str, neighbour: str) -> str:  # noqa: A002
+    return f"$former.{neighbour}.{id}"
 
 
 def _classes_in(content: Filter) -> frozenset[str]:

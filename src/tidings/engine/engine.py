@@ -4,12 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
-
-from tidings.engine import admission, explaining, membership, meta, pipeline, placing, routes, situations
-from tidings.engine.admission import sent_by
+from tidings.engine import associating, explaining, membership, meta, pipeline, routes, situations
 from tidings.engine.book import Book
-from tidings.engine.compiling import compiled_rules
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.explaining import Explanation
 from tidings.engine.held import Held
@@ -54,12 +50,10 @@ from tidings.engine.tables import Filed, Ruling
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
-from tidings.model.limits import MAX_KNOWN_TRUST, MAX_POLICY_RULES
+from tidings.model.limits import MAX_KNOWN_TRUST
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
-from tidings.policy.application import CompiledPolicy
-from tidings.policy.placement import Where
 from tidings.policy.situation import Facts, NeedsAnswer, Situation
 from tidings.policy.statement import MessageType
 from tidings.policy.statement import Operation as Step
@@ -93,7 +87,7 @@ class Engine(Book):
             Unadvertise: lambda operation, sender: pipeline.remove(self, operation, sender),
             Unsubscribe: lambda operation, sender: pipeline.remove(self, operation, sender),
             SetContext: lambda operation, sender: situations.set_context(self, operation, sender),
-            SetPolicy: self._set_policy,
+            SetPolicy: lambda operation, sender: associating.set_policy(self, operation, sender),
             Define: self._define,
             Entrust: lambda operation, sender: situations.entrust(self, operation, sender),
             TellLinks: lambda operation, sender: self.overlay.take_links(operation, sender, self.now),
@@ -408,54 +402,6 @@ class Engine(Book):
         )
 
     # Operations that are no messages
-
-    def _set_policy(self, operation: SetPolicy, sender: str) -> list[Effect]:
-        """The owner's follows the path of its filter; the operator's stays here."""
-        subscription, advertisement = self.subscriptions.get(operation.id), self.advertisements.get(operation.id)
-        filed: Filed[Any] | None = subscription or advertisement
-        operator = sender == self.name and (filed is None or not filed.is_own)
-        if filed is None and sender in self.neighbours:
-            raise Outdated
-        if filed is None or (not operator and (filed.owner != operation.client or not sent_by(filed, sender))):
-            raise Refused("admit", f"{operation.client} has no subscription or advertisement {operation.id}")
-        if filed.is_own or not (operator or filed.is_client):
-            where = Where.BROKER_SUBSCRIPTION if subscription is not None else Where.BROKER_ADVERTISEMENT
-        else:
-            where = (
-                Where.ASSOCIATED_WITH_SUBSCRIPTION if subscription is not None else Where.ASSOCIATED_WITH_ADVERTISEMENT
-            )
-        policy = admission.admit_policy(operation.policy, where)
-        if not operator:
-            policy = self._with_attached(filed, policy)
-        filed.govern(policy, operator=operator)
-        self._forget_news(str(filed.source))
-        effects = routes.remarks(self, filed)
-        if not operator:
-            text = None if policy is None else str(policy.policy)
-            filed.value = msgspec.structs.replace(filed.value, policy=text)
-            told = msgspec.structs.replace(operation, way=None)
-            for name in sorted(filed.sent):
-                way = placing.way(self, filed, name)
-                effects.append(Send(name, msgspec.structs.replace(told, way=way)))
-            if subscription is not None:
-                effects += placing.governed_anew(self, subscription)
-        self.note_rules(filed)
-        return effects + membership.advertise_meta(self)
-
-    @staticmethod
-    def _with_attached(filed: Filed[Any], policy: CompiledPolicy | None) -> CompiledPolicy | None:
-        """What is set takes the place of what is associated. Rules on the message itself are attached: they travel with
-        it, however late (to a neighbour that joins), unless others of their kind are given."""
-        is_advertisement = isinstance(filed.value, Advertisement)
-        kind = MessageType.ADVERTISEMENT if is_advertisement else MessageType.SUBSCRIPTION
-        given = () if policy is None else policy.policy.rules
-        before = () if filed.policy is None else filed.policy.policy.rules
-        attached = tuple(rule for rule in before if rule.message is kind)
-        if not attached or any(rule.message is kind for rule in given):
-            return policy
-        if len(given) + len(attached) > MAX_POLICY_RULES:
-            raise Refused("admit", f"policy: more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) with those attached")
-        return compiled_rules((*given, *attached))
 
     def _define(self, operation: Define, sender: str) -> list[Effect]:
         known = self.subjects.find(operation.schema.subject)
