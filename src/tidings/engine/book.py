@@ -220,8 +220,10 @@ class Book:
     def _keep_former(self, before: Filed[Any], filed: Filed[Any]) -> None:
         """A subscriber has moved. Where it was, its subscription may stand for others', which are told when it is taken
         back there: until then events go both ways."""
-        is_elsewhere = not before.is_local and before.hop != filed.hop and before.digest == filed.digest
-        if is_elsewhere and self.strategy.covers and isinstance(before.value, Subscription) and before.policy is None:
+        has_moved = (
+            not before.is_local and before.hop != filed.hop and (filed.is_local or before.digest == filed.digest)
+        )
+        if has_moved and self.strategy.covers and isinstance(before.value, Subscription) and before.policy is None:
             given = msgspec.structs.replace(before.value, id=_former(before.id, before.hop), publishers=before.bound)
             former = self.new_filed(given, before.hop, None)
             former.origin = before.origin
