@@ -15,7 +15,7 @@ from tidings.engine import announcing, membership, placing, routes
 from tidings.engine.effects import Deliver, Effect, HandedOver, HandOver, Reject, Send, Wake
 from tidings.engine.operations import Carried, Carry, Complete, Define, Done, Reside, TellLinks, Travelling
 from tidings.model.errors import InvalidValueError
-from tidings.model.limits import MAX_HELD_MESSAGES
+from tidings.model.limits import MAX_HELD_MESSAGES, MAX_RESIDENTS
 from tidings.routing.linkstate import LinkState, LinkStates
 from tidings.routing.offers import META
 from tidings.routing.topology import Topology
@@ -227,7 +227,10 @@ class Overlay:
 
     def reside(self, client: str) -> list[Effect]:
         """A client that was elsewhere is here now; all hear of it."""
+        self.residents.pop(client, None)
         self.residents[client] = self._engine.arrivals[client]
+        if len(self.residents) > MAX_RESIDENTS:
+            del self.residents[next(iter(self.residents))]  # whoever was away all the time does not hear of it
         told = Reside(self._name, self.digest, {client: self.residents[client]})
         return [Send(name, told) for name in self.topology.shared.neighbours(self._name)]
 

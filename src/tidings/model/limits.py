@@ -52,6 +52,7 @@ MAX_COMPARED_RULES: Final = 64  # that act on one copy, for conflicts to be told
 MAX_BROKERS: Final = 100_000
 MAX_LINKS: Final = 1_000  # of one broker
 MAX_LINK_COST: Final = 1_000_000
+MAX_RESIDENTS: Final = 65_536  # clients that have come from other brokers
 MAX_REMEMBERED_TOPOLOGIES: Final = 64
 MAX_CACHED_OVERLAPS: Final = 65_536
 MAX_REMEMBERED_PASSAGES: Final = 65_536  # of events, by their ids, and of publishers, by their last numbers
