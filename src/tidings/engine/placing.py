@@ -184,7 +184,9 @@ def _context_ahead(engine: "Engine", filed: Filed[Subscription], neighbour: str)
 def context_told(engine: "Engine", client: str, neighbour: str, *, is_here: bool) -> SetContext:
     """What a neighbour is told of a client's context."""
     if is_here:
-        context, version = engine.context(client), engine.context_versions.get(client, (0, 0))
+        # Who has set none in this session has none: that is newer than what it had in the one before.
+        version = engine.context_versions.get(client, (engine.arrivals.get(client, 0), 0))
+        context = engine.context(client)
     else:
         context, version = engine.transit.context(client), engine.transit.versions.get(client, (0, 0))
     return SetContext(client, context, way=Way(engine.name, version, engine.digest_for(neighbour)))

@@ -54,15 +54,15 @@ def _of_client_elsewhere(engine: "Engine", operation: SetContext, sender: str) -
     if way is None:
         raise Refused("admit", "a broker says which version of a context it tells")
     admission.admit_from_broker(engine, client, sender, way.origin)
-    if way.version < engine.transit.versions.get(client, (0, 0)):
-        return []  # it has another one since
+    if engine.is_here(client) or way.version < engine.transit.versions.get(client, (0, 0)):
+        return []  # it is here now, or has another one since
     changed = engine.transit.context(client) != operation.context
     engine.transit.set_context(client, operation.context, way.version, sender)
     if not changed:
         return []
     if engine.leaves(sender):
         return _followed(engine, client)
-    return [] if engine.is_here(client) else _sent_after(engine, client, is_here=False)
+    return _sent_after(engine, client, is_here=False)
 
 
 def published_from(engine: "Engine", client: str, context: Context) -> list[Effect]:
