@@ -80,10 +80,6 @@ class Filed(Generic[Value]):
         self.cut: Cut | None = None  # or one whose rule always does the same
         self._note_plainness()
 
-    def withdrawn_everywhere(self) -> None:
-        """Nobody has it from here any more."""
-        self.sent, self.flooded, self.toward = _NOBODY, _NOBODY, _NOWHERE
-
     @property
     def id(self) -> str:
         return self.value.id
