@@ -3,6 +3,7 @@
 A strategy decides, and does nothing: the engine tells neighbours what follows, under the policies that it meets.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import ClassVar, Protocol
 
@@ -33,7 +34,7 @@ class Around(Protocol):
     def topology(self) -> Topology: ...
 
 
-class Strategy:
+class Strategy(ABC):
     """What the strategies share; each is a file of its own that says where it comes from."""
 
     name: ClassVar[str]
@@ -44,10 +45,10 @@ class Strategy:
     by_source: ClassVar[bool] = False  # whether events follow the tree of the broker where they were published
     spares_context: ClassVar[bool] = False  # whether a publisher's context goes only as far as it is asked for
 
+    @abstractmethod
     def toward(self, around: Around, one: Placed) -> Mapping[str, bool]:
         """The neighbours that should have the subscription; for each, whether it is judged there by its subscriber's
         context (it is *scoped*)."""
-        raise NotImplementedError
 
     def link(self, around: Around, one: Placed, topology: Topology, source: str) -> str | None:
         """The neighbour that an event for the subscription goes to next; None if its way does not pass here."""
