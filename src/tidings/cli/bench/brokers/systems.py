@@ -1,0 +1,15 @@
+"""All that are measured, by the short names that they are chosen by."""
+
+from tidings.cli.bench.brokers.activemq import ActiveMq
+from tidings.cli.bench.brokers.mosquitto import Mosquitto
+from tidings.cli.bench.brokers.rabbitmq import RabbitMq
+from tidings.cli.bench.brokers.system import System
+
+SYSTEMS: dict[str, System] = {
+    "mosquitto": Mosquitto(quality=0),
+    "mosquitto-1": Mosquitto(quality=1),
+    "rabbitmq": RabbitMq(confirmed=False),
+    "rabbitmq-confirmed": RabbitMq(confirmed=True),
+    "activemq": ActiveMq(durable=False),
+    "activemq-durable": ActiveMq(durable=True),
+}
