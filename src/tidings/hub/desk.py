@@ -56,6 +56,10 @@ _LOG = logging.getLogger("tidings")
 
 
 class Desk:
+    """What is marked as a broker's is for one with links to others, which is a desk too."""
+
+    own_kinds: frozenset[str] = frozenset()  # of rows that a broker writes for itself
+
     def __init__(self, settings: Settings, clock: Clock, trust: Provider | None, archive: Archive | None) -> None:
         self.settings, self.name = settings, settings.name
         self.clock, self.archive = clock, archive
@@ -264,6 +268,16 @@ class Desk:
         read = None if self.archive is None else self.archive.history.due_to(subscription)
         inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read)
         return HubSubscription(self, subscription, inbox)
+
+    def recall(self, row: journal.Operation) -> None:
+        """A broker's: a row of one of its own kinds, when the journal is read again."""
+
+    def more(self) -> bytes:
+        """A broker's: what it keeps in a snapshot beside what every desk does."""
+        return b""
+
+    def recall_more(self, saved: bytes) -> None:
+        """A broker's: the same, read again."""
 
     def note(self, line: str) -> None:
         self.log.append(line)

@@ -14,6 +14,7 @@ from tidings.filters import ContextFilter
 from tidings.hub import due
 from tidings.hub.backlog import Entry, Read
 from tidings.hub.receipt import Receipt
+from tidings.journal import EVENTS, PUBLISH
 from tidings.model.errors import InvalidValueError, OffsetGoneError
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
@@ -45,7 +46,7 @@ class History:
             for record in self._from(id, start, end):
                 position = record.offset + 1
                 row = record.operation
-                if row.kind == "publish" and row.body is not None and named in row.body:
+                if row.kind in EVENTS and row.body is not None and named in row.body:
                     said = records.notes(row).get(due.DUE, ())
                     note = due.notification(said, row.event(ContextFilter.parse), id, subscriber)
                     if note is not None:
@@ -61,7 +62,7 @@ class History:
         start, timestamp = _start(since)
         self._sync()
         for record in self._journal.read(max(start, self._journal.first)):
-            if record.timestamp >= timestamp and record.operation.kind == "publish":
+            if record.timestamp >= timestamp and record.operation.kind == PUBLISH:
                 yield record.offset, record.operation.event(ContextFilter.parse)
 
     def event(self, id: UUID) -> Event | None:  # noqa: A002
@@ -69,7 +70,7 @@ class History:
         wanted = str(id)
         self._sync()
         for record in self._journal.read():
-            if record.operation.kind == "publish" and record.operation.id == wanted:
+            if record.operation.kind in EVENTS and record.operation.id == wanted:
                 return record.operation.event(ContextFilter.parse)
         return None
 

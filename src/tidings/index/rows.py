@@ -85,7 +85,7 @@ def read(row: dict[str, Any]) -> Subscription:
         subscriber=row.get("subscriber") or row["id"],
         publishers=_context_filter(row.get("publishers")),
         subject=row.get("subject"),
-        structure=None if structure is None else _structure(structure),
+        structure=None if structure is None else structure_of(structure),
         policy=row.get("policy"),
         durable=row.get("durable"),
         notify=row.get("notify") or "subscription",
@@ -102,7 +102,7 @@ def written(subscription: Subscription) -> dict[str, Any]:
         "publishers": None if subscription.publishers is None else str(subscription.publishers),
         "format": None,
         "subject": subscription.subject,
-        "structure": None if structure is None else _structure_text(structure),
+        "structure": None if structure is None else structure_text(structure),
         "policy": subscription.policy,
         "durable": subscription.durable,
         "notify": subscription.notify,
@@ -132,12 +132,13 @@ def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
     return schema
 
 
-def _structure_text(structure: AttributeFilter) -> str:
+def structure_text(structure: AttributeFilter) -> str:
     schema = structure.schema
     given = {"subject": schema.subject, "versions": versions_of(schema), "names": sorted(structure.names)}
     return msgspec.json.encode({**given, "absent": sorted(structure.absent)}).decode()
 
 
-def _structure(text: str) -> AttributeFilter:
+def structure_of(text: str) -> AttributeFilter:
+    """The attribute filter that `written` tells."""
     given = msgspec.json.decode(text)
     return AttributeFilter(schema_of(given["subject"], given["versions"]), given["names"], given["absent"])

@@ -10,10 +10,11 @@ from tidings.protocol.events import Values
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """It was done; `findings` are remarks on the policy that came with it."""
+    """It was done; `findings` are remarks on the policy that came with it, `id` is that of the filter it was about."""
 
     request: int
     findings: tuple[str, ...] = ()
+    id: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
