@@ -31,6 +31,7 @@ from tidings.model.advertisement import Advertisement, ContextOffer
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event
 from tidings.model.filter import ContextFilter as ContextFilterValue
+from tidings.model.schematext import schema_of, versions_of
 from tidings.model.values import Context
 
 
@@ -113,7 +114,7 @@ def _set_policy(one: SetPolicy) -> journal.Operation:
 
 
 def _define(one: Define) -> journal.Operation:
-    body = {"versions": rows.versions_of(one.schema)}
+    body = {"versions": versions_of(one.schema)}
     return journal.Operation.control("schema", client=one.client, id=one.schema.subject, body=body)
 
 
@@ -172,7 +173,7 @@ _READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Oper
     "set_context": _read_set_context,
     "entrust": lambda _, client, about, body: Entrust(client, about, body["entrusted"]),
     "set_policy": lambda _, client, about, body: SetPolicy(client, about, body["policy"]),
-    "schema": lambda _, client, about, body: Define(client, rows.schema_of(about, body["versions"])),
+    "schema": lambda _, client, about, body: Define(client, schema_of(about, body["versions"])),
     "connect": lambda _, client, __, body: Connect(client, body["moved"], body["session"]),
     "disconnect": lambda _, client, __, ___: Disconnect(client),
 }

@@ -18,10 +18,10 @@ from tidings.hub.history import History
 from tidings.hub.outcome import LOAD, TRUST
 from tidings.hub.roster import LIMIT
 from tidings.hub.trust import Provider, asked
-from tidings.index.rows import schema_of, versions_of
 from tidings.journal import EVENTS, LOST, PUBLISH, Journal, JournalOptions, Record, Span
 from tidings.journal import Operation as Row
 from tidings.model.errors import InvalidValueError, JournalError, TidingsError
+from tidings.model.schematext import schema_of, versions_of
 from tidings.model.values import Context
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from tidings import journal
 from tidings.engine import Engine
 from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Unsubscribe
 from tidings.engine.settings import Settings
-from tidings.engine.texts import policy_text
 from tidings.hub.archive import Archive
 from tidings.hub.backlog import Backlog
 from tidings.hub.callbacks import Callbacks
@@ -31,8 +30,8 @@ from tidings.hub.inbox import Inbox
 from tidings.hub.inquiry import replayed
 from tidings.hub.outbox import Batch, Outbox
 from tidings.hub.outcome import LOAD, TRUST, Outcome
-from tidings.hub.receipt import Receipt, Stats
 from tidings.hub.roster import NOTHING, Roster
+from tidings.hub.stats import Stats
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.trust import Provider, asked
 from tidings.model.errors import (
@@ -49,8 +48,10 @@ from tidings.model.filter import ContextFilter
 from tidings.model.identity import uuid7
 from tidings.model.limits import MAX_LOG_LINES
 from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
+from tidings.texts import policy_text
 
 _LOG = logging.getLogger("tidings")
 

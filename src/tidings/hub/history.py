@@ -13,10 +13,10 @@ from tidings.engine import records
 from tidings.filters import ContextFilter
 from tidings.hub import due
 from tidings.hub.backlog import Entry, Read
-from tidings.hub.receipt import Receipt
 from tidings.journal import EVENTS, PUBLISH
 from tidings.model.errors import InvalidValueError, OffsetGoneError
 from tidings.model.event import Event
+from tidings.model.receipt import Receipt
 from tidings.model.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -59,7 +59,10 @@ class History:
 
     def events(self, since: Since) -> Iterator[tuple[int, Event]]:
         """The events that were accepted from then on, with their offsets, up to the present."""
-        start, timestamp = _start(since)
+        return self.events_from(*start_of(since))
+
+    def events_from(self, start: int, timestamp: int) -> Iterator[tuple[int, Event]]:
+        """The same from an offset on, without those before a time."""
         self._sync()
         for record in self._journal.read(max(start, self._journal.first)):
             if record.timestamp >= timestamp and record.operation.kind == PUBLISH:
@@ -108,7 +111,7 @@ class History:
                 self._readers.popitem(last=False)
 
 
-def _start(since: Since) -> tuple[int, int]:
+def start_of(since: Since) -> tuple[int, int]:
     """The offset and the time from which on is meant."""
     match since:
         case None:

@@ -4,8 +4,8 @@ Each side of a connection says which numbers stand for which subjects in what is
 job in 003); 0 stands for none.
 """
 
-from tidings.index.rows import versions_of
 from tidings.model.schema import Schema
+from tidings.model.schematext import versions_of
 from tidings.model.subjects import Subjects
 from tidings.protocol.handshake import Bound
 

@@ -47,9 +47,14 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """`owner` may change, once it is known who is at the other end."""
 
-    def __init__(self, metrics: Metrics, opened: Callable[["Connection"], Owner]) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        opened: Callable[["Connection"], Owner],
+        closed: Callable[["Connection"], None] | None = None,
+    ) -> None:
         self._metrics = metrics
-        self._opened = opened
+        self._opened, self._closed = opened, closed
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter()
         self._transport: asyncio.Transport | None = None
@@ -57,7 +62,8 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[tuple[bytes, Hashable | None]] = deque()  # with what it is about, if it may be lost
         self.waiting_bytes = 0
         self._is_stalled = False
-        self._is_reading = True
+        self.is_reading = True
+        self.host = ""  # of the other side
         self._reason = ""
         self.heard = self._loop.time()  # when something came last
         self.stalled_since = 0.0
@@ -102,8 +108,8 @@ class Connection(asyncio.Protocol):
 
     def read(self, wanted: bool) -> None:
         """Whether anything more is to come in for now."""
-        if wanted != self._is_reading and self._transport is not None:
-            self._is_reading = wanted
+        if wanted != self.is_reading and self._transport is not None:
+            self.is_reading = wanted
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
     def close(self, reason: str, *, again: bool = True, say: bool = True) -> None:
@@ -142,6 +148,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         transport.set_write_buffer_limits(high=_HIGH_WATER)
+        self.host = (transport.get_extra_info("peername") or ("",))[0]
         self.owner = self._opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -182,8 +189,9 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         self._now.clear()
         self.waiting_bytes = 0
-        if hasattr(self, "owner"):
-            self.owner.gone(self._reason or (str(error) if error else "the other side has closed the connection"))
+        self.owner.gone(self._reason or (str(error) if error else "the other side has closed the connection"))
+        if self._closed is not None:
+            self._closed(self)
 
     def _write(self) -> None:
         if not self._now or self._transport is None:

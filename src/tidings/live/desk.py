@@ -13,9 +13,17 @@ from uuid import UUID
 
 from tidings import journal
 from tidings.engine.effects import Effect, Reject
-from tidings.engine.operations import Lost, Operation, Publish, Receive, Travelling
+from tidings.engine.operations import (
+    Disconnect,
+    Lost,
+    Operation,
+    Publish,
+    Receive,
+    Travelling,
+    Unadvertise,
+    Unsubscribe,
+)
 from tidings.engine.settings import Settings
-from tidings.engine.texts import policy_text
 from tidings.hub.archive import Archive
 from tidings.hub.clock import Clock
 from tidings.hub.desk import Desk as HubDesk
@@ -40,6 +48,7 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
 from tidings.protocol.events import read_context_filter
 from tidings.protocol.publications import Published, Safety
+from tidings.texts import policy_text
 
 
 class Publisher(Protocol):
@@ -91,10 +100,26 @@ class Desk(HubDesk):
         self._syncer = ThreadPoolExecutor(1, "tidings-sync")
         super().__init__(settings, clock, trust, archive)
 
+    def begin(self) -> None:
+        """After the journal was read: nobody is connected, so what is not durable is gone; what the broker itself had
+        is put there anew by its configuration."""
+        owners = {one.owner for one in self.engine.filed() if one.is_client}
+        for client in sorted(owners | set(self.roster.contexts) - {self.name}):
+            if client != self.name:
+                self.operate(Disconnect(client), safe=False)
+        for subscription in self.engine.subscriptions.of(self.name):
+            self.operate(Unsubscribe(self.name, subscription.id), safe=False)
+        for advertisement in self.engine.advertisements.of(self.name):
+            self.operate(Unadvertise(self.name, advertisement.id), safe=False)
+
     # Publications of clients
 
     def accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> None:
         """Publications with their subjects, in order; the publisher is told of each when it is as safe as it wants."""
+        with self.guard:
+            self._accept(publisher, publications)
+
+    def _accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> None:
         taken: list[Taken] = []
         last = self.roster.sequences.get(publisher.name, 0)
         rows: list[journal.Operation] = []
@@ -161,7 +186,8 @@ class Desk(HubDesk):
         sequence, last = published.sequence, roster.sequences.get(publisher, 0)
         if not last < sequence <= MAX_INTEGER:
             raise RefusedError(
-                "admit", f"sequence: {sequence} does not come after {last}, the last of {publisher}; is it connected twice?"
+                "admit",
+                f"sequence: {sequence} does not come after {last}, the last of {publisher}; is it connected twice?",
             )
         context = published.context
         return Event(

@@ -9,10 +9,8 @@ import msgspec
 
 from tidings.engine import operations
 from tidings.engine.effects import Reject
-from tidings.engine.texts import content_filter, context_filter, context_offer, policy_text
 from tidings.hub.roster import LIMIT, NOTHING
 from tidings.hub.texts import inbox_limit
-from tidings.index.rows import schema_of, structure_of
 from tidings.live.connection import Connection, Frame
 from tidings.live.inbox import Kept, Wired
 from tidings.live.pump import InboxPump
@@ -20,12 +18,14 @@ from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import InvalidValueError, RefusedError, SchemaError, TidingsError
 from tidings.model.event import checked_client
 from tidings.model.notification import Notification
+from tidings.model.schematext import schema_of, structure_of
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import FramingError, Kind, frame
 from tidings.protocol.handshake import Bye, Hello
 from tidings.protocol.publications import Published, check_front, check_vector, read_front
+from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -152,7 +152,9 @@ class Session:
     def _misunderstood(self, error: Exception) -> None:
         """The frame was whole, so the next one can be read; this one has no number by which it could be answered."""
         self._desk.metrics.misunderstood += 1
-        self.connection.say(Kind.REFUSED, answers.Refused(0, "InvalidValueError", f"a frame that cannot be read: {error}"))
+        self.connection.say(
+            Kind.REFUSED, answers.Refused(0, "InvalidValueError", f"a frame that cannot be read: {error}")
+        )
 
     # Requests
 
@@ -216,9 +218,7 @@ class Session:
         held = self._desk.roster.subscriptions.get(id)
         is_durable = held is not None and held.durable is not None
         operation = operations.Unsubscribe(self.name, id, policy_text(wanted.policy))
-        outcome = self._desk.operate(
-            operation, lambda result: self._reply(wanted.request, result, id), safe=is_durable
-        )
+        outcome = self._desk.operate(operation, lambda result: self._reply(wanted.request, result, id), safe=is_durable)
         if outcome.refused is None:
             self._subscriptions -= 1
             self._pumps.pop(id, None)
@@ -346,9 +346,7 @@ class Session:
     def ahead(self) -> list[bytes]:
         """Where notifications were lost, it says so: what is left of them comes after."""
         lost, self._lost_now = self._lost_now, Counter()
-        return [
-            frame(Kind.LOST, _ENCODE(answers.Lost(inbox.id, count, inbox.lost))) for inbox, count in lost.items()
-        ]
+        return [frame(Kind.LOST, _ENCODE(answers.Lost(inbox.id, count, inbox.lost))) for inbox, count in lost.items()]
 
     def _complain(self, error: TidingsError) -> None:
         _LOG.error("what waits for %s cannot be read: %s", self.name, error)
