@@ -15,9 +15,10 @@ import msgspec
 
 from tidings.journal import snapshot
 from tidings.journal.commit import GroupCommit
+from tidings.journal.damage import damage
 from tidings.journal.disk import FULL, Disk
 from tidings.journal.identity import FILE as IDENTITY_FILE
-from tidings.journal.identity import Identity
+from tidings.journal.identity import Identity, missing
 from tidings.journal.lock import FolderLock
 from tidings.journal.log import FILE_HEADER, LogWriter, Place, log_path
 from tidings.journal.mark import FILE as MARK_FILE
@@ -89,8 +90,8 @@ class Journal:
         The name comes second in the order of operations, after the timestamp: give each broker's its own.
         """
         path, disk = Path(folder), disk or Disk()
-        if not (path / IDENTITY_FILE).exists() and not create:
-            raise JournalError(f"{path} is not a journal: there is no {IDENTITY_FILE}", path)
+        if not create:
+            Identity.read(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(path)
@@ -198,7 +199,6 @@ class Journal:
                 "them; read() gives what is there",
                 self.folder,
                 start,
-                repairable=False,
             )
         return Replay(latest, self.read(start))
 
@@ -210,7 +210,7 @@ class Journal:
             count, before = 0, -1
             for record in self.read():
                 if record.timestamp <= before:
-                    raise JournalDamagedError(
+                    raise damage(
                         f"{self.folder}: the timestamp of offset {record.offset} does not rise",
                         self.folder,
                         record.offset,
@@ -268,8 +268,7 @@ class Journal:
         with self._upkeep:
             limit = self.synced if keep_from is None else keep_from
             if not without_snapshot:
-                paths = snapshot.list_snapshots(self.folder / SNAPSHOTS)
-                limit = min(limit, int(paths[-1].stem) if paths else 0)
+                limit = min(limit, self._oldest_snapshot())
             try:
                 return self._shelf.retain(limit, self._log.size + self._shelf.size, before_timestamp, max_bytes)
             except OSError as error:
@@ -373,6 +372,14 @@ class Journal:
         except OSError as error:
             raise _failed(error, self.folder / SEGMENTS, "a log cannot be rolled, and stays") from error
 
+    def _oldest_snapshot(self) -> int:
+        """The offset of the oldest that is sound, or 0."""
+        for path in reversed(snapshot.list_snapshots(self.folder / SNAPSHOTS)):
+            found = snapshot.read_snapshot(path, self._seed)
+            if found is not None:
+                return found.offset
+        return 0
+
     def _first(self) -> int:
         parts = self._shelf.parts
         return parts[0].first if parts else self._log.first
@@ -401,9 +408,7 @@ def _create(folder: Path, identity: Identity, disk: Disk) -> None:
         (folder / name).mkdir(exist_ok=True)
     files = [*(folder / SEGMENTS).iterdir(), *(folder / SNAPSHOTS).iterdir()]
     if files or any(path.stat().st_size > FILE_HEADER for path in list_logs(folder)):
-        raise JournalDamagedError(
-            f"{folder / IDENTITY_FILE} is missing, but there are records; put it back", folder, repairable=False
-        )
+        raise missing(folder)
     for path in list_logs(folder):
         disk.remove(path)
     LogWriter.create(folder / LOGS, Place(0, 0, 0), identity.seed, disk).close()

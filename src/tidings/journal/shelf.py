@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tidings.journal import log
+from tidings.journal.damage import damage
 from tidings.journal.disk import Disk
 from tidings.journal.identity import Identity
 from tidings.journal.log import FILE_HEADER, BrokenLogError, Place
@@ -14,7 +15,6 @@ from tidings.journal.mark import mark_bytes
 from tidings.journal.record import Record
 from tidings.journal.recovery import FLOOR_FILE, SEGMENTS, Part, damaged, name_of
 from tidings.journal.segment import check_segment, read_ends, read_segment, write_segment
-from tidings.model.errors import JournalDamagedError
 
 
 class Shelf:
@@ -90,9 +90,7 @@ class Shelf:
                 check_segment(stream, part.path, name)
                 ends = read_ends(stream, part.path, name, self._identity.name, self._identity.seed)
             if place is not None and place != ends.before:
-                raise JournalDamagedError(
-                    f"{part.path}: does not follow from the segment before it", part.path, part.first
-                )
+                raise damage(f"{part.path}: does not follow from the segment before it", part.path, part.first)
             place = ends.after
 
     def _rolled(self, part: Part) -> Path:
