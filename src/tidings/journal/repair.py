@@ -192,7 +192,7 @@ class _Repairer:
                 ends = read_ends(stream, path, name, self.identity.name, self.identity.seed)
             return _Piece(path, name.first, name.next, (ends.before, ends.after), {})
         except JournalDamagedError:
-            records = {record.offset: record for record in salvage_segment(path)}
+            records = {record.offset: record for record in salvage_segment(path, name)}
             return _Piece(path, name.first, name.next, None, records)
 
     def _with_gaps(self, pieces: list[_Piece]) -> Iterator[_Piece]:

@@ -150,15 +150,22 @@ def read_segment(stream: BinaryIO, path: Path, name: SegmentName, start: int) ->
         raise damage(f"{path}: ends before offset {offset}, not {name.next}", path, offset)
 
 
-def salvage_segment(path: Path) -> Iterator[Record]:
-    """The records of all row groups that still stand: for repair, when the file is damaged."""
+def salvage_segment(path: Path, name: SegmentName) -> Iterator[Record]:
+    """The records of all row groups that still stand: for repair, when the file is damaged.
+
+    The pages have checksums, and what the footer says about them has none: it is believed if it names the columns, and
+    as many rows, as it must. More of it is not looked at, since a damaged one can end the process that reads it.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            if not file.schema_arrow.equals(SCHEMA) or file.metadata.num_rows != name.next - name.first:
+                return
             for group in range(file.num_row_groups):
                 try:
-                    yield from _records(file.read_row_group(group).select(SCHEMA.names))
+                    records = _records(file.read_row_group(group).select(SCHEMA.names))
                 except Exception:  # noqa: S112 - whatever a damaged file does to its reader, the next group may stand
                     continue
+                yield from (record for record in records if name.first <= record.offset < name.next)
     except Exception:
         return
 
