@@ -86,6 +86,10 @@ def frame(body: bytes, place: Place, timestamp: int, synced: int, seed: int) -> 
     return head + _CHECK.pack(check) + body, check
 
 
+def framed_size(bodies: Sequence[bytes]) -> int:
+    return len(bodies) * RECORD_HEADER + sum(map(len, bodies))
+
+
 def read_records(stream: BinaryIO, place: Place, seed: int) -> Iterator[Found]:
     """The records from the stream's position to its end; a `BrokenLogError` at the first that is not as it must be."""
     position = stream.tell()

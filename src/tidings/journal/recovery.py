@@ -202,8 +202,9 @@ def _check_gaps(folder: Path, segments: list[Part], logs: list[Path], seed: int)
     """By the names alone: what follows must start where the one before it ends."""
     floor = read_floor(folder, seed)
     first = segments[0].first if segments else first_of(logs[0])
-    if floor > first and (not segments or floor != segments[0].next):
-        raise strange_floor(folder, floor, first)  # a crash while retention removes a segment leaves that one, no more
+    follows = [*(part.next for part in segments), *map(first_of, logs[1:])]
+    if floor > first and floor not in follows[:1]:
+        raise strange_floor(folder, floor, first)  # a crash while retention removes a file leaves that one, no more
     if first > floor:
         raise damage(f"{folder}: offsets {floor} to {first - 1} are missing: a file is gone", folder, floor)
     starts = [*(part.first for part in segments), first_of(logs[0])]

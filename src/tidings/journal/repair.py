@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tidings.journal.damage import LOGS, SEGMENTS
 from tidings.journal.disk import Disk
 from tidings.journal.identity import Identity
 from tidings.journal.lock import FolderLock
@@ -23,8 +24,6 @@ from tidings.journal.mark import mark_bytes, read_mark
 from tidings.journal.record import LOST, Operation, Record, decoded
 from tidings.journal.recovery import (
     FLOOR_FILE,
-    LOGS,
-    SEGMENTS,
     damaged,
     first_of,
     list_logs,
