@@ -57,6 +57,8 @@ class Exposition(Collector):
         gauges = self._gauges()
         for name, told in _GAUGES.items():
             yield GaugeMetricFamily(f"tidings_{name}", told, getattr(gauges, name))
+        told = "Lines of the log that there was no room for."
+        yield CounterMetricFamily("tidings_log_lines_dropped", told, gauges.log_lines_dropped)
         if gauges.certificate_expires is not None:
             yield GaugeMetricFamily(
                 "tidings_certificate_expires_seconds",
@@ -79,7 +81,6 @@ class Exposition(Collector):
             ("lost", "Notifications that slow consumers lost.", metrics.lost),
             ("slow_consumers", "Connections that were closed because their queue stayed full.", metrics.slow_consumers),
             ("meta_events", "Meta-events that were published.", metrics.meta_events),
-            ("log_lines_dropped", "Lines of the log that there was no room for.", metrics.log_lines_dropped),
         ):
             yield CounterMetricFamily(f"tidings_{name}", told, value)
 

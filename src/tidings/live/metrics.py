@@ -37,7 +37,6 @@ class Metrics:
         "deliveries_after",
         "link_messages_in",
         "link_messages_out",
-        "log_lines_dropped",
         "lost",
         "meta_events",
         "refused",
@@ -57,7 +56,6 @@ class Metrics:
         self.bytes_out = 0
         self.link_messages_in = 0  # from and to neighbours
         self.link_messages_out = 0
-        self.log_lines_dropped = 0
         self.commits = Durations()  # of the journal
         self.deliveries_after = Durations()  # since the publication was accepted
 
@@ -75,4 +73,5 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes: int = 0
     unsettled: int = 0
     queue_bytes: int = 0
+    log_lines_dropped: int = 0
     certificate_expires: float | None = None  # seconds since 1970
