@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tidings._version import __version__
 
 if TYPE_CHECKING:
-    from tidings.engine.explaining import Explanation
     from tidings.filters import ContextFilter, Filter, merge
     from tidings.hub import Client, Hub, HubAdvertisement, HubSubscription, Receipt
     from tidings.index import Index
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         TidingsError,
     )
     from tidings.model.event import Event
+    from tidings.model.explanation import Explanation
     from tidings.model.identity import uuid7
     from tidings.model.notification import Notification
     from tidings.model.schema import AttributeFilter, Schema
@@ -44,7 +44,7 @@ _HOMES = {
     "Context": "tidings.model.values",
     "ContextFilter": "tidings.filters",
     "Event": "tidings.model.event",
-    "Explanation": "tidings.engine.explaining",
+    "Explanation": "tidings.model.explanation",
     "Filter": "tidings.filters",
     "FilterError": "tidings.model.errors",
     "Hub": "tidings.hub",
@@ -56,7 +56,7 @@ _HOMES = {
     "Notification": "tidings.model.notification",
     "Policy": "tidings.policy",
     "PolicyError": "tidings.model.errors",
-    "Receipt": "tidings.hub",
+    "Receipt": "tidings.model.receipt",
     "PublishedBeforeError": "tidings.model.errors",
     "RefusedError": "tidings.model.errors",
     "Relation": "tidings.matching.covering",

@@ -21,7 +21,7 @@ def samples(exposition: Exposition) -> dict[tuple[str, tuple[tuple[str, str], ..
 
 def test_counters_and_gauges_are_on_the_page() -> None:
     metrics = Metrics()
-    metrics.accepted, metrics.repeated, metrics.deliveries, metrics.lost = 5, 2, 9, 1
+    metrics.accepted, metrics.repeated, metrics.delivered, metrics.lost = 5, 2, 9, 1
     metrics.refused["admit"] += 3
     metrics.refused["govern"] += 1
     metrics.bytes_in, metrics.bytes_out, metrics.link_messages_out = 100, 200, 7
@@ -29,7 +29,6 @@ def test_counters_and_gauges_are_on_the_page() -> None:
     found = samples(Exposition("b1", metrics, lambda: gauges))
     assert found["tidings_publications_total", (("outcome", "accepted"),)] == 5
     assert found["tidings_publications_total", (("outcome", "repeated"),)] == 2
-    assert found["tidings_publications_total", (("outcome", "refused"),)] == 4
     assert found["tidings_refused_total", (("step", "admit"),)] == 3
     assert found["tidings_deliveries_total", ()] == 9
     assert found["tidings_lost_total", ()] == 1
@@ -54,7 +53,7 @@ def test_gauges_are_asked_for_each_time() -> None:
 
 def test_every_number_is_on_the_page() -> None:
     """A counter or gauge that is added and forgotten on the page would change nothing there."""
-    for name in Metrics.__slots__:
+    for name in vars(Metrics()):
         metrics = Metrics()
         before = samples(Exposition("b1", metrics, Gauges))
         value = getattr(metrics, name)

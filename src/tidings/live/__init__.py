@@ -1,1 +1,1 @@
-"""Brokers as processes: the engine with sockets, a journal, and what an operator needs around it."""
+"""Real brokers: the engine with sockets, a journal and links to other brokers."""

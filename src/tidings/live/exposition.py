@@ -52,7 +52,7 @@ class Exposition(Collector):
         yield _histogram(
             "tidings_delivery_seconds",
             "The time from accepting a publication to giving it to a client.",
-            self._metrics.deliveries_after,
+            self._metrics.delivered_after,
         )
         gauges = self._gauges()
         for name, told in _GAUGES.items():
@@ -69,18 +69,38 @@ class Exposition(Collector):
     def _counters(self) -> Iterator[Metric]:
         metrics = self._metrics
         refused = dict(metrics.refused)
-        outcomes = {"accepted": metrics.accepted, "repeated": metrics.repeated, "refused": sum(refused.values())}
-        yield _counter("publications", "Publications of clients, by what became of them.", "outcome", outcomes)
-        yield _counter("refused", "Publications that were refused, by the step that did.", "step", refused)
-        bytes_ = {"in": metrics.bytes_in, "out": metrics.bytes_out}
-        yield _counter("bytes", "Bytes from and to clients and neighbours.", "direction", bytes_)
-        messages = {"in": metrics.link_messages_in, "out": metrics.link_messages_out}
-        yield _counter("link_messages", "Messages from and to neighbours.", "direction", messages)
+        for name, told, label, values in (
+            (
+                "publications",
+                "Publications of clients that were taken, by whether they were new.",
+                "outcome",
+                {"accepted": metrics.accepted, "repeated": metrics.repeated},
+            ),
+            ("refused", "What clients asked for and did not get, by the step that refused it.", "step", refused),
+            ("bytes", "Bytes from and to all.", "direction", {"in": metrics.bytes_in, "out": metrics.bytes_out}),
+            (
+                "link_messages",
+                "Messages from and to neighbours.",
+                "direction",
+                {"in": metrics.link_messages_in, "out": metrics.link_messages_out},
+            ),
+        ):
+            yield _counter(name, told, label, values)
         for name, told, value in (
-            ("deliveries", "Notifications given to clients.", metrics.deliveries),
+            ("deliveries", "Notifications given to clients.", metrics.delivered),
             ("lost", "Notifications that slow consumers lost.", metrics.lost),
-            ("slow_consumers", "Connections that were closed because their queue stayed full.", metrics.slow_consumers),
-            ("meta_events", "Meta-events that were published.", metrics.meta_events),
+            (
+                "slow_disconnected",
+                "Connections closed as their queue stayed full.",
+                metrics.slow_disconnected,
+            ),
+            (
+                "broken_connections",
+                "Connections that were closed, as what came was no frame.",
+                metrics.broken_connections,
+            ),
+            ("misunderstood", "Frames that could not be understood.", metrics.misunderstood),
+            ("meta_events", "Meta-events that were told.", metrics.told),
         ):
             yield CounterMetricFamily(f"tidings_{name}", told, value)
 

@@ -5,6 +5,8 @@ from collections import Counter
 
 import msgspec
 
+from tidings.model.errors import RefusedError, TidingsError
+
 # Upper ends of the buckets, in seconds: from a fraction of a millisecond to what only trouble explains.
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -28,36 +30,28 @@ class Durations:
 class Metrics:
     """Counters since the broker was started. Whoever counts writes `metrics.accepted += 1`."""
 
-    __slots__ = (
-        "accepted",
-        "bytes_in",
-        "bytes_out",
-        "commits",
-        "deliveries",
-        "deliveries_after",
-        "link_messages_in",
-        "link_messages_out",
-        "lost",
-        "meta_events",
-        "refused",
-        "repeated",
-        "slow_consumers",
-    )
-
     def __init__(self) -> None:
         self.accepted = 0  # publications of this broker's clients
         self.repeated = 0  # the same, whose ids were known
-        self.refused: Counter[str] = Counter()  # publications, by the step that refused them
-        self.deliveries = 0  # notifications to this broker's clients
+        self.refused: Counter[str] = Counter()  # what clients asked for, by the step that refused it
+        self.delivered = 0  # notifications to this broker's clients
         self.lost = 0  # notifications that slow consumers lost
-        self.slow_consumers = 0  # connections that were closed because of them
-        self.meta_events = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.link_messages_in = 0  # from and to neighbours
-        self.link_messages_out = 0
+        self.told = 0  # meta-events
+        self.bytes_in = self.bytes_out = 0
+        self.link_messages_in = self.link_messages_out = 0  # from and to neighbours
+        self.broken_connections = 0  # that were closed, as what came was no frame
+        self.misunderstood = 0  # frames with nothing in them that could be understood
+        self.slow_disconnected = 0  # consumers and neighbours whose queue stayed full
         self.commits = Durations()  # of the journal
-        self.deliveries_after = Durations()  # since the publication was accepted
+        self.delivered_after = Durations()  # since the publication was accepted
+
+    def refuse(self, error: TidingsError) -> None:
+        self.refused[error.step if isinstance(error, RefusedError) else "admit"] += 1
+
+    def numbers(self) -> dict[str, int]:
+        """All that was counted, by name."""
+        plain = {name: value for name, value in vars(self).items() if isinstance(value, int)}
+        return {**plain, "refused": self.refused.total()}
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from tidings.configuration.checks import readable
-from tidings.engine.texts import content_filter, context_filter
 from tidings.live.configuration.address import Address
 from tidings.live.configuration.kinds import Names, Table, check_names, said
 from tidings.model.errors import InvalidValueError
@@ -15,6 +14,7 @@ from tidings.model.schema import Schema
 from tidings.model.values import checked_name
 from tidings.policy.placement import Where, check_placement
 from tidings.policy.policy import Policy
+from tidings.texts import content_filter, context_filter
 
 
 class Link(Table, frozen=True, kw_only=True):

@@ -3,12 +3,12 @@
 import msgspec
 
 from tidings.configuration.checks import at_least_one, readable
-from tidings.engine.texts import content_filter, context_filter, policy_text
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
 from tidings.simulation.chance import Random, drawn_from
 from tidings.simulation.client import Client
 from tidings.simulation.scenario.values import Given, check_values, drawn_all, filled
+from tidings.texts import content_filter, context_filter, policy_text
 
 EVENLY, RANDOM = "evenly", "random"
 
