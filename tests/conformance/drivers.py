@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 
 from tidings import Hub
 from tidings.engine.matcher import NaiveMatcher
-from tidings.engine.texts import content_filter, context_filter
 from tidings.hub.client import Client as HubClient
 from tidings.matching.reference import due
 from tidings.model.event import Event
@@ -30,6 +29,7 @@ from tidings.simulation.steps import (
     Unadvertises,
     Unsubscribes,
 )
+from tidings.texts import content_filter, context_filter
 
 TRIM, REMOVE_B, KEEP_A = str(policies.trim()), str(policies.remove("b")), str(policies.keep_only("a"))
 

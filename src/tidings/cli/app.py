@@ -32,8 +32,15 @@ pipeline = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+config = typer.Typer(
+    name="config",
+    help="The configuration of a broker.\n\nExample: tidings config show --config broker.toml",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(policy)
 app.add_typer(pipeline)
+app.add_typer(config)
 app.add_typer(bench)
 
 
@@ -244,3 +251,28 @@ def pipeline_status(
     from tidings.cli.pipeline import status
 
     status(place, as_json=as_json)
+
+
+@config.command(name="show")
+def config_show(
+    file: Annotated[Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is in force and where each value is from: the file, an environment variable TIDINGS_*, or the default.
+
+    Example: tidings config show --config broker.toml
+    """
+    from tidings.cli.config import show
+
+    show(file, as_json=as_json)
+
+
+@config.command(name="reference")
+def config_reference(as_json: AsJson = False) -> None:
+    """Every key of a broker's file, explained, in Markdown; with --json as a JSON Schema, for editors.
+
+    Example: tidings config reference
+    """
+    from tidings.cli.config import reference
+
+    reference(as_json=as_json)

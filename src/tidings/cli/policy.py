@@ -5,10 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from tidings.cli.terminal import out, print_json
-from tidings.model.errors import InvalidValueError
 from tidings.model.limits import MAX_POLICY_XML_BYTES
 from tidings.policy import Policy
 from tidings.policy.conflicts import findings
+from tidings.policy.file import policy_in, read_policy
 from tidings.policy.placement import Where, check_placement
 
 
@@ -54,11 +54,6 @@ def _may_stand(policy: Policy, on: On) -> bool:
 
 
 def read(path: Path) -> Policy:
-    try:
-        data = sys.stdin.buffer.read(MAX_POLICY_XML_BYTES + 1) if str(path) == "-" else path.read_bytes()
-        text = data.decode()
-    except OSError as error:
-        raise InvalidValueError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise InvalidValueError(f"{path}: is not UTF-8 text") from None
-    return Policy.from_xml(data) if text.lstrip().startswith("<") else Policy.parse(text)
+    if str(path) == "-":
+        return policy_in(sys.stdin.buffer.read(MAX_POLICY_XML_BYTES + 1), path)
+    return read_policy(path)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 from tidings.engine import associating, explaining, membership, meta, pipeline, routes, situations
 from tidings.engine.book import Book
 from tidings.engine.effects import Effect, Reject, Send, Told
-from tidings.engine.explaining import Explanation
 from tidings.engine.held import Held
 from tidings.engine.journey import META, NEW
 from tidings.engine.matcher import Matcher
@@ -50,6 +49,7 @@ from tidings.engine.tables import Filed, Ruling
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
+from tidings.model.explanation import Explanation
 from tidings.model.limits import MAX_KNOWN_TRUST
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription

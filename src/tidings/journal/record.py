@@ -17,6 +17,8 @@ from tidings.model.limits import MAX_NAME_CHARACTERS, MAX_RECORD_BYTES
 from tidings.model.values import Attributes, Context
 
 PUBLISH = "publish"
+PASSED = "passed"  # an event that another broker accepted, kept for those here who wait for it
+EVENTS = (PUBLISH, PASSED)
 LOST = "$lost"  # what repair puts in the place of a record that could not be read
 
 
@@ -40,9 +42,9 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
     body: str | None = None  # of a control operation: what it says
 
     @classmethod
-    def publication(cls, event: Event) -> Self:
+    def publication(cls, event: Event, kind: str = PUBLISH) -> Self:
         return cls(
-            PUBLISH,
+            kind,
             str(event.id),
             None,
             event.publisher,
@@ -75,14 +77,14 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
             raise InvalidValueError(
                 f"kind: a string of 1 to MAX_NAME_CHARACTERS ({MAX_NAME_CHARACTERS}) characters without '$' in front"
             )
-        if kind == PUBLISH:
+        if kind in EVENTS:
             raise InvalidValueError("kind: a publication is made by Operation.publication")
         text = None if body is None else _exact_json(body)
         return cls(kind, id, client, payload=payload, token=token, signature=signature, body=text)
 
     def event(self, parse: Callable[[str], ContextFilter]) -> Event:
         """The event of a publication; `parse` reads the text of its `subscribers` filter."""
-        if self.kind != PUBLISH or self.id is None or self.publisher is None:
+        if self.kind not in EVENTS or self.id is None or self.publisher is None:
             raise InvalidValueError(f"an operation of the kind {self.kind!r} holds no event")
         return Event(
             id=UUID(self.id),

@@ -1,0 +1,36 @@
+"""Schemas and attribute filters as plain values and texts, and back."""
+
+import msgspec
+
+from tidings.model.schema import AttributeFilter, Schema
+
+
+def versions_of(schema: Schema) -> list[dict[str, str]]:
+    """What each version of a schema added: names and types."""
+    names = list(schema.attributes.items())
+    ends = [len(schema.at_version(version).attributes) for version in range(1, schema.version + 1)]
+    return [
+        {name: kind.__name__ for name, kind in names[begin:end]}
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+
+
+def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
+    """The schema of which `versions_of` tells."""
+    first, *others = versions
+    schema = Schema(subject, first)
+    for added in others:
+        schema = schema.extend(added)
+    return schema
+
+
+def structure_text(structure: AttributeFilter) -> str:
+    schema = structure.schema
+    given = {"subject": schema.subject, "versions": versions_of(schema), "names": sorted(structure.names)}
+    return msgspec.json.encode({**given, "absent": sorted(structure.absent)}).decode()
+
+
+def structure_of(text: str) -> AttributeFilter:
+    """The attribute filter that `written` tells."""
+    given = msgspec.json.decode(text)
+    return AttributeFilter(schema_of(given["subject"], given["versions"]), given["names"], given["absent"])
