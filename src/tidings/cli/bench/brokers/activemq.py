@@ -38,12 +38,12 @@ class ActiveMq(Spoken):
     variants = (Variant.EQUALITY, Variant.RANGES)
 
     def __init__(self, *, durable: bool) -> None:
-        how = "durable with receipts" if durable else "not durable"
+        how = "durable" if durable else "transient"
         self.name = f"ActiveMQ, selectors, {how}"
         self._is_durable = durable
 
     def lacking(self) -> str:
-        return "" if _JAR.exists() and _java() else "apt-get install activemq openjdk-17-jre-headless"
+        return "" if _JAR.exists() and shutil.which(_java()) else "apt-get install activemq openjdk-17-jre-headless"
 
     def start(self, children: Children, folder: Path) -> int:
         port = free_port()
@@ -144,9 +144,9 @@ class Stomp(Speech):
         return stamps
 
 
-def _java() -> str | None:
+def _java() -> str:
     home = os.environ.get("JAVA_HOME")
-    return shutil.which(f"{home}/bin/java" if home else "java")
+    return f"{home}/bin/java" if home else "java"
 
 
 def _head(command: str, headers: Mapping[str, object]) -> bytes:

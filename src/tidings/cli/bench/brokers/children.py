@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,9 +26,12 @@ class Children:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
+        # Being asked to end is like Ctrl-C: they end too.
+        self._before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        signal.signal(signal.SIGTERM, self._before)
         for child in reversed(self._started):
             _signal(child, signal.SIGTERM)
         for child in reversed(self._started):

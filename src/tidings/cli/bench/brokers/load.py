@@ -2,13 +2,14 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import msgspec
 
 from tidings.cli.bench.brokers.system import Publisher
 from tidings.cli.bench.brokers.workload import STAMP_BYTES
 
-_PATIENCE = 20.0  # seconds without any progress, until what is still under way counts as lost
+_PATIENCE = 20.0  # seconds that what is still under way is waited for
 _BETWEEN = 0.001  # seconds between looks at what is due
 
 
@@ -23,13 +24,13 @@ class Load(msgspec.Struct, frozen=True):
 class Carried(msgspec.Struct, frozen=True):
     """What became of a load."""
 
-    published: int
-    lost: int
-    seconds: float  # until the last one was delivered and acknowledged
+    arrived: int  # delivered, and acknowledged where there are acknowledgements
+    missing: int  # for too long
+    seconds: float  # until the last one arrived
 
     @property
     def rate(self) -> float:
-        return (self.published - self.lost) / self.seconds
+        return self.arrived / self.seconds
 
 
 class Driver:
@@ -51,19 +52,21 @@ class Driver:
         self._is_new.set()
 
     async def drive(self, publisher: Publisher, load: Load) -> Carried:
-        before = self._published
+        before = self._published - self._under_way(publisher)
         begin = self._latest = time.monotonic()
-        await (self._in_flight if load.window else self._at_a_pace)(publisher, load)
-        while self._under_way(publisher) and await self._progress():
-            pass
-        return Carried(self._published - before, self._under_way(publisher), max(self._latest - begin, 1e-9))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(load.seconds + _PATIENCE):
+                await (self._in_flight if load.window else self._at_a_pace)(publisher, load)
+                while self._under_way(publisher):
+                    await self._progress()
+        missing = self._under_way(publisher)
+        return Carried(self._published - before - missing, missing, max(self._latest - begin, 1e-9))
 
     async def _in_flight(self, publisher: Publisher, load: Load) -> None:
         until = time.monotonic() + load.seconds
         while time.monotonic() < until:
             self._publish(publisher, load.window - self._under_way(publisher))
-            if not await self._progress():
-                break
+            await self._progress()
 
     async def _at_a_pace(self, publisher: Publisher, load: Load) -> None:
         begin, before = time.monotonic(), self._published
@@ -81,12 +84,6 @@ class Driver:
         """Events that are not delivered yet, or not acknowledged where there are acknowledgements."""
         return self._published - min(self._delivered, publisher.acknowledged)
 
-    async def _progress(self) -> bool:
-        """Waits until there is some; False if there is none for too long."""
+    async def _progress(self) -> None:
         self._is_new.clear()
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._is_new.wait()
-        except TimeoutError:
-            return False
-        return True
+        await self._is_new.wait()

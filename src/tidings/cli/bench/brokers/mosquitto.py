@@ -1,6 +1,7 @@
 """Mosquitto with one topic and one subscriber, its best case: it looks at no content, so it is the limit for others."""
 
 import getpass
+import os
 import shutil
 import socket
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from tidings.cli.bench.brokers.wire import Speech, Spoken, exactly
 from tidings.cli.bench.brokers.workload import EVENT_BYTES, STAMP_BYTES, Event, Interest
 from tidings.model.errors import TidingsError
 
-_PROGRAM = "/usr/sbin/mosquitto"  # Debian's, which is not on everybody's path
+_PROGRAM = "mosquitto"
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"  # where Debian has it is not on everybody's path
 _TOPIC = b"events"
 _CONNACK, _PUBLISH, _PUBACK, _SUBACK = 0x20, 0x30, 0x40, 0x90
 _IDENTITIES = 0xFFFF  # packets have one of so many, from 1 on
@@ -25,7 +27,7 @@ class Mosquitto(Spoken):
         self._quality = quality
 
     def lacking(self) -> str:
-        return "" if _program() else "apt-get install mosquitto"
+        return "" if shutil.which(_PROGRAM, path=_PATH) else "apt-get install mosquitto"
 
     def start(self, children: Children, folder: Path) -> int:
         port = free_port()
@@ -40,7 +42,8 @@ class Mosquitto(Spoken):
         ]
         configuration = folder / "mosquitto.conf"
         configuration.write_text("\n".join(lines) + "\n")
-        children.server("mosquitto", [_program(), "-c", configuration])
+        program = shutil.which(_PROGRAM, path=_PATH) or _PROGRAM
+        children.server("mosquitto", [program, "-c", configuration])
         children.await_port("mosquitto", port)
         return port
 
@@ -112,10 +115,6 @@ class Mqtt(Speech):
         answers = b"".join(self._answers)
         self._answers.clear()
         return answers
-
-
-def _program() -> str | None:
-    return shutil.which("mosquitto") or shutil.which(_PROGRAM)
 
 
 def _opaque(event: Event) -> bytes:

@@ -25,8 +25,8 @@ _CLOSING = (b"\x00\x0a\x00\x32", b"\x00\x14\x00\x28")  # of a connection, of a c
 
 class RabbitMq(Spoken):
     def __init__(self, *, confirmed: bool) -> None:
-        how = "persistent and confirmed" if confirmed else "not confirmed"
-        self.name = f"RabbitMQ, headers exchange, {how}"
+        how = "confirmed" if confirmed else "unconfirmed"
+        self.name = f"RabbitMQ, headers, {how}"
         self._is_confirmed = confirmed
 
     def lacking(self) -> str:
@@ -191,7 +191,7 @@ class Amqp(Speech):
         head = exactly(line, _HEADER_BYTES)
         _, came = frame.decode_frame(head + exactly(line, _FRAME.unpack(head)[2] + 1))
         method = getattr(came, "method", None)
-        if method is None or method.NAME != name:
+        if method is None or name != method.NAME:
             raise TidingsError(f"RabbitMQ answers with {came} instead of {name}")
         return method
 

@@ -71,20 +71,21 @@ def _measured(found: Outcome, children: Children, folder: Path, seconds: float) 
         remark = f"only {placed.subscriptions:,} subscriptions were in place after {placed.seconds:.0f} s"
         return msgspec.structs.replace(found, remark=remark)
 
-    def carried(load: Load) -> Carried:
-        done = publisher.ask(load, Carried)
-        if done.lost:
-            raise TidingsError(f"{done.lost:,} of {done.published:,} events did not arrive")
-        return done
-
-    carried(Load(_WARM, WINDOW))
-    full = carried(Load(seconds, WINDOW))
-    alone = carried(Load(seconds, 1))
+    publisher.ask(Load(_WARM, WINDOW), Carried)
+    full = publisher.ask(Load(seconds, WINDOW), Carried)
+    found = msgspec.structs.replace(found, rate=full.rate)
+    if full.missing:  # also what was published before
+        return msgspec.structs.replace(found, remark=f"in the end, {full.missing:,} events were still under way")
+    alone = publisher.ask(Load(seconds, 1), Carried)
     subscriber.ask(None, Latency)
-    carried(Load(seconds, pace=full.rate / 2))
+    half = publisher.ask(Load(seconds, pace=full.rate / 2), Carried)
     latency = subscriber.ask(None, Latency)
     return msgspec.structs.replace(
-        found, rate=full.rate, single=1e6 / alone.rate, middle=latency.middle, high=latency.high
+        found,
+        single=1e6 / alone.rate,
+        middle=latency.middle,
+        high=latency.high,
+        remark=f"at half that rate, {half.missing:,} events did not arrive" if half.missing else "",
     )
 
 
@@ -106,5 +107,6 @@ class _Program:
         assert self._process.stdout is not None  # noqa: S101 - it was started with a pipe
         line = self._process.stdout.readline()
         if not line:
-            raise TidingsError(f"the program that should {self._role} has ended: {self._children.last_words(self._role)}")
+            said = self._children.last_words(self._role)
+            raise TidingsError(f"the program that should {self._role} has ended: {said}")
         return msgspec.json.decode(line, type=kind)

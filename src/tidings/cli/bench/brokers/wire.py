@@ -31,8 +31,8 @@ class Speech(ABC):
     def subscribe(self, line: socket.socket, interests: Sequence[Interest]) -> None:
         """Until all of them are in place; comes again for more."""
 
-    def listen(self, line: socket.socket) -> None:
-        """All subscriptions are in place: let events come. Most brokers need not be told."""
+    def listen(self, line: socket.socket) -> None:  # noqa: B027 - most brokers need not be told
+        """All subscriptions are in place: let events come."""
 
     @abstractmethod
     def publication(self, number: int, stamp: bytes) -> bytes:

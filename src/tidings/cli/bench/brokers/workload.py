@@ -14,8 +14,8 @@ _DOMAIN = 100.0  # levels begin at zero and stay below it
 
 
 class Variant(StrEnum):
-    RANGES = "an equality and a range"
-    EQUALITY = "two equalities"
+    RANGES = "ranges"
+    EQUALITY = "equalities"
 
 
 class Interest(NamedTuple):
