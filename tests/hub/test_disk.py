@@ -167,3 +167,23 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError):
         Hub(tmp_path / "file")
+
+
+def test_below_the_reserve_events_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    hub = filled(tmp_path, disk)
+    client = hub.client("a")
+    durable = client.subscriptions()[1]
+    disk.free = 1000
+    with pytest.raises(JournalFullError, match="are kept for acknowledgements and control"):
+        client.publish({"n": 2})
+    assert len(durable.take()) == 1
+    assert durable.acknowledge_all() == 1
+    client.subscribe("n > 7", id="new")
+    hub.client("c").close()
+    disk.free = None
+    client.publish({"n": 9})
+    assert numbers(client.subscriptions()[2].take()) == [9]
+    hub.close()
+    with Hub(tmp_path) as again:
+        assert numbers(again.client("a").subscriptions()[1].take()) == [9]

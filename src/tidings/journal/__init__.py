@@ -14,4 +14,5 @@ from tidings.journal.record import Record as Record
 from tidings.journal.record import Span as Span
 from tidings.journal.repair import Repair as Repair
 from tidings.journal.repair import repair as repair
+from tidings.journal.retention import Retention as Retention
 from tidings.journal.snapshot import Snapshot as Snapshot
