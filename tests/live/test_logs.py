@@ -98,21 +98,33 @@ def test_a_change_that_cannot_be_made_leaves_all_as_it_is(tmp_path: Path) -> Non
 
 
 def test_who_logs_never_waits_and_what_is_dropped_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, stuck, freed, write = tmp_path / "broker.log", threading.Event(), threading.Event(), Line.as_json
+
+    def slowly(line: Line, broker: str) -> str:
+        stuck.set()
+        assert freed.wait(60)
+        return write(line, broker)
+
+    monkeypatch.setattr(Line, "as_json", slowly)
     monkeypatch.setattr(logs_module, "QUEUED_LINES", 3)
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    long = "x" * 100_000  # more than a pipe holds: writing it waits for a reader
-    with BrokerLogs(Logs(file=str(pipe), format="json"), "b1") as logs:
-        for number in range(20):
-            LOG.info(long, number=number)
-        assert logs.dropped >= 16
-        os.set_blocking(reading, True)
-        with open(reading, "rb") as stream:  # noqa: PTH123
-            [stream.readline() for _ in range(20 - logs.dropped)]
-            LOG.info("room again")
-            told = json.loads(stream.readline())
-    assert told["fields"] == {"dropped_before": logs.dropped}
+    with BrokerLogs(Logs(file=str(file), format="json"), "b1") as logs:
+        LOG.info("stuck")
+        assert stuck.wait(60)
+        for number in range(10):
+            LOG.info("told", number=number)
+        assert logs.dropped == 7
+        freed.set()
+        while file.read_text().count("told") < 3:
+            threading.Event().wait(0.01)
+        LOG.info("room again")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["fields"] for line in lines] == [
+        {},
+        {"number": 0},
+        {"number": 1},
+        {"number": 2},
+        {"dropped_before": 7},
+    ]
 
 
 def test_a_full_disk_costs_lines_and_nothing_else() -> None:

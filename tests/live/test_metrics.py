@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.strategies import examples
 from tidings.live.exposition import Exposition
 from tidings.live.metrics import BOUNDS, Durations, Gauges, Metrics
+from tidings.model.errors import InvalidValueError, JournalFullError, RefusedError
 
 
 def samples(exposition: Exposition) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -39,6 +40,14 @@ def test_counters_and_gauges_are_on_the_page() -> None:
     assert found["tidings_journal_offset", ()] == 50
     assert ("tidings_certificate_expires_seconds", ()) not in found
     assert any(name == "tidings_info" and ("broker", "b1") in labels for name, labels in found)
+
+
+def test_what_is_refused_is_counted_by_the_step_that_did() -> None:
+    metrics = Metrics()
+    for error in (RefusedError("govern", "no"), JournalFullError("no room"), InvalidValueError("no name")):
+        metrics.refuse(error)
+    assert metrics.refused == {"govern": 1, "journal": 1, "admit": 1}
+    assert metrics.numbers()["refused"] == 3
 
 
 def test_gauges_are_asked_for_each_time() -> None:

@@ -1,4 +1,4 @@
-"""A client of a broker: it publishes, subscribes and has a context, and finds its way back when the connection breaks."""
+"""A client of a broker: it publishes, subscribes, has a context, and finds its way back when a connection breaks."""
 
 import secrets
 import time
@@ -190,8 +190,8 @@ class Client:
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
     ) -> Receipt:
-        """Returns when the event is as safe as was asked: `accepted` (the broker has it in memory), `journaled` (it is on
-        the broker's disk), `settled` (it has arrived wherever it is due).
+        """Returns when the event is as safe as was asked: `accepted` (the broker has it in memory), `journaled` (it is
+        on the broker's disk), `settled` (it has arrived wherever it is due).
 
         Publish many at once without waiting for each, by tasks or `asyncio.gather`: what comes together goes together.
         """
@@ -335,8 +335,8 @@ class Client:
     async def replay(
         self, since: Since = None, subscriptions: "Iterable[str | Subscription] | None" = None
     ) -> AsyncIterator[Notification]:
-        """What subscriptions of this client would get if the events since then (a time, microseconds, or a receipt) came
-        now, from the broker's journal, in order."""
+        """What subscriptions of this client would get if the events since then (a time, microseconds, or a receipt)
+        came now, from the broker's journal, in order."""
         chosen = self._subscriptions.values() if subscriptions is None else subscriptions
         ids = [one.id if isinstance(one, Subscription) else one for one in chosen]
         timestamp, offset = _start(since)

@@ -152,7 +152,7 @@ class Session:
         if self._wire is not None:
             self._wire.close("the client has closed")
             await asyncio.wait_for(self._gone.wait(), 5) if self._connected.is_set() else None
-        self._end(ClosedError(f"the client {self.name} is closed"), told=None)
+        self._end(ClosedError(f"the client {self.name} is closed"), is_wanted=True)
 
     async def move(self, addresses: str | Iterable[str]) -> None:
         """To another broker; returns when everything has been said there."""
@@ -361,18 +361,20 @@ class Session:
         self._last_bye = None
         self._room.set()
 
-    def _end(self, error: ClosedError, told: "ClosedError | None | bool" = True) -> None:
+    def _end(self, error: ClosedError, *, is_wanted: bool = False) -> None:
         if self._error is not None:
             return
         self._error = error
-        for pending in [*self._requests.values(), *self._publications.values()]:
-            if not pending.answer.done():
-                pending.answer.set_exception(error)
+        answers: list[asyncio.Future[Any]] = [one.answer for one in self._requests.values()]
+        answers += [one.answer for one in self._publications.values()]
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(error)
         self._requests.clear()
         self._publications.clear()
         self._connected.set()
         self._room.set()
-        self.ended(error if told else None)
+        self.ended(None if is_wanted else error)
 
     # What comes
 

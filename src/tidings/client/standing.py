@@ -36,6 +36,7 @@ class Standing:
 
     def with_policy(self, id: str, policy: str | None) -> None:  # noqa: A002
         """A policy was set on something that stands."""
-        for among in (self.subscriptions, self.advertisements):
-            if id in among:
-                among[id] = msgspec.structs.replace(among[id], policy=policy)  # type: ignore[index, assignment, type-var]
+        if id in self.subscriptions:
+            self.subscriptions[id] = msgspec.structs.replace(self.subscriptions[id], policy=policy)
+        if id in self.advertisements:
+            self.advertisements[id] = msgspec.structs.replace(self.advertisements[id], policy=policy)

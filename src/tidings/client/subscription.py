@@ -26,8 +26,8 @@ _LOG = logging.getLogger("tidings.client")
 class Subscription:
     """Made by `Client.subscribe`: `await` it, or enter it with `async with`; then iterate.
 
-    `lost` counts what the broker lost for it since it was too slow to take it; `findings` are remarks on the policy that
-    was given with it. Of a durable one, what is not acknowledged comes again after the next connection.
+    `lost` counts what the broker lost for it since it was too slow to take it; `findings` are remarks on the policy
+    that was given with it. Of a durable one, what is not acknowledged comes again after the next connection.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 
-from tidings.model.errors import RefusedError, TidingsError
+from tidings.model.errors import JournalError, RefusedError, TidingsError
 
 # Upper ends of the buckets, in seconds: from a fraction of a millisecond to what only trouble explains.
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -46,7 +46,10 @@ class Metrics:
         self.delivered_after = Durations()  # since the publication was accepted
 
     def refuse(self, error: TidingsError) -> None:
-        self.refused[error.step if isinstance(error, RefusedError) else "admit"] += 1
+        if isinstance(error, RefusedError):
+            self.refused[error.step] += 1
+        else:
+            self.refused["journal" if isinstance(error, JournalError) else "admit"] += 1
 
     def numbers(self) -> dict[str, int]:
         """All that was counted, by name."""

@@ -151,7 +151,7 @@ class Questions:
             event = possible_event(
                 desk,
                 given.publisher,
-                given.event,  # type: ignore[arg-type]
+                given.event,
                 subscribers=given.subscribers,
                 payload=given.payload,
                 subject=given.subject,
