@@ -26,19 +26,14 @@ class Own(System):
     variants = (Variant.EQUALITY, Variant.RANGES)
 
     def __init__(self, safe: str) -> None:
-        self.name = f"tidings, {safe}"
+        self.name = f"tidings with its client, {safe}"
         self._safe = safe
 
     def lacking(self) -> str:
         return ""
 
     def start(self, children: Children, folder: Path) -> int:
-        port = free_port()
-        configuration = folder / "broker.toml"
-        configuration.write_text(_CONFIGURATION.format(port=port, folder=folder / "journal"))
-        children.server("tidings", [sys.executable, "-m", "tidings", "broker", "--config", configuration])
-        children.await_port("tidings", port)
-        return port
+        return start(children, folder)
 
     async def publisher(self, port: int, events: Sequence[Event], progress: Progress) -> Publisher:
         client = await connect(_address(port), name="publisher").__aenter__()
@@ -105,6 +100,16 @@ class _OwnSubscriber(Subscriber):
     def _tell(self) -> None:
         come, self._come = self._come, []
         self._deliver(come)
+
+
+def start(children: Children, folder: Path) -> int:
+    """A broker with a journal in that folder; the port that it listens on."""
+    port = free_port()
+    configuration = folder / "broker.toml"
+    configuration.write_text(_CONFIGURATION.format(port=port, folder=folder / "journal"))
+    children.server("tidings", [sys.executable, "-m", "tidings", "broker", "--config", configuration])
+    children.await_port("tidings", port)
+    return port
 
 
 def _address(port: int) -> str:

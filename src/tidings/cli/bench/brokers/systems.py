@@ -3,12 +3,16 @@
 from tidings.cli.bench.brokers.activemq import ActiveMq
 from tidings.cli.bench.brokers.mosquitto import Mosquitto
 from tidings.cli.bench.brokers.own import Own
+from tidings.cli.bench.brokers.own_speech import OwnSpoken
 from tidings.cli.bench.brokers.rabbitmq import RabbitMq
 from tidings.cli.bench.brokers.system import System
+from tidings.protocol.publications import Safety
 
 SYSTEMS: dict[str, System] = {
-    "tidings": Own("accepted"),
-    "tidings-journaled": Own("journaled"),
+    "tidings": OwnSpoken(Safety.ACCEPTED),
+    "tidings-journaled": OwnSpoken(Safety.JOURNALED),
+    "tidings-client": Own("accepted"),
+    "tidings-client-journaled": Own("journaled"),
     "mosquitto": Mosquitto(quality=0),
     "mosquitto-1": Mosquitto(quality=1),
     "rabbitmq": RabbitMq(confirmed=False),

@@ -98,6 +98,8 @@ class _SpeakingPublisher(asyncio.Protocol, Publisher):
 
     def data_received(self, data: bytes) -> None:
         self._speech.hear(data)
+        if answer := self._speech.answer():
+            self._transport.write(answer)
         if self._speech.acknowledged is not None:
             self.acknowledged = self._speech.acknowledged
             self._progress()
