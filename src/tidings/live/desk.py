@@ -64,6 +64,7 @@ class Neighbours(Protocol):
     """Who carries out what concerns other brokers."""
 
     def carry_out(self, effect: Effect) -> None: ...
+    def flush(self) -> None: ...
     def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
         """An event of a client is on its way to others; whether it is settled already."""
         ...
@@ -317,7 +318,7 @@ class Desk(HubDesk):
             return
         if error is not None:
             raise error
-        self.flush()
+        self.neighbours.flush()
         if self.archive is not None and self.archive.is_due and not self.closed:
             self.archive.keep(self)
 
