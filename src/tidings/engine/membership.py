@@ -72,6 +72,7 @@ def leave(engine: "Engine", neighbour: str) -> list[Effect]:
     if neighbour not in engine.neighbours:
         return []
     engine.held.forget(neighbour)
+    engine.settling.left(neighbour)
     if not engine.leaves(neighbour):
         del engine.neighbours[neighbour]
         return engine.overlay.leave(neighbour, engine.now)
@@ -82,6 +83,7 @@ def leave(engine: "Engine", neighbour: str) -> list[Effect]:
         effects += engine.run(Unadvertise(advertisement.owner, advertisement.id), neighbour)
     del engine.neighbours[neighbour]
     engine.held.forget(neighbour)
+    engine.overlay.drop_waiting(neighbour)
     for filed in [one for one in engine.filed() if one.hop == neighbour]:
         engine.unfile(filed)  # a rule on its removal waits for an answer: the link is gone
     engine.forget_what_was_sent_to(neighbour)

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 
 def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
     message = admission.publication(engine, operation, sender)
-    if engine.neighbours and (passing.waits(engine, message) or not passing.pass_by(engine, message)):
-        return []
-    try:
+    if not engine.neighbours:
+        message.stays_out = passing.is_for_others(engine, message)
         return _published(engine, message)
+    if passing.waits(engine, message):
+        return []
+    if not passing.pass_by(engine, message):
+        return engine.settling.came_again(message)
+    try:
+        return engine.settling.passed_on(message, _published(engine, message))
     except NeedsAnswer:
         engine.passages.forget(message.event.id)
         raise

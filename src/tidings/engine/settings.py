@@ -19,6 +19,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether one may publish only what one has advertised; None: where advertisements lead the way to others.
     advertisements_required: bool | None = None
     abroad: frozenset[str] = frozenset()  # the neighbours that belong to another sub-overlay
+    resends: bool = False  # whether the driver has a journal, and sends again from it what may have been lost
     large_message_bytes: int = 16_384  # from this size on, MessageSizeIndex() is 1
 
     def __post_init__(self) -> None:

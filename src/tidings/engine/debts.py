@@ -1,0 +1,223 @@
+"""Debts: what a broker owes to others of what was published at it, by offsets of its journal.
+
+What has not been settled when the network changes may be lost, or not: it is owed to every broker that was ever known,
+and sent again when tables are complete, to those that are there; the others stay owed until they are back. Whoever got
+it before does not deliver it again. While a broker is sent what it has missed, new publications would overtake that:
+it *lags*, and gets them in their turn. All of this is bookkeeping: a driver reads its journal, and tells what happens.
+"""
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from tidings.engine.journey import ABROAD
+from tidings.engine.operations import Republish
+from tidings.model.event import Event
+from tidings.model.limits import MAX_REMEMBERED_MOVES
+
+PATIENCE = 10_000_000  # microseconds without any progress, after which what is not settled is sent again
+MOVING = 1_000_000  # microseconds in which the wishes of a client that has moved become known
+
+
+class Creditor(NamedTuple):
+    """A broker; or a client that has come to it from another one, which may be gone with what it was owed."""
+
+    broker: str
+    client: str = ""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """What is to be read and sent again next: from one offset up to another, which is not in it."""
+
+    start: int
+    stop: int
+    only: tuple[str, ...]
+    whose: tuple[str, ...] = ()
+
+
+class State(msgspec.Struct, frozen=True):
+    """What outlives the process."""
+
+    floor: int = 0
+    owed: dict[str, int] = {}  # by broker
+    moved: list[tuple[str, str, int]] = []  # broker, client, offset
+    known: frozenset[str] = frozenset()
+
+
+class Debts:
+    """`end` is the offset of the next publication. Below `floor` all is settled, but for what is owed."""
+
+    def __init__(self, name: str, state: State | None = None, end: int = 0) -> None:
+        """With the state that was saved last, and the journal's end now: what came since is not settled."""
+        self._name = name
+        self.end = end
+        self.known: set[str] = {ABROAD}
+        self.owed: dict[Creditor, int] = {}
+        self._present: frozenset[str] = frozenset()  # while tables are complete: who is there
+        self._waiting: dict[tuple[UUID, int], int] = {}  # what is not settled: an event and a round -> offset
+        self._rounds: dict[int, int] = {}  # offset -> how many of these it has
+        self._lowest: list[int] = []  # a heap of these offsets, and some that are settled
+        self._round = 0  # the last one
+        self._ripe: dict[Creditor, int] = {}  # when clients that have moved may be sent what they are owed
+        self._sessions: dict[str, int] = {}  # of clients that have moved
+        self._now = self._progressed = 0  # when something was settled last
+        self._patience = PATIENCE
+        if state is not None:
+            self.known |= state.known
+            self.owed = {Creditor(broker): offset for broker, offset in state.owed.items()}
+            self.owed |= {Creditor(broker, client): offset for broker, client, offset in state.moved}
+            self._owe_all(state.floor)
+
+    @property
+    def floor(self) -> int:
+        while self._lowest and self._lowest[0] not in self._rounds:
+            heappop(self._lowest)
+        return self._lowest[0] if self._lowest else self.end
+
+    @property
+    def needed(self) -> int:
+        """From here on the journal may have to be read again."""
+        return min(self.floor, *self.owed.values(), self.end)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everybody who is there has got everything."""
+        return not self._waiting and not any(one.broker in self._present for one in self.owed)
+
+    @property
+    def lagging(self) -> tuple[str, ...]:
+        """The brokers that new publications are not for."""
+        return tuple(sorted({one.broker for one in self.owed if one.broker in self._present}))
+
+    def state(self) -> State:
+        return State(
+            floor=self.floor,
+            owed={one.broker: offset for one, offset in self.owed.items() if not one.client},
+            moved=[(one.broker, one.client, offset) for one, offset in self.owed.items() if one.client],
+            known=frozenset(self.known),
+        )
+
+    # What happens
+
+    def published(self, offset: int, event: UUID, *, goes_on: bool) -> None:
+        """A publication is in the journal; `goes_on`: there are neighbours, so it will be settled."""
+        self.end = offset + 1
+        if goes_on:
+            self._wait(offset, event, 0)
+
+    def settled(self, event: UUID, round: int) -> None:  # noqa: A002 - the route's word
+        offset = self._waiting.pop((event, round), None)
+        if offset is not None:  # else of a former network
+            self._progressed, self._patience = self._now, PATIENCE
+            self._close(offset)
+
+    def rearranging(self, brokers: frozenset[str]) -> None:
+        """The network has changed."""
+        self.known |= brokers - {self._name}
+        self._present = frozenset()
+        self._owe_all(self.floor)
+
+    def arranged(self, brokers: frozenset[str], now: int) -> None:
+        """Tables are complete: what is owed to these can be sent."""
+        self._now = self._progressed = now
+        self._present = brokers | {ABROAD}
+        self._release()
+
+    def moved(self, client: str, broker: str, session: int, now: int) -> None:
+        """A client has come to a broker. What is owed to others may be due to it: it may have been there."""
+        if self._sessions.get(client, 0) >= session:
+            return
+        self._sessions.pop(client, None)
+        self._sessions[client] = session
+        if len(self._sessions) > MAX_REMEMBERED_MOVES:
+            del self._sessions[next(iter(self._sessions))]
+        owed = [offset for one, offset in self.owed.items() if one.client in ("", client) and one.broker != broker]
+        for one in [one for one in self.owed if one.client == client]:
+            del self.owed[one]
+            self._ripe.pop(one, None)
+        if owed and min(owed) < self.end:
+            arrived = Creditor(broker, client)
+            self.owed[arrived] = min(owed)
+            self._ripe[arrived] = now + MOVING
+            if broker != self._name:
+                self.owed.setdefault(Creditor(broker), self.end)
+
+    def forget(self, broker: str) -> None:
+        """It will not come back: nothing is owed to it any more."""
+        self.known.discard(broker)
+        self.owed = {one: offset for one, offset in self.owed.items() if one.broker != broker}
+
+    def tick(self, now: int) -> None:
+        """What has not been settled for too long is owed again: somebody on the way has lost it, or forgotten."""
+        self._now = now
+        if not self._waiting or not self._present:
+            self._progressed = now
+        elif now - self._progressed > self._patience:
+            self._progressed, self._patience = now, self._patience * 2
+            self._owe_all(self.floor)
+
+    # Sending again
+
+    def piece(self, now: int) -> Piece | None:
+        """What to send again next, in the order of offsets; None if there is nothing, or not yet."""
+        unripe = {one.broker for one, when in self._ripe.items() if when > now}
+        ready = self._present - unripe
+        due = {one: offset for one, offset in self.owed.items() if one.broker in ready}
+        if not due:
+            return None
+        start = min(due.values())
+        first = [one for one, offset in due.items() if offset == start]
+        stop = min((offset for offset in due.values() if offset > start), default=self.end)
+        brokers = {one.broker for one in first if not one.client}
+        if brokers:
+            return Piece(start, stop, tuple(sorted(brokers)))
+        only, whose = {one.broker for one in first}, {one.client for one in first}
+        return Piece(start, stop, tuple(sorted(only)), tuple(sorted(whose)))
+
+    def sends_again(self, piece: Piece, offset: int, event: Event, now: int) -> Republish:
+        """What to do with an event of a piece."""
+        self._round = max(now, self._round + 1)
+        self._wait(offset, event.id, self._round)
+        return Republish(event, self._round, piece.only, piece.whose)
+
+    def reached(self, piece: Piece, offset: int) -> None:
+        """All of a piece below that offset was sent again. Who has reached the end lags no longer."""
+        for one, owed in list(self.owed.items()):
+            is_in_it = one.client in piece.whose if piece.whose else True
+            if owed == piece.start and one.broker in piece.only and is_in_it:
+                self.owed[one] = offset
+        self._release()
+
+    def _release(self) -> None:
+        for one, offset in list(self.owed.items()):
+            with_broker = one.client and self.owed.get(Creditor(one.broker), self.end) <= offset
+            if one.broker in self._present and (offset >= self.end or with_broker):
+                del self.owed[one]
+                self._ripe.pop(one, None)
+
+    def _wait(self, offset: int, event: UUID, round: int) -> None:  # noqa: A002
+        if not self._waiting:
+            self._progressed = self._now
+        before = self._waiting.pop((event, round), None)
+        self._waiting[event, round] = offset
+        if offset in self._rounds:
+            self._rounds[offset] += 1
+        else:
+            self._rounds[offset] = 1
+            heappush(self._lowest, offset)
+        if before is not None:  # it was published twice: one will be settled with the other
+            self._close(before)
+
+    def _close(self, offset: int) -> None:
+        self._rounds[offset] -= 1
+        if not self._rounds[offset]:
+            del self._rounds[offset]
+
+    def _owe_all(self, floor: int) -> None:
+        """To all others, what is not settled, and what they were owed before."""
+        for broker in self.known:
+            one = Creditor(broker)
+            self.owed[one] = min(floor, self.owed.get(one, floor))
+        self._waiting, self._rounds, self._lowest = {}, {}, []
