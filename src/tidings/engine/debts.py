@@ -84,12 +84,17 @@ class Debts:
     @property
     def is_settled(self) -> bool:
         """Whether everybody who is there has got everything."""
-        return not self._waiting and not any(one.broker in self._present for one in self.owed)
+        return not self._waiting and not self.has_to_send
+
+    @property
+    def has_to_send(self) -> bool:
+        """Whether something is owed to those who are there."""
+        return any(one.broker in self._present for one in self.owed)
 
     @property
     def lagging(self) -> tuple[str, ...]:
-        """The brokers that new publications are not for."""
-        return tuple(sorted({one.broker for one in self.owed if one.broker in self._present}))
+        """The other brokers that new publications are not for."""
+        return tuple(sorted({one.broker for one in self.owed if one.broker in self._present} - {self._name}))
 
     def state(self) -> State:
         return State(

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
     message = admission.publication(engine, operation, sender)
     if not engine.neighbours:
-        message.stays_out = passing.is_for_others(engine, message)
-        return _published(engine, message)
+        return _alone(engine, message)
     if passing.waits(engine, message):
         return []
     if not passing.pass_by(engine, message):
@@ -31,6 +30,14 @@ def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
     except NeedsAnswer:
         engine.passages.forget(message.event.id)
         raise
+
+
+def _alone(engine: "Engine", message: PublicationMessage) -> list[Effect]:
+    """Where there are no other brokers nobody waits for it to be settled, unless it is sent again."""
+    if not message.route.round:
+        return _published(engine, message)
+    message.stays_out = passing.is_for_others(engine, message)
+    return engine.settling.passed_on(message, _published(engine, message))
 
 
 def _published(engine: "Engine", message: PublicationMessage) -> list[Effect]:
