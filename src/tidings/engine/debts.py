@@ -60,14 +60,18 @@ class Debts:
         self._rounds: dict[int, int] = {}  # offset -> how many of these it has
         self._lowest: list[int] = []  # a heap of these offsets, and some that are settled
         self._round = 0  # the last one
-        self._ripe: dict[Creditor, int] = {}  # when clients that have moved may be sent what they are owed
+        # Of clients that have moved: from where they were owed, up to where they were sent it, and when that may begin.
+        self._starts: dict[Creditor, int] = {}
+        self._sent: dict[Creditor, int] = {}
+        self._ripe: dict[Creditor, int] = {}
         self._sessions: dict[str, int] = {}  # of clients that have moved
         self._now = self._progressed = 0  # when something was settled last
         self._patience = PATIENCE
         if state is not None:
             self.known |= state.known
             self.owed = {Creditor(broker): offset for broker, offset in state.owed.items()}
-            self.owed |= {Creditor(broker, client): offset for broker, client, offset in state.moved}
+            self._starts = {Creditor(broker, client): offset for broker, client, offset in state.moved}
+            self.owed |= self._starts
             self._owe_all(state.floor)
 
     @property
@@ -100,7 +104,7 @@ class Debts:
         return State(
             floor=self.floor,
             owed={one.broker: offset for one, offset in self.owed.items() if not one.client},
-            moved=[(one.broker, one.client, offset) for one, offset in self.owed.items() if one.client],
+            moved=[(one.broker, one.client, self._owed_to(one, self.floor)) for one in self._starts],
             known=frozenset(self.known),
         )
 
@@ -117,6 +121,8 @@ class Debts:
         if offset is not None:  # else of a former network
             self._progressed, self._patience = self._now, PATIENCE
             self._close(offset)
+            for one in [one for one, sent in self._sent.items() if sent <= self.floor]:
+                self._forget(one)
 
     def rearranging(self, brokers: frozenset[str]) -> None:
         """The network has changed."""
@@ -138,13 +144,14 @@ class Debts:
         self._sessions[client] = session
         if len(self._sessions) > MAX_REMEMBERED_MOVES:
             del self._sessions[next(iter(self._sessions))]
-        owed = [offset for one, offset in self.owed.items() if one.client in ("", client) and one.broker != broker]
-        for one in [one for one in self.owed if one.client == client]:
-            del self.owed[one]
-            self._ripe.pop(one, None)
+        before = [one for one in self._starts if one.client == client]
+        owed = [offset for one, offset in self.owed.items() if not one.client and one.broker != broker]
+        owed += [self._owed_to(one, self.floor) for one in before]
+        for one in before:
+            self._forget(one)
         if owed and min(owed) < self.end:
             arrived = Creditor(broker, client)
-            self.owed[arrived] = min(owed)
+            self._starts[arrived] = self.owed[arrived] = min(owed)
             self._ripe[arrived] = now + MOVING
             if broker != self._name:
                 self.owed.setdefault(Creditor(broker), self.end)
@@ -152,7 +159,8 @@ class Debts:
     def forget(self, broker: str) -> None:
         """It will not come back: nothing is owed to it any more."""
         self.known.discard(broker)
-        self.owed = {one: offset for one, offset in self.owed.items() if one.broker != broker}
+        for one in [one for one in [*self.owed, *self._starts] if one.broker == broker]:
+            self._forget(one)
 
     def tick(self, now: int) -> None:
         """What has not been settled for too long is owed again: somebody on the way has lost it, or forgotten."""
@@ -200,7 +208,16 @@ class Debts:
             with_broker = one.client and self.owed.get(Creditor(one.broker), self.end) <= offset
             if one.broker in self._present and (offset >= self.end or with_broker):
                 del self.owed[one]
-                self._ripe.pop(one, None)
+                if one.client:
+                    self._sent[one] = offset
+
+    def _owed_to(self, one: Creditor, floor: int) -> int:
+        """From where a client that has moved is owed: what is settled it has got."""
+        return min(self.owed.get(one, self.end), max(self._starts[one], floor))
+
+    def _forget(self, one: Creditor) -> None:
+        for kept in (self.owed, self._starts, self._sent, self._ripe):
+            kept.pop(one, None)
 
     def _wait(self, offset: int, event: UUID, round: int) -> None:  # noqa: A002
         if not self._waiting:
@@ -225,4 +242,7 @@ class Debts:
         for broker in self.known:
             one = Creditor(broker)
             self.owed[one] = min(floor, self.owed.get(one, floor))
+        for one in self._starts:
+            self.owed[one] = self._owed_to(one, floor)
+        self._sent.clear()
         self._waiting, self._rounds, self._lowest = {}, {}, []

@@ -20,6 +20,7 @@ def connect(engine: "Engine", operation: Connect) -> list[Effect]:
     client = operation.client
     if client in engine.neighbours or client in engine.topology.brokers:
         return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
+    engine.former.returns(client)
     effects = situations.arrived(engine, client, operation.session)
     return effects + engine.overlay.reside(client) if operation.moved else effects
 
@@ -44,7 +45,10 @@ def give_up(engine: "Engine", client: str) -> list[Effect]:
     """A client is at another broker now: everything of it goes, durable or not."""
     engine.held.forget(client)
     effects: list[Effect] = []
-    for subscription in [one for one in engine.subscriptions.of(client) if one.is_client]:
+    wanted = [one for one in engine.subscriptions.of(client) if one.is_client]
+    if engine.settings.resends:
+        engine.former.leaves(client, wanted, engine.context(client), engine.now)
+    for subscription in wanted:
         effects += engine.run(Unsubscribe(client, subscription.id), client)
     for advertisement in [one for one in engine.advertisements.of(client) if one.is_client]:
         effects += engine.run(Unadvertise(client, advertisement.id), client)

@@ -10,10 +10,10 @@ told while its client is away is owed to it: it has it when it is back and the n
 meanwhile. Always: nothing twice, and nothing behind a later event of its publisher, but for what waited for a durable
 subscription at another broker, and has followed its client.
 
-Where brokers send again what may have been lost, failures are no excuse for a durable subscription: what it must be told
-is owed to it from when the event was accepted until the network is whole, as long as it stays. Till then it may also be
-told what is due under how its client stands by then. The one thing that may come late are events of a publisher that
-has gone to another broker: there it would be never otherwise.
+Where brokers send again what may have been lost, failures are no excuse for a durable subscription: what it must be
+told is owed to it from when the event was accepted until the network is whole, as long as it stays. Till then it may
+also be told what is due under how its client stands by then. The one thing that may come late are events of a publisher
+that has gone to another broker: else they would never come.
 """
 
 from collections.abc import Iterable
