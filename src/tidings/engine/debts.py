@@ -97,8 +97,8 @@ class Debts:
 
     @property
     def lagging(self) -> tuple[str, ...]:
-        """The other brokers that new publications are not for."""
-        return tuple(sorted({one.broker for one in self.owed if one.broker in self._present} - {self._name}))
+        """The brokers that new publications are not for."""
+        return tuple(sorted(one.broker for one in self.owed if not one.client and one.broker in self._present))
 
     def state(self) -> State:
         return State(
@@ -137,7 +137,8 @@ class Debts:
         self._release()
 
     def moved(self, client: str, broker: str, session: int, now: int) -> None:
-        """A client has come to a broker. What is owed to others may be due to it: it may have been there."""
+        """A client has come to a broker. What is owed to others, or not settled, may be due to it: it may have been
+        there. Where it was is not known; so what is older goes to its new broker first."""
         if self._sessions.get(client, 0) >= session:
             return
         self._sessions.pop(client, None)
@@ -149,11 +150,12 @@ class Debts:
         owed += [self._owed_to(one, self.floor) for one in before]
         for one in before:
             self._forget(one)
-        if owed and min(owed) < self.end:
+        start = min([self.floor, *owed])
+        if start < self.end:
             arrived = Creditor(broker, client)
-            self._starts[arrived] = self.owed[arrived] = min(owed)
+            self._starts[arrived] = self.owed[arrived] = start
             self._ripe[arrived] = now + MOVING
-            if broker != self._name:
+            if start < self.floor and broker != self._name:
                 self.owed.setdefault(Creditor(broker), self.end)
 
     def forget(self, broker: str) -> None:
@@ -175,9 +177,11 @@ class Debts:
 
     def piece(self, now: int) -> Piece | None:
         """What to send again next, in the order of offsets; None if there is nothing, or not yet."""
-        unripe = {one.broker for one, when in self._ripe.items() if when > now}
-        ready = self._present - unripe
-        due = {one: offset for one, offset in self.owed.items() if one.broker in ready}
+        due = {one: offset for one, offset in self.owed.items() if one.broker in self._present}
+        for one in [one for one in due if self._ripe.get(one, 0) > now]:
+            waits = due.pop(one)
+            if waits < due.get(Creditor(one.broker), waits):  # what is older comes first
+                del due[Creditor(one.broker)]
         if not due:
             return None
         start = min(due.values())

@@ -21,6 +21,7 @@ def connect(engine: "Engine", operation: Connect) -> list[Effect]:
     if client in engine.neighbours or client in engine.topology.brokers:
         return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
     engine.former.returns(client)
+    engine.overlay.connected(client)
     effects = situations.arrived(engine, client, operation.session)
     return effects + engine.overlay.reside(client) if operation.moved else effects
 

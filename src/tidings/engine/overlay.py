@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 GATHERING = 20_000  # microseconds: what is new about links within this time is told together
 PATIENCE = 5_000_000  # so long publications wait for complete tables
+ATTRACTING = 2_000_000  # so long subscriptions may be under way to a publisher that has come
 KNOWN_NETWORKS = 4  # events of so many changes ago still find their way by the trees of then
 
 
@@ -50,6 +51,7 @@ class Overlay:
         self.is_complete = True
         self.announcer = announcing.Announcer(engine)
         self.residents: dict[str, int] = {}  # clients that have moved here, and with which session
+        self._connected: dict[str, int] = {}  # clients that have connected lately, and when; the oldest first
         self._changed = 0  # when the network changed last
         self._is_stirred = False  # whether it has, since it was looked at
         self._news: dict[str, dict[str, LinkState]] = {}  # by neighbour: what it is to be told, by broker
@@ -265,6 +267,17 @@ class Overlay:
         return effects
 
     # Clients that move
+
+    def connected(self, client: str) -> None:
+        now = self._engine.now
+        self._connected.pop(client, None)
+        self._connected[client] = now
+        while now - self._connected[first := next(iter(self._connected))] > ATTRACTING:
+            del self._connected[first]
+
+    def has_just_come(self, client: str) -> bool:
+        """Whether what its advertisements attract may still be under way."""
+        return self._engine.now - self._connected.get(client, -ATTRACTING) < ATTRACTING
 
     def reside(self, client: str) -> list[Effect]:
         """A client that was elsewhere is here now; all hear of it."""

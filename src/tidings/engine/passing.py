@@ -65,10 +65,7 @@ def waits(engine: "Engine", message: PublicationMessage) -> bool:
 
 
 def _route(engine: "Engine", message: PublicationMessage) -> Route:
-    """Where it is sent again, for whom is known; where it comes from another sub-overlay, it is for all in this one.
-
-    What is sent again does not rely on advertisements: its publisher may have taken them back since, or be elsewhere.
-    """
+    """Where it is sent again, for whom is known; where it comes from another sub-overlay, it is for all in this one."""
     made, given = _new_route(engine, message), message.route
     if not engine.settling.counts(message):
         return made
@@ -84,8 +81,16 @@ def _route(engine: "Engine", message: PublicationMessage) -> Route:
         only=only,
         without=without,
         whose=whose,
-        unpruned=made.unpruned or (bool(given.round) and engine.strategy.name == "advertisement"),
+        unpruned=made.unpruned or _is_unattractive(engine, message),
     )
+
+
+def _is_unattractive(engine: "Engine", message: PublicationMessage) -> bool:
+    """Whether advertisements cannot be relied on to have attracted those that it is for: its publisher has just come,
+    maybe from another broker; or it is sent again, and may have taken them back since, or be elsewhere."""
+    if engine.strategy.name != "advertisement" or message.from_broker:
+        return False
+    return bool(message.route.round) or engine.overlay.has_just_come(message.event.publisher)
 
 
 def _new_route(engine: "Engine", message: PublicationMessage) -> Route:

@@ -71,6 +71,8 @@ class Checker:
         self._resends = world.resends
         self._recent: list[Event] = []  # published since the network was whole
         self._due: dict[Key, str] = {}  # what has to reach a durable subscription when it is
+        self._promised: set[Key] = set()  # the same, and what has reached it
+        self._movers: set[str] = set()  # clients of which not all brokers may know where they are
         self._got: set[Key] = set()
         self._read = dict.fromkeys(world.clients, 0)  # so many notifications have been looked at
         self._last: dict[tuple[str, str], int] = {}  # client, publisher -> the number of the last event
@@ -90,6 +92,7 @@ class Checker:
             self._joined = _met(self._joined, Network.of(self._world).parts)
         if isinstance(step, Moves):
             self._moved[step.client] = self._world.now
+            self._movers.add(step.client)
         for name, standings in self._standings.items():
             standings.observe(leaves=isinstance(step, Leaves) and step.client == name)
         if isinstance(step, Settles):
@@ -115,6 +118,7 @@ class Checker:
         required = self._required(network.incarnations)
         if self._resends:
             self._promise()
+            self._moved |= dict.fromkeys(self._movers, self._world.now)
         self._recent += (one.event for one in self._burst)
         for event in self._recent:
             self._allow(event)
@@ -130,7 +134,7 @@ class Checker:
         self._collect(is_whole=is_whole)
         self._collect_promised(is_whole=is_whole)
         if is_whole or not self._resends:
-            self._recent = []
+            self._recent, self._movers = [], set()
         self._burst = []
         for standings in self._standings.values():
             standings.settle(is_whole=is_whole)
@@ -172,6 +176,7 @@ class Checker:
                         for one, context in standings.versions(wanted)
                     ):
                         self._due[wanted, event.id] = name
+                        self._promised.add((wanted, event.id))
 
     def _collect_promised(self, *, is_whole: bool) -> None:
         for key, client in list(self._due.items()):
@@ -217,16 +222,22 @@ class Checker:
         if not note.attributes.items() <= event.attributes.items():
             self._find("altered", f"{client} was told of {self._named(key)} as {dict(note.attributes)}")
         pair = client, event.publisher
-        if event.sequence < self._last.get(pair, 0) and not self._may_be_late(client, note):
+        if self._may_be_late(client, note):
+            return
+        if event.sequence < self._last.get(pair, 0):
             self._find("order", f"{client} was told of {self._named(key)} behind number {self._last[pair]}")
         self._last[pair] = max(event.sequence, self._last.get(pair, 0))
 
     def _may_be_late(self, client: str, note: Notification) -> bool:
-        """Whether it may have waited where the client, or its publisher, was before."""
+        """Whether it may have waited where the client, or its publisher, was before; or was published while others
+        had not heard yet that it is wanted, and was sent again."""
         versions = (one for one, _ in self._standings[client].versions(note.subscription) if one is not None)
+        if all(one.durable is None for one in versions):
+            return False
+        if self._resends and key_of(note) not in self._promised:
+            return True
         who = (client, note.event.publisher) if self._resends else (client,)
-        has_moved = any(self._moved.get(name, -1) >= note.event.timestamp for name in who)
-        return has_moved and any(one.durable is not None for one in versions)
+        return any(self._moved.get(name, -1) >= note.event.timestamp for name in who)
 
     def _collect(self, *, is_whole: bool) -> None:
         """What is owed to clients that were away, and are back."""
