@@ -85,7 +85,7 @@ class Archive:
     # Writing
 
     def append(self, rows: list[Row], now: int) -> Span:
-        span = self.journal.append(rows, now, essential=rows[0].kind != PUBLISH)
+        span = self.journal.append(rows, now, essential=rows[0].kind not in EVENTS)
         self._rows += len(rows)
         self._control += sum(row.kind not in EVENTS for row in rows)
         return span

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ssl import SSLContext
 
-from tidings.engine.effects import Effect, Send, Wake
+from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Wake
 from tidings.engine.operations import Advertise, Connect, Define, Disconnect, Subscribe, Tick
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
@@ -23,6 +23,7 @@ from tidings.live.dialling import Dialler
 from tidings.live.greeting import Greeting
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
+from tidings.live.moving import Moving
 from tidings.live.questions import Questions
 from tidings.live.session import Session
 from tidings.live.tls import Certificates, name_of
@@ -57,6 +58,7 @@ class Broker:
         self.desk: Desk
         self.bindings: Bindings
         self.questions = Questions(self)
+        self.moving = Moving(self)
         self._connections: Counter[str] = Counter()  # by host
         self._greetings: set[Greeting] = set()
         self._dialled: dict[str, asyncio.Future[None]] = {}
@@ -201,6 +203,7 @@ class Broker:
         if known is not None:
             known.connection.close(f"{hello.name} has connected anew", again=False)
             self.left(known, "it has connected anew")
+        self.moving.came_back(hello.name)
         moved = bool(hello.last_broker) and hello.last_broker != self.name
         outcome = self.desk.operate(Connect(hello.name, moved, hello.session), safe=False)
         if outcome.refused is not None:
@@ -306,6 +309,10 @@ class Broker:
                     link.send(operation)
             case Wake(microseconds):
                 self.later(microseconds / 1_000_000, self._tick)
+            case HandOver(client, broker):
+                self.moving.hand_over(client, broker)
+            case HandedOver(number):
+                self.moving.handed_over(number)
 
     def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
         for effect in others:
@@ -333,6 +340,11 @@ class Broker:
         if not self.is_stopping:
             self.desk.drive(Tick())
             self.flush()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is to be done here that can be done."""
+        return self.desk.is_settled and self.moving.is_settled
 
     @property
     def is_full(self) -> bool:
@@ -364,6 +376,7 @@ class Broker:
                 self._look_after(link.connection, now, patience)
             for session in list(self.sessions.values()):
                 self._look_after(session.connection, now, patience, is_client=True)
+            self.moving.go_on()
             self._tick()
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
