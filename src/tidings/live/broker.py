@@ -5,10 +5,13 @@ import logging
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ssl import SSLContext
 
+import msgspec
+
+from tidings.engine.debts import State
 from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Wake
 from tidings.engine.operations import Advertise, Connect, Define, Disconnect, Subscribe, Tick
 from tidings.hub.archive import Archive
@@ -18,13 +21,14 @@ from tidings.live.configuration import Configuration
 from tidings.live.configuration.address import Address
 from tidings.live.configuration.tables import DISCONNECT
 from tidings.live.connection import Connection
-from tidings.live.desk import Desk
+from tidings.live.desk import Desk, Task
 from tidings.live.dialling import Dialler
 from tidings.live.greeting import Greeting
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
 from tidings.live.moving import Moving
 from tidings.live.questions import Questions
+from tidings.live.resending import Resending
 from tidings.live.session import Session
 from tidings.live.tls import Certificates, name_of
 from tidings.model.advertisement import Advertisement
@@ -80,8 +84,10 @@ class Broker:
             archive = Archive(
                 given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options()
             )
-        self.desk = Desk(given.broker.settings(), self.clock, self._trusts, archive, self.metrics, self)
+        settings = msgspec.structs.replace(given.broker.settings(), resends=archive is not None)
+        self.desk = Desk(settings, self.clock, self._trusts, archive, self.metrics, self)
         self.bindings = Bindings(self.desk.engine.subjects)
+        self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()
         self._put_own()
         address = Address.parse(given.broker.listen)
@@ -302,11 +308,23 @@ class Broker:
 
     # What the desk wants carried out
 
-    def carry_out(self, effect: Effect) -> None:
+    def bound(self, effects: list[Effect]) -> list[Task]:
+        """What is sent is for the link that there is when it is decided: the one after it begins anew."""
+        tasks: list[Task] = []
+        for effect in effects:
+            if isinstance(effect, Send):
+                link = self.links.get(effect.neighbour)
+                if link is not None:
+                    tasks.append((link.send, (effect.operation,)))
+            else:
+                tasks.append((self._carry_out, (effect,)))
+        return tasks
+
+    def _carry_out(self, effect: Effect) -> None:
+        if self.resending.take(effect):
+            self.at_the_end(self.resending.go_on)
+            return
         match effect:
-            case Send(neighbour, operation):
-                if (link := self.links.get(neighbour)) is not None:
-                    link.send(operation)
             case Wake(microseconds):
                 self.later(microseconds / 1_000_000, self._tick)
             case HandOver(client, broker):
@@ -314,10 +332,14 @@ class Broker:
             case HandedOver(number):
                 self.moving.handed_over(number)
 
-    def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
-        for effect in others:
-            self.carry_out(effect)
-        return True
+    def published(self, event: Event, offset: int) -> None:
+        self.resending.published(event, offset)
+
+    def is_waiting(self, offset: int) -> bool:
+        return self.resending.is_waiting(offset)
+
+    def debts(self) -> State:
+        return self.resending.debts.state()
 
     # From time to time
 
@@ -344,13 +366,14 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is to be done here that can be done."""
-        return self.desk.is_settled and self.moving.is_settled
+        return self.desk.is_settled and self.moving.is_settled and self.resending.is_settled
 
     @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the disk, or to a neighbour, that clients are not read for a while."""
         slow = any(link.connection.is_stalled for link in self.links.values())
-        return slow or len(self.desk.outgoing) > _MUCH
+        unsettled = self.resending.debts.unsettled > self.configuration.limits.unsettled
+        return slow or unsettled or len(self.desk.outgoing) > _MUCH
 
     def look_again(self) -> None:
         full = self.is_full
@@ -377,6 +400,7 @@ class Broker:
             for session in list(self.sessions.values()):
                 self._look_after(session.connection, now, patience, is_client=True)
             self.moving.go_on()
+            self.resending.tick()
             self._tick()
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
