@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 def gauges(broker: "Broker", log_lines_dropped: int = 0) -> Gauges:
     engine, archive, certificates = broker.desk.engine, broker.desk.archive, broker.certificates
-    everybody = [*broker.sessions.values(), *broker.links.values()]
+    connections = [one.connection for one in broker.sessions.values()]
+    connections += (one.connection for one in broker.links.values())
     return Gauges(
-        connections=len(everybody),
+        connections=len(connections),
         subscriptions=len(engine.subscriptions),
         advertisements=len(engine.advertisements),
         links=len(broker.links),
@@ -22,7 +23,7 @@ def gauges(broker: "Broker", log_lines_dropped: int = 0) -> Gauges:
         journal_synced_offset=0 if archive is None else archive.synced,
         journal_bytes=0 if archive is None else archive.journal.size,
         unsettled=broker.desk.unsettled,
-        queue_bytes=sum(one.connection.waiting_bytes for one in everybody),
+        queue_bytes=sum(one.waiting_bytes for one in connections),
         log_lines_dropped=log_lines_dropped,
         certificate_expires=None if certificates is None else certificates.expires,
     )

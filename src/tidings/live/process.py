@@ -38,7 +38,7 @@ class Ready(msgspec.Struct, frozen=True):
 def run(read: Callable[[], Configuration], ready: Callable[[Ready], None], *, attached: bool = False) -> int:
     """Runs a broker until it is stopped; the exit code of the process.
 
-    `read` is called for the configuration, at the start and at every SIGHUP. `ready` is called once clients may connect.
+    `read` is called for the configuration, at the start and at every SIGHUP; `ready` once clients may connect.
     Whoever has started the broker as a child may hold its standard input: if it is `attached`, it stops when that ends.
     """
     given = read()

@@ -28,21 +28,12 @@ class Child:
         """Returns before it is ready: see `await_ready`."""
         if self.is_running:
             raise TidingsError(f"{self.name} is running already")
-        command = [
-            sys.executable,
-            "-m",
-            "tidings",
-            "broker",
-            "--config",
-            str(self.configuration),
-            "--attached",
-            "--json",
-        ]
+        command = [sys.executable, "-m", "tidings", "broker", "--config", str(self.configuration)]
         self._is_paused = False
         with self.log.open("ab") as log:
             # In a process group of its own: Ctrl-C on the terminal is for whoever looks after all of them.
-            self._process = subprocess.Popen(
-                command,
+            self._process = subprocess.Popen(  # noqa: S603
+                [*command, "--attached", "--json"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -15,8 +15,8 @@ _ATTEMPTS = 1_000
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on, and that the system does not give to outgoing connections.
 
-    A broker that is killed and started again finds its port as it was: somebody who calls it meanwhile could otherwise be
-    given just that port, and be answered by itself.
+    A broker that is killed and started again finds its port as it was: somebody who calls it meanwhile could otherwise
+    be given just that port, and be answered by itself.
     """
     chance, highest = secrets.SystemRandom(), _first_of_outgoing()
     found: dict[int, None] = {}

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from typing import Any
 
 from rich.table import Table
 
@@ -55,12 +56,11 @@ def _tell(overlay: LocalOverlay, *, as_json: bool) -> None:
         http = "" if row["http"] is None else f"http://{row['http']}/metrics"
         table.add_row(row["broker"], row["address"], ", ".join(row["links"]), http, str(row["process"]))
     out.print(table, markup=False)
-    out.print(
-        f"configurations, logs and journals are in {overlay.folder}; Ctrl-C stops all", markup=False, soft_wrap=True
-    )
+    told = f"configurations, logs and journals are in {overlay.folder}; Ctrl-C stops all"
+    out.print(told, markup=False, soft_wrap=True)
 
 
-def _row(overlay: LocalOverlay, child: Child) -> dict[str, object]:
+def _row(overlay: LocalOverlay, child: Child) -> dict[str, Any]:
     return {
         "broker": child.name,
         "address": f"tidings://{child.address}",
