@@ -1,6 +1,7 @@
 """A broker: a server for clients and other brokers around one desk, and what has to be done from time to time."""
 
 import asyncio
+import errno
 import logging
 import resource
 import time
@@ -13,11 +14,11 @@ import msgspec
 
 from tidings.engine.debts import State
 from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Wake
-from tidings.engine.operations import Advertise, Connect, Define, Disconnect, Subscribe, Tick
+from tidings.engine.operations import Connect, Disconnect, Tick
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
 from tidings.live.bindings import Bindings
-from tidings.live.configuration import Configuration
+from tidings.live.configuration import Change, Configuration
 from tidings.live.configuration.address import Address
 from tidings.live.configuration.tables import DISCONNECT
 from tidings.live.connection import Connection
@@ -27,18 +28,17 @@ from tidings.live.greeting import Greeting
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
 from tidings.live.moving import Moving
+from tidings.live.own import put_own
 from tidings.live.questions import Questions
+from tidings.live.reloading import reload
 from tidings.live.resending import Resending
 from tidings.live.session import Session
 from tidings.live.tls import Certificates, name_of
-from tidings.model.advertisement import Advertisement
-from tidings.model.errors import TidingsError
+from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event
-from tidings.model.subscription import Subscription
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
 from tidings.protocol.notes import NoteWriter
-from tidings.texts import content_filter, context_filter
 
 _LOG = logging.getLogger("tidings.live")
 _MUCH = 50_000  # things that wait to go out, before clients are not read for a while
@@ -89,22 +89,38 @@ class Broker:
         self.bindings = Bindings(self.desk.engine.subjects)
         self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()
-        self._put_own()
-        address = Address.parse(given.broker.listen)
-        self._server = await self._loop.create_server(
-            lambda: Connection(self.metrics, self._opened, self._closed),
-            address.host,
-            address.port,
-            ssl=None if self.certificates is None else self.certificates.server,
-            backlog=1024,
-        )
-        port = self._server.sockets[0].getsockname()[1]
-        self.address = Address(address.host, port)
-        self._dial()
+        put_own(self.desk, given)
+        try:
+            self._server = await self._listen(Address.parse(given.broker.listen))
+        except InvalidValueError:
+            self.desk.stop()
+            raise
+        self.dial()
         self._beating = self._loop.create_task(self._beat())
         self.flush()
         _LOG.info("%s listens at %s", self.name, self.address)
         return self.address
+
+    async def _listen(self, address: Address) -> asyncio.Server:
+        try:
+            server = await self._loop.create_server(
+                lambda: Connection(self.metrics, self._opened, self._closed),
+                address.host,
+                address.port,
+                ssl=None if self.certificates is None else self.certificates.server,
+                backlog=1024,
+            )
+        except OSError as error:
+            told = "somebody listens there already" if error.errno == errno.EADDRINUSE else error.strerror or error
+            raise InvalidValueError(
+                f"broker.listen: {address} cannot be opened: {told}; name another address"
+            ) from None
+        self.address = Address(address.host, server.sockets[0].getsockname()[1])
+        return server
+
+    async def reload(self, configuration: Configuration) -> Change:
+        """Takes over what needs no restart of another configuration; what that is, and what does need one."""
+        return await reload(self, configuration)
 
     async def stop(self) -> None:
         """No new connections; what waits for clients is written, as far as they read it in time; then the end."""
@@ -142,37 +158,6 @@ class Broker:
 
     def _has_to_go(self) -> bool:
         return bool(self.desk.outgoing) or any(one.waiting_bytes for one in self._all())
-
-    def _put_own(self) -> None:
-        """What the configuration says that the broker itself has."""
-        for table in self.configuration.schemas:
-            schema = table.schema()
-            if self.desk.engine.subjects.find(schema.subject) != schema:
-                self.desk.operate(Define(self.name, schema), safe=False)
-        for number, one in enumerate(self.configuration.subscriptions):
-            wanted = Subscription.of(
-                content_filter(one.content, one.format),
-                id=f"{self.name}.subscription.{number}",
-                subscriber=self.name,
-                publishers=context_filter(one.publishers),
-                policy=one.policy,
-            )
-            self._own(Subscribe(wanted))
-        for number, offer in enumerate(self.configuration.advertisements):
-            offered = Advertisement.of(
-                content_filter(offer.content, offer.format),
-                id=f"{self.name}.advertisement.{number}",
-                publisher=self.name,
-                publisher_context=offer.publisher_context,
-                subscriber_context=offer.subscriber_context,
-                policy=offer.policy,
-            )
-            self._own(Advertise(offered))
-
-    def _own(self, operation: Subscribe | Advertise) -> None:
-        refused = self.desk.operate(operation, safe=False).refused
-        if refused is not None:
-            raise TidingsError(f"what the broker itself has is refused: {refused.reason}")
 
     # Who comes
 
@@ -301,10 +286,19 @@ class Broker:
             ended.set_result(None)
         return True
 
-    def _dial(self) -> None:
+    def dial(self) -> None:
+        """Calls the neighbours that are not called yet."""
         for wanted in self.configuration.links:
             if wanted.address and wanted.broker not in self._diallers:
                 self._diallers[wanted.broker] = Dialler(self, wanted)
+
+    async def hang_up(self, neighbour: str) -> None:
+        """The neighbour is called no more, and the link to it is closed."""
+        if (dialler := self._diallers.pop(neighbour, None)) is not None:
+            await dialler.stop()
+        if (link := self.links.get(neighbour)) is not None:
+            link.connection.close("the configuration has changed")
+            link.gone("the configuration has changed")
 
     # What the desk wants carried out
 

@@ -256,6 +256,11 @@ class Desk(HubDesk):
                 self._settling[event.id] = publisher, published.request, offset, event.timestamp
         self.metrics.delivered += delivered
 
+    @property
+    def unsettled(self) -> int:
+        """How many publications somebody waits for to be settled."""
+        return len(self._settling)
+
     def settled(self, event: UUID) -> None:
         """An event has arrived wherever it is due."""
         waiting = self._settling.pop(event, None)
