@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidings._version import __version__
 
 if TYPE_CHECKING:
+    from tidings.client import connect, connect_sync
     from tidings.filters import ContextFilter, Filter, merge
     from tidings.hub import Client, Hub, HubAdvertisement, HubSubscription, Receipt
     from tidings.index import Index
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         RefusedError,
         SchemaError,
         TidingsError,
+        UnreachableError,
     )
     from tidings.model.event import Event
     from tidings.model.explanation import Explanation
@@ -65,6 +67,9 @@ _HOMES = {
     "Subjects": "tidings.model.subjects",
     "Subscription": "tidings.model.subscription",
     "TidingsError": "tidings.model.errors",
+    "UnreachableError": "tidings.model.errors",
+    "connect": "tidings.client",
+    "connect_sync": "tidings.client",
     "merge": "tidings.filters",
     "policies": "tidings.policy",
     "policy_action": "tidings.policy",
@@ -102,7 +107,10 @@ __all__ = [
     "Subjects",
     "Subscription",
     "TidingsError",
+    "UnreachableError",
     "__version__",
+    "connect",
+    "connect_sync",
     "merge",
     "policies",
     "policy_action",

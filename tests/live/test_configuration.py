@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.docs.console import ROOT
 from tests.strategies import examples
 from tidings.engine.settings import Settings
 from tidings.live.configuration import Address, Change, Configuration
@@ -234,7 +235,7 @@ def test_what_can_be_taken_over_is_and_the_rest_is_named(tmp_path: Path) -> None
 
 def values_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
     """Some keys of a table, each with a value that it may have."""
-    numbers = {"publications_burst": st.nothing(), "frame_bytes": st.integers(1_024, 10**6), "patience": st.just(3)}
+    numbers = {"publications_burst": st.nothing(), "frame_bytes": st.integers(5_000, 10**6), "patience": st.just(3)}
     kinds: dict[type, st.SearchStrategy[Any]] = {
         msgspec.inspect.BoolType: st.booleans(),
         msgspec.inspect.IntType: st.integers(10, 1_000),
@@ -277,3 +278,9 @@ def test_every_key_is_explained_in_a_sentence() -> None:
         assert (table.__doc__ or "").endswith(".")
         if name in SEVERAL:
             assert len({key.is_reloaded for key in keys_of(table)}) == 1, f"{name} is reloaded whole, or not at all"
+
+
+def test_the_example_is_a_configuration() -> None:
+    found = Configuration.from_file(ROOT / "examples" / "broker" / "broker.toml", {})
+    assert (found.broker.name, found.journal.folder) == ("b2", "/var/lib/tidings/b2")
+    assert [link.broker for link in found.links] == ["b1", "b3"]

@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 
 import msgspec
-from rich.table import Table
 
 from tidings.cli.terminal import out, print_json
 from tidings.live.configuration import Configuration
 from tidings.live.configuration.layout import Layout
 from tidings.live.configuration.reference import page, written
+
+_WIDEST = 40  # of a column; what is longer pushes the rest of its line
 
 
 def show(path: Path | None, *, as_json: bool) -> None:
@@ -20,12 +21,10 @@ def show(path: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json([{"key": one.key, "value": one.value, "from": one.origin} for one in found])
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("key", "value", "from"):
-        table.add_column(name, overflow="fold")
-    for one in found:
-        table.add_row(one.key, written(one.value), one.origin)
-    out.print(table, markup=False)
+    rows = [("key", "value", "from"), *((one.key, written(one.value), one.origin) for one in found)]
+    key_width, value_width = (min(_WIDEST, max(len(row[column]) for row in rows)) for column in (0, 1))
+    for key, value, origin in rows:
+        out.print(f"{key:<{key_width}}  {value:<{value_width}}  {origin}", markup=False, soft_wrap=True)
 
 
 def reference(*, as_json: bool) -> None:

@@ -8,23 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ssl import SSLContext
-from typing import Any
 
-from tidings.engine.effects import Effect, Send, Wake
+from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Wake
 from tidings.engine.operations import Advertise, Connect, Define, Disconnect, Subscribe, Tick
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
 from tidings.live.bindings import Bindings
 from tidings.live.configuration import Configuration
 from tidings.live.configuration.address import Address
+from tidings.live.configuration.tables import DISCONNECT
 from tidings.live.connection import Connection
 from tidings.live.desk import Desk
 from tidings.live.dialling import Dialler
 from tidings.live.greeting import Greeting
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
+from tidings.live.moving import Moving
 from tidings.live.questions import Questions
 from tidings.live.session import Session
+from tidings.live.tls import Certificates, name_of
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import TidingsError
 from tidings.model.event import Event
@@ -47,6 +49,7 @@ class Broker:
         self.clock = SystemClock()
         self.incarnation = self.clock.now()
         self.started = time.monotonic()
+        self.certificates = Certificates(configuration.tls) if configuration.tls.is_on else None
         self.metrics = Metrics()
         self.notes = NoteWriter()
         self.sessions: dict[str, Session] = {}
@@ -55,6 +58,7 @@ class Broker:
         self.desk: Desk
         self.bindings: Bindings
         self.questions = Questions(self)
+        self.moving = Moving(self)
         self._connections: Counter[str] = Counter()  # by host
         self._greetings: set[Greeting] = set()
         self._dialled: dict[str, asyncio.Future[None]] = {}
@@ -85,7 +89,7 @@ class Broker:
             lambda: Connection(self.metrics, self._opened, self._closed),
             address.host,
             address.port,
-            ssl=self.server_tls(),
+            ssl=None if self.certificates is None else self.certificates.server,
             backlog=1024,
         )
         port = self._server.sockets[0].getsockname()[1]
@@ -111,21 +115,27 @@ class Broker:
         while self._loop.time() < until and self._has_to_go():
             self.flush()
             await asyncio.sleep(0.01)
-        for one in [*self.sessions.values(), *self.links.values(), *self._greetings]:
-            one.connection.close("the broker stops")
+        for connection in self._all():
+            connection.close("the broker stops")
         await asyncio.sleep(0)
         while self._loop.time() < until and (self.sessions or self.links):
             await asyncio.sleep(0.01)
-        for one in [*self.sessions.values(), *self.links.values(), *self._greetings]:
-            one.connection.abort("the broker has stopped")
+        for connection in self._all():
+            connection.abort("the broker has stopped")
         await asyncio.sleep(0)
         self.readers.shutdown()
         self.desk.stop()
         _LOG.info("%s has stopped", self.name)
 
+    def _all(self) -> list[Connection]:
+        return [
+            *(one.connection for one in self.links.values()),
+            *(one.connection for one in self.sessions.values()),
+            *(one.connection for one in self._greetings),
+        ]
+
     def _has_to_go(self) -> bool:
-        waiting = any(one.connection.waiting_bytes for one in [*self.sessions.values(), *self.links.values()])
-        return bool(self.desk.outgoing) or waiting
+        return bool(self.desk.outgoing) or any(one.waiting_bytes for one in self._all())
 
     def _put_own(self) -> None:
         """What the configuration says that the broker itself has."""
@@ -193,6 +203,7 @@ class Broker:
         if known is not None:
             known.connection.close(f"{hello.name} has connected anew", again=False)
             self.left(known, "it has connected anew")
+        self.moving.came_back(hello.name)
         moved = bool(hello.last_broker) and hello.last_broker != self.name
         outcome = self.desk.operate(Connect(hello.name, moved, hello.session), safe=False)
         if outcome.refused is not None:
@@ -298,6 +309,10 @@ class Broker:
                     link.send(operation)
             case Wake(microseconds):
                 self.later(microseconds / 1_000_000, self._tick)
+            case HandOver(client, broker):
+                self.moving.hand_over(client, broker)
+            case HandedOver(number):
+                self.moving.handed_over(number)
 
     def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
         for effect in others:
@@ -327,6 +342,11 @@ class Broker:
             self.flush()
 
     @property
+    def is_settled(self) -> bool:
+        """Whether nothing is to be done here that can be done."""
+        return self.desk.is_settled and self.moving.is_settled
+
+    @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the disk, or to a neighbour, that clients are not read for a while."""
         slow = any(link.connection.is_stalled for link in self.links.values())
@@ -352,21 +372,20 @@ class Broker:
             patience = heartbeat.interval_ms / 1000 * heartbeat.patience
             if elapsed > patience / 2:
                 continue  # this process was stopped, or the machine slept: others may be there all the same
-            for one in [*self.links.values(), *self.sessions.values()]:
-                self._look_after(one, now, patience)
+            for link in list(self.links.values()):
+                self._look_after(link.connection, now, patience)
+            for session in list(self.sessions.values()):
+                self._look_after(session.connection, now, patience, is_client=True)
+            self.moving.go_on()
             self._tick()
 
-    def _look_after(self, one: Session | Link, now: float, patience: float) -> None:
-        connection, limits = one.connection, self.configuration.limits
+    def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
+        limits = self.configuration.limits
         if now - connection.heard > patience and connection.is_reading:
             connection.abort(f"nothing was heard for {now - connection.heard:.1f} seconds")
         elif not connection.is_stalled:
             connection.ping()
-        elif (
-            isinstance(one, Session)
-            and limits.slow_consumer == "disconnect"
-            and now - connection.stalled_since > limits.slow_seconds
-        ):
+        elif is_client and limits.slow_consumer == DISCONNECT and now - connection.stalled_since > limits.slow_seconds:
             self.metrics.slow_disconnected += 1
             connection.abort(f"too slow: it has not read for {limits.slow_seconds:g} seconds")
 
@@ -375,17 +394,15 @@ class Broker:
     def _trusts(self, party: str, group: str) -> bool:
         return any(one.group == group and party in one.members for one in self.configuration.trust)
 
-    def server_tls(self) -> SSLContext | None:
-        return None
-
     def link_tls(self) -> SSLContext | None:
-        return None
+        return None if self.certificates is None else self.certificates.link
 
     def certified_name(self, connection: Connection) -> str | None:
-        return None
+        return name_of(connection.peer("peercert"))
 
-    def allowance(self) -> Any:
-        return None
+    def now(self) -> float:
+        """By the clock of the loop."""
+        return self._loop.time()
 
 
 def _processor_seconds() -> float:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from tidings import journal
+from tidings.engine import records
 from tidings.engine.effects import Effect, Reject
 from tidings.engine.operations import (
+    Carry,
     Disconnect,
     Lost,
     Operation,
@@ -64,6 +66,7 @@ class Neighbours(Protocol):
     """Who carries out what concerns other brokers."""
 
     def carry_out(self, effect: Effect) -> None: ...
+    def flush(self) -> None: ...
     def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
         """An event of a client is on its way to others; whether it is settled already."""
         ...
@@ -207,6 +210,8 @@ class Desk(HubDesk):
 
     def _appended(self, rows: list[journal.Operation], base: int, count: int) -> int:
         """Where the rows of a batch stand, of which the first has the time `base`."""
+        if not count:
+            return self._next
         if self.archive is not None:
             return self._append(rows, base)
         first = self._next
@@ -265,7 +270,12 @@ class Desk(HubDesk):
 
     def receive(self, neighbour: str, operation: Travelling) -> None:
         """An operation of a neighbour. Of an event, what durable subscriptions here wait for is kept."""
+        if isinstance(operation, Carry) and operation.to == self.name and not self._has_all(operation):
+            return  # its client has not said yet what it wants: it is sent again
         self.drive(Receive(neighbour, operation))
+
+    def _has_all(self, carried: Carry) -> bool:
+        return all(note.subscription in self.roster.subscriptions for note, _ in carried.notifications)
 
     def drive(self, operation: Operation) -> Outcome:
         """An operation that is not kept as such: of neighbours, of time, of links."""
@@ -274,10 +284,9 @@ class Desk(HubDesk):
             now = self.now()
             outcome = handled(self, operation, now)
             if outcome.deliveries or outcome.told or outcome.persisted:
-                refused, outcome.refused = outcome.refused, None
-                rows = outcome.rows(None, {}) if self.archive is not None else []
-                first = self._appended(rows, now, len(outcome.told) + len(outcome.persisted))
-                outcome.refused = refused
+                is_kept = bool(outcome.durable or outcome.told or outcome.persisted)
+                rows = outcome.rows(None, {}) if is_kept else []
+                first = self._appended(rows, now, len(rows))
                 self._note_told(outcome)
                 after = self._next if rows and self.archive is not None else 0
                 _expect(outcome, first, first)
@@ -294,6 +303,14 @@ class Desk(HubDesk):
         with self.guard:
             return super().controlled(operation, notes)
 
+    def forget(self, operation: Unsubscribe) -> None:
+        """A subscription that the engine has given up, since its owner is elsewhere, is not kept here either."""
+        with self.guard:
+            self._check_open()
+            if self.archive is not None:
+                self._append([records.row(operation)], self.now())
+            self.roster.book(operation, {})
+
     # What goes out
 
     def flush(self) -> None:
@@ -308,6 +325,10 @@ class Desk(HubDesk):
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
             done.add_done_callback(self._synced)
 
+    @property
+    def is_settled(self) -> bool:
+        return self.engine.is_settled and not self.outgoing and not self._syncing
+
     def _synced(self, done: "asyncio.Future[None]") -> None:
         self._syncing = False
         error = done.exception()
@@ -317,7 +338,7 @@ class Desk(HubDesk):
             return
         if error is not None:
             raise error
-        self.flush()
+        self.neighbours.flush()
         if self.archive is not None and self.archive.is_due and not self.closed:
             self.archive.keep(self)
 

@@ -109,7 +109,7 @@ class Questions:
             "address": str(broker.address),
             "uptime": round(time.monotonic() - broker.started, 3),
             "strategy": engine.settings.strategy,
-            "settled": engine.is_settled and not broker.desk.outgoing,
+            "settled": broker.is_settled,
             "clients": len(broker.sessions),
             "subscriptions": sum(one.is_client for one in engine.subscriptions),
             "links": {name: {"cost": link.cost} for name, link in sorted(broker.links.items())},
@@ -151,7 +151,7 @@ class Questions:
             event = possible_event(
                 desk,
                 given.publisher,
-                given.event,  # type: ignore[arg-type]
+                given.event,
                 subscribers=given.subscribers,
                 payload=given.payload,
                 subject=given.subject,

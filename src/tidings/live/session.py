@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,9 +12,11 @@ from tidings.engine import operations
 from tidings.engine.effects import Reject
 from tidings.hub.roster import LIMIT, NOTHING
 from tidings.hub.texts import inbox_limit
+from tidings.live.configuration.tables import DISCONNECT, Limits
 from tidings.live.connection import Connection, Frame
 from tidings.live.inbox import Kept, Wired
 from tidings.live.pump import InboxPump
+from tidings.live.rates import Allowance
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import InvalidValueError, RefusedError, SchemaError, TidingsError
 from tidings.model.event import checked_client
@@ -64,8 +67,9 @@ class Session:
         self._unanswered = 0
         self._is_throttled = False
         self._lost_now: Counter[Wired] = Counter()  # since the client was told last
-        self._allowance = broker.allowance()
-        self._handlers = {
+        self._is_resting = False  # it has sent more than it may
+        self._publications, self._bytes = _allowances(self._limits)
+        self._handlers: dict[Any, Callable[[Any], None]] = {
             requests.Subscribe: self._subscribe,
             requests.Unsubscribe: self._unsubscribe,
             requests.Advertise: self._advertise,
@@ -101,13 +105,27 @@ class Session:
             self._take_other(kind, body)
         if publications:
             self._accept(publications)
-        if self._allowance is not None and size:
-            self._broker.hold_back(self.connection, self._allowance.of(len(frames), size))
+        if size and (self._publications is not None or self._bytes is not None):
+            self._account(sum(kind == Kind.PUBLISH for kind, _ in frames), size)
         self._broker.flush()
 
     def _accept(self, publications: list[tuple[Published, str | None]]) -> None:
         self._unanswered += len(publications)
         self._desk.accept(self, publications)
+        self._throttle()
+
+    def _account(self, publications: int, size: int) -> None:
+        """Who has sent more than it may is not read for as long as that is too much."""
+        now = self._broker.now()
+        wait = 0.0 if self._publications is None else self._publications.take(publications, now)
+        wait = max(wait, 0.0 if self._bytes is None else self._bytes.take(size, now))
+        if wait > 0 and not self._is_resting:
+            self._is_resting = True
+            self._broker.later(wait, self._rested)
+            self._throttle()
+
+    def _rested(self) -> None:
+        self._is_resting = False
         self._throttle()
 
     def _published(self, body: bytes) -> tuple[Published, str | None]:
@@ -328,7 +346,7 @@ class Session:
 
     def _too_slow(self) -> None:
         """More waits than may: the client loses the oldest of it, or its connection."""
-        if self._limits.slow_consumer == "disconnect":
+        if self._limits.slow_consumer == DISCONNECT:
             self._desk.metrics.slow_disconnected += 1
             self.connection.abort("too slow: more waits for it than queue_bytes")
             return
@@ -364,7 +382,12 @@ class Session:
         self._throttle()
 
     def _throttle(self) -> None:
-        wanted = not (self.connection.is_stalled or self._unanswered > self._limits.in_flight or self._broker.is_full)
+        wanted = not (
+            self.connection.is_stalled
+            or self._is_resting
+            or self._unanswered > self._limits.in_flight
+            or self._broker.is_full
+        )
         if wanted == self._is_throttled:
             self._is_throttled = not wanted
             self.connection.read(wanted)
@@ -376,6 +399,15 @@ class Session:
     def gone(self, reason: str) -> None:
         self._pumps.clear()
         self._broker.left(self, reason)
+
+
+def _allowances(limits: Limits) -> tuple[Allowance | None, Allowance | None]:
+    """Of publications and of bytes, where there are limits."""
+    rate = limits.publications_per_second
+    return (
+        None if rate is None else Allowance(rate, limits.publications_burst),
+        None if limits.bytes_per_second is None else Allowance(limits.bytes_per_second),
+    )
 
 
 def _event_id(data: bytes) -> UUID:

@@ -47,6 +47,10 @@ class ClosedError(TidingsError):
     """The hub, the client or the subscription was closed before."""
 
 
+class UnreachableError(TidingsError):
+    """No broker answers, where one was looked for."""
+
+
 class UnsettledError(TidingsError):
     """A simulated world did not come to rest in the time that it was given; the message says what is still moving."""
 

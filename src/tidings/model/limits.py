@@ -56,6 +56,8 @@ MAX_RESIDENTS: Final = 65_536  # clients that have come from other brokers
 MAX_REMEMBERED_TOPOLOGIES: Final = 64
 MAX_CACHED_OVERLAPS: Final = 65_536
 MAX_REMEMBERED_PASSAGES: Final = 65_536  # of events, by their ids, and of publishers, by their last numbers
+MAX_UNSETTLED_PUBLICATIONS: Final = 262_144  # that a broker has passed on
+MAX_REMEMBERED_MOVES: Final = 65_536  # of clients between brokers
 
 # Work that is bounded: past these the answer is the safe one (semantics: covers no, overlaps yes)
 MAX_COVERING_STEPS: Final = 10_000
@@ -90,6 +92,9 @@ MAX_RECORD_BYTES: Final = 128 * 1024 * 1024
 # The wire
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_FRAME_BYTES_BEFORE_HELLO: Final = 4_096
+
+# The client
+MAX_REMEMBERED_NOTIFICATIONS: Final = 65_536  # by the ids of their events, so that none is given twice
 
 # The hub: what one process keeps in memory
 DEFAULT_INBOX_NOTIFICATIONS: Final = 10_000

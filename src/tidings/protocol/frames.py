@@ -60,8 +60,8 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 class Splitter:
-    """Cuts a stream of bytes into frames. `limit` is the most bytes that a frame may have, its length not counted; it is
-    small until the other side has said who it is."""
+    """Cuts a stream of bytes into frames. `limit` is the most bytes that a frame may have, its length not counted; it
+    is small until the other side has said who it is."""
 
     __slots__ = ("_rest", "limit")
 

@@ -27,8 +27,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):
-    """The broker's answer. `sequence` is the number of the last event that it knows of this client; `session` and `cost`
-    are for another broker. A side from which nothing is heard for `patience` heartbeats is gone."""
+    """The broker's answer. `sequence` is the number of the last event that it knows of this client; `session` and
+    `cost` are for another broker. A side from which nothing is heard for `patience` heartbeats is gone."""
 
     version: int
     broker: str

@@ -21,7 +21,7 @@ from tidings.live.configuration.kinds import (
 )
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
-from tidings.model.limits import MAX_RECORD_BYTES
+from tidings.model.limits import MAX_FRAME_BYTES, MAX_FRAME_BYTES_BEFORE_HELLO
 
 MEBIBYTE = 1024 * 1024
 LOSE_OLDEST, DISCONNECT = "lose_oldest", "disconnect"
@@ -143,9 +143,9 @@ class Limits(Table, frozen=True, kw_only=True):
         Seconds, said("A connection that has not said who it is by then is closed.", reloaded=True)
     ] = 5.0
     frame_bytes: Annotated[
-        Annotated[int, Meta(ge=1_024, le=MAX_RECORD_BYTES)],
+        Annotated[int, Meta(ge=MAX_FRAME_BYTES_BEFORE_HELLO, le=MAX_FRAME_BYTES)],
         said("The largest frame that is taken; a larger one ends the connection.", reloaded=True),
-    ] = 16 * MEBIBYTE
+    ] = MAX_FRAME_BYTES
     publications_per_second: Annotated[
         Rate | None, said("So many publications a client may send in the long run; unset: any number.", reloaded=True)
     ] = None
