@@ -224,15 +224,14 @@ class Debts:
     def reached(self, piece: Piece, offset: int) -> None:
         """All of a piece below that offset was sent again. Who has reached the end lags no longer."""
         for one, owed in list(self.owed.items()):
-            is_in_it = one.client in piece.whose if piece.whose else True
+            is_in_it = one.client in piece.whose if piece.whose else not one.client
             if owed == piece.start and one.broker in piece.only and is_in_it:
                 self.owed[one] = offset
         self._release()
 
     def _release(self) -> None:
         for one, offset in list(self.owed.items()):
-            with_broker = one.client and self.owed.get(Creditor(one.broker), self.end) <= offset
-            if one.broker in self._present and (offset >= self.end or with_broker):
+            if one.broker in self._present and offset >= self.end:
                 del self.owed[one]
                 if one.client:
                     self._sent[one] = offset
