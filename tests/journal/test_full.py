@@ -34,7 +34,7 @@ def test_wherever_the_room_ends_a_batch_is_refused_whole(tmp_path: Path) -> None
         held = fill(journal, 3)
         before = log_of(tmp_path).read_bytes()
         size = journal.size
-        needed = framed_size([encoded(operation) for operation in batch])
+        needed = framed_size(encoded(batch))
         for room in range(0, needed, 7):
             disk.room = room
             with pytest.raises(JournalFullError, match="nothing was written"):
