@@ -287,14 +287,36 @@ def installed(*names: str) -> list[str]:
     return [name for name in names if not SYSTEMS[name].lacking()]
 
 
-@pytest.mark.parametrize("system", installed("mosquitto", "mosquitto-1"))
-def test_mosquitto_carries_events(system: str, tmp_path: Path) -> None:
+def test_brokers_carry_events_and_are_drawn(tmp_path: Path) -> None:
     picture = tmp_path / "drawn.png"
-    command = ["bench", "brokers", "--system", system, "--count", "1", "--seconds", "0.2", "--plot", str(picture)]
-    (found,) = as_json(*command)
-    assert found["remark"] == ""
-    assert min(found[name] for name in ("rate", "single", "middle", "high")) > 0
+    systems = installed("tidings-journaled", "mosquitto-1")
+    chosen = [word for system in systems for word in ("--system", system)]
+    found = as_json("bench", "brokers", *chosen, "--count", "20", "--seconds", "0.2", "--plot", str(picture))
+    assert sorted({one["system"] for one in found}) == sorted(systems)
+    for one in found:
+        assert one["remark"] == ""
+        assert min(one[name] for name in ("rate", "single", "middle", "high")) > 0
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_change_of_context_is_cheaper_than_subscribing_anew() -> None:
+    found = as_json("bench", "live-contexts", "--brokers", "2", "--subscribers", "2", "--changes", "4")
+    times = {one["what"]: one["value"] for one in found if one["unit"] == "times"}
+    assert len(found) == 12
+    assert min(value for what, value in times.items() if what.endswith("messages")) >= 5
+
+
+def test_who_is_stalled_loses_and_others_are_told() -> None:
+    before, after, times = as_json("bench", "stalled", "--subscribers", "3", "--seconds", "6")
+    assert times["value"] == pytest.approx(after["value"] / before["value"])
+    assert not after["beside"].startswith("the broker has lost 0 ")
+
+
+@pytest.mark.slow
+def test_one_broker_is_measured_at_all_safeties_with_its_memory() -> None:
+    found = as_json("bench", "live", "--count", "100", "--clients", "20", "--seconds", "0.3")
+    assert len(found) == 5 * 4 + 2
+    assert all(one["value"] > 0 for one in found)
 
 
 @pytest.mark.slow

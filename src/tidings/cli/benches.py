@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tidings.cli.live_benches import live
 from tidings.cli.options import AsJson, Plot
 from tidings.cli.overlay_benches import overlay
 
@@ -16,6 +17,7 @@ bench = typer.Typer(
     rich_markup_mode=None,
 )
 bench.add_typer(overlay)
+bench.add_typer(live)
 
 
 @bench.command(name="language")
@@ -225,35 +227,6 @@ def bench_spark_many(
     from tidings.cli.bench import report, spark_many
 
     report(spark_many.measure(count, events), as_json)
-
-
-@bench.command(name="brokers")
-def bench_brokers(
-    systems: Annotated[
-        list[str] | None, typer.Option("--system", help="Only these: mosquitto, rabbitmq, activemq, and so on.")
-    ] = None,
-    counts: Annotated[
-        list[int] | None, typer.Option("--count", min=1, max=10_000, help="How many subscriptions: 1, 1000 and 10000.")
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long each measurement takes.")] = 5.0,
-    plot: Plot = None,
-    as_json: AsJson = False,
-) -> None:
-    """Brokers as processes of their own, beside each other: what they carry, and how long an event takes.
-
-    Those of others have to be installed: apt-get install mosquitto rabbitmq-server activemq
-
-    Example: tidings bench brokers --system mosquitto --system rabbitmq --count 1000 --seconds 2
-    """
-    from tidings.cli.bench.brokers import table
-    from tidings.cli.bench.brokers.systems import SYSTEMS
-
-    if unknown := set(systems or ()) - SYSTEMS.keys():
-        raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS)}")
-    found = table.measure(systems or list(SYSTEMS), counts or [1, 1_000, 10_000], seconds)
-    if plot is not None:
-        table.draw(found, plot)
-    table.report(found, as_json)
 
 
 @bench.command(name="trimming")

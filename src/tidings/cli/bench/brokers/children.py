@@ -44,10 +44,10 @@ class Children:
                     with suppress(OSError):
                         pipe.close()
 
-    def server(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
-        """Starts it; what it says goes into a file."""
+    def server(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> int:
+        """Starts it; what it says goes into a file. The number of its process."""
         with self._output(name).open("wb") as output:
-            self._start(command, environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            return self._start(command, environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output).pid
 
     def program(self, name: str, command: Sequence[str | Path], kept: Sequence[int]) -> subprocess.Popen[bytes]:
         """Starts it with pipes to talk over, and with the descriptors that it keeps open."""

@@ -1,11 +1,11 @@
 """Our own broker, with the client that everybody uses: all subscriptions are those of one client, on one connection."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidings.cli.bench.brokers.children import Children, free_port
+from tidings.cli.bench.brokers.children import Children
+from tidings.cli.bench.brokers.own_broker import address, start
 from tidings.cli.bench.brokers.system import Deliver, Progress, Publisher, Subscriber, System
 from tidings.cli.bench.brokers.workload import STAMP_BYTES, Event, Interest, Variant
 from tidings.client import Client, connect
@@ -13,13 +13,6 @@ from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
 
 _AT_A_TIME = 100  # subscriptions, between looks at the clock
-_CONFIGURATION = """[broker]
-name = "bench"
-listen = "127.0.0.1:{port}"
-
-[journal]
-folder = "{folder}"
-"""
 
 
 class Own(System):
@@ -33,14 +26,14 @@ class Own(System):
         return ""
 
     def start(self, children: Children, folder: Path) -> int:
-        return start(children, folder)
+        return start(children, folder).port
 
     async def publisher(self, port: int, events: Sequence[Event], progress: Progress) -> Publisher:
-        client = await connect(_address(port), name="publisher").__aenter__()
+        client = await connect(address(port), name="publisher").__aenter__()
         return _OwnPublisher(client, events, self._safe, progress)
 
     async def subscriber(self, port: int, deliver: Deliver) -> Subscriber:
-        client = await connect(_address(port), name="subscriber").__aenter__()
+        client = await connect(address(port), name="subscriber").__aenter__()
         return _OwnSubscriber(client, deliver)
 
 
@@ -100,17 +93,3 @@ class _OwnSubscriber(Subscriber):
     def _tell(self) -> None:
         come, self._come = self._come, []
         self._deliver(come)
-
-
-def start(children: Children, folder: Path) -> int:
-    """A broker with a journal in that folder; the port that it listens on."""
-    port = free_port()
-    configuration = folder / "broker.toml"
-    configuration.write_text(_CONFIGURATION.format(port=port, folder=folder / "journal"))
-    children.server("tidings", [sys.executable, "-m", "tidings", "broker", "--config", configuration])
-    children.await_port("tidings", port)
-    return port
-
-
-def _address(port: int) -> str:
-    return f"tidings://127.0.0.1:{port}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tidings.cli.bench.brokers.children import Children
-from tidings.cli.bench.brokers.own import start
+from tidings.cli.bench.brokers.own_broker import start
 from tidings.cli.bench.brokers.wire import Speech, Spoken
 from tidings.cli.bench.brokers.workload import STAMP_BYTES, Event, Interest, Variant
 from tidings.model.errors import TidingsError
@@ -39,7 +39,7 @@ class OwnSpoken(Spoken):
         return ""
 
     def start(self, children: Children, folder: Path) -> int:
-        return start(children, folder)
+        return start(children, folder).port
 
     def speech(self) -> Speech:
         return Native(self._safe)

@@ -11,6 +11,7 @@ from tidings.protocol.publications import Safety
 SYSTEMS: dict[str, System] = {
     "tidings": OwnSpoken(Safety.ACCEPTED),
     "tidings-journaled": OwnSpoken(Safety.JOURNALED),
+    "tidings-settled": OwnSpoken(Safety.SETTLED),
     "tidings-client": Own("accepted"),
     "tidings-client-journaled": Own("journaled"),
     "mosquitto": Mosquitto(quality=0),
