@@ -136,6 +136,19 @@ def test_below_the_reserve_only_what_is_essential_is_taken(tmp_path: Path) -> No
     assert [record.operation for record in contents(tmp_path)[2:]] == [publication(2), subscribing(1), publication(2)]
 
 
+def test_how_much_is_free_is_asked_for_now_and_then(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.free = 10**9
+    with Journal.open(tmp_path, disk=disk, options=JournalOptions(reserve_bytes=160_000)) as journal:
+        before = journal.size
+        journal.append([publication(0)], NOW)
+        disk.free = 0
+        assert "0 bytes of the disk would be left" in until_full(journal, lambda: publication(1), essential=False)
+        assert 0 < journal.size - before < 12_000, "a sixteenth of the reserve is used up, and no more"
+        disk.free = 10**9
+        journal.append([publication(0)], NOW)
+
+
 def test_without_a_reserve_nobody_asks_how_much_is_free(tmp_path: Path) -> None:
     disk = FailingDisk()
     disk.free = 0

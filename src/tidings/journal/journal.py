@@ -73,6 +73,7 @@ class Journal:
         self._mark.write(state.place.offset)
         self._failure: JournalError | None = None
         self._closed = False
+        self._unasked = 0  # so many bytes may be appended before it is asked again how much is free
         # Taken in this order: upkeep (rolling, retention), then flushing, then the state itself.
         self._upkeep = threading.RLock()
         self._flushing = threading.Lock()
@@ -322,16 +323,19 @@ class Journal:
             raise JournalFailedError(str(self._failure), self._failure.path)
 
     def _check_reserve(self, bodies: list[bytes]) -> None:
-        reserve = self.options.reserve_bytes
-        if not reserve:
+        """How much is free is asked for now and then: what is appended in between is little beside the reserve."""
+        reserve, size = self.options.reserve_bytes, framed_size(bodies)
+        self._unasked -= size
+        if not reserve or self._unasked > 0:
             return
-        free = self._disk.free_bytes(self._log.fd) - framed_size(bodies)
+        free = self._disk.free_bytes(self._log.fd) - size
         if free < reserve:
             raise JournalFullError(
                 f"{self._log.path}: nothing was written, since {max(free, 0):,} bytes of the disk would be left, and "
                 f"{reserve:,} are kept for acknowledgements and control; make room and try again",
                 self._log.path,
             )
+        self._unasked = min(free - reserve, reserve // 16)
 
     def _note(self, what: str) -> None:
         if what not in self.notes[-8:]:  # a full disk says the same with every append

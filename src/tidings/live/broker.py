@@ -15,6 +15,7 @@ import msgspec
 from tidings.engine.debts import State
 from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Wake
 from tidings.engine.operations import Connect, Disconnect, Tick
+from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
 from tidings.live.bindings import Bindings
@@ -34,6 +35,7 @@ from tidings.live.reloading import reload
 from tidings.live.resending import Resending
 from tidings.live.session import Session
 from tidings.live.tls import Certificates, name_of
+from tidings.live.upkeep import Upkeep
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event
 from tidings.protocol.frames import Kind
@@ -84,11 +86,11 @@ class Broker:
             archive = Archive(
                 given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options()
             )
-        settings = msgspec.structs.replace(given.broker.settings(), resends=archive is not None)
-        self.desk = Desk(settings, self.clock, self._trusts, archive, self.metrics, self)
+        self.desk = Desk(self.engine_settings(given), self.clock, self._trusts, archive, self.metrics, self)
         self.bindings = Bindings(self.desk.engine.subjects)
         self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()
+        self._upkeep = Upkeep(self)
         put_own(self.desk, given)
         try:
             self._server = await self._listen(Address.parse(given.broker.listen))
@@ -158,6 +160,11 @@ class Broker:
 
     def _has_to_go(self) -> bool:
         return bool(self.desk.outgoing) or any(one.waiting_bytes for one in self._all())
+
+    @staticmethod
+    def engine_settings(given: Configuration) -> Settings:
+        """What others may have missed is sent again by who has a journal."""
+        return msgspec.structs.replace(given.broker.settings(), resends=bool(given.journal.folder))
 
     # Who comes
 
@@ -335,6 +342,9 @@ class Broker:
     def debts(self) -> State:
         return self.resending.debts.state()
 
+    def needed(self) -> int | None:
+        return self.resending.debts.needed
+
     # From time to time
 
     def flush(self) -> None:
@@ -395,6 +405,7 @@ class Broker:
                 self._look_after(session.connection, now, patience, is_client=True)
             self.moving.go_on()
             self.resending.tick()
+            self._upkeep.tick()
             self._tick()
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:

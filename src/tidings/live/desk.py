@@ -85,6 +85,9 @@ class Neighbours(Protocol):
 
     def flush(self) -> None: ...
     def debts(self) -> State: ...
+    def needed(self) -> int | None:
+        """From which offset on the journal may have to be read again, for other brokers."""
+        ...
 
 
 class Taken(NamedTuple):
@@ -115,6 +118,7 @@ class Desk(HubDesk):
         self.sessions: dict[str, int] = {}  # client -> the session in which it was here last
         self._settling: dict[UUID, tuple[Publisher, int, int, int]] = {}  # what is to be told when an event is settled
         self._syncing = False
+        self._sync_began = 0
         self._syncer = ThreadPoolExecutor(1, "tidings-sync")
         self.saved_debts: State | None = None
         super().__init__(settings, clock, trust, archive)
@@ -270,8 +274,12 @@ class Desk(HubDesk):
 
     def _refuse(self, publisher: Publisher, request: int, error: TidingsError) -> None:
         """Told in the order of things: what was published before may still be on its way to the disk."""
-        self.metrics.refuse(error)
-        after = self._next if isinstance(error, PublishedBeforeError) and self.archive is not None else 0
+        after = 0
+        if isinstance(error, PublishedBeforeError):
+            self.metrics.repeated += 1
+            after = self._next if self.archive is not None else 0
+        else:
+            self.metrics.refuse(error)
         self.outgoing.add(after, publisher.refuse, request, error)
 
     # All other operations
@@ -343,6 +351,9 @@ class Desk(HubDesk):
     def recall(self, row: journal.Operation) -> None:
         self.saved_debts = read_debts(row)
 
+    def needed(self) -> int | None:
+        return self.neighbours.needed()
+
     def more(self) -> bytes:
         return msgspec.msgpack.encode(self.neighbours.debts())
 
@@ -361,6 +372,7 @@ class Desk(HubDesk):
         self.outgoing.drain(archive.synced)
         if self.outgoing and not self._syncing:
             self._syncing = True
+            self._sync_began = self.clock.now()
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
             done.add_done_callback(self._synced)
 
@@ -370,6 +382,7 @@ class Desk(HubDesk):
 
     def _synced(self, done: "asyncio.Future[None]") -> None:
         self._syncing = False
+        self.metrics.commits.note((self.clock.now() - self._sync_began) / 1_000_000)
         error = done.exception()
         if isinstance(error, JournalError):
             self.failure = error
