@@ -76,9 +76,7 @@ def bench_live_contexts(
 
 @live.command(name="stalled")
 def bench_stalled(
-    subscribers: Annotated[
-        int, typer.Option(min=2, max=900, help="How many subscribers, the stalled one included.")
-    ] = 100,
+    subscribers: Annotated[int, typer.Option(min=2, max=900, help="How many subscribers, one of them stalled.")] = 100,
     seconds: Seconds = 12.0,
     as_json: AsJson = False,
 ) -> None:

@@ -31,7 +31,7 @@ class Children:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to be asked once is enough
         for child in reversed(self._started):
             _signal(child, signal.SIGTERM)
         for child in reversed(self._started):
@@ -43,6 +43,7 @@ class Children:
                 if pipe is not None:
                     with suppress(OSError):
                         pipe.close()
+        signal.signal(signal.SIGTERM, self._before)
 
     def server(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> int:
         """Starts it; what it says goes into a file. The number of its process."""

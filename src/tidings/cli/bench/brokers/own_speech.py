@@ -56,6 +56,7 @@ class Native(Speech):
         self._sequence = 0
         self._placed = 0
         self._done = 0
+        self._receipts = 0
         self._is_asked = False
         self._beaten = 0.0
 
@@ -100,7 +101,8 @@ class Native(Speech):
             if kind == Kind.NOTE:
                 stamps.append((_READ_NOTE(body).event.payload or b"")[:STAMP_BYTES])
             elif kind == Kind.RECEIPTS:
-                self.acknowledged += len(_READ_RECEIPTS(body).receipts)
+                self._receipts += len(_READ_RECEIPTS(body).receipts)
+                self.acknowledged = self._receipts
             elif kind == Kind.DONE:
                 self._done += 1
             elif kind == Kind.PING:
