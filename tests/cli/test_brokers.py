@@ -209,9 +209,9 @@ def is_gone(process: int) -> bool:
     return not is_running(process)
 
 
-def test_children_and_theirs_are_gone_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_and_theirs_are_gone_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidings.cli.bench.brokers.children._PATIENCE", 0.2)
-    with suppress(KeyboardInterrupt), Children(tmp_path) as children:
+    with suppress(KeyboardInterrupt), Children() as children:
         child = children.program("stubborn", [sys.executable, "-c", STUBBORN], [])
         assert child.stdout is not None
         grandchild = int(child.stdout.readline())
@@ -221,29 +221,30 @@ def test_children_and_theirs_are_gone_whatever_happens(tmp_path: Path, monkeypat
     assert is_gone(grandchild)
 
 
-def test_children_end_with_whoever_is_asked_to_end(tmp_path: Path) -> None:
+def test_children_end_with_whoever_is_asked_to_end() -> None:
     text = f"""
 import sys
-from pathlib import Path
 from tidings.cli.bench.brokers.children import Children
-with Children(Path({str(tmp_path)!r})) as children:
+with Children() as children:
     child = children.program("sleeper", [sys.executable, "-c", {SLEEPER!r}], [])
     child.stdout.readline()
-    print(child.pid, flush=True)
+    print(child.pid, children.folder, flush=True)
     child.wait()
 """
     parent = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
     assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    assert is_running(child)
+    child, folder = parent.stdout.readline().decode().split()
+    assert is_running(int(child))
+    assert Path(folder).exists()
     parent.terminate()
     parent.communicate(timeout=60)
     assert parent.returncode == 128 + signal.SIGTERM
-    assert is_gone(child)
+    assert is_gone(int(child))
+    assert not Path(folder).exists()
 
 
-def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
-    with Children(tmp_path) as children:
+def test_a_server_that_does_not_start_is_told_with_its_last_words() -> None:
+    with Children() as children:
         children.server("fussy", [sys.executable, "-c", "raise SystemExit('no licence')"])
         with pytest.raises(TidingsError, match="no licence"):
             children.await_port("fussy", 1)
@@ -299,6 +300,7 @@ def test_brokers_carry_events_and_are_drawn(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_change_of_context_is_cheaper_than_subscribing_anew() -> None:
     found = as_json("bench", "live-contexts", "--brokers", "2", "--subscribers", "2", "--changes", "4")
     times = {one["what"]: one["value"] for one in found if one["unit"] == "times"}
@@ -306,6 +308,7 @@ def test_a_change_of_context_is_cheaper_than_subscribing_anew() -> None:
     assert min(value for what, value in times.items() if what.endswith("messages")) >= 5
 
 
+@pytest.mark.slow
 def test_who_is_stalled_loses_and_others_are_told() -> None:
     before, after, times = as_json("bench", "stalled", "--subscribers", "3", "--seconds", "6")
     assert times["value"] == pytest.approx(after["value"] / before["value"])

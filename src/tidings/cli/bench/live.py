@@ -2,9 +2,7 @@
 
 import asyncio
 import resource
-import tempfile
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 from tidings.cli.bench import Measurement, steps
 from tidings.cli.bench.brokers.children import Children
@@ -34,8 +32,8 @@ def measure(count: int, clients: int, seconds: float) -> list[Measurement]:
             step(system)
             found += _told(outcome(system, Variant.RANGES, count, seconds), goal)
         step("memory")
-        with tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder, Children(Path(folder)) as children:
-            found += asyncio.run(_memory(start(children, Path(folder)), count, clients))
+        with Children() as children:
+            found += asyncio.run(_memory(start(children), count, clients))
     return found
 
 

@@ -6,10 +6,8 @@ attributes of events, and every subscription is taken back and made anew with ot
 """
 
 import asyncio
-import tempfile
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidings.cli.bench import Measurement, moving_workload, steps
@@ -67,8 +65,8 @@ def _told(topology: str, own: Cost, other: Cost) -> list[Measurement]:
 
 
 def _cost(way: "type[Situated]", topology: Topology, size: Size, changes: int) -> Cost:
-    with tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder, Children(Path(folder)) as children:
-        return asyncio.run(_measured(way, start_all(children, Path(folder), topology), size, changes))
+    with Children() as children:
+        return asyncio.run(_measured(way, start_all(children, topology), size, changes))
 
 
 async def _measured(way: "type[Situated]", brokers: dict[str, Started], size: Size, changes: int) -> Cost:

@@ -1,10 +1,8 @@
 """One subscriber that takes nothing, among many: what the others feel of it."""
 
 import asyncio
-import tempfile
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import numpy as np
 
@@ -22,8 +20,8 @@ _STAMP_BYTES = 8
 
 def measure(subscribers: int, seconds: float) -> list[Measurement]:
     """First the one takes what comes, then it does not any more; the others are told the same in both."""
-    with tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder, Children(Path(folder)) as children:
-        before, after, lost = asyncio.run(_compared(start(children, Path(folder)).address, subscribers, seconds))
+    with Children() as children:
+        before, after, lost = asyncio.run(_compared(start(children).address, subscribers, seconds))
     others = f"{subscribers - 1:,} others"
     told = f"the broker has lost {lost:,} notifications for it"
     return [

@@ -45,7 +45,8 @@ class ActiveMq(Spoken):
     def lacking(self) -> str:
         return "" if _JAR.exists() and shutil.which(_java()) else "apt-get install activemq openjdk-17-jre-headless"
 
-    def start(self, children: Children, folder: Path) -> int:
+    def start(self, children: Children) -> int:
+        folder = children.folder
         port = free_port()
         configuration = folder / "activemq.xml"
         configuration.write_text(

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,10 +20,12 @@ _STARTING = 60.0  # seconds until a broker takes connections
 
 
 class Children:
-    """Processes and all that they start: however the block ends, they are asked to end, and then made to."""
+    """Processes and all that they start, with a folder for what they write: however the block ends, they are asked to
+    end, and then made to; and the folder is gone."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder  # of what they say
+    def __init__(self) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="tidings-bench-", ignore_cleanup_errors=True)
+        self.folder = Path(self._temporary.name)
         self._started: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -43,6 +46,7 @@ class Children:
                 if pipe is not None:
                     with suppress(OSError):
                         pipe.close()
+        self._temporary.cleanup()
         signal.signal(signal.SIGTERM, self._before)
 
     def server(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> int:
@@ -72,7 +76,7 @@ class Children:
         return " / ".join([line.strip() for line in said if line.strip()][-3:]) or "it said nothing"
 
     def _output(self, name: str) -> Path:
-        return self._folder / f"{name}.out"
+        return self.folder / f"{name}.out"
 
     def _start(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None, **streams: object

@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 
 from tidings.cli.bench.brokers.children import Children, free_port
 from tidings.cli.bench.brokers.wire import Speech, Spoken, exactly
@@ -29,7 +28,8 @@ class Mosquitto(Spoken):
     def lacking(self) -> str:
         return "" if shutil.which(_PROGRAM, path=_PATH) else "apt-get install mosquitto"
 
-    def start(self, children: Children, folder: Path) -> int:
+    def start(self, children: Children) -> int:
+        folder = children.folder
         port = free_port()
         lines = [
             f"listener {port} 127.0.0.1",

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 from tidings.cli.bench.brokers.children import Children
 from tidings.cli.bench.brokers.own_broker import address, start
@@ -25,8 +24,8 @@ class Own(System):
     def lacking(self) -> str:
         return ""
 
-    def start(self, children: Children, folder: Path) -> int:
-        return start(children, folder).port
+    def start(self, children: Children) -> int:
+        return start(children).port
 
     async def publisher(self, port: int, events: Sequence[Event], progress: Progress) -> Publisher:
         client = await connect(address(port), name="publisher").__aenter__()

@@ -4,7 +4,6 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -38,8 +37,8 @@ class OwnSpoken(Spoken):
     def lacking(self) -> str:
         return ""
 
-    def start(self, children: Children, folder: Path) -> int:
-        return start(children, folder).port
+    def start(self, children: Children) -> int:
+        return start(children).port
 
     def speech(self) -> Speech:
         return Native(self._safe)

@@ -4,7 +4,6 @@ import shutil
 import socket
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tidings.cli.bench.brokers.children import Children, free_port
@@ -36,7 +35,8 @@ class RabbitMq(Spoken):
             return "pip install pika"
         return "" if shutil.which(_PROGRAM) and shutil.which("epmd") else "apt-get install rabbitmq-server"
 
-    def start(self, children: Children, folder: Path) -> int:
+    def start(self, children: Children) -> int:
+        folder = children.folder
         port, names = free_port(), free_port()
         (folder / "rabbitmq.conf").write_text("loopback_users = none\nheartbeat = 0\n")
         (folder / "plugins").write_text("[].\n")

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from tidings.cli.bench.brokers.children import Children
 from tidings.cli.bench.brokers.workload import Event, Interest, Variant
@@ -51,7 +50,7 @@ class System(ABC):
         """What to install before it can be measured; nothing if all is there."""
 
     @abstractmethod
-    def start(self, children: Children, folder: Path) -> int:
+    def start(self, children: Children) -> int:
         """The port that it listens on."""
 
     @abstractmethod

@@ -3,8 +3,6 @@
 import socket
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -44,17 +42,16 @@ def outcome(system: str, variant: Variant, subscriptions: int, seconds: float) -
     found = Outcome(system=system, name=name, variant=variant, subscriptions=subscriptions)
     if lacking := SYSTEMS[system].lacking():
         return msgspec.structs.replace(found, remark=f"not installed: {lacking}")
-    with tempfile.TemporaryDirectory(prefix="tidings-bench-", ignore_cleanup_errors=True) as folder:
-        try:
-            with Children(Path(folder)) as children:
-                return _measured(found, children, Path(folder), seconds)
-        except TidingsError as error:
-            return msgspec.structs.replace(found, remark=str(error))
+    try:
+        with Children() as children:
+            return _measured(found, children, seconds)
+    except TidingsError as error:
+        return msgspec.structs.replace(found, remark=str(error))
 
 
-def _measured(found: Outcome, children: Children, folder: Path, seconds: float) -> Outcome:
+def _measured(found: Outcome, children: Children, seconds: float) -> Outcome:
     system = SYSTEMS[found.system]
-    port = system.start(children, folder)
+    port = system.start(children)
     ours, theirs = socket.socketpair()
     with ours, theirs:
 
