@@ -88,12 +88,10 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = self._loop.time()
         try:
-            frames = self._splitter.feed(data)
+            self._taken(self._splitter.feed(data))
         except FramingError as error:
+            self._taken(list(error.before))
             self.end(f"the broker sent {error}")
-            return
-        if frames:
-            self._taken(frames)
 
     def pong(self) -> None:
         self.send(_PONG)

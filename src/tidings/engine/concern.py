@@ -47,7 +47,7 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     if not message.stays_out and len(table) > len(engine.transit):
         wanted = table.those(sorted(engine.matcher.concerned(message.event)))
     if not message.stays_out and not message.journey.meta:
-        wanted += engine.former.wanting(message.event, engine.now, engine.settings.grace_microseconds)
+        wanted += engine.departed.wanting(message.event, engine.now, engine.settings.grace_microseconds)
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
     if message.route.round:

@@ -91,6 +91,19 @@ class Debts:
         return not self._waiting and not self.has_to_send
 
     @property
+    def unsettled(self) -> int:
+        """How many publications are under way."""
+        return len(self._waiting)
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether a publication is not settled, or owed to somebody who is there, or may be."""
+        if offset in self._rounds:
+            return True
+        return any(
+            owed <= offset for one, owed in self.owed.items() if not self._present or one.broker in self._present
+        )
+
+    @property
     def has_to_send(self) -> bool:
         """Whether something is owed to those who are there."""
         return any(one.broker in self._present for one in self.owed)
@@ -116,13 +129,15 @@ class Debts:
         if goes_on:
             self._wait(offset, event, 0)
 
-    def settled(self, event: UUID, round: int) -> None:  # noqa: A002 - the route's word
+    def settled(self, event: UUID, round: int) -> bool:  # noqa: A002 - the route's word
+        """Whether that counts: not in a round of a former network."""
         offset = self._waiting.pop((event, round), None)
-        if offset is not None:  # else of a former network
+        if offset is not None:
             self._progressed, self._patience = self._now, PATIENCE
             self._close(offset)
             for one in [one for one, sent in self._sent.items() if sent <= self.floor]:
                 self._forget(one)
+        return offset is not None
 
     def rearranging(self, brokers: frozenset[str]) -> None:
         """The network has changed."""
@@ -175,6 +190,13 @@ class Debts:
 
     # Sending again
 
+    def is_owed(self, piece: Piece) -> bool:
+        """Whether it still is what is to be sent next, after it was read."""
+        return any(
+            offset == piece.start and one.broker in piece.only and one.broker in self._present
+            for one, offset in self.owed.items()
+        )
+
     def piece(self, now: int) -> Piece | None:
         """What to send again next, in the order of offsets; None if there is nothing, or not yet."""
         due = {one: offset for one, offset in self.owed.items() if one.broker in self._present}
@@ -202,15 +224,14 @@ class Debts:
     def reached(self, piece: Piece, offset: int) -> None:
         """All of a piece below that offset was sent again. Who has reached the end lags no longer."""
         for one, owed in list(self.owed.items()):
-            is_in_it = one.client in piece.whose if piece.whose else True
+            is_in_it = one.client in piece.whose if piece.whose else not one.client
             if owed == piece.start and one.broker in piece.only and is_in_it:
                 self.owed[one] = offset
         self._release()
 
     def _release(self) -> None:
         for one, offset in list(self.owed.items()):
-            with_broker = one.client and self.owed.get(Creditor(one.broker), self.end) <= offset
-            if one.broker in self._present and (offset >= self.end or with_broker):
+            if one.broker in self._present and offset >= self.end:
                 del self.owed[one]
                 if one.client:
                     self._sent[one] = offset

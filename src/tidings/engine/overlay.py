@@ -51,7 +51,7 @@ class Overlay:
         self.is_complete = True
         self.announcer = announcing.Announcer(engine)
         self.residents: dict[str, int] = {}  # clients that have moved here, and with which session
-        self._connected: dict[str, int] = {}  # clients that have connected lately, and when; the oldest first
+        self._came: dict[str, int] = {}  # clients that have come again lately, and when; the oldest first
         self._changed = 0  # when the network changed last
         self._is_stirred = False  # whether it has, since it was looked at
         self._news: dict[str, dict[str, LinkState]] = {}  # by neighbour: what it is to be told, by broker
@@ -268,16 +268,16 @@ class Overlay:
 
     # Clients that move
 
-    def connected(self, client: str) -> None:
+    def came_again(self, client: str) -> None:
         now = self._engine.now
-        self._connected.pop(client, None)
-        self._connected[client] = now
-        while now - self._connected[first := next(iter(self._connected))] > ATTRACTING:
-            del self._connected[first]
+        self._came.pop(client, None)
+        self._came[client] = now
+        while now - self._came[first := next(iter(self._came))] > ATTRACTING:
+            del self._came[first]
 
     def has_just_come(self, client: str) -> bool:
         """Whether what its advertisements attract may still be under way."""
-        return self._engine.now - self._connected.get(client, -ATTRACTING) < ATTRACTING
+        return self._engine.now - self._came.get(client, -ATTRACTING) < ATTRACTING
 
     def reside(self, client: str) -> list[Effect]:
         """A client that was elsewhere is here now; all hear of it."""

@@ -86,8 +86,8 @@ def _route(engine: "Engine", message: PublicationMessage) -> Route:
 
 
 def _is_unattractive(engine: "Engine", message: PublicationMessage) -> bool:
-    """Whether advertisements cannot be relied on to have attracted those that it is for: its publisher has just come,
-    maybe from another broker; or it is sent again, and may have taken them back since, or be elsewhere."""
+    """Whether advertisements cannot be relied on to have attracted those that it is for: its publisher has just come
+    again, maybe from another broker; or it is sent again, and may have taken them back since, or be elsewhere."""
     if engine.strategy.name != "advertisement" or message.from_broker:
         return False
     return bool(message.route.round) or engine.overlay.has_just_come(message.event.publisher)

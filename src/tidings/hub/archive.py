@@ -160,6 +160,8 @@ class Archive:
     def _published(self, row: Row, offset: int, desk: "Desk") -> None:
         if row.kind == PUBLISH and row.id is not None and row.publisher is not None:
             desk.roster.published(row.publisher, row.sequence or 0, UUID(row.id))
+        elif row.id is not None:
+            desk.roster.remember(UUID(row.id).int)
         notes = records.notes(row)
         for id in due.subscriptions(notes.get(due.DUE, ())):  # noqa: A001
             held = desk.roster.subscriptions.get(id)

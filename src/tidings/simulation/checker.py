@@ -12,8 +12,9 @@ subscription at another broker, and has followed its client.
 
 Where brokers send again what may have been lost, failures are no excuse for a durable subscription: what it must be
 told is owed to it from when the event was accepted until the network is whole, as long as it stays. Till then it may
-also be told what is due under how its client stands by then. The one thing that may come late are events of a publisher
-that has gone to another broker: else they would never come.
+also be told what is due under how its client stands by then. There order is that of a subscription, not of all that a
+client has. The one thing that may come late are events of a publisher that has gone to another broker: else they would
+never come.
 """
 
 from collections.abc import Iterable
@@ -75,7 +76,7 @@ class Checker:
         self._movers: set[str] = set()  # clients of which not all brokers may know where they are
         self._got: set[Key] = set()
         self._read = dict.fromkeys(world.clients, 0)  # so many notifications have been looked at
-        self._last: dict[tuple[str, str], int] = {}  # client, publisher -> the number of the last event
+        self._last: dict[tuple[str, str], int] = {}  # client or subscription, publisher -> the number of the last event
         self._moved: dict[str, int] = {}  # when clients moved last
         self._joined = Network.of(world).parts  # the brokers between which there was a way all through the burst
 
@@ -221,7 +222,7 @@ class Checker:
         self._got.add(key)
         if not note.attributes.items() <= event.attributes.items():
             self._find("altered", f"{client} was told of {self._named(key)} as {dict(note.attributes)}")
-        pair = client, event.publisher
+        pair = note.subscription if self._resends else client, event.publisher
         if self._may_be_late(client, note):
             return
         if event.sequence < self._last.get(pair, 0):

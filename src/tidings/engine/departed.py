@@ -1,4 +1,4 @@
-"""Former clients: what they wanted durably when they went to another broker, for events that were under way then.
+"""Departed clients: what they wanted durably when they went to another broker, for events that were under way then.
 
 What comes for them is delivered as before; the driver carries it after them.
 """
@@ -20,7 +20,7 @@ class _Left(NamedTuple):
     when: int
 
 
-class Former:
+class Departed:
     def __init__(self) -> None:
         self._left: dict[str, _Left] = {}  # by client, the oldest first
 
