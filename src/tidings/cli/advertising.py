@@ -27,10 +27,8 @@ def advertise(caller: Caller, offer: Offer, *, seconds: float | None, as_json: b
             format=offer.format,
         )
         if as_json:
-            advertised = made.advertisement
-            print_json(
-                {"id": made.id, "publisher": client.name, "content": str(advertised.content), "at": client.broker}
-            )
+            content = str(made.advertisement.content)
+            print_json({"id": made.id, "publisher": client.name, "broker": client.broker, "content": content})
         else:
             told = f"{client.name} at {client.broker} advertises {made.advertisement.content or 'everything'}"
             out.print(f"{told} ({made.id})", markup=False, soft_wrap=True)

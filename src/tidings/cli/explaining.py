@@ -33,10 +33,7 @@ def explain(caller: Caller, question: Question, *, as_json: bool) -> None:
             client=question.client,
         )
     if not found:
-        whose = question.client or client.name
-        raise TidingsError(
-            f"{whose} has no subscription there; name one with --subscription, or a client with --client"
-        )
+        raise TidingsError(f"{question.client or client.name} has no subscription at {client.broker}")
     if as_json:
         for one in found:
             print_json(_told(one))

@@ -82,7 +82,7 @@ def tables(asked: Asked, *, as_json: bool) -> None:
         if _UNREACHABLE in one:
             out.print(one[_UNREACHABLE], markup=False, soft_wrap=True)
             continue
-        counts = ", ".join(f"{len(one[kind]):,} {kind}" for kind in _KINDS)
+        counts = ", ".join(f"{kind} {len(one[kind]):,}" for kind in _KINDS)
         out.print(f"{one['broker']}: {counts}", markup=False, soft_wrap=True)
         for shown in (_advertisements(one), _subscriptions(one), _contexts(one)):
             if shown.row_count:
