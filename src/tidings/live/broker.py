@@ -13,6 +13,7 @@ from tidings.engine.effects import Effect, Send, Wake
 from tidings.engine.operations import Advertise, Connect, Define, Disconnect, Subscribe, Tick
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
+from tidings.journal.disk import Disk
 from tidings.live.bindings import Bindings
 from tidings.live.configuration import Configuration
 from tidings.live.configuration.address import Address
@@ -42,8 +43,9 @@ _MUCH = 50_000  # things that wait to go out, before clients are not read for a 
 class Broker:
     """`start` it, and it serves until `stop`."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, disk: Disk | None = None) -> None:
         self.configuration = configuration
+        self._disk = disk
         self.name = configuration.broker.name
         self.clock = SystemClock()
         self.incarnation = self.clock.now()
@@ -76,7 +78,7 @@ class Broker:
         archive = None
         if given.journal.folder:
             archive = Archive(
-                given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options()
+                given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options(), self._disk
             )
         self.desk = Desk(given.broker.settings(), self.clock, self._trusts, archive, self.metrics, self)
         self.bindings = Bindings(self.desk.engine.subjects)
