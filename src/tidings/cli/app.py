@@ -7,6 +7,8 @@ import typer
 
 from tidings._version import __version__
 from tidings.cli.benches import bench
+from tidings.cli.brokers import brokers
+from tidings.cli.journals import journal
 from tidings.cli.options import AsJson
 
 Since = Annotated[str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.")]
@@ -41,6 +43,8 @@ config = typer.Typer(
 app.add_typer(policy)
 app.add_typer(pipeline)
 app.add_typer(config)
+app.add_typer(journal)
+app.add_typer(brokers)
 app.add_typer(bench)
 
 

@@ -24,6 +24,7 @@ from tidings.engine.operations import (
     Reside,
     SetContext,
     SetPolicy,
+    Settle,
     Subscribe,
     TellLinks,
     Travelling,
@@ -52,7 +53,7 @@ class _Carry(msgspec.Struct, frozen=True, tag="carry", array_like=True):
 
 
 class _Signal(msgspec.Struct, frozen=True, tag="signal", array_like=True):
-    signal: TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carried
+    signal: TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carried | Settle
 
 
 class _Passed(msgspec.Struct, frozen=True, array_like=True):
