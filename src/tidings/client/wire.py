@@ -11,7 +11,6 @@ from tidings.protocol.handshake import Bye, Ping
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _PING = frame(Kind.PING, _ENCODE(Ping()))
-_PONG = frame(Kind.PONG, _ENCODE(Ping()))
 
 
 class Wire(asyncio.Protocol):
@@ -95,8 +94,8 @@ class Wire(asyncio.Protocol):
         if frames:
             self._taken(frames)
 
-    def pong(self) -> None:
-        self.send(_PONG)
+    def pong(self, ping: Ping) -> None:
+        self.say(Kind.PONG, ping)
 
     def pause_writing(self) -> None:
         self._room.clear()

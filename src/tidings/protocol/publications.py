@@ -7,6 +7,7 @@ the vector, and the vector, big-endian. What follows is MessagePack.
 
 from enum import IntEnum
 from struct import Struct
+from typing import Annotated
 
 import msgspec
 
@@ -33,7 +34,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
     request: int
     id: bytes
     sequence: int
-    safe: int
+    safe: Annotated[int, msgspec.Meta(ge=Safety.ACCEPTED.value, le=Safety.SETTLED.value)]
     attributes: Values
     subject: str | None = None
     payload: bytes | None = None
