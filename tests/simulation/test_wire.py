@@ -55,7 +55,13 @@ EVENT = Event.of({"n": 1, "s": "x"}, id=ID, publisher="p", timestamp=5, sequence
             [
                 "Publish",
                 [ID.bytes, "p", 5, 1, {"n": 1, "s": "x"}, None, None, {"x": 2.5}, None, None, None, None],
-                [None, False, [False, ["a", "b"], [], [], None], {}, ["", "", False, False, b"", None, []]],
+                [
+                    None,
+                    False,
+                    [False, ["a", "b"], [], [], None],
+                    {},
+                    ["", "", False, False, b"", None, [], 0, [], [], []],
+                ],
             ],
         ),
     ],

@@ -7,6 +7,7 @@ import typer
 
 from tidings._version import __version__
 from tidings.cli.benches import bench
+from tidings.cli.brokers import brokers
 from tidings.cli.journals import journal
 from tidings.cli.options import AsJson
 
@@ -43,6 +44,7 @@ app.add_typer(policy)
 app.add_typer(pipeline)
 app.add_typer(config)
 app.add_typer(journal)
+app.add_typer(brokers)
 app.add_typer(bench)
 
 

@@ -13,6 +13,7 @@ err = Console(stderr=True, highlight=False)
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def progress() -> Progress:

@@ -87,12 +87,10 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = self._loop.time()
         try:
-            frames = self._splitter.feed(data)
+            self._taken(self._splitter.feed(data))
         except FramingError as error:
+            self._taken(list(error.before))
             self.end(f"the broker sent {error}")
-            return
-        if frames:
-            self._taken(frames)
 
     def pong(self, ping: Ping) -> None:
         self.say(Kind.PONG, ping)

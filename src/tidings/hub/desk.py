@@ -273,6 +273,10 @@ class Desk:
     def recall(self, row: journal.Operation) -> None:
         """A broker's: a row of one of its own kinds, when the journal is read again."""
 
+    def needed(self) -> int | None:
+        """A broker's: from which offset on others may have to be sent what is in its journal."""
+        return None
+
     def more(self) -> bytes:
         """A broker's: what it keeps in a snapshot beside what every desk does."""
         return b""

@@ -1,40 +1,46 @@
 """A broker: a server for clients and other brokers around one desk, and what has to be done from time to time."""
 
 import asyncio
+import errno
 import logging
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ssl import SSLContext
 
+import msgspec
+
+from tidings.engine.debts import State
 from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Wake
-from tidings.engine.operations import Advertise, Connect, Define, Disconnect, Subscribe, Tick
+from tidings.engine.operations import Connect, Disconnect, Tick
+from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
 from tidings.live.bindings import Bindings
-from tidings.live.configuration import Configuration
+from tidings.live.configuration import Change, Configuration
 from tidings.live.configuration.address import Address
 from tidings.live.configuration.tables import DISCONNECT
 from tidings.live.connection import Connection
-from tidings.live.desk import Desk
+from tidings.live.desk import Desk, Task
 from tidings.live.dialling import Dialler
 from tidings.live.greeting import Greeting
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
 from tidings.live.moving import Moving
+from tidings.live.own import put_own
 from tidings.live.questions import Questions
+from tidings.live.reloading import reload
+from tidings.live.resending import Resending
 from tidings.live.session import Session
 from tidings.live.tls import Certificates, name_of
-from tidings.model.advertisement import Advertisement
-from tidings.model.errors import TidingsError
+from tidings.live.upkeep import Upkeep
+from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event
-from tidings.model.subscription import Subscription
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
 from tidings.protocol.notes import NoteWriter
-from tidings.texts import content_filter, context_filter
 
 _LOG = logging.getLogger("tidings.live")
 _MUCH = 50_000  # things that wait to go out, before clients are not read for a while
@@ -80,25 +86,43 @@ class Broker:
             archive = Archive(
                 given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options()
             )
-        self.desk = Desk(given.broker.settings(), self.clock, self._trusts, archive, self.metrics, self)
+        self.desk = Desk(self.engine_settings(given), self.clock, self._trusts, archive, self.metrics, self)
         self.bindings = Bindings(self.desk.engine.subjects)
+        self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()
-        self._put_own()
-        address = Address.parse(given.broker.listen)
-        self._server = await self._loop.create_server(
-            lambda: Connection(self.metrics, self._opened, self._closed),
-            address.host,
-            address.port,
-            ssl=None if self.certificates is None else self.certificates.server,
-            backlog=1024,
-        )
-        port = self._server.sockets[0].getsockname()[1]
-        self.address = Address(address.host, port)
-        self._dial()
+        self._upkeep = Upkeep(self)
+        put_own(self.desk, given)
+        try:
+            self._server = await self._listen(Address.parse(given.broker.listen))
+        except InvalidValueError:
+            self.desk.stop()
+            raise
+        self.dial()
         self._beating = self._loop.create_task(self._beat())
         self.flush()
         _LOG.info("%s listens at %s", self.name, self.address)
         return self.address
+
+    async def _listen(self, address: Address) -> asyncio.Server:
+        try:
+            server = await self._loop.create_server(
+                lambda: Connection(self.metrics, self._opened, self._closed),
+                address.host,
+                address.port,
+                ssl=None if self.certificates is None else self.certificates.server,
+                backlog=1024,
+            )
+        except OSError as error:
+            told = "somebody listens there already" if error.errno == errno.EADDRINUSE else error.strerror or error
+            raise InvalidValueError(
+                f"broker.listen: {address} cannot be opened: {told}; name another address"
+            ) from None
+        self.address = Address(address.host, server.sockets[0].getsockname()[1])
+        return server
+
+    async def reload(self, configuration: Configuration) -> Change:
+        """Takes over what needs no restart of another configuration; what that is, and what does need one."""
+        return await reload(self, configuration)
 
     async def stop(self) -> None:
         """No new connections; what waits for clients is written, as far as they read it in time; then the end."""
@@ -137,36 +161,10 @@ class Broker:
     def _has_to_go(self) -> bool:
         return bool(self.desk.outgoing) or any(one.waiting_bytes for one in self._all())
 
-    def _put_own(self) -> None:
-        """What the configuration says that the broker itself has."""
-        for table in self.configuration.schemas:
-            schema = table.schema()
-            if self.desk.engine.subjects.find(schema.subject) != schema:
-                self.desk.operate(Define(self.name, schema), safe=False)
-        for number, one in enumerate(self.configuration.subscriptions):
-            wanted = Subscription.of(
-                content_filter(one.content, one.format),
-                id=f"{self.name}.subscription.{number}",
-                subscriber=self.name,
-                publishers=context_filter(one.publishers),
-                policy=one.policy,
-            )
-            self._own(Subscribe(wanted))
-        for number, offer in enumerate(self.configuration.advertisements):
-            offered = Advertisement.of(
-                content_filter(offer.content, offer.format),
-                id=f"{self.name}.advertisement.{number}",
-                publisher=self.name,
-                publisher_context=offer.publisher_context,
-                subscriber_context=offer.subscriber_context,
-                policy=offer.policy,
-            )
-            self._own(Advertise(offered))
-
-    def _own(self, operation: Subscribe | Advertise) -> None:
-        refused = self.desk.operate(operation, safe=False).refused
-        if refused is not None:
-            raise TidingsError(f"what the broker itself has is refused: {refused.reason}")
+    @staticmethod
+    def engine_settings(given: Configuration) -> Settings:
+        """What others may have missed is sent again by who has a journal."""
+        return msgspec.structs.replace(given.broker.settings(), resends=bool(given.journal.folder))
 
     # Who comes
 
@@ -295,18 +293,39 @@ class Broker:
             ended.set_result(None)
         return True
 
-    def _dial(self) -> None:
+    def dial(self) -> None:
+        """Calls the neighbours that are not called yet."""
         for wanted in self.configuration.links:
             if wanted.address and wanted.broker not in self._diallers:
                 self._diallers[wanted.broker] = Dialler(self, wanted)
 
+    async def hang_up(self, neighbour: str) -> None:
+        """The neighbour is called no more, and the link to it is closed."""
+        if (dialler := self._diallers.pop(neighbour, None)) is not None:
+            await dialler.stop()
+        if (link := self.links.get(neighbour)) is not None:
+            link.connection.close("the configuration has changed")
+            link.gone("the configuration has changed")
+
     # What the desk wants carried out
 
-    def carry_out(self, effect: Effect) -> None:
+    def bound(self, effects: list[Effect]) -> list[Task]:
+        """What is sent is for the link that there is when it is decided: the one after it begins anew."""
+        tasks: list[Task] = []
+        for effect in effects:
+            if isinstance(effect, Send):
+                link = self.links.get(effect.neighbour)
+                if link is not None:
+                    tasks.append((link.send, (effect.operation,)))
+            else:
+                tasks.append((self._carry_out, (effect,)))
+        return tasks
+
+    def _carry_out(self, effect: Effect) -> None:
+        if self.resending.take(effect):
+            self.at_the_end(self.resending.go_on)
+            return
         match effect:
-            case Send(neighbour, operation):
-                if (link := self.links.get(neighbour)) is not None:
-                    link.send(operation)
             case Wake(microseconds):
                 self.later(microseconds / 1_000_000, self._tick)
             case HandOver(client, broker):
@@ -314,10 +333,17 @@ class Broker:
             case HandedOver(number):
                 self.moving.handed_over(number)
 
-    def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
-        for effect in others:
-            self.carry_out(effect)
-        return True
+    def published(self, event: Event, offset: int) -> None:
+        self.resending.published(event, offset)
+
+    def is_waiting(self, offset: int) -> bool:
+        return self.resending.is_waiting(offset)
+
+    def debts(self) -> State:
+        return self.resending.debts.state()
+
+    def needed(self) -> int | None:
+        return self.resending.debts.needed
 
     # From time to time
 
@@ -344,13 +370,14 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is to be done here that can be done."""
-        return self.desk.is_settled and self.moving.is_settled
+        return self.desk.is_settled and self.moving.is_settled and self.resending.is_settled
 
     @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the disk, or to a neighbour, that clients are not read for a while."""
         slow = any(link.connection.is_stalled for link in self.links.values())
-        return slow or len(self.desk.outgoing) > _MUCH
+        unsettled = self.resending.debts.unsettled > self.configuration.limits.unsettled
+        return slow or unsettled or len(self.desk.outgoing) > _MUCH
 
     def look_again(self) -> None:
         full = self.is_full
@@ -377,6 +404,8 @@ class Broker:
             for session in list(self.sessions.values()):
                 self._look_after(session.connection, now, patience, is_client=True)
             self.moving.go_on()
+            self.resending.tick()
+            self._upkeep.tick()
             self._tick()
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:

@@ -153,14 +153,16 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = self._loop.time()
         self._metrics.bytes_in += len(data)
+        broken: FramingError | None = None
         try:
             frames = self._splitter.feed(data)
         except FramingError as error:
-            self._metrics.broken_connections += 1
-            self.close(str(error), again=False)
-            return
+            broken, frames = error, list(error.before)
         if frames:
             self.owner.take(frames)
+        if broken is not None:
+            self._metrics.broken_connections += 1
+            self.close(str(broken), again=False)
 
     def eof_received(self) -> bool:
         return False

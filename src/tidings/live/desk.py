@@ -6,13 +6,16 @@ synced up to there. The sync is done by another thread, for all that has come me
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+import msgspec
+
 from tidings import journal
 from tidings.engine import records
+from tidings.engine.debts import State
 from tidings.engine.effects import Effect, Reject
 from tidings.engine.operations import (
     Carry,
@@ -37,6 +40,7 @@ from tidings.hub.trust import Provider
 from tidings.live.inbox import Kept, Wired
 from tidings.live.metrics import Metrics
 from tidings.live.outgoing import Outgoing
+from tidings.live.resending import DEBTS, read_debts
 from tidings.model.errors import (
     InvalidValueError,
     JournalError,
@@ -52,6 +56,9 @@ from tidings.protocol.events import read_context_filter
 from tidings.protocol.publications import Published, Safety
 from tidings.texts import policy_text
 
+Task = tuple[Callable[..., None], tuple[Any, ...]]
+Reply = Callable[[list[str] | Reject], None]
+
 
 class Publisher(Protocol):
     """Who is told what became of a publication."""
@@ -65,10 +72,21 @@ class Publisher(Protocol):
 class Neighbours(Protocol):
     """Who carries out what concerns other brokers."""
 
-    def carry_out(self, effect: Effect) -> None: ...
+    def bound(self, effects: list[Effect]) -> list[Task]:
+        """What is to be done for effects, when it is their turn: what is sent is for the links that there are now."""
+        ...
+
+    def published(self, event: Event, offset: int) -> None:
+        """An event of a client is in the journal, or would be."""
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether the publication there has not arrived yet wherever it is due."""
+        ...
+
     def flush(self) -> None: ...
-    def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
-        """An event of a client is on its way to others; whether it is settled already."""
+    def debts(self) -> State: ...
+    def needed(self) -> int | None:
+        """From which offset on the journal may have to be read again, for other brokers."""
         ...
 
 
@@ -79,12 +97,12 @@ class Taken(NamedTuple):
     event: Event
     outcome: Outcome
     row: int
-
-
-Reply = Callable[[list[str] | Reject], None]
+    tasks: list[Task]
 
 
 class Desk(HubDesk):
+    own_kinds = frozenset({DEBTS})
+
     def __init__(
         self,
         settings: Settings,
@@ -100,7 +118,9 @@ class Desk(HubDesk):
         self.sessions: dict[str, int] = {}  # client -> the session in which it was here last
         self._settling: dict[UUID, tuple[Publisher, int, int, int]] = {}  # what is to be told when an event is settled
         self._syncing = False
+        self._sync_began = 0
         self._syncer = ThreadPoolExecutor(1, "tidings-sync")
+        self.saved_debts: State | None = None
         super().__init__(settings, clock, trust, archive)
 
     def begin(self) -> None:
@@ -114,6 +134,7 @@ class Desk(HubDesk):
             self.operate(Unsubscribe(self.name, subscription.id), safe=False)
         for advertisement in self.engine.advertisements.of(self.name):
             self.operate(Unadvertise(self.name, advertisement.id), safe=False)
+        self.engine.remember_passages(UUID(int=event) for event in self.roster.remembered)
 
     # Publications of clients
 
@@ -145,7 +166,8 @@ class Desk(HubDesk):
                     continue
                 told.append((outcome, count))
             else:
-                taken.append(Taken(published, event, outcome, count))
+                tasks = self.neighbours.bound(outcome.others) if outcome.others else []
+                taken.append(Taken(published, event, outcome, count, tasks))
                 self.roster.published(publisher.name, published.sequence, event.id)
             if self.archive is not None:
                 mine = outcome.rows(None if refused else operation, {})
@@ -170,8 +192,9 @@ class Desk(HubDesk):
             self._note_told(outcome)
             _expect(outcome, first + row, first + row)
             self.outgoing.add(after, self._put_all, outcome, first + row, first + row)
-            self.outgoing.add(after, self._carry_out, outcome.others)
+            self._do_later(after, outcome.others)
         for one in taken:
+            self.neighbours.published(one.event, first + one.row)
             if one.outcome.told or one.outcome.persisted:
                 self._note_told(one.outcome)
             if one.outcome.durable:
@@ -221,7 +244,7 @@ class Desk(HubDesk):
 
     def _release(self, publisher: Publisher, taken: list[Taken], first: int) -> None:
         delivered = 0
-        for published, event, outcome, row in taken:
+        for published, event, outcome, row, tasks in taken:
             offset = first + row
             if outcome.durable or outcome.told:
                 self._put_all(outcome, offset, offset + 1)
@@ -229,14 +252,18 @@ class Desk(HubDesk):
                 for held, note in outcome.deliveries:
                     held.inbox.put(note, offset)
             delivered += len(outcome.deliveries)
-            is_settled = True
-            if outcome.others:
-                is_settled = self.neighbours.published(event, offset, outcome.others)
-            if is_settled or published.safe < Safety.SETTLED:
+            for act, about in tasks:
+                act(*about)
+            if published.safe < Safety.SETTLED or not self.neighbours.is_waiting(offset):
                 publisher.receipt(published.request, offset, event.timestamp)
             else:
                 self._settling[event.id] = publisher, published.request, offset, event.timestamp
         self.metrics.delivered += delivered
+
+    @property
+    def unsettled(self) -> int:
+        """How many publications somebody waits for to be settled."""
+        return len(self._settling)
 
     def settled(self, event: UUID) -> None:
         """An event has arrived wherever it is due."""
@@ -247,8 +274,12 @@ class Desk(HubDesk):
 
     def _refuse(self, publisher: Publisher, request: int, error: TidingsError) -> None:
         """Told in the order of things: what was published before may still be on its way to the disk."""
-        self.metrics.refuse(error)
-        after = self._next if isinstance(error, PublishedBeforeError) and self.archive is not None else 0
+        after = 0
+        if isinstance(error, PublishedBeforeError):
+            self.metrics.repeated += 1
+            after = self._next if self.archive is not None else 0
+        else:
+            self.metrics.refuse(error)
         self.outgoing.add(after, publisher.refuse, request, error)
 
     # All other operations
@@ -260,8 +291,7 @@ class Desk(HubDesk):
         it is on the disk."""
         findings, end, outcome = self.controlled(operation, notes)
         after = end if safe and self.archive is not None else 0
-        if outcome.others:
-            self.outgoing.add(after, self._carry_out, outcome.others)
+        self._do_later(after, outcome.others)
         if outcome.refused is not None:
             self.metrics.refused[outcome.refused.step] += 1
         if reply is not None:
@@ -292,9 +322,8 @@ class Desk(HubDesk):
                 _expect(outcome, first, first)
                 self.outgoing.add(after, self._put_all, outcome, first, first)
                 self.metrics.delivered += len(outcome.deliveries)
-        if outcome.others:
-            after = self._next if self.archive is not None and outcome.durable else 0
-            self.outgoing.add(after, self._carry_out, outcome.others)
+        after = self._next if self.archive is not None and outcome.durable else 0
+        self._do_later(after, outcome.others)
         return outcome
 
     def controlled(
@@ -311,6 +340,27 @@ class Desk(HubDesk):
                 self._append([records.row(operation)], self.now())
             self.roster.book(operation, {})
 
+    # What a journal keeps for a broker
+
+    def write(self, row: journal.Operation) -> None:
+        """A row of one of its own kinds."""
+        with self.guard:
+            if self.failure is None and not self.closed:
+                self._append([row], self.now())
+
+    def recall(self, row: journal.Operation) -> None:
+        self.saved_debts = read_debts(row)
+
+    def needed(self) -> int | None:
+        return self.neighbours.needed()
+
+    def more(self) -> bytes:
+        return msgspec.msgpack.encode(self.neighbours.debts())
+
+    def recall_more(self, saved: bytes) -> None:
+        if saved:
+            self.saved_debts = msgspec.msgpack.decode(saved, type=State)
+
     # What goes out
 
     def flush(self) -> None:
@@ -322,6 +372,7 @@ class Desk(HubDesk):
         self.outgoing.drain(archive.synced)
         if self.outgoing and not self._syncing:
             self._syncing = True
+            self._sync_began = self.clock.now()
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
             done.add_done_callback(self._synced)
 
@@ -331,6 +382,7 @@ class Desk(HubDesk):
 
     def _synced(self, done: "asyncio.Future[None]") -> None:
         self._syncing = False
+        self.metrics.commits.note((self.clock.now() - self._sync_began) / 1_000_000)
         error = done.exception()
         if isinstance(error, JournalError):
             self.failure = error
@@ -353,9 +405,9 @@ class Desk(HubDesk):
             for held, note in batch.deliveries:
                 held.inbox.put(note, batch.offset)
 
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            self.neighbours.carry_out(effect)
+    def _do_later(self, after: int, effects: list[Effect]) -> None:
+        for act, about in self.neighbours.bound(effects) if effects else ():
+            self.outgoing.add(after, act, *about)
 
     def _note_told(self, outcome: Outcome) -> None:
         for kept in outcome.persisted:
@@ -363,6 +415,9 @@ class Desk(HubDesk):
         self.metrics.told += len(outcome.told)
         for event in outcome.told:
             self.roster.published(event.publisher, event.sequence, event.id)
+        for _, note in outcome.durable:
+            if not self.roster.remembers(note.event.id):
+                self.roster.remember(note.event.id.int)
 
     def open(self, subscription: Subscription, limit: int) -> HubSubscription:
         if subscription.durable is None:

@@ -9,6 +9,7 @@ from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import MAGIC, VERSION, Hello
+from tidings.protocol.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -31,7 +32,7 @@ class Greeting:
         try:
             hello = _HELLO.decode(body)
             self._check(hello)
-        except (msgspec.MsgspecError, InvalidValueError) as error:
+        except UNREADABLE as error:
             connection.close(f"HELLO: {error}", again=False)
             return
         self._timer.cancel()

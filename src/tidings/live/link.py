@@ -42,6 +42,7 @@ class Link:
         if isinstance(operation, Define):
             self.connection.say(Kind.BOUND, self._broker.bindings.bound(operation.schema.subject))
         self.sent += 1
+        self._desk.metrics.link_messages_out += 1
         self.connection.send(self._frame(operation))
         if self.connection.waiting_bytes > self._broker.configuration.limits.link_queue_bytes:
             # What was sent and not settled is sent again when there is a way.
@@ -75,10 +76,10 @@ class Link:
                 ahead, published = read_passed(body)
                 if ahead.number:
                     check_front(ahead, self._broker.bindings.schema(ahead.number))
-                self.received += 1
+                self._note_received()
                 self._desk.receive(self.name, published)
             case Kind.OPERATION:
-                self.received += 1
+                self._note_received()
                 self._desk.receive(self.name, read_operation(body))
             case Kind.PING:
                 self.connection.pong(_PING.decode(body))
@@ -93,6 +94,10 @@ class Link:
                 self.connection.close("", say=False)
             case _:
                 raise FramingError(f"a broker does not send frames of the kind {kind}")
+
+    def _note_received(self) -> None:
+        self.received += 1
+        self._desk.metrics.link_messages_in += 1
 
     def stalled(self) -> None:
         self._broker.look_again()

@@ -112,7 +112,10 @@ class Questions:
             "settled": broker.is_settled,
             "clients": len(broker.sessions),
             "subscriptions": sum(one.is_client for one in engine.subscriptions),
-            "links": {name: {"cost": link.cost} for name, link in sorted(broker.links.items())},
+            "links": {
+                name: {"cost": link.cost, "sent": link.sent, "received": link.received}
+                for name, link in sorted(broker.links.items())
+            },
             "wanted_links": sorted(one.broker for one in broker.configuration.links),
             "brokers": sorted(engine.topology.brokers),
             "journal": None

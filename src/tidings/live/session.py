@@ -59,7 +59,6 @@ class Session:
         self.name, self.number = hello.name, hello.session
         self.connection = connection
         self._broker, self._desk = broker, broker.desk
-        self._limits = broker.configuration.limits
         self._hello = hello
         self._moved = False
         self._pumps: dict[str, InboxPump] = {}
@@ -69,7 +68,7 @@ class Session:
         self._is_throttled = False
         self._lost_now: Counter[Wired] = Counter()  # since the client was told last
         self._is_resting = False  # it has sent more than it may
-        self._publications, self._bytes = _allowances(self._limits)
+        self.limit(broker.configuration.limits)
         self._handlers: dict[Any, Callable[[Any], None]] = {
             requests.Subscribe: self._subscribe,
             requests.Unsubscribe: self._unsubscribe,
@@ -86,6 +85,11 @@ class Session:
     @property
     def is_operator(self) -> bool:
         return self.name in self._broker.configuration.broker.operators
+
+    def limit(self, limits: Limits) -> None:
+        """From now on it may do so much."""
+        self._limits = limits
+        self._publications, self._bytes = _allowances(limits)
 
     # What comes
 

@@ -5,14 +5,33 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tidings.engine import Engine
-from tidings.engine.effects import Ask, Deliver, Effect, HandedOver, HandOver, Log, Persist, Reject, Send, Told, Wake
+from tidings.engine.debts import Debts
+from tidings.engine.effects import (
+    Arranged,
+    Ask,
+    Deliver,
+    Effect,
+    HandedOver,
+    HandOver,
+    Log,
+    Moved,
+    Persist,
+    Rearranging,
+    Reject,
+    Send,
+    Settled,
+    Told,
+    Wake,
+)
 from tidings.engine.operations import (
     Carry,
     Connect,
     Disconnect,
     Join,
+    Lag,
     Leave,
     Operation,
+    Publish,
     Receive,
     Tick,
     Travelling,
@@ -28,6 +47,8 @@ from tidings.simulation.trace import Trace
 
 _ANSWER = 1_000  # microseconds until a question of trust is answered
 _LOST = 5 * SECOND  # so long after they were sent, notifications that have not arrived are sent again
+_PIECE = 16  # publications that are sent again together
+_BETWEEN = 1_000  # microseconds between them and the next ones
 _TICK = Tick()
 
 
@@ -65,6 +86,8 @@ class Broker:
         self._clock, self._trace = surroundings.clock, surroundings.trace
         self.engine = make_engine()
         self.disk = Disk()
+        self.debts = Debts(name)
+        self._is_sending_again = False
         self.is_up = True
         self.ends: dict[str, End] = {}
         self.sessions: dict[str, Session] = {}
@@ -86,7 +109,11 @@ class Broker:
             self.disk.heard[sender] = now
         self._trace.operation(now, self.name, sender, operation)
         effects = self.engine.handle(operation, now)
+        if isinstance(operation, Publish) and self._resends and not any(isinstance(one, Reject) for one in effects):
+            offset = self.disk.write(operation.event)
+            self.debts.published(offset, operation.event.id, goes_on=bool(self.engine.neighbours))
         self._carry_out(effects)
+        self._see_to_debts()
         return effects
 
     def joined(self, neighbour: str, cost: int) -> None:
@@ -99,6 +126,7 @@ class Broker:
         now = self._clock.now
         self._trace.operation(now, self.name, neighbour, operation)
         self._carry_out(self.engine.handle(Receive(neighbour, operation), now))
+        self._see_to_debts()
 
     def tick(self) -> None:
         """A heartbeat interval has passed; nobody need know of it unless something follows."""
@@ -110,13 +138,15 @@ class Broker:
             self._carry_out(effects)
         for client in list(self.disk.moved):
             self._carry(client)
+        self.debts.tick(self._clock.now)
+        self._see_to_debts()
 
     @property
     def is_settled(self) -> bool:
         """Nothing is to be done here that can be done."""
         if not self.is_up:
             return True
-        return self.engine.is_settled and not any(map(self._can_carry, self.disk.moved))
+        return self.engine.is_settled and self.debts.is_settled and not any(map(self._can_carry, self.disk.moved))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         ends = self.ends
@@ -138,6 +168,14 @@ class Broker:
                 self.hand_over(client, broker)
             case HandedOver(number):
                 self._handed_over(number)
+            case Rearranging(brokers):
+                self.debts.rearranging(brokers)
+            case Arranged(brokers):
+                self.debts.arranged(brokers, self._clock.now)
+            case Settled(event, round):
+                self.debts.settled(event, round)
+            case Moved(client, broker, session):
+                self.debts.moved(client, broker, session, self._clock.now)
             case Reject():
                 self.rejected.append(effect)
             case Told():
@@ -153,6 +191,36 @@ class Broker:
         if self.is_up:
             until = self._clock.now + self._surroundings.trusted_for
             self.do(Trust(party, group, self._surroundings.is_member(party, group), until))
+
+    # What may have been lost between brokers
+
+    @property
+    def _resends(self) -> bool:
+        return self.engine.settings.resends
+
+    def _see_to_debts(self) -> None:
+        """New publications are not for those that are sent older ones first; which they are, a piece at a time."""
+        lagging = self.debts.lagging
+        if lagging != self.engine.overlay.lagging:
+            self.engine.handle(Lag(lagging), self._clock.now)
+        if self.debts.has_to_send and not self._is_sending_again:
+            self._is_sending_again = True
+            self._clock.in_background(self._clock.now + _BETWEEN, self._send_again, self.engine)
+
+    def _send_again(self, engine: Engine) -> None:
+        if self.engine is not engine or not self.is_up:
+            return  # it was another life
+        self._is_sending_again = False
+        now = self._clock.now
+        piece = self.debts.piece(now)
+        if piece is not None:
+            stop = min(piece.stop, piece.start + _PIECE)
+            for offset in range(piece.start, stop):
+                again = self.debts.sends_again(piece, offset, self.disk.journal[offset], now)
+                self._trace.operation(now, self.name, "-", again)
+                self._carry_out(self.engine.handle(again, now))
+            self.debts.reached(piece, stop)
+        self._see_to_debts()
 
     # Clients
 
@@ -186,8 +254,10 @@ class Broker:
 
     def _deliver(self, note: Notification, durable: str | None) -> None:
         client = self.sessions.get(note.subscriber)
-        if durable is not None and not self.disk.keep(note, durable):
-            return
+        if durable is not None:
+            if not self.disk.keep(note, durable):
+                return
+            self.disk.remember(note.event.id)
         if client is not None:
             self._hand(client, note, durable=durable is not None)
         elif note.subscriber == self.name:
@@ -230,6 +300,7 @@ class Broker:
     def crash(self) -> None:
         """Everything is gone but the disk, without a word to anybody."""
         self.disk.write_tables(self.engine.tables())
+        self.disk.debts = self.debts.state()
         self.is_up = False
         for end in self.ends.values():
             end.stop()
@@ -242,6 +313,9 @@ class Broker:
     def restart(self) -> None:
         """With what is on the disk; links come up by themselves, clients come back after a while."""
         self.engine = self._make_engine()
+        self.engine.remember_passages(self.disk.delivered)
+        self.debts = Debts(self.name, self.disk.debts, len(self.disk.journal))
+        self._is_sending_again = False
         self.is_up = True
         for operation, when in self.disk.restored():
             self._carry_out(self.engine.handle(operation, when))

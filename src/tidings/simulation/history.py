@@ -29,6 +29,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = "advertisement"
     seed: int = 0
     network: dict[str, float] = {}
+    resends: bool = True
 
     def world(self) -> World:
         return World(
@@ -36,6 +37,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             seed=self.seed,
             strategy=self.strategy,
             matcher=NaiveMatcher,
+            resends=self.resends,
             **self.network,  # type: ignore[arg-type]
         )
 
@@ -84,7 +86,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         yield "from tidings.simulation.steps import *"
         yield "from tidings.simulation.topologies import Edge, Topology"
         yield f"history = History(topology={self.topology!r}, homes={self.homes!r},"
-        yield f"    strategy={self.strategy!r}, seed={self.seed}, network={self.network!r}, steps=("
+        yield f"    strategy={self.strategy!r}, seed={self.seed}, network={self.network!r},"
+        yield f"    resends={self.resends}, steps=("
         for step in self.steps:
             yield f"        {step!r},"
         yield "    ))"
