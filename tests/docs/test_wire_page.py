@@ -76,6 +76,8 @@ def rows_of(first: str) -> list[Row]:
 
 def type_told(annotation: Any) -> str:
     """A type, in the words of the page."""
+    if annotation is Safety:
+        return "integer"
     if annotation in WORDS:
         return WORDS[annotation]
     if annotation == Values:

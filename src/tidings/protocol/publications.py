@@ -7,7 +7,6 @@ the vector, and the vector, big-endian. What follows is MessagePack.
 
 from enum import IntEnum
 from struct import Struct
-from typing import Annotated
 
 import msgspec
 
@@ -34,7 +33,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
     request: int
     id: bytes
     sequence: int
-    safe: Annotated[int, msgspec.Meta(ge=Safety.ACCEPTED.value, le=Safety.SETTLED.value)]
+    safe: Safety
     attributes: Values
     subject: str | None = None
     payload: bytes | None = None
