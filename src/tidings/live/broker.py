@@ -75,6 +75,7 @@ class Broker:
         self._ending: list[Callable[[], None]] = []
         self._was_full = False
         self._beating: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Future[None] | None = None
         self.is_stopping = False
 
     # Beginning and end
@@ -409,6 +410,13 @@ class Broker:
             self.resending.tick()
             self._upkeep.tick()
             self._tick()
+            self._keep_tidy()
+
+    def _keep_tidy(self) -> None:
+        """Beside everything else, since it may take long."""
+        engine = self.desk.engine
+        if engine.is_untidy and (self._tidying is None or self._tidying.done()):
+            self._tidying = self._loop.run_in_executor(None, engine.tidy)
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
         limits = self.configuration.limits
