@@ -36,7 +36,7 @@ from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.events import Values
 from tidings.protocol.frames import Kind, frame
-from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Welcome
+from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
 from tidings.protocol.notes import read_note
 from tidings.protocol.publications import Published, Safety, front
 
@@ -45,6 +45,7 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 _SOONEST, _LATEST = 0.05, 5.0  # seconds between two attempts
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.WELCOME: msgspec.msgpack.Decoder(Welcome),
+    Kind.PING: msgspec.msgpack.Decoder(Ping),
     Kind.BYE: msgspec.msgpack.Decoder(Bye),
     Kind.BOUND: msgspec.msgpack.Decoder(Bound),
     Kind.DONE: msgspec.msgpack.Decoder(answers.Done),
@@ -382,9 +383,6 @@ class Session:
         for kind, body in frames:
             if kind == Kind.NOTE:
                 self.notified(read_note(body, self.name))
-            elif kind == Kind.PING:
-                if self._wire is not None:
-                    self._wire.pong()
             elif kind in _DECODERS:
                 self._told(_DECODERS[kind].decode(body))
 
@@ -412,6 +410,9 @@ class Session:
             case Welcome():
                 if self._welcomed is not None and not self._welcomed.done():
                     self._welcomed.set_result(message)
+            case Ping():
+                if self._wire is not None:
+                    self._wire.pong(message)
             case Bye():
                 self._last_bye = message
 

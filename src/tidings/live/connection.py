@@ -18,7 +18,6 @@ from tidings.protocol.handshake import Bye, Ping
 
 _HIGH_WATER = 256 * 1024  # bytes in the socket's own buffer before frames wait here
 _ENCODE = msgspec.msgpack.Encoder().encode
-_PONG = frame(Kind.PONG, _ENCODE(Ping()))
 _PING = frame(Kind.PING, _ENCODE(Ping()))
 
 Frame = tuple[int, bytes]
@@ -103,8 +102,8 @@ class Connection(asyncio.Protocol):
     def ping(self) -> None:
         self.send(_PING)
 
-    def pong(self) -> None:
-        self.send(_PONG)
+    def pong(self, ping: Ping) -> None:
+        self.say(Kind.PONG, ping)
 
     def read(self, wanted: bool) -> None:
         """Whether anything more is to come in for now."""

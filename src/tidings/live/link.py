@@ -9,7 +9,7 @@ from tidings.engine.operations import Define, Join, Leave, Publish, Travelling
 from tidings.live.connection import Connection, Frame
 from tidings.model.errors import SchemaError, TidingsError
 from tidings.protocol.frames import FramingError, Kind
-from tidings.protocol.handshake import Bound
+from tidings.protocol.handshake import Bound, Ping
 from tidings.protocol.operations import operation_frame, read_operation, read_passed
 from tidings.protocol.publications import check_front
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tidings.live")
 _BOUND = msgspec.msgpack.Decoder(Bound)
+_PING = msgspec.msgpack.Decoder(Ping)
 
 
 class Link:
@@ -81,7 +82,7 @@ class Link:
                 self._note_received()
                 self._desk.receive(self.name, read_operation(body))
             case Kind.PING:
-                self.connection.pong()
+                self.connection.pong(_PING.decode(body))
             case Kind.PONG:
                 pass
             case Kind.BOUND:
