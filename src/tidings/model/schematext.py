@@ -1,8 +1,18 @@
 """Schemas and attribute filters as plain values and texts, and back."""
 
+from typing import Annotated
+
 import msgspec
 
+from tidings.model.errors import SchemaError
 from tidings.model.schema import AttributeFilter, Schema
+
+
+class _Structure(msgspec.Struct):
+    subject: str
+    versions: Annotated[list[dict[str, str]], msgspec.Meta(min_length=1)]
+    names: list[str] = []
+    absent: list[str] = []
 
 
 def versions_of(schema: Schema) -> list[dict[str, str]]:
@@ -31,6 +41,9 @@ def structure_text(structure: AttributeFilter) -> str:
 
 
 def structure_of(text: str) -> AttributeFilter:
-    """The attribute filter that `written` tells."""
-    given = msgspec.json.decode(text)
-    return AttributeFilter(schema_of(given["subject"], given["versions"]), given["names"], given["absent"])
+    """The attribute filter that `structure_text` tells; a `SchemaError` if it tells none."""
+    try:
+        given = msgspec.json.decode(text, type=_Structure)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise SchemaError(f"structure: {error}") from None
+    return AttributeFilter(schema_of(given.subject, given.versions), given.names, given.absent)
