@@ -166,8 +166,7 @@ class Desk(HubDesk):
                     continue
                 told.append((outcome, count))
             else:
-                tasks = self.neighbours.bound(outcome.others) if outcome.others else []
-                taken.append(Taken(published, event, outcome, count, tasks))
+                taken.append(Taken(published, event, outcome, count, []))
                 self.roster.published(publisher.name, published.sequence, event.id)
             if self.archive is not None:
                 mine = outcome.rows(None if refused else operation, {})
@@ -195,6 +194,8 @@ class Desk(HubDesk):
             self._do_later(after, outcome.others)
         for one in taken:
             self.neighbours.published(one.event, first + one.row)
+            if one.outcome.others:
+                one.tasks.extend(self.neighbours.bound(one.outcome.others))
             if one.outcome.told or one.outcome.persisted:
                 self._note_told(one.outcome)
             if one.outcome.durable:
@@ -206,6 +207,8 @@ class Desk(HubDesk):
         id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
         if id is None or id.version != 7:
             raise InvalidValueError("id: an event is named by a UUIDv7")
+        if not Safety.ACCEPTED <= published.safe <= Safety.SETTLED:
+            raise InvalidValueError(f"safe: must be one of 0, 1 and 2, not {published.safe}")
         roster = self.roster
         if roster.remembers(id):
             raise PublishedBeforeError("admit", f"the event {id} was published before")
@@ -278,7 +281,11 @@ class Desk(HubDesk):
             after = self._next if self.archive is not None else 0
         else:
             self.metrics.refuse(error)
-        self.outgoing.add(after, publisher.refuse, request, error)
+        self.outgoing.add(after, self._tell_refused, publisher, request, error)
+
+    @staticmethod
+    def _tell_refused(publisher: Publisher, request: int, error: TidingsError) -> None:
+        publisher.refuse(request, error)
 
     # All other operations
 
@@ -293,8 +300,12 @@ class Desk(HubDesk):
         if outcome.refused is not None:
             self.metrics.refused[outcome.refused.step] += 1
         if reply is not None:
-            self.outgoing.add(after, reply, findings if outcome.refused is None else outcome.refused)
+            self.outgoing.add(after, self._answer, reply, findings if outcome.refused is None else outcome.refused)
         return outcome
+
+    @staticmethod
+    def _answer(reply: Reply, result: list[str] | Reject) -> None:
+        reply(result)
 
     def receive(self, neighbour: str, operation: Travelling) -> None:
         """An operation of a neighbour. Of an event, what durable subscriptions here wait for is kept."""
@@ -306,7 +317,10 @@ class Desk(HubDesk):
         return all(note.subscription in self.roster.subscriptions for note, _ in carried.notifications)
 
     def drive(self, operation: Operation) -> Outcome:
-        """An operation that is not kept as such: of neighbours, of time, of links."""
+        """An operation that is not kept as such: of neighbours, of time, of links. Without a journal that can be relied
+        on, nothing follows from it."""
+        if self.failure is not None:
+            return Outcome()
         with self.guard:
             self._check_open()
             now = self.now()
@@ -368,7 +382,7 @@ class Desk(HubDesk):
             self.outgoing.drain(0)
             return
         self.outgoing.drain(archive.synced)
-        if self.outgoing and not self._syncing:
+        if self.outgoing and not self._syncing and self.failure is None:
             self._syncing = True
             self._sync_began = self.clock.now()
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
@@ -383,14 +397,32 @@ class Desk(HubDesk):
         self.metrics.commits.note((self.clock.now() - self._sync_began) / 1_000_000)
         error = done.exception()
         if isinstance(error, JournalError):
-            self.failure = error
-            self.note(f"the journal has failed: {error}")
+            self._fail(error)
             return
         if error is not None:
             raise error
         self.neighbours.flush()
         if self.archive is not None and self.archive.is_due and not self.closed:
             self.archive.keep(self)
+
+    def _fail(self, error: JournalError) -> None:
+        """Nobody knows what is on the disk: who waits for it is told so, and nothing of it goes out."""
+        self.failure = error
+        self.note(f"the journal has failed: {error}")
+        for after, act, about in self.outgoing.given_up():
+            if self.archive is not None and after <= self.archive.synced:
+                act(*about)
+            elif act == self._release:
+                publisher, taken, _ = about
+                for one in taken:
+                    publisher.refuse(one.published.request, error)
+            elif act == self._tell_refused:
+                publisher, request, _ = about
+                publisher.refuse(request, error)
+            elif act == self._answer:
+                reply, _ = about
+                reply(Reject("journal", str(error)))
+        self.neighbours.flush()
 
     def _post(self, outcome: Outcome, first: int, told_from: int, sync: bool) -> None:
         after = self._next if self.archive is not None and outcome.durable else 0
@@ -425,7 +457,10 @@ class Desk(HubDesk):
 
     def tell_lost(self, client: str, subscription: str, count: int) -> None:
         """Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own."""
-        self.drive(Lost(client, subscription, count))
+        try:
+            self.drive(Lost(client, subscription, count))
+        except JournalError as error:
+            self.note(f"{client} has lost {count} notifications of {subscription}, and {error}")
 
     def stop(self) -> None:
         """Everything is synced and goes out; the journal is closed."""
