@@ -58,7 +58,7 @@ def _change(matcher: FastMatcher | NaiveMatcher, known: set[str], change: tuple[
         case "put", Subscription() as subscription:
             matcher.put(subscription)
             known.add(subscription.id)
-        case "remove", str(id) if id in known:  # noqa: A001
+        case "remove", str(id) if id in known:
             matcher.remove(id)
             known.discard(id)
         case "set", (client, Context() as context):
