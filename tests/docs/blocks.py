@@ -30,7 +30,9 @@ DIRECTIVES = frozenset({"literalinclude", "toctree", "note", "warning", "tip", "
 SHOWN_ONLY = frozenset({"text"})
 
 fences = RawFencedCodeBlockLexer(re.compile(r"[ \t]*(?P<info>[^\n]*)\n"))
-_doctests = DocTestStringParser(beside_brokers(DocTestEvaluator(doctest.ELLIPSIS)))
+_doctest = DocTestEvaluator(doctest.ELLIPSIS)
+_doctests = DocTestStringParser(_doctest)
+_session = beside_brokers(_doctest)
 _python = beside_brokers(PythonEvaluator())
 
 
@@ -61,6 +63,7 @@ def _python_regions(block: Region, document: Document) -> Iterator[Region]:
         return
     for region in _doctests(source, document.path):
         region.adjust(block, source)
+        region.evaluator = _session
         yield region
 
 
