@@ -18,6 +18,7 @@ from tidings.engine.operations import Connect, Disconnect, Tick
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
+from tidings.journal.disk import Disk
 from tidings.live.bindings import Bindings
 from tidings.live.configuration import Change, Configuration
 from tidings.live.configuration.address import Address
@@ -49,8 +50,9 @@ _MUCH = 50_000  # things that wait to go out, before clients are not read for a 
 class Broker:
     """`start` it, and it serves until `stop`."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, disk: Disk | None = None) -> None:
         self.configuration = configuration
+        self._disk = disk
         self.name = configuration.broker.name
         self.clock = SystemClock()
         self.incarnation = self.clock.now()
@@ -73,6 +75,7 @@ class Broker:
         self._ending: list[Callable[[], None]] = []
         self._was_full = False
         self._beating: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Future[None] | None = None
         self.is_stopping = False
 
     # Beginning and end
@@ -84,7 +87,7 @@ class Broker:
         archive = None
         if given.journal.folder:
             archive = Archive(
-                given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options()
+                given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options(), self._disk
             )
         self.desk = Desk(self.engine_settings(given), self.clock, self._trusts, archive, self.metrics, self)
         self.bindings = Bindings(self.desk.engine.subjects)
@@ -407,6 +410,13 @@ class Broker:
             self.resending.tick()
             self._upkeep.tick()
             self._tick()
+            self._keep_tidy()
+
+    def _keep_tidy(self) -> None:
+        """Beside everything else, since it may take long."""
+        engine = self.desk.engine
+        if engine.is_untidy and (self._tidying is None or self._tidying.done()):
+            self._tidying = self._loop.run_in_executor(None, engine.tidy)
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
         limits = self.configuration.limits

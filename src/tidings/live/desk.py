@@ -259,11 +259,9 @@ class Desk(HubDesk):
             else:
                 self._settling[event.id] = publisher, published.request, offset, event.timestamp
         self.metrics.delivered += delivered
-
-    @property
-    def unsettled(self) -> int:
-        """How many publications somebody waits for to be settled."""
-        return len(self._settling)
+        if delivered:
+            took = self.clock.now() - taken[0].event.timestamp
+            self.metrics.delivered_after.note(took / 1_000_000, delivered)
 
     def settled(self, event: UUID) -> None:
         """An event has arrived wherever it is due."""

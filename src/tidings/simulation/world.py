@@ -200,6 +200,21 @@ class World:
             found.restart()
             self._stir(broker)
 
+    def pause(self, broker: str) -> None:
+        """It does nothing for a while, as if it were gone."""
+        found = self.broker(broker)
+        if found.is_there:
+            self.trace.note(self.now, broker, "pauses")
+            found.pause()
+            self._stir(broker)
+
+    def resume(self, broker: str) -> None:
+        found = self.broker(broker)
+        if found.is_up and not found.is_there:
+            self.trace.note(self.now, broker, "goes on")
+            found.resume()
+            self._stir(broker)
+
     # Looking inside
 
     def notifications(self, client: "str | Client") -> list[Notification]:
