@@ -12,7 +12,7 @@ from tidings.live.configuration.address import Address
 
 
 @contextmanager
-def serving(journal: object = "", port: int = 0, **tables: dict[str, Any]) -> Iterator[Address]:
+def serving(journal: object = "", port: int = 0, **tables: Any) -> Iterator[Address]:
     """Where a broker named b1 listens, until the end of the block; `tables` are those of its configuration."""
     broker = {"name": "b1", "listen": f"127.0.0.1:{port}", **tables.pop("broker", {})}
     served = Broker(Configuration.from_values({"broker": broker, "journal": {"folder": str(journal)}, **tables}))
