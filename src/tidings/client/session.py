@@ -216,8 +216,14 @@ class Session:
             raise InvalidValueError(f"what is to be sent has {len(data):,} bytes; the broker takes {most:,} at a time")
         return data
 
-    def next_sequence(self) -> int:
-        self._sequence += 1
+    @property
+    def sequence(self) -> int:
+        return self._sequence
+
+    def next_sequence(self, wanted: int | None = None) -> int:
+        if wanted is not None and wanted <= self._sequence:
+            raise InvalidValueError(f"sequence: {wanted} does not come after {self._sequence}, the last of {self.name}")
+        self._sequence = self._sequence + 1 if wanted is None else wanted
         return self._sequence
 
     async def publish(self, event: Event, safe: Safety) -> Receipt:
