@@ -58,6 +58,10 @@ class About(msgspec.Struct):
     subject: str
 
 
+class Gone(msgspec.Struct):
+    broker: str
+
+
 class Questions:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -67,6 +71,7 @@ class Questions:
             "status": self._status,
             "stats": self._stats,
             "tables": self._tables,
+            "forget": self._forget,
         }
         self._slow: dict[str, Callable[[Session, Any], Any]] = {"explain": self._explain, "replay": self._replay}
 
@@ -136,8 +141,7 @@ class Questions:
         return {"broker": broker.name, **broker.metrics.numbers(), "links": links}
 
     def _tables(self, session: "Session", _: Any) -> Any:
-        if not session.is_operator:
-            raise RefusedError("admit", f"{session.name} is no operator; the broker's configuration names them")
+        _check_operator(session)
         tables = self._broker.desk.engine.tables()
         return {
             "broker": self._broker.name,
@@ -150,6 +154,16 @@ class Questions:
             "hops": tables.hops,
             "sent": tables.sent,
         }
+
+    def _forget(self, session: "Session", about: Any) -> Any:
+        """The one question that changes something: a broker that will not come back is owed nothing any more."""
+        _check_operator(session)
+        broker, name = self._broker, _read(about, Gone).broker
+        if name in broker.links:
+            raise RefusedError("admit", f"{name} is there: there is a link to it")
+        was_known = name in broker.resending.debts.known
+        broker.resending.forget(name)
+        return {"broker": broker.name, "forgotten": was_known}
 
     # In a thread: these may have to read the journal
 
@@ -190,6 +204,11 @@ class Questions:
             if len(notes) >= limit or size >= _PAGE_BYTES:
                 return {"notes": notes, "next": following}
         return {"notes": notes, "next": following}
+
+
+def _check_operator(session: "Session") -> None:
+    if not session.is_operator:
+        raise RefusedError("admit", f"{session.name} is no operator; the broker's configuration names them")
 
 
 def _by_event(desk: Any, ids: list[str], events: Iterator[Any]) -> Iterator[Any]:
