@@ -3,6 +3,7 @@
 import contextlib
 import math
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,6 +139,25 @@ def test_a_broker_that_stops_says_that_one_may_try_again() -> None:
     with client, pytest.raises(Closed) as closed:
         client.take(1)
     assert closed.value.again
+
+
+def test_with_tls_a_client_has_the_name_in_its_certificate(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1", common_name="b1")
+    files = {name: tmp_path / f"{name}.pem" for name in ("certificate", "key", "authority")}
+    files["certificate"].write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(files["key"])
+    authority.cert_pem.write_to_path(files["authority"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(context)
+    authority.issue_cert(common_name="car-1").configure_cert(context)
+    with serving(tls={name: str(file) for name, file in files.items()}) as found:
+        address = found.host, found.port
+        with SecondClient(address, "car-1", tls=context) as client:
+            assert client.ping(1) == 1
+        with pytest.raises(Closed, match="car-1") as closed:
+            SecondClient(address, "car-2", tls=context)
+        assert not closed.value.again
 
 
 # Publishing and subscribing
@@ -333,6 +354,28 @@ def test_advertisements_and_policies_are_set(connect: Connect) -> None:
     assert [one["n"] for one in attributes(client.take(1))] == [2]
     client.ask_for(wire.UNADVERTISE, "governed.a")
     assert "governed.a" not in [one["id"] for one in client.ask("topics")["advertisements"]]
+
+
+def test_what_holds_already_may_be_said_again(connect: Connect) -> None:
+    client = connect("repeating")
+    said: list[tuple[int, list[Any]]] = [
+        (wire.DEFINE, ["Repeated", [{"a": "int"}]]),
+        (wire.SET_CONTEXT, [{"x": 1}]),
+        (wire.ENTRUST, ["somebody"]),
+        (wire.ADVERTISE, ["repeating.a", "a > 3"]),
+        (wire.SUBSCRIBE, ["repeating.1", "a > 3", None, None, "kept"]),
+        (wire.SUBSCRIBE, ["repeating.2", "a > 3"]),
+        (wire.SET_POLICY, ["repeating.1", None]),
+    ]
+    for kind, fields in said:
+        assert client.ask_for(kind, *fields)[1:] == client.ask_for(kind, *fields)[1:]
+    client.publish({"a": 4}, subject="Repeated")
+    assert sorted(note[0] for note in client.take(2)) == ["repeating.1", "repeating.2"]
+    for kind, id_ in [(wire.UNSUBSCRIBE, "repeating.2"), (wire.UNADVERTISE, "repeating.a")]:
+        client.ask_for(kind, id_)
+        with pytest.raises(Refused) as refused:
+            client.ask_for(kind, id_)
+        assert (refused.value.error, refused.value.step) == ("RefusedError", "admit")
 
 
 # Questions
