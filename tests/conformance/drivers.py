@@ -177,7 +177,7 @@ class HubDriver:
                 notes += (taken := held.take())
                 if held.durable is not None:
                     held.acknowledge(*taken)
-        return sorted(map(_told, notes))
+        return sorted(map(told_of, notes))
 
 
 class SimulatorDriver:
@@ -198,10 +198,10 @@ class SimulatorDriver:
         for one, client in world.clients.items():
             notes += client.notifications[self._read.get(one, 0) :]
             self._read[one] = len(client.notifications)
-        return sorted(map(_told, notes))
+        return sorted(map(told_of, notes))
 
 
-def _told(note: Notification) -> Told:
+def told_of(note: Notification) -> Told:
     attributes: Any = note.attributes
     return Told(
         note.subscriber, note.subscription, note.event.publisher, note.event.sequence, tuple(sorted(attributes.items()))

@@ -34,7 +34,7 @@ def test_wherever_the_room_ends_a_batch_is_refused_whole(tmp_path: Path) -> None
         held = fill(journal, 3)
         before = log_of(tmp_path).read_bytes()
         size = journal.size
-        needed = framed_size([encoded(operation) for operation in batch])
+        needed = framed_size(encoded(batch))
         for room in range(0, needed, 7):
             disk.room = room
             with pytest.raises(JournalFullError, match="nothing was written"):
@@ -134,6 +134,19 @@ def test_below_the_reserve_only_what_is_essential_is_taken(tmp_path: Path) -> No
         disk.room, disk.free = None, 1000 + size
         journal.append([publication(2)], NOW)
     assert [record.operation for record in contents(tmp_path)[2:]] == [publication(2), subscribing(1), publication(2)]
+
+
+def test_how_much_is_free_is_asked_for_now_and_then(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.free = 10**9
+    with Journal.open(tmp_path, disk=disk, options=JournalOptions(reserve_bytes=160_000)) as journal:
+        before = journal.size
+        journal.append([publication(0)], NOW)
+        disk.free = 0
+        assert "0 bytes of the disk would be left" in until_full(journal, lambda: publication(1), essential=False)
+        assert 0 < journal.size - before < 12_000, "a sixteenth of the reserve is used up, and no more"
+        disk.free = 10**9
+        journal.append([publication(0)], NOW)
 
 
 def test_without_a_reserve_nobody_asks_how_much_is_free(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ from tidings.simulation.topologies import line
 HOMES = {"pub": "b1", "sub": "b3"}
 
 
-def watched(strategy: str = "advertisement") -> tuple[World, Checker]:
+def watched(strategy: str = "advertisement", *, resends: bool = True) -> tuple[World, Checker]:
     """A publisher that has advertised, and a subscriber that has subscribed, at the ends of a line."""
-    world = World(line(3), strategy=strategy, matcher=NaiveMatcher)
+    world = World(line(3), strategy=strategy, matcher=NaiveMatcher, resends=resends)
     for name, broker in HOMES.items():
         world.client(name, broker)
     checker = Checker(world, strategy)
@@ -104,7 +104,7 @@ def test_what_was_not_advertised_all_the_time_need_not_be_told_elsewhere() -> No
 
 
 def test_nothing_must_be_told_across_a_cut() -> None:
-    world, checker = watched()
+    world, checker = watched(resends=False)
     assert checker.take_all([Cut(0, "b2", "b3"), Settles(), Publishes("pub", {"n": 2}), Settles()]) == []
     assert world.notifications("sub") == []
     assert checker.take_all([Heal(0, "b2", "b3"), Settles(), Publishes("pub", {"n": 3}), Settles()]) == []
@@ -169,13 +169,58 @@ def test_what_a_durable_subscription_is_owed_is_there_when_its_client_is_back() 
         Restart(0, "b3"),
         Settles(),
     ]
+    for resends in (True, False):
+        world, checker = watched(resends=resends)
+        assert checker.take_all([*away, Returns("sub"), Settles()]) == []
+        assert [note.subscription for note in world.notifications("sub")] == ["d"]
+        world, checker = watched(resends=resends)
+        checker.take_all(away)
+        deafen(world, "sub")
+        found = checker.take_all([Returns("sub"), Settles()])
+        assert {one.kind for one in found} == {"lost"}
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        [Cut(0, "b2", "b3"), Publishes("pub", {"n": 2}), Settles(), Heal(0, "b2", "b3")],
+        [Publishes("pub", {"n": 2}), Crash(0, "b2"), Settles(), Restart(0, "b2")],
+        [Publishes("pub", {"n": 2}), Moves("sub", "b2")],
+        [Publishes("pub", {"n": 2}), Moves("pub", "b2")],
+        [Leaves("sub"), Crash(0, "b3"), Publishes("pub", {"n": 2}), Settles(), Restart(0, "b3"), Returns("sub")],
+    ],
+    ids=str,
+)
+def test_failures_and_moves_are_no_excuse_for_what_a_durable_subscription_is_promised(meanwhile: list[Step]) -> None:
+    mine: list[Step] = [Subscribes("sub", "d", "n > 1", durable="mine"), Settles()]
     world, checker = watched()
-    assert checker.take_all([*away, Returns("sub"), Settles()]) == []
-    assert [note.subscription for note in world.notifications("sub")] == ["d"]
+    assert checker.take_all([*mine, *meanwhile, Settles()]) == []
+    assert [note.subscription for note in world.notifications("sub")].count("d") == 1
     world, checker = watched()
-    checker.take_all(away)
+    checker.take_all(mine)
     deafen(world, "sub")
-    assert [one.kind for one in checker.take_all([Returns("sub"), Settles()])] == ["lost"]
+    assert checker.take_all([*meanwhile, Settles()])[0].kind == "lost"
+
+
+def test_a_durable_subscription_that_does_not_stay_is_promised_nothing() -> None:
+    world, checker = watched()
+    checker.take_all([Subscribes("sub", "d", "n > 1", durable="mine"), Unsubscribes("sub", "s"), Settles()])
+    deafen(world, "sub")
+    cut = [Cut(0, "b2", "b3"), Publishes("pub", {"n": 2}), Settles()]
+    assert checker.take_all([*cut, Unsubscribes("sub", "d"), Heal(0, "b2", "b3"), Settles()]) == []
+
+
+def test_events_of_a_publisher_that_has_moved_may_come_late_to_a_durable_subscription() -> None:
+    for steps, expected in (([], ["order"]), ([Moves("pub", "b2"), Settles()], [])):
+        world, checker = watched()
+        checker.take_all([Unsubscribes("sub", "s"), Subscribes("sub", "d", durable="mine"), Settles()])
+        checker.take_all([Publishes("pub", {"n": 2}), Publishes("pub", {"n": 3}), *steps])
+        world.settle()
+        world.clients["sub"].notifications.reverse()
+        checker._read["sub"] = 0
+        checker._got.clear()
+        checker._last.clear()
+        assert [one.kind for one in checker.take_all([Settles()])] == expected
 
 
 def test_what_a_client_says_while_its_broker_is_down_counts_when_it_is_heard() -> None:

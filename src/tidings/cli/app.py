@@ -9,6 +9,7 @@ from tidings._version import __version__
 from tidings.cli.benches import bench
 from tidings.cli.brokers import brokers
 from tidings.cli.clients import clients
+from tidings.cli.journals import journal
 from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, IdentityFile, OperatorName
 
 Since = Annotated[str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.")]
@@ -43,6 +44,7 @@ config = typer.Typer(
 app.add_typer(policy)
 app.add_typer(pipeline)
 app.add_typer(config)
+app.add_typer(journal)
 app.add_typer(brokers)
 app.add_typer(clients)
 app.add_typer(bench)

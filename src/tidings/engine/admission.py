@@ -30,7 +30,7 @@ def publication(engine: "Engine", operation: Publish, sender: str) -> Publicatio
     from_broker = sender in engine.neighbours
     if from_broker:
         admit_from_broker(engine, event.publisher, sender, journey.route.source)
-    elif not journey.meta:  # that is the broker's own: no client's publication gets here with a journey
+    elif not journey.meta and not journey.route.round:  # no client's publication gets here with a journey
         admit_client(engine, event.publisher, sender)
         admit_event(engine, event)
     text = event.policy if journey.policy is None else journey.policy

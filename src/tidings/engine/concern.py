@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _FORWARD, _INSERT = Operation.FORWARD, Operation.INSERT
 _HERE = frozenset({Point.INGRESS, Point.EGRESS})  # the points of a copy that comes from a client and goes to one
+HISTORY = 60_000_000  # microseconds: what is sent again later than this is history
 _PUBLICATION, _SUBSCRIPTION = MessageType.PUBLICATION, MessageType.SUBSCRIPTION
 
 
@@ -45,8 +46,12 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     wanted: list[Filed[Subscription]] = []
     if not message.stays_out and len(table) > len(engine.transit):
         wanted = table.those(sorted(engine.matcher.concerned(message.event)))
+    if not message.stays_out and not message.journey.meta:
+        wanted += engine.departed.wanting(message.event, engine.now, engine.settings.grace_microseconds)
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
+    if message.route.round:
+        wanted = _of_history(message, wanted)
     if not engine.neighbours:
         return of_those(engine, message, wanted)
     if message.route.withheld:
@@ -60,11 +65,25 @@ def _can_judge(filed: Filed[Subscription], withheld: tuple[str, ...]) -> bool:
     return filed.value.publishers is None or filed.value.publishers.names.isdisjoint(withheld)
 
 
+def _of_history(message: PublicationMessage, wanted: list[Filed[Subscription]]) -> list[Filed[Subscription]]:
+    """What is sent again after a long time, or to clients that have come since, is for durable subscriptions alone."""
+    route, event = message.route, message.event
+    if route.whose:
+        return [one for one in wanted if one.value.durable is not None and one.owner in route.whose]
+    if route.round - event.timestamp > HISTORY:
+        return [one for one in wanted if one.value.durable is not None]
+    return wanted
+
+
 def _in_order(engine: "Engine", event: Event, wanted: list[Filed[Subscription]]) -> list[Filed[Subscription]]:
-    """Without those of clients that have got a later event of the publisher before."""
+    """Without those of clients that have got a later event of the publisher before. Where nothing durable is to be
+    lost, a durable subscription gets it late rather than never."""
     told = {one.owner for one in wanted}
     late = {one for one in told if not engine.passages.in_order(one, event.publisher, event.sequence, engine.now)}
-    return [one for one in wanted if one.owner not in late] if late else wanted
+    if not late:
+        return wanted
+    spared = engine.settings.resends
+    return [one for one in wanted if one.owner not in late or (spared and one.value.durable is not None)]
 
 
 def of_those(

@@ -1,6 +1,7 @@
 """What an engine wants done: effects, for its driver to carry out in their order."""
 
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -70,6 +71,33 @@ class HandedOver(_Effect, frozen=True):
     number: int
 
 
+class Rearranging(_Effect, frozen=True):
+    """The network has changed: these brokers are in it now, and what was not settled before may be lost."""
+
+    brokers: frozenset[str]
+
+
+class Arranged(_Effect, frozen=True):
+    """Tables are complete again: what these brokers may have missed finds its way."""
+
+    brokers: frozenset[str]
+
+
+class Settled(_Effect, frozen=True):
+    """A publication of this broker's has reached, in that round, all that it can reach."""
+
+    event: UUID
+    round: int
+
+
+class Moved(_Effect, frozen=True):
+    """A client is at that broker now: what is owed to a broker that is gone may be due to it there."""
+
+    client: str
+    broker: str
+    session: int
+
+
 class Wake(_Effect, frozen=True):
     """A `Tick` is wanted after so many microseconds; one that comes with a heartbeat before that does no harm."""
 
@@ -87,7 +115,23 @@ class Remark(_Effect, frozen=True):
     finding: str
 
 
-Effect: TypeAlias = Deliver | Send | Reject | Ask | Told | Persist | HandOver | HandedOver | Wake | Log | Remark
+Effect: TypeAlias = (
+    Deliver
+    | Send
+    | Reject
+    | Ask
+    | Told
+    | Persist
+    | HandOver
+    | HandedOver
+    | Rearranging
+    | Arranged
+    | Settled
+    | Moved
+    | Wake
+    | Log
+    | Remark
+)
 
 
 def timed(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:

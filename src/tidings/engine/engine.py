@@ -1,14 +1,15 @@
 """The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
 from tidings.engine import associating, explaining, membership, meta, pipeline, routes, situations
 from tidings.engine.book import Book
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.held import Held
-from tidings.engine.journey import META, NEW
+from tidings.engine.journey import META, NEW, Journey, Route
 from tidings.engine.matcher import Matcher
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import (
@@ -24,15 +25,18 @@ from tidings.engine.operations import (
     Done,
     Entrust,
     Join,
+    Lag,
     Leave,
     Lost,
     Operation,
     Publish,
     Receive,
+    Republish,
     Reside,
     SetContext,
     SetLoad,
     SetPolicy,
+    Settle,
     Subscribe,
     TellLinks,
     Tick,
@@ -45,6 +49,7 @@ from tidings.engine.operations import (
 from tidings.engine.overlay import Overlay
 from tidings.engine.refusal import Outdated, Refused
 from tidings.engine.settings import Settings
+from tidings.engine.settling import Settling
 from tidings.engine.tables import Filed, Ruling
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
@@ -79,6 +84,7 @@ class Engine(Book):
         super().__init__(settings, matcher, kinds)
         self.held = Held(self)
         self.overlay = Overlay(self)
+        self.settling = Settling(self)
         self._answers: dict[tuple[str, str], bool] = {}
         self._handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
             Publish: lambda operation, sender: pipeline.publish(self, operation, sender),
@@ -98,6 +104,7 @@ class Engine(Book):
             Reside: self.overlay.take_residents,
             Carry: lambda operation, _: self.overlay.carry(operation),
             Carried: lambda operation, _: self.overlay.take_carried(operation),
+            Settle: self.settling.take,
         }
 
     # The one entrance
@@ -116,6 +123,12 @@ class Engine(Book):
                 return self._run_for(operation, advertisement.publisher)
             case Subscribe(subscription):
                 return self._run_for(operation, subscription.subscriber)
+            case Republish(event, round, only, whose):
+                again = Journey(route=Route(round=round, only=only, whose=whose))
+                return self.run(Publish(event, again), event.publisher)
+            case Lag(brokers):
+                self.overlay.lagging = brokers
+                return []
             case SetLoad(load):
                 self.set_load(load)
                 return []
@@ -127,7 +140,7 @@ class Engine(Book):
                         del self.trust[next(iter(self.trust))]
                 return self.held.answered(party, group, member)
             case Tick():
-                return self.overlay.tick(now)
+                return self.settling.tick() + self.overlay.tick(now)
             case Join():
                 return membership.join(self, operation)
             case Leave(neighbour):
@@ -138,7 +151,7 @@ class Engine(Book):
                 return membership.disconnect(self, client)
             case Carry():
                 return self.overlay.carry(operation)
-            case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside() | Carried():
+            case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside() | Carried() | Settle():
                 return [Reject("admit", "only brokers tell of the overlay, over their links")]
             case Lost(client, subscription, count):
                 return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))
@@ -179,6 +192,28 @@ class Engine(Book):
         from tidings.engine import batch  # pyarrow is loaded by those who need it
 
         return batch.run(self, table, now)
+
+    def remember_passages(self, events: Iterable[UUID]) -> None:
+        """Events that were delivered here before the broker started anew, the oldest first: they are not again."""
+        self.passages.remember(events)
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether it would pay to `tidy`."""
+        return self.matcher.is_untidy or self.transit.is_untidy
+
+    def tidy(self) -> None:
+        """Puts in order what events look through. It changes nothing but how long they take, and may be done by a
+        thread of its own meanwhile."""
+        for matcher in (self.matcher, self.transit):
+            if matcher.is_untidy:
+                matcher.tidy()
+
+    def foresee(self, events: list[Event]) -> None:
+        """Publications of these events will be handled, one after the other. It changes nothing but how long they take,
+        whether or not they are."""
+        if len(self.subscriptions) > len(self.transit):
+            self.matcher.foresee(events)
 
     def at(self, now: int) -> None:
         """Another operation comes at that time: for those who lead it through the steps themselves."""
@@ -250,7 +285,7 @@ class Engine(Book):
     @property
     def is_settled(self) -> bool:
         """Whether tables are complete, as far as this broker knows, and nothing waits for an answer."""
-        return self.overlay.is_settled and not self.held
+        return self.overlay.is_settled and self.settling.is_told and not self.held
 
     @property
     def advertisements_required(self) -> bool:

@@ -43,6 +43,10 @@ class Held:
     def holds(self, receiver: str) -> bool:
         return receiver in self._copies
 
+    def last_held(self, message: Message) -> list[str]:
+        """The receivers for which copies of the message that came last wait."""
+        return [name for name, queue in self._copies.items() if queue[-1].message is message]
+
     def holds_sender(self, sender: str) -> bool:
         return sender in self._operations
 
@@ -124,6 +128,8 @@ class Held:
                 return effects + ([] if needed is None else self._ask(("copies", receiver), needed))
             queue.popleft()
             effects += routes.late(self._engine, message, governed)
+            if isinstance(message, PublicationMessage) and not governed.copies:  # a rule has stopped it here
+                effects += self._engine.settling.settle((message.event.id, message.route.round), receiver)
             if governed.floods:
                 more = Governed()
                 governing.flood(self._engine, message, rulings, more)

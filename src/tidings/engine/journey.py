@@ -22,6 +22,7 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
 
 
 PLAIN = Shape()
+ABROAD = ""  # no broker has this name
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
@@ -31,6 +32,11 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
     source, since subscriptions may be on their way there. `context` and `audience` are for the strategy spcf: which
     context its publisher has, and which contexts of subscribers it is for (None: it is for all). `withheld` are names
     of the publisher's context that stayed behind, since nobody on the way has asked for them.
+
+    `round`: 0 when it is sent for the first time, later the time at which it is sent again. `only` are the brokers that
+    deliver it then; all others just pass it on. `ABROAD` among them stands for all other sub-overlays. `without` are
+    brokers that do not deliver it, since they will get it again, in order. `whose`: it is for the durable subscriptions
+    of these clients alone, which have come from a broker that is gone.
     """
 
     source: str = ""
@@ -40,6 +46,13 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
     context: bytes = b""
     audience: Bloom | None = None
     withheld: tuple[str, ...] = ()
+    round: int = 0
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    whose: tuple[str, ...] = ()
+
+    def is_delivered_at(self, broker: str) -> bool:
+        return (not self.only or broker in self.only) and broker not in self.without
 
 
 Version = tuple[int, int]

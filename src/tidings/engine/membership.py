@@ -20,6 +20,9 @@ def connect(engine: "Engine", operation: Connect) -> list[Effect]:
     client = operation.client
     if client in engine.neighbours or client in engine.topology.brokers:
         return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
+    engine.departed.returns(client)
+    if operation.session != 1:  # it was here before, or elsewhere
+        engine.overlay.came_again(client)
     effects = situations.arrived(engine, client, operation.session)
     return effects + engine.overlay.reside(client) if operation.moved else effects
 
@@ -44,7 +47,10 @@ def give_up(engine: "Engine", client: str) -> list[Effect]:
     """A client is at another broker now: everything of it goes, durable or not."""
     engine.held.forget(client)
     effects: list[Effect] = []
-    for subscription in [one for one in engine.subscriptions.of(client) if one.is_client]:
+    wanted = [one for one in engine.subscriptions.of(client) if one.is_client]
+    if engine.settings.resends:
+        engine.departed.leaves(client, wanted, engine.context(client), engine.now)
+    for subscription in wanted:
         effects += engine.run(Unsubscribe(client, subscription.id), client)
     for advertisement in [one for one in engine.advertisements.of(client) if one.is_client]:
         effects += engine.run(Unadvertise(client, advertisement.id), client)
@@ -72,6 +78,7 @@ def leave(engine: "Engine", neighbour: str) -> list[Effect]:
     if neighbour not in engine.neighbours:
         return []
     engine.held.forget(neighbour)
+    engine.settling.left(neighbour)
     if not engine.leaves(neighbour):
         del engine.neighbours[neighbour]
         return engine.overlay.leave(neighbour, engine.now)
@@ -82,6 +89,7 @@ def leave(engine: "Engine", neighbour: str) -> list[Effect]:
         effects += engine.run(Unadvertise(advertisement.owner, advertisement.id), neighbour)
     del engine.neighbours[neighbour]
     engine.held.forget(neighbour)
+    engine.overlay.drop_waiting(neighbour)
     for filed in [one for one in engine.filed() if one.hop == neighbour]:
         engine.unfile(filed)  # a rule on its removal waits for an answer: the link is gone
     engine.forget_what_was_sent_to(neighbour)

@@ -104,6 +104,7 @@ class PublicationMessage(Message):
         self.route = journey.route
         self.has_turned = False  # it came by tables, and goes everywhere from here on
         self.stays_out = False  # what clients here get of it, they have got before
+        self.stays_in = False  # tables are being made anew: it will be sent to other brokers when they are complete
         self.glance: Glance | None = None  # what was seen of it without asking who receives it
 
     @cached_property

@@ -5,6 +5,7 @@ Operations are values. The same ones travel between brokers: what an engine send
 """
 
 from typing import TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -88,6 +89,24 @@ class Define(_Operation, frozen=True):
 class Publish(_Operation, frozen=True):
     event: Event
     journey: Journey = NEW  # between brokers: what happened to it on the way
+
+
+class Republish(_Operation, frozen=True):
+    """A publication of this broker's journal is sent again, to those brokers that may have missed it; with `whose`, for
+    the durable subscriptions of these clients alone. It was admitted before, and its own clients have it. No event is
+    sent twice in one round, and later rounds are higher: see `Debts`."""
+
+    event: Event
+    round: int
+    only: tuple[str, ...] = ()
+    whose: tuple[str, ...] = ()
+
+
+class Lag(_Operation, frozen=True):
+    """These brokers are being sent what they have missed: new publications, which would overtake that, are not for
+    them."""
+
+    brokers: tuple[str, ...]
 
 
 class Connect(_Operation, frozen=True):
@@ -224,12 +243,30 @@ class Carried(_Operation, frozen=True):
     number: int
 
 
-Signal: TypeAlias = TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carry | Carried
+class Settle(_Operation, frozen=True):
+    """Publications of these rounds have reached all that they can reach from here on: to whoever passed them on."""
+
+    passed: tuple[tuple[UUID, int], ...]
+
+
+Signal: TypeAlias = TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carry | Carried | Settle
 Travelling: TypeAlias = (
     Advertise | Unadvertise | Subscribe | Unsubscribe | SetContext | SetPolicy | Define | Publish | Signal
 )
 Operation: TypeAlias = (
-    Travelling | Entrust | Connect | Disconnect | Join | Leave | Receive | Tick | SetLoad | Trust | Lost
+    Travelling
+    | Entrust
+    | Republish
+    | Lag
+    | Connect
+    | Disconnect
+    | Join
+    | Leave
+    | Receive
+    | Tick
+    | SetLoad
+    | Trust
+    | Lost
 )
 
 
@@ -238,7 +275,7 @@ def digest_of(operation: Travelling) -> str | None:
     match operation:
         case Done(digest) | Complete(digest) | Announce(_, digest) | Acknowledge(_, digest) | Reside(_, digest):
             return digest
-        case Publish() | TellLinks() | Define() | Carry() | Carried():
+        case Publish() | TellLinks() | Define() | Carry() | Carried() | Settle():
             return None
         case _:
             return None if operation.way is None else operation.way.digest

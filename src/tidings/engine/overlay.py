@@ -12,7 +12,19 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidings.engine import announcing, membership, placing, routes
-from tidings.engine.effects import Deliver, Effect, HandedOver, HandOver, Reject, Send, Wake
+from tidings.engine.effects import (
+    Arranged,
+    Deliver,
+    Effect,
+    HandedOver,
+    HandOver,
+    Moved,
+    Rearranging,
+    Reject,
+    Send,
+    Wake,
+)
+from tidings.engine.message import PublicationMessage
 from tidings.engine.operations import Carried, Carry, Complete, Define, Done, Reside, TellLinks, Travelling
 from tidings.model.errors import InvalidValueError
 from tidings.model.limits import MAX_HELD_MESSAGES, MAX_RESIDENTS
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
 
 GATHERING = 20_000  # microseconds: what is new about links within this time is told together
 PATIENCE = 5_000_000  # so long publications wait for complete tables
+ATTRACTING = 2_000_000  # so long subscriptions may be under way to a publisher that has come
 KNOWN_NETWORKS = 4  # events of so many changes ago still find their way by the trees of then
 
 
@@ -38,6 +51,7 @@ class Overlay:
         self.is_complete = True
         self.announcer = announcing.Announcer(engine)
         self.residents: dict[str, int] = {}  # clients that have moved here, and with which session
+        self._came: dict[str, int] = {}  # clients that have come again lately, and when; the oldest first
         self._changed = 0  # when the network changed last
         self._is_stirred = False  # whether it has, since it was looked at
         self._news: dict[str, dict[str, LinkState]] = {}  # by neighbour: what it is to be told, by broker
@@ -47,6 +61,8 @@ class Overlay:
         self._ready = True  # whether this broker has told what is to be told in this phase
         self._begun = 0  # when the network changed last, or this broker began to tell everything anew
         self._waiting: list[tuple[Travelling, str]] = []  # publications, with who sent them
+        self.has_missed = False  # whether publications have gone to no other broker, since tables are not complete
+        self.lagging: tuple[str, ...] = ()  # brokers that new publications are not for, since older ones come first
         self._reported: set[str] = set()  # the children in the shared tree of which all have
         self._is_done = True  # whether that has been told up the tree
 
@@ -78,6 +94,7 @@ class Overlay:
 
     def leave(self, neighbour: str, now: int) -> list[Effect]:
         self._news.pop(neighbour, None)
+        self.drop_waiting(neighbour)
         self._note([self.states.leave(neighbour, now)], self._inside())
         return self._changes(now)
 
@@ -92,7 +109,7 @@ class Overlay:
 
     def tick(self, now: int) -> list[Effect]:
         effects: list[Effect] = []
-        if self._waiting and now - self._begun > PATIENCE:
+        if self._waiting and now - self._begun > PATIENCE and not self._engine.settings.resends:
             effects = self._released()
         if self._news and now - self._told >= GATHERING:
             effects += self._tell(now)
@@ -102,7 +119,14 @@ class Overlay:
         if left > 0:
             return [*effects, Wake(left)]
         self._is_stirred = False
-        return effects + (self._released() if self.is_current else self._begin())
+        return effects + (self._as_it_was() if self.is_current else self._begin())
+
+    def _as_it_was(self) -> list[Effect]:
+        """The network has changed, and changed back."""
+        effects: list[Effect] = []
+        if self.has_missed and self.is_complete:
+            effects = [Rearranging(self.topology.brokers), *self._arranged()]
+        return effects + self._released()
 
     def _note(self, states: Iterable[LinkState], neighbours: Iterable[str]) -> None:
         """News for neighbours: the first is told at once, what comes soon after it together."""
@@ -118,7 +142,7 @@ class Overlay:
         self._begun = now
         if not self._inside():  # alone there is nobody to wait for
             self._news, self._is_stirred = {}, False
-            return [] if self.is_current else self._begin()
+            return self._as_it_was() if self.is_current else self._begin()
         effects: list[Effect] = []
         if now - self._told >= GATHERING:
             effects = self._tell(now)
@@ -149,6 +173,8 @@ class Overlay:
         engine = self._engine
         ahead = self._tell(engine.now)  # so that what is told under the digest is understood
         self.topology, self.digest = self.states.topology()
+        if engine.settings.resends:
+            ahead = [Rearranging(self.topology.brokers), *ahead]
         self.recent.pop(self.digest, None)
         self.recent[self.digest] = self.topology
         if len(self.recent) > KNOWN_NETWORKS:
@@ -207,14 +233,31 @@ class Overlay:
             self._reported.clear()
             return effects
         self.is_complete = True
-        return effects + self._engine.sweep() + self._released()
+        return effects + self._engine.sweep() + self._arranged() + self._released()
 
-    def wait(self, operation: Travelling, sender: str) -> bool:
+    def _arranged(self) -> list[Effect]:
+        self.has_missed = False
+        return [Arranged(self.topology.brokers)] if self._engine.settings.resends else []
+
+    def wait(self, message: PublicationMessage) -> bool:
         """Keeps a publication back until tables are complete; whether there is room and time for that."""
         if len(self._waiting) >= MAX_HELD_MESSAGES or self._engine.now - self._begun > PATIENCE:
             return False
-        self._waiting.append((operation, sender))
+        self._waiting.append((message.operation, message.sender))
         return True
+
+    def queue(self, message: PublicationMessage) -> bool:
+        """Keeps back what another broker has sent until tables are complete, and behind others that are kept back;
+        whether it is to wait. Where there is no room for it, it comes to nothing."""
+        if self.is_ready and not self._waiting:
+            return False
+        if len(self._waiting) < MAX_HELD_MESSAGES:
+            self._waiting.append((message.operation, message.sender))
+        return True
+
+    def drop_waiting(self, neighbour: str) -> None:
+        """What came over a link that is gone."""
+        self._waiting = [one for one in self._waiting if one[1] != neighbour]
 
     def _released(self) -> list[Effect]:
         effects: list[Effect] = []
@@ -225,6 +268,17 @@ class Overlay:
 
     # Clients that move
 
+    def came_again(self, client: str) -> None:
+        now = self._engine.now
+        self._came.pop(client, None)
+        self._came[client] = now
+        while now - self._came[first := next(iter(self._came))] > ATTRACTING:
+            del self._came[first]
+
+    def has_just_come(self, client: str) -> bool:
+        """Whether what its advertisements attract may still be under way."""
+        return self._engine.now - self._came.get(client, -ATTRACTING) < ATTRACTING
+
     def reside(self, client: str) -> list[Effect]:
         """A client that was elsewhere is here now; all hear of it."""
         self.residents.pop(client, None)
@@ -232,7 +286,13 @@ class Overlay:
         if len(self.residents) > MAX_RESIDENTS:
             del self.residents[next(iter(self.residents))]  # whoever was away all the time does not hear of it
         told = Reside(self._name, self.digest, {client: self.residents[client]})
-        return [Send(name, told) for name in self.topology.shared.neighbours(self._name)]
+        effects: list[Effect] = [Send(name, told) for name in self.topology.shared.neighbours(self._name)]
+        return effects + self._moved(told)
+
+    def _moved(self, told: Reside) -> list[Effect]:
+        if not self._engine.settings.resends:
+            return []
+        return [Moved(client, told.origin, session) for client, session in told.clients.items()]
 
     def take_residents(self, told: Reside, sender: str) -> list[Effect]:
         engine = self._engine
@@ -245,7 +305,7 @@ class Overlay:
                 effects += membership.give_up(engine, client)
                 effects.append(HandOver(client, told.origin))
         onward = (name for name in self.topology.shared.neighbours(self._name) if name != sender)
-        return effects + [Send(name, told) for name in onward]
+        return effects + self._moved(told) + [Send(name, told) for name in onward]
 
     def carry(self, told: Carry) -> list[Effect]:
         """Toward the broker that it is for, which says so when it has arrived."""

@@ -1,6 +1,8 @@
 """What has passed a broker of an overlay: no event twice, and none to a client behind a later one of its publisher."""
 
+from collections.abc import Iterable
 from enum import Enum
+from typing import NamedTuple
 from uuid import UUID
 
 from tidings.model.limits import MAX_REMEMBERED_PASSAGES
@@ -9,37 +11,52 @@ ORDER_MEMORY = 60_000_000  # microseconds: longer than an event can be under way
 
 
 class Passage(Enum):
-    FIRST = "first"
-    ONWARD = "onward"  # it was here, and now it goes everywhere
+    FIRST = "first"  # it is for the clients here, and goes on
+    ONWARD = "onward"  # it only goes on: clients here have got it, or get it another time
     AGAIN = "again"
+
+
+class Seen(NamedTuple):
+    """The last round in which an event passed, whether it went everywhere, and whether it was for the clients here."""
+
+    round: int
+    flood: bool
+    is_delivered: bool
 
 
 class Passages:
     def __init__(self) -> None:
-        self._seen: dict[UUID, bool] = {}  # -> whether it went everywhere
+        self._seen: dict[UUID, Seen] = {}
+        self._before: Seen | None = None  # what was known of the last event before it came
         self._last: dict[tuple[str, str], tuple[int, int]] = {}  # client, publisher -> number, when
         self.overtaken = 0  # events that were not delivered, since later ones of their publishers had been
 
-    def note(self, event: UUID, *, flood: bool) -> Passage:
-        """An event comes by."""
-        went = self._seen.get(event)
-        if went is None:
-            self._seen[event] = flood
-            if len(self._seen) > MAX_REMEMBERED_PASSAGES:
-                del self._seen[next(iter(self._seen))]
-            return Passage.FIRST
-        if flood and not went:
-            self._seen[event] = True
-            return Passage.ONWARD
-        return Passage.AGAIN
+    def note(self, event: UUID, *, flood: bool, round: int = 0, here: bool = True) -> Passage:  # noqa: A002
+        """An event comes by; `here`: in this round it is for the clients of this broker too."""
+        seen = self._before = self._seen.get(event)
+        if seen is None:
+            self._put(event, Seen(round, flood, here))
+            return Passage.FIRST if here else Passage.ONWARD
+        if round <= seen.round and (seen.flood or not flood):
+            return Passage.AGAIN
+        self._seen[event] = Seen(max(round, seen.round), flood or seen.flood, here or seen.is_delivered)
+        return Passage.FIRST if here and not seen.is_delivered else Passage.ONWARD
 
     def forget(self, event: UUID) -> None:
-        """It waits, and comes again."""
-        self._seen.pop(event, None)
+        """The event that came last waits, and comes again."""
+        if self._before is None:
+            self._seen.pop(event, None)
+        else:
+            self._seen[event] = self._before
+
+    def remember(self, events: Iterable[UUID]) -> None:
+        """Events that were delivered here before this broker started anew, the oldest first."""
+        for event in events:
+            self._put(event, Seen(0, False, True))
 
     def flooded(self, event: UUID) -> None:
         """It goes everywhere from here, whether or not it came so."""
-        self._seen[event] = True
+        self._seen[event] = self._seen[event]._replace(flood=True)
 
     def in_order(self, client: str, publisher: str, number: int, now: int) -> bool:
         """Whether the client may be told now; an event without a number has no place in an order."""
@@ -55,3 +72,8 @@ class Passages:
         if len(self._last) > MAX_REMEMBERED_PASSAGES:
             del self._last[next(iter(self._last))]
         return True
+
+    def _put(self, event: UUID, seen: Seen) -> None:
+        self._seen[event] = seen
+        if len(self._seen) > MAX_REMEMBERED_PASSAGES:
+            del self._seen[next(iter(self._seen))]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidings.engine.journey import Route
+from tidings.engine.journey import ABROAD, Route
 from tidings.engine.message import PublicationMessage
 from tidings.engine.operations import Publish
 from tidings.engine.passages import Passage
@@ -22,27 +22,81 @@ if TYPE_CHECKING:
 def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
     """Sets its route where it enters; whether there is anything to do: no event is handled twice."""
     if message.enters:
-        message.route = _route(engine, message)
-    elif engine.strategy.by_source and message.route.digest not in engine.overlay.recent:
-        _turn(message)  # it came by trees that are not known here
-    passage = engine.passages.note(message.event.id, flood=message.route.flood)
-    message.stays_out = passage is Passage.ONWARD
+        route = message.route = _route(engine, message)
+    else:
+        if engine.strategy.by_source and message.route.digest not in engine.overlay.recent:
+            _turn(message)  # it came by trees that are not known here
+        route = message.route
+    elsewhere = is_for_others(engine, message)
+    here = not elsewhere and not route.whose
+    passage = engine.passages.note(message.event.id, flood=route.flood, round=route.round, here=here)
+    message.stays_out = elsewhere if route.whose else passage is Passage.ONWARD
     return passage is not Passage.AGAIN
+
+
+def is_for_others(engine: "Engine", message: PublicationMessage) -> bool:
+    """Whether this round of it is not for the clients of this broker; those of the broker that sends it again have it,
+    unless they have come since."""
+    route = message.route
+    if message.enters and route.round and not message.from_broker:
+        return engine.name not in route.only
+    return not route.is_delivered_at(engine.name)
 
 
 def waits(engine: "Engine", message: PublicationMessage) -> bool:
     """Until tables are those of the network, what clients publish waits where it enters: so that it reaches those who
     are there again, and does not overtake what is still on former ways. What tells of the overlay itself, and what has
-    waited too long, goes everywhere instead."""
-    if not message.enters or message.journey.meta or engine.overlay.is_ready:
+    waited too long, goes everywhere instead.
+
+    Where it is sent again from a journal it does not wait where it enters, but just stays there. What comes from other
+    brokers, in the network that this one knows, waits until tables are complete here too. In any other network it
+    comes to nothing: its source sends it again in this one, and so what is behind it cannot overtake it.
+    """
+    overlay = engine.overlay
+    if not engine.settling.counts(message):
+        return message.enters and not message.journey.meta and not overlay.is_ready and overlay.wait(message)
+    if not message.from_broker:
+        message.stays_in = not overlay.is_ready
+        overlay.has_missed |= message.stays_in
         return False
-    return engine.overlay.wait(message.operation, message.sender)
+    if not message.enters and message.route.digest != overlay.digest:
+        return True
+    return overlay.queue(message)
 
 
 def _route(engine: "Engine", message: PublicationMessage) -> Route:
+    """Where it is sent again, for whom is known; where it comes from another sub-overlay, it is for all in this one."""
+    made, given = _new_route(engine, message), message.route
+    if not engine.settling.counts(message):
+        return made
+    only, without, whose = given.only, engine.overlay.lagging, given.whose
+    if message.from_broker:
+        only, without, whose = (), (), ()
+    elif given.round:
+        without = ()
+    return msgspec.structs.replace(
+        made,
+        digest=engine.digest,
+        round=given.round,
+        only=only,
+        without=without,
+        whose=whose,
+        unpruned=made.unpruned or _is_unattractive(engine, message),
+    )
+
+
+def _is_unattractive(engine: "Engine", message: PublicationMessage) -> bool:
+    """Whether advertisements cannot be relied on to have attracted those that it is for: its publisher has just come
+    again, maybe from another broker; or it is sent again, and may have taken them back since, or be elsewhere."""
+    if engine.strategy.name != "advertisement" or message.from_broker:
+        return False
+    return bool(message.route.round) or engine.overlay.has_just_come(message.event.publisher)
+
+
+def _new_route(engine: "Engine", message: PublicationMessage) -> Route:
     event, overlay = message.event, engine.overlay
     if not overlay.is_complete:
-        return Route(engine.name, flood=True)
+        return Route(engine.name, flood=not engine.settling.counts(message))
     if not engine.strategy.by_source:
         return Route(engine.name)
     if not engine.strategy.announces:
@@ -64,16 +118,39 @@ def _turn(message: PublicationMessage) -> None:
 def onward(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
     """The neighbours that it goes to, each with the subscriptions behind it that it is for, as far as is known; where
     no rule is about it, the first of them is enough."""
+    if message.stays_in:
+        return {}
     behind = _behind(engine, message)
     route = message.route
     if route.flood:
         reached = [name for name in engine.neighbours if not engine.leaves(name)]
     elif route.unpruned:
-        tree = engine.overlay.recent[route.digest].tree(route.source)
-        reached = [name for name in tree.children(engine.name) if name in engine.neighbours]
+        reached = [name for name in _beside(engine, route) if name in engine.neighbours]
     else:
-        return behind
-    return {**{name: [] for name in reached if name != message.sender or message.has_turned}, **behind}
+        reached = []
+    found = {**{name: [] for name in reached if name != message.sender or message.has_turned}, **behind}
+    if not route.only or ABROAD in route.only:
+        return found
+    ways = _ways(engine, route)
+    return {name: those for name, those in found.items() if name in ways}
+
+
+def _beside(engine: "Engine", route: Route) -> tuple[str, ...]:
+    """The neighbours in the tree that an event follows, from where it was published on."""
+    topology = engine.overlay.recent[route.digest]
+    if engine.strategy.by_source:
+        return topology.tree(route.source).children(engine.name)
+    return topology.shared.neighbours(engine.name)
+
+
+def _ways(engine: "Engine", route: Route) -> set[str | None]:
+    """The next hops on the ways to the brokers that it is for."""
+    topology = engine.overlay.recent[route.digest]
+    among = [name for name in route.only if name in topology.brokers and name != engine.name]
+    if engine.strategy.by_source:
+        return {topology.tree(route.source).below(engine.name, name) for name in among}
+    tree = topology.shared
+    return {tree.below(engine.name, name) or tree.parent(engine.name) for name in among}
 
 
 def _behind(engine: "Engine", message: PublicationMessage) -> dict[str, list[Filed[Subscription]]]:
@@ -95,7 +172,8 @@ def _behind(engine: "Engine", message: PublicationMessage) -> dict[str, list[Fil
             continue
         if neighbour in engine.neighbours:
             behind.setdefault(neighbour, []).append(filed)
-        elif not message.route.flood:  # the link is gone, and others have not been told the new way yet
+        elif not message.route.flood and not engine.settling.counts(message):
+            # The link is gone, and others have not been told the new way yet.
             _turn(message)
             engine.passages.flooded(message.event.id)
     return dict(sorted(behind.items())) if len(behind) > 1 else behind
@@ -105,7 +183,7 @@ def _may_concern_others(engine: "Engine", route: Route) -> bool:
     """Whether the way of an event goes on from here at all, and its publisher's context has attracted anything."""
     if any(map(engine.leaves, engine.neighbours)):
         return True
-    topology = engine.overlay.recent.get(route.digest)
+    topology = engine.overlay.recent.get(route.digest) if engine.strategy.by_source else None
     if topology is not None and not route.flood and not topology.tree(route.source).children(engine.name):
         return False
     if not _goes_by_context(engine, route):
@@ -152,8 +230,8 @@ def _is_for(engine: "Engine", filed: Filed[Subscription], audience: Bloom | None
 
 def without_unasked(engine: "Engine", passed: Publish, neighbour: str) -> Publish:
     """An event with what some filter behind a link asks of its publisher's context, and no more."""
-    event = passed.event
-    if not event.context or not engine.strategy.spares_context or passed.journey.route.flood:
+    event, route = passed.event, passed.journey.route
+    if not event.context or not engine.strategy.spares_context or route.flood or route.unpruned:
         return passed
     asked = set(engine.transit.asked_behind(neighbour))
     if event.subscribers is not None:
@@ -161,7 +239,6 @@ def without_unasked(engine: "Engine", passed: Publish, neighbour: str) -> Publis
     if asked.issuperset(event.context):
         return passed
     kept = {name: value for name, value in event.context.items() if name in asked}
-    route = passed.journey.route
     gone = (*route.withheld, *(name for name in event.context if name not in asked))
     return Publish(
         msgspec.structs.replace(event, context=type(event.context).trusted(kept)),

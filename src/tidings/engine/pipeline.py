@@ -19,13 +19,25 @@ if TYPE_CHECKING:
 
 def publish(engine: "Engine", operation: Publish, sender: str) -> list[Effect]:
     message = admission.publication(engine, operation, sender)
-    if engine.neighbours and (passing.waits(engine, message) or not passing.pass_by(engine, message)):
+    if not engine.neighbours:
+        return _alone(engine, message)
+    if passing.waits(engine, message):
         return []
+    if not passing.pass_by(engine, message):
+        return engine.settling.came_again(message)
     try:
-        return _published(engine, message)
+        return engine.settling.passed_on(message, _published(engine, message))
     except NeedsAnswer:
         engine.passages.forget(message.event.id)
         raise
+
+
+def _alone(engine: "Engine", message: PublicationMessage) -> list[Effect]:
+    """Where there are no other brokers nobody waits for it to be settled, unless it is sent again."""
+    if not message.route.round:
+        return _published(engine, message)
+    message.stays_out = passing.is_for_others(engine, message)
+    return engine.settling.passed_on(message, _published(engine, message))
 
 
 def _published(engine: "Engine", message: PublicationMessage) -> list[Effect]:

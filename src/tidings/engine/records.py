@@ -34,9 +34,14 @@ from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.schematext import schema_of, versions_of
 from tidings.model.values import Context
 
+# Rows that drivers write for themselves: nothing was asked of their engines by them.
+ASIDE = frozenset({journal.PASSED, "persist", "acknowledge", "debts"})
+
 
 def row(operation: Operation, notes: Mapping[str, Any] | None = None) -> journal.Operation:
     """The row of an operation; `notes` are what the driver wants to find in its body again, under names with `$`."""
+    if type(operation) is Publish:
+        return _published(operation, notes or {})
     write = _WRITERS.get(type(operation))
     if write is None:
         raise InvalidValueError(f"an operation of the kind {type(operation).__name__} is not for a journal")
@@ -49,8 +54,7 @@ def row(operation: Operation, notes: Mapping[str, Any] | None = None) -> journal
 
 def passed(event: Event, notes: Mapping[str, Any]) -> journal.Operation:
     """The row of an event that another broker accepted, with why it is kept here."""
-    written = journal.Operation.publication(event, journal.PASSED)
-    return msgspec.structs.replace(written, body=msgspec.json.encode(notes).decode())
+    return journal.Operation.publication(event, journal.PASSED, notes)
 
 
 def operation(row: journal.Operation) -> Operation:
@@ -69,12 +73,11 @@ def notes(row: journal.Operation) -> dict[str, Any]:
     return {name: value for name, value in row.content().items() if name.startswith("$")}
 
 
-def _publish(one: Publish) -> journal.Operation:
-    written = journal.Operation.publication(one.event)
-    if one.journey == NEW:
-        return written
-    body = msgspec.json.encode({"journey": one.journey}, order="deterministic").decode()
-    return msgspec.structs.replace(written, body=body)
+def _published(one: Publish, notes: Mapping[str, Any]) -> journal.Operation:
+    if one.journey is NEW or one.journey == NEW:
+        return journal.Operation.publication(one.event, body=notes)
+    journey = msgspec.Raw(msgspec.json.encode(one.journey, order="deterministic"))
+    return journal.Operation.publication(one.event, body={"journey": journey, **notes})
 
 
 def _advertise(one: Advertise) -> journal.Operation:
@@ -128,7 +131,6 @@ def _disconnect(one: Disconnect) -> journal.Operation:
 
 
 _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
-    Publish: _publish,
     Advertise: _advertise,
     Unadvertise: _removal("unadvertise"),
     Subscribe: _subscribe,

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def told(engine: "Engine", message: Message, governed: Governed) -> list[Effect]:
-    """Lines for the log, messages for a store, meta-events; a meta-event causes no others."""
+    """Lines for the log, messages for a store, meta-events; a meta-event causes no others. Of an event that is sent
+    again nothing is told where it was told before."""
+    if isinstance(message, PublicationMessage) and message.route.round and message.stays_out:
+        return []
     news = said(engine, message, governed)
     effects = kept(message, governed)
     for place, attributes in enumerate(news):

@@ -78,6 +78,7 @@ class Archive:
         self._trust = trust
         self._rows = self._control = 0  # since the last snapshot
         self.rows_due = ROWS
+        self.control_due = CONTROL_ROWS
         self._due = CONTROL_ROWS
         self._keeping: threading.Thread | None = None
         self._closing = False
@@ -85,7 +86,7 @@ class Archive:
     # Writing
 
     def append(self, rows: list[Row], now: int) -> Span:
-        span = self.journal.append(rows, now, essential=rows[0].kind != PUBLISH)
+        span = self.journal.append(rows, now, essential=rows[0].kind not in EVENTS)
         self._rows += len(rows)
         self._control += sum(row.kind not in EVENTS for row in rows)
         return span
@@ -160,6 +161,8 @@ class Archive:
     def _published(self, row: Row, offset: int, desk: "Desk") -> None:
         if row.kind == PUBLISH and row.id is not None and row.publisher is not None:
             desk.roster.published(row.publisher, row.sequence or 0, UUID(row.id))
+        elif row.id is not None:
+            desk.roster.remember(UUID(row.id).int)
         notes = records.notes(row)
         for id in due.subscriptions(notes.get(due.DUE, ())):  # noqa: A001
             held = desk.roster.subscriptions.get(id)
@@ -215,7 +218,7 @@ class Archive:
         with desk.guard:
             offset, data = self.journal.next, _saved(desk, self.lost)
             self._rows = self._control = 0
-            self._due = max(CONTROL_ROWS, len(desk.roster.subscriptions))
+            self._due = max(self.control_due, len(desk.roster.subscriptions))
         self.sync(offset)
         self.journal.write_snapshot(offset, data)
 
@@ -224,6 +227,8 @@ class Archive:
         with desk.guard:
             inboxes = [held.inbox for held in desk.roster.subscriptions.values()]
         floors = [inbox.state()[0] for inbox in inboxes if isinstance(inbox, Backlog) and inbox.state()[3]]
+        if (needed := desk.needed()) is not None:
+            floors.append(needed)
         return self.journal.retain(before, max_bytes, keep_from=min(floors) if floors else None)
 
     def close(self, desk: "Desk") -> None:

@@ -273,6 +273,10 @@ class Desk:
     def recall(self, row: journal.Operation) -> None:
         """A broker's: a row of one of its own kinds, when the journal is read again."""
 
+    def needed(self) -> int | None:
+        """A broker's: from which offset on others may have to be sent what is in its journal."""
+        return None
+
     def more(self) -> bytes:
         """A broker's: what it keeps in a snapshot beside what every desk does."""
         return b""
@@ -365,6 +369,8 @@ class Desk:
             self._callbacks.run()
         if self.archive is not None and self.archive.is_due:
             self.archive.keep(self)
+        if self.engine.is_untidy:
+            self.engine.tidy()
         if outcome.refused is not None:
             raise RefusedError(outcome.refused.step, outcome.refused.reason)
 

@@ -42,6 +42,8 @@ class Outcome:
     def rows(self, operation: Operation | None, notes: dict[str, Any]) -> list[journal.Operation]:
         """The operation, if it is to be kept; then the meta-events that it caused, the events of other brokers that it
         brought to durable subscriptions, and what rules persist."""
+        if type(operation) is Publish and not (self.durable or self.told or self.persisted or self.trusted):
+            return [records.row(operation)]  # most are so
         events = {event.id: event for event in self.told}
         if isinstance(operation, Publish):
             events[operation.event.id] = operation.event

@@ -40,7 +40,8 @@ from tidings.model.limits import MAX_INTEGER
 
 class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
     """When the log has this size or this many records, a new one is begun; `convert` rolls the old one into Parquet
-    at once, in the call that filled it. Without it, whoever owns the journal calls `roll` when it has time.
+    at once, in the call that filled it. Without it, whoever syncs begins the new log, so that an `append` waits for
+    no fsync, and whoever owns the journal calls `roll` when it has time.
 
     So long as so many bytes of the disk as `reserve_bytes` are free, everything is taken; below, only what is
     essential: there must be room to acknowledge, to leave and to shut down when publishers have filled the disk."""
@@ -72,6 +73,7 @@ class Journal:
         self._mark.write(state.place.offset)
         self._failure: JournalError | None = None
         self._closed = False
+        self._unasked = 0  # so many bytes may be appended before it is asked again how much is free
         # Taken in this order: upkeep (rolling, retention), then flushing, then the state itself.
         self._upkeep = threading.RLock()
         self._flushing = threading.Lock()
@@ -122,7 +124,7 @@ class Journal:
         """
         if type(now) is not int or not 0 <= now <= MAX_INTEGER:
             raise InvalidValueError("now: must be an int between 0 and 2^63 - 1")
-        bodies = [encoded(operation) for operation in operations]
+        bodies = encoded(operations)
         with self._state:
             self._check_usable()
             try:
@@ -138,7 +140,7 @@ class Journal:
                 if self._log.untidy:
                     self._failure = JournalFailedError(f"{self._log.path}: a write was interrupted", self._log.path)
                 raise
-            due = self._is_full()
+            due = self.options.convert and self._is_full()
         if due:
             self._roll_when_full()
         return span
@@ -151,12 +153,12 @@ class Journal:
         with self._state:
             self._check_usable()
             wanted = self._log.place.offset if offset is None else min(offset, self._log.place.offset)
-        return self._commit.wait(wanted)
+        return self._wait(wanted)
 
     def commit(self, operations: Iterable[Operation], now: int, *, essential: bool = False) -> Span:
         """Appends and syncs; those who commit at the same time share an fsync."""
         span = self.append(operations, now, essential=essential)
-        self._commit.wait(span.next)
+        self._wait(span.next)
         return span
 
     @property
@@ -321,20 +323,29 @@ class Journal:
             raise JournalFailedError(str(self._failure), self._failure.path)
 
     def _check_reserve(self, bodies: list[bytes]) -> None:
-        reserve = self.options.reserve_bytes
-        if not reserve:
+        """How much is free is asked for now and then: what is appended in between is little beside the reserve."""
+        reserve, size = self.options.reserve_bytes, framed_size(bodies)
+        self._unasked -= size
+        if not reserve or self._unasked > 0:
             return
-        free = self._disk.free_bytes(self._log.fd) - framed_size(bodies)
+        free = self._disk.free_bytes(self._log.fd) - size
         if free < reserve:
             raise JournalFullError(
                 f"{self._log.path}: nothing was written, since {max(free, 0):,} bytes of the disk would be left, and "
                 f"{reserve:,} are kept for acknowledgements and control; make room and try again",
                 self._log.path,
             )
+        self._unasked = min(free - reserve, reserve // 16)
 
     def _note(self, what: str) -> None:
         if what not in self.notes[-8:]:  # a full disk says the same with every append
             self.notes.append(what)
+
+    def _wait(self, offset: int) -> int:
+        synced = self._commit.wait(offset)
+        if not self.options.convert and self._is_full():
+            self._roll_when_full()
+        return synced
 
     def _flush(self) -> int:
         with self._flushing:
@@ -358,7 +369,7 @@ class Journal:
 
     def _roll_when_full(self) -> None:
         """What was appended is in the log, whether or not a new one can be begun: a failure is noted and tried again
-        with the next append; one that makes the journal unusable is told by the next call."""
+        the next time; one that makes the journal unusable is told by the next call."""
         if not self._upkeep.acquire(blocking=False):
             return  # somebody is rolling, or at other work that may take long: the log grows a little more
         try:
@@ -377,9 +388,10 @@ class Journal:
             old = self._log
             if old.place.offset == old.first:
                 return
-            self._sync_log(old)
-            self._mark.write(old.place.offset)
-            self._commit.advance(old.place.offset)
+            if self._commit.synced < old.place.offset:
+                self._sync_log(old)
+                self._mark.write(old.place.offset)
+                self._commit.advance(old.place.offset)
             try:
                 new = LogWriter.create(self.folder / LOGS, old.place, self._seed, self._disk)
             except OSError as error:

@@ -79,13 +79,6 @@ def read_file_header(stream: BinaryIO, path: Path, seed: int) -> Place:
     return Place(offset, timestamp, check)
 
 
-def frame(body: bytes, place: Place, timestamp: int, synced: int, seed: int) -> tuple[bytes, int]:
-    """A record as it is written, and its check."""
-    head = _RECORD.pack(MARKER, len(body), place.offset, timestamp, synced, place.check, zlib.crc32(body))
-    check = zlib.crc32(head, seed)
-    return head + _CHECK.pack(check) + body, check
-
-
 def framed_size(bodies: Sequence[bytes]) -> int:
     return len(bodies) * RECORD_HEADER + sum(map(len, bodies))
 
@@ -249,17 +242,20 @@ class LogWriter:
 
     def append(self, bodies: Sequence[bytes], now: int, synced: int) -> Span:
         """Written, not synced. After an `OSError` nothing of it is in the file, unless `untidy` says so."""
-        place, frames = self.place, []
-        timestamp = first = max(now, place.timestamp + 1)
+        offset, before, check = self.place
+        timestamp = first = max(now, before + 1)
         if first + len(bodies) > MAX_INTEGER:
             raise InvalidValueError("now: the journal's time has come to its end")
+        pack, check_of, crc32, seed = _RECORD.pack, _CHECK.pack, zlib.crc32, self._seed
+        written: list[bytes] = []
         for body in bodies:
-            written, check = frame(body, place, timestamp, synced, self._seed)
-            frames.append(written)
-            place = Place(place.offset + 1, timestamp, check)
-            timestamp += 1
-        data = b"".join(frames)
-        span = Span(self.place.offset, place.offset, first)
+            head = pack(MARKER, len(body), offset, timestamp, synced, check, crc32(body))
+            check = crc32(head, seed)
+            written += head, check_of(check), body
+            offset, timestamp = offset + 1, timestamp + 1
+        data = b"".join(written)
+        place = Place(offset, timestamp - 1, check) if bodies else self.place
+        span = Span(self.place.offset, offset, first)
         try:
             self._disk.write(self.fd, data)
         except BaseException:

@@ -25,6 +25,7 @@ from tidings.journal.mark import FILE as MARK_FILE
 from tidings.journal.mark import read_mark
 from tidings.journal.recovery import Part, damaged, first_of, list_logs, list_segments, name_of, read_floor
 from tidings.journal.segment import SCHEMA, SegmentEnds, check_segment, read_ends, rows_batch
+from tidings.journal.snapshot import Snapshot, read_snapshot
 from tidings.model.errors import JournalDamagedError, JournalError, OffsetGoneError
 
 LOG_ROWS = 50_000  # a log is cut into stretches of so many records
@@ -115,6 +116,13 @@ class JournalReader:
         end = self.end if until is None else min(until, self.end)
         for stretch in self.stretches(self.first if start is None else start, end, wanted):
             yield from self.batches(stretch, wanted)
+
+    def snapshot(self, path: Path) -> Snapshot | None:
+        """A snapshot of this journal, or nothing if it is damaged, or gone meanwhile."""
+        try:
+            return read_snapshot(path, self._identity.seed)
+        except FileNotFoundError:
+            return None
 
     # Files
 

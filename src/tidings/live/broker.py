@@ -6,30 +6,38 @@ import logging
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ssl import SSLContext
 
-from tidings.engine.effects import Effect, Send, Wake
+import msgspec
+
+from tidings.engine.debts import State
+from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Wake
 from tidings.engine.operations import Connect, Disconnect, Tick
+from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
+from tidings.journal.disk import Disk
 from tidings.live.bindings import Bindings
 from tidings.live.configuration import Change, Configuration
 from tidings.live.configuration.address import Address
 from tidings.live.configuration.tables import DISCONNECT
 from tidings.live.connection import Connection
-from tidings.live.desk import Desk
+from tidings.live.desk import Desk, Task
 from tidings.live.dialling import Dialler
 from tidings.live.greeting import Greeting
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
+from tidings.live.moving import Moving
 from tidings.live.own import put_own
 from tidings.live.questions import Questions
 from tidings.live.reloading import reload
+from tidings.live.resending import Resending
 from tidings.live.session import Session
 from tidings.live.tls import Certificates, name_of
-from tidings.model.errors import InvalidValueError
+from tidings.live.upkeep import Upkeep
+from tidings.model.errors import InvalidValueError, JournalError
 from tidings.model.event import Event
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
@@ -42,8 +50,9 @@ _MUCH = 50_000  # things that wait to go out, before clients are not read for a 
 class Broker:
     """`start` it, and it serves until `stop`."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, disk: Disk | None = None) -> None:
         self.configuration = configuration
+        self._disk = disk
         self.name = configuration.broker.name
         self.clock = SystemClock()
         self.incarnation = self.clock.now()
@@ -57,6 +66,7 @@ class Broker:
         self.desk: Desk
         self.bindings: Bindings
         self.questions = Questions(self)
+        self.moving = Moving(self)
         self._connections: Counter[str] = Counter()  # by host
         self._greetings: set[Greeting] = set()
         self._dialled: dict[str, asyncio.Future[None]] = {}
@@ -65,6 +75,7 @@ class Broker:
         self._ending: list[Callable[[], None]] = []
         self._was_full = False
         self._beating: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Future[None] | None = None
         self.is_stopping = False
 
     # Beginning and end
@@ -76,11 +87,13 @@ class Broker:
         archive = None
         if given.journal.folder:
             archive = Archive(
-                given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options()
+                given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options(), self._disk
             )
-        self.desk = Desk(given.broker.settings(), self.clock, self._trusts, archive, self.metrics, self)
-        self.bindings = Bindings(self.desk.engine.subjects)
+        self.desk = Desk(self.engine_settings(given), self.clock, self._trusts, archive, self.metrics, self)
+        self.bindings = Bindings(self.desk)
+        self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()
+        self._upkeep = Upkeep(self)
         put_own(self.desk, given)
         try:
             self._server = await self._listen(Address.parse(given.broker.listen))
@@ -151,6 +164,11 @@ class Broker:
     def _has_to_go(self) -> bool:
         return bool(self.desk.outgoing) or any(one.waiting_bytes for one in self._all())
 
+    @staticmethod
+    def engine_settings(given: Configuration) -> Settings:
+        """What others may have missed is sent again by who has a journal."""
+        return msgspec.structs.replace(given.broker.settings(), resends=bool(given.journal.folder))
+
     # Who comes
 
     def _opened(self, connection: Connection) -> Greeting:
@@ -177,6 +195,8 @@ class Broker:
 
     def greeted_by_client(self, connection: Connection, hello: Hello) -> Session | None:
         refusal = self._refusal(connection, hello)
+        if refusal is None and self._is_broker(hello.name):
+            refusal = f"{hello.name} is the name of a broker"
         known = self.sessions.get(hello.name)
         if refusal is None and known is not None and known.number >= hello.session:
             refusal = f"{hello.name} is connected, with a later session"
@@ -186,6 +206,7 @@ class Broker:
         if known is not None:
             known.connection.close(f"{hello.name} has connected anew", again=False)
             self.left(known, "it has connected anew")
+        self.moving.came_back(hello.name)
         moved = bool(hello.last_broker) and hello.last_broker != self.name
         outcome = self.desk.operate(Connect(hello.name, moved, hello.session), safe=False)
         if outcome.refused is not None:
@@ -227,6 +248,9 @@ class Broker:
                 return f"the certificate is that of {certified}, not of {hello.name}"
         return None
 
+    def _is_broker(self, name: str) -> bool:
+        return name in self.desk.engine.topology.brokers or any(one.broker == name for one in self.configuration.links)
+
     def _welcome(self, connection: Connection, hello: Hello, sequence: int, cost: int = 1) -> None:
         heartbeat, limits = self.configuration.heartbeat, self.configuration.limits
         connection.welcome(limits.frame_bytes)
@@ -249,7 +273,10 @@ class Broker:
         if self.sessions.get(session.name) is not session:
             return
         del self.sessions[session.name]
-        self.desk.operate(Disconnect(session.name), safe=False)
+        try:
+            self.desk.operate(Disconnect(session.name), safe=False)
+        except JournalError as error:
+            self.desk.note(f"{session.name} has left, and {error}")
         self.flush()
 
     def linked(self, connection: Connection, name: str, cost: int, ended: "asyncio.Future[None] | None") -> Link | None:
@@ -293,18 +320,40 @@ class Broker:
 
     # What the desk wants carried out
 
-    def carry_out(self, effect: Effect) -> None:
+    def bound(self, effects: list[Effect]) -> list[Task]:
+        """What is sent is for the link that there is when it is decided: the one after it begins anew."""
+        tasks: list[Task] = []
+        for effect in effects:
+            if isinstance(effect, Send):
+                link = self.links.get(effect.neighbour)
+                if link is not None:
+                    tasks.append((link.send, (effect.operation,)))
+            elif self.resending.take(effect):
+                self.at_the_end(self.resending.go_on)
+            else:
+                tasks.append((self._carry_out, (effect,)))
+        return tasks
+
+    def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Send(neighbour, operation):
-                if (link := self.links.get(neighbour)) is not None:
-                    link.send(operation)
             case Wake(microseconds):
                 self.later(microseconds / 1_000_000, self._tick)
+            case HandOver(client, broker):
+                self.moving.hand_over(client, broker)
+            case HandedOver(number):
+                self.moving.handed_over(number)
 
-    def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
-        for effect in others:
-            self.carry_out(effect)
-        return True
+    def published(self, event: Event, offset: int) -> None:
+        self.resending.published(event, offset)
+
+    def is_waiting(self, offset: int) -> bool:
+        return self.resending.is_waiting(offset)
+
+    def debts(self) -> State:
+        return self.resending.debts.state()
+
+    def needed(self) -> int | None:
+        return self.resending.debts.needed
 
     # From time to time
 
@@ -324,15 +373,25 @@ class Broker:
         return self._loop.call_later(seconds, act)
 
     def _tick(self) -> None:
-        if not self.is_stopping:
+        if self.is_stopping:
+            return
+        try:
             self.desk.drive(Tick())
-            self.flush()
+        except JournalError as error:
+            self.desk.note(f"what time has brought is not told: {error}")
+        self.flush()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is to be done here that can be done."""
+        return self.desk.is_settled and self.moving.is_settled and self.resending.is_settled
 
     @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the disk, or to a neighbour, that clients are not read for a while."""
         slow = any(link.connection.is_stalled for link in self.links.values())
-        return slow or len(self.desk.outgoing) > _MUCH
+        unsettled = self.resending.debts.unsettled > self.configuration.limits.unsettled
+        return slow or unsettled or len(self.desk.outgoing) > _MUCH
 
     def look_again(self) -> None:
         full = self.is_full
@@ -349,7 +408,8 @@ class Broker:
             await asyncio.sleep(heartbeat.interval_ms / 1000)
             now = self._loop.time()
             used, elapsed = _processor_seconds(), now - then
-            self.desk.set_load(min(1.0, max(0.0, (used - spent) / elapsed)) if elapsed else 0.0)
+            if self.desk.failure is None:
+                self.desk.set_load(min(1.0, max(0.0, (used - spent) / elapsed)) if elapsed else 0.0)
             spent, then = used, now
             patience = heartbeat.interval_ms / 1000 * heartbeat.patience
             if elapsed > patience / 2:
@@ -358,7 +418,17 @@ class Broker:
                 self._look_after(link.connection, now, patience)
             for session in list(self.sessions.values()):
                 self._look_after(session.connection, now, patience, is_client=True)
+            self.moving.go_on()
+            self.resending.tick()
+            self._upkeep.tick()
             self._tick()
+            self._keep_tidy()
+
+    def _keep_tidy(self) -> None:
+        """Beside everything else, since it may take long."""
+        engine = self.desk.engine
+        if engine.is_untidy and (self._tidying is None or self._tidying.done()):
+            self._tidying = self._loop.run_in_executor(None, engine.tidy)
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
         limits = self.configuration.limits
@@ -374,6 +444,12 @@ class Broker:
 
     def _trusts(self, party: str, group: str) -> bool:
         return any(one.group == group and party in one.members for one in self.configuration.trust)
+
+    def subject_defined(self, subject: str) -> None:
+        """From now on clients may say the subject's number instead of its name."""
+        bound = self.bindings.bound(subject)
+        for session in self.sessions.values():
+            session.connection.say(Kind.BOUND, bound)
 
     def link_tls(self) -> SSLContext | None:
         return None if self.certificates is None else self.certificates.link

@@ -6,14 +6,19 @@ synced up to there. The sync is done by another thread, for all that has come me
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+import msgspec
+
 from tidings import journal
+from tidings.engine import records
+from tidings.engine.debts import State
 from tidings.engine.effects import Effect, Reject
 from tidings.engine.operations import (
+    Carry,
     Disconnect,
     Lost,
     Operation,
@@ -35,6 +40,7 @@ from tidings.hub.trust import Provider
 from tidings.live.inbox import Kept, Wired
 from tidings.live.metrics import Metrics
 from tidings.live.outgoing import Outgoing
+from tidings.live.resending import DEBTS, read_debts
 from tidings.model.errors import (
     InvalidValueError,
     JournalError,
@@ -50,6 +56,9 @@ from tidings.protocol.events import read_context_filter
 from tidings.protocol.publications import Published, Safety
 from tidings.texts import policy_text
 
+Task = tuple[Callable[..., None], tuple[Any, ...]]
+Reply = Callable[[list[str] | Reject], None]
+
 
 class Publisher(Protocol):
     """Who is told what became of a publication."""
@@ -63,9 +72,21 @@ class Publisher(Protocol):
 class Neighbours(Protocol):
     """Who carries out what concerns other brokers."""
 
-    def carry_out(self, effect: Effect) -> None: ...
-    def published(self, event: Event, offset: int, others: Sequence[Effect]) -> bool:
-        """An event of a client is on its way to others; whether it is settled already."""
+    def bound(self, effects: list[Effect]) -> list[Task]:
+        """What is to be done for effects, when it is their turn: what is sent is for the links that there are now."""
+        ...
+
+    def published(self, event: Event, offset: int) -> None:
+        """An event of a client is in the journal, or would be."""
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether the publication there has not arrived yet wherever it is due."""
+        ...
+
+    def flush(self) -> None: ...
+    def debts(self) -> State: ...
+    def needed(self) -> int | None:
+        """From which offset on the journal may have to be read again, for other brokers."""
         ...
 
 
@@ -76,12 +97,12 @@ class Taken(NamedTuple):
     event: Event
     outcome: Outcome
     row: int
-
-
-Reply = Callable[[list[str] | Reject], None]
+    tasks: list[Task]
 
 
 class Desk(HubDesk):
+    own_kinds = frozenset({DEBTS})
+
     def __init__(
         self,
         settings: Settings,
@@ -97,7 +118,9 @@ class Desk(HubDesk):
         self.sessions: dict[str, int] = {}  # client -> the session in which it was here last
         self._settling: dict[UUID, tuple[Publisher, int, int, int]] = {}  # what is to be told when an event is settled
         self._syncing = False
+        self._sync_began = 0
         self._syncer = ThreadPoolExecutor(1, "tidings-sync")
+        self.saved_debts: State | None = None
         super().__init__(settings, clock, trust, archive)
 
     def begin(self) -> None:
@@ -111,6 +134,7 @@ class Desk(HubDesk):
             self.operate(Unsubscribe(self.name, subscription.id), safe=False)
         for advertisement in self.engine.advertisements.of(self.name):
             self.operate(Unadvertise(self.name, advertisement.id), safe=False)
+        self.engine.remember_passages(UUID(int=event) for event in self.roster.remembered)
 
     # Publications of clients
 
@@ -125,10 +149,12 @@ class Desk(HubDesk):
         rows: list[journal.Operation] = []
         told: list[tuple[Outcome, int]] = []
         base, count = self.now(), 0
-        for published, subject in publications:
+        for published, event in self._events(publisher, publications, base):
             try:
                 self._check_open()
-                event = self._event(publisher.name, published, subject, base + count)
+                self._check_new(event)
+                if event.timestamp != base + count:  # one before it was refused
+                    event = msgspec.structs.replace(event, timestamp=base + count)
                 operation = Publish(event)
                 outcome = handled(self, operation, base + count)
             except TidingsError as error:
@@ -142,7 +168,7 @@ class Desk(HubDesk):
                     continue
                 told.append((outcome, count))
             else:
-                taken.append(Taken(published, event, outcome, count))
+                taken.append(Taken(published, event, outcome, count, []))
                 self.roster.published(publisher.name, published.sequence, event.id)
             if self.archive is not None:
                 mine = outcome.rows(None if refused else operation, {})
@@ -167,8 +193,11 @@ class Desk(HubDesk):
             self._note_told(outcome)
             _expect(outcome, first + row, first + row)
             self.outgoing.add(after, self._put_all, outcome, first + row, first + row)
-            self.outgoing.add(after, self._carry_out, outcome.others)
+            self._do_later(after, outcome.others)
         for one in taken:
+            self.neighbours.published(one.event, first + one.row)
+            if one.outcome.others:
+                one.tasks.extend(self.neighbours.bound(one.outcome.others))
             if one.outcome.told or one.outcome.persisted:
                 self._note_told(one.outcome)
             if one.outcome.durable:
@@ -176,37 +205,36 @@ class Desk(HubDesk):
         self.metrics.accepted += len(taken)
         self.outgoing.add(after, self._release, publisher, taken, first)
 
-    def _event(self, publisher: str, published: Published, subject: str | None, now: int) -> Event:
-        id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
-        if id is None or id.version != 7:
-            raise InvalidValueError("id: an event is named by a UUIDv7")
+    def _events(
+        self, publisher: Publisher, publications: list[tuple[Published, str | None]], now: int
+    ) -> list[tuple[Published, Event]]:
+        """The events of publications that are well formed; what is not is refused."""
+        events: list[tuple[Published, Event]] = []
+        name, context = publisher.name, self.roster.contexts.get(publisher.name, NOTHING)
+        for published, subject in publications:
+            try:
+                events.append((published, _event(name, published, subject, context, now + len(events))))
+            except TidingsError as error:
+                self._refuse(publisher, published.request, error)
+        self.engine.foresee([event for _, event in events])
+        return events
+
+    def _check_new(self, event: Event) -> None:
         roster = self.roster
-        if roster.remembers(id):
-            raise PublishedBeforeError("admit", f"the event {id} was published before")
-        sequence, last = published.sequence, roster.sequences.get(publisher, 0)
+        if roster.remembers(event.id):
+            raise PublishedBeforeError("admit", f"the event {event.id} was published before")
+        sequence, last = event.sequence, roster.sequences.get(event.publisher, 0)
         if not last < sequence <= MAX_INTEGER:
             raise RefusedError(
                 "admit",
-                f"sequence: {sequence} does not come after {last}, the last of {publisher}; is it connected twice?",
+                f"sequence: {sequence} does not come after {last}, the last of {event.publisher}; "
+                "is it connected twice?",
             )
-        context = published.context
-        return Event(
-            id=id,
-            publisher=publisher,
-            timestamp=now,
-            sequence=sequence,
-            attributes=Attributes(published.attributes),
-            subject=None if subject is None else checked_subject(subject),
-            payload=None if published.payload is None else checked_payload(published.payload),
-            context=roster.contexts.get(publisher, NOTHING) if context is None else Context(context),
-            subscribers=None if published.subscribers is None else read_context_filter(published.subscribers),
-            policy=None if published.policy is None else policy_text(published.policy),
-            token=checked_bytes(published.token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
-            signature=checked_bytes(published.signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
-        )
 
     def _appended(self, rows: list[journal.Operation], base: int, count: int) -> int:
         """Where the rows of a batch stand, of which the first has the time `base`."""
+        if not count:
+            return self._next
         if self.archive is not None:
             return self._append(rows, base)
         first = self._next
@@ -216,7 +244,7 @@ class Desk(HubDesk):
 
     def _release(self, publisher: Publisher, taken: list[Taken], first: int) -> None:
         delivered = 0
-        for published, event, outcome, row in taken:
+        for published, event, outcome, row, tasks in taken:
             offset = first + row
             if outcome.durable or outcome.told:
                 self._put_all(outcome, offset, offset + 1)
@@ -224,19 +252,16 @@ class Desk(HubDesk):
                 for held, note in outcome.deliveries:
                     held.inbox.put(note, offset)
             delivered += len(outcome.deliveries)
-            is_settled = True
-            if outcome.others:
-                is_settled = self.neighbours.published(event, offset, outcome.others)
-            if is_settled or published.safe < Safety.SETTLED:
+            for act, about in tasks:
+                act(*about)
+            if published.safe < Safety.SETTLED or not self.neighbours.is_waiting(offset):
                 publisher.receipt(published.request, offset, event.timestamp)
             else:
                 self._settling[event.id] = publisher, published.request, offset, event.timestamp
         self.metrics.delivered += delivered
-
-    @property
-    def unsettled(self) -> int:
-        """How many publications somebody waits for to be settled."""
-        return len(self._settling)
+        if delivered:
+            took = self.clock.now() - taken[0].event.timestamp
+            self.metrics.delivered_after.note(took / 1_000_000, delivered)
 
     def settled(self, event: UUID) -> None:
         """An event has arrived wherever it is due."""
@@ -247,9 +272,17 @@ class Desk(HubDesk):
 
     def _refuse(self, publisher: Publisher, request: int, error: TidingsError) -> None:
         """Told in the order of things: what was published before may still be on its way to the disk."""
-        self.metrics.refuse(error)
-        after = self._next if isinstance(error, PublishedBeforeError) and self.archive is not None else 0
-        self.outgoing.add(after, publisher.refuse, request, error)
+        after = 0
+        if isinstance(error, PublishedBeforeError):
+            self.metrics.repeated += 1
+            after = self._next if self.archive is not None else 0
+        else:
+            self.metrics.refuse(error)
+        self.outgoing.add(after, self._tell_refused, publisher, request, error)
+
+    @staticmethod
+    def _tell_refused(publisher: Publisher, request: int, error: TidingsError) -> None:
+        publisher.refuse(request, error)
 
     # All other operations
 
@@ -260,37 +293,46 @@ class Desk(HubDesk):
         it is on the disk."""
         findings, end, outcome = self.controlled(operation, notes)
         after = end if safe and self.archive is not None else 0
-        if outcome.others:
-            self.outgoing.add(after, self._carry_out, outcome.others)
+        self._do_later(after, outcome.others)
         if outcome.refused is not None:
             self.metrics.refused[outcome.refused.step] += 1
         if reply is not None:
-            self.outgoing.add(after, reply, findings if outcome.refused is None else outcome.refused)
+            self.outgoing.add(after, self._answer, reply, findings if outcome.refused is None else outcome.refused)
         return outcome
+
+    @staticmethod
+    def _answer(reply: Reply, result: list[str] | Reject) -> None:
+        reply(result)
 
     def receive(self, neighbour: str, operation: Travelling) -> None:
         """An operation of a neighbour. Of an event, what durable subscriptions here wait for is kept."""
+        if isinstance(operation, Carry) and operation.to == self.name and not self._has_all(operation):
+            return  # its client has not said yet what it wants: it is sent again
         self.drive(Receive(neighbour, operation))
 
+    def _has_all(self, carried: Carry) -> bool:
+        return all(note.subscription in self.roster.subscriptions for note, _ in carried.notifications)
+
     def drive(self, operation: Operation) -> Outcome:
-        """An operation that is not kept as such: of neighbours, of time, of links."""
+        """An operation that is not kept as such: of neighbours, of time, of links. Without a journal that can be relied
+        on, nothing follows from it."""
+        if self.failure is not None:
+            return Outcome()
         with self.guard:
             self._check_open()
             now = self.now()
             outcome = handled(self, operation, now)
             if outcome.deliveries or outcome.told or outcome.persisted:
-                refused, outcome.refused = outcome.refused, None
-                rows = outcome.rows(None, {}) if self.archive is not None else []
-                first = self._appended(rows, now, len(outcome.told) + len(outcome.persisted))
-                outcome.refused = refused
+                is_kept = bool(outcome.durable or outcome.told or outcome.persisted)
+                rows = outcome.rows(None, {}) if is_kept else []
+                first = self._appended(rows, now, len(rows))
                 self._note_told(outcome)
                 after = self._next if rows and self.archive is not None else 0
                 _expect(outcome, first, first)
                 self.outgoing.add(after, self._put_all, outcome, first, first)
                 self.metrics.delivered += len(outcome.deliveries)
-        if outcome.others:
-            after = self._next if self.archive is not None and outcome.durable else 0
-            self.outgoing.add(after, self._carry_out, outcome.others)
+        after = self._next if self.archive is not None and outcome.durable else 0
+        self._do_later(after, outcome.others)
         return outcome
 
     def controlled(
@@ -298,6 +340,35 @@ class Desk(HubDesk):
     ) -> tuple[list[str], int, Outcome]:
         with self.guard:
             return super().controlled(operation, notes)
+
+    def forget(self, operation: Unsubscribe) -> None:
+        """A subscription that the engine has given up, since its owner is elsewhere, is not kept here either."""
+        with self.guard:
+            self._check_open()
+            if self.archive is not None:
+                self._append([records.row(operation)], self.now())
+            self.roster.book(operation, {})
+
+    # What a journal keeps for a broker
+
+    def write(self, row: journal.Operation) -> None:
+        """A row of one of its own kinds."""
+        with self.guard:
+            if self.failure is None and not self.closed:
+                self._append([row], self.now())
+
+    def recall(self, row: journal.Operation) -> None:
+        self.saved_debts = read_debts(row)
+
+    def needed(self) -> int | None:
+        return self.neighbours.needed()
+
+    def more(self) -> bytes:
+        return msgspec.msgpack.encode(self.neighbours.debts())
+
+    def recall_more(self, saved: bytes) -> None:
+        if saved:
+            self.saved_debts = msgspec.msgpack.decode(saved, type=State)
 
     # What goes out
 
@@ -308,23 +379,47 @@ class Desk(HubDesk):
             self.outgoing.drain(0)
             return
         self.outgoing.drain(archive.synced)
-        if self.outgoing and not self._syncing:
+        if self.outgoing and not self._syncing and self.failure is None:
             self._syncing = True
+            self._sync_began = self.clock.now()
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
             done.add_done_callback(self._synced)
 
+    @property
+    def is_settled(self) -> bool:
+        return self.engine.is_settled and not self.outgoing and not self._syncing
+
     def _synced(self, done: "asyncio.Future[None]") -> None:
         self._syncing = False
+        self.metrics.commits.note((self.clock.now() - self._sync_began) / 1_000_000)
         error = done.exception()
         if isinstance(error, JournalError):
-            self.failure = error
-            self.note(f"the journal has failed: {error}")
+            self._fail(error)
             return
         if error is not None:
             raise error
-        self.flush()
+        self.neighbours.flush()
         if self.archive is not None and self.archive.is_due and not self.closed:
             self.archive.keep(self)
+
+    def _fail(self, error: JournalError) -> None:
+        """Nobody knows what is on the disk: who waits for it is told so, and nothing of it goes out."""
+        self.failure = error
+        self.note(f"the journal has failed: {error}")
+        for after, act, about in self.outgoing.given_up():
+            if self.archive is not None and after <= self.archive.synced:
+                act(*about)
+            elif act == self._release:
+                publisher, taken, _ = about
+                for one in taken:
+                    publisher.refuse(one.published.request, error)
+            elif act == self._tell_refused:
+                publisher, request, _ = about
+                publisher.refuse(request, error)
+            elif act == self._answer:
+                reply, _ = about
+                reply(Reject("journal", str(error)))
+        self.neighbours.flush()
 
     def _post(self, outcome: Outcome, first: int, told_from: int, sync: bool) -> None:
         after = self._next if self.archive is not None and outcome.durable else 0
@@ -337,9 +432,9 @@ class Desk(HubDesk):
             for held, note in batch.deliveries:
                 held.inbox.put(note, batch.offset)
 
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            self.neighbours.carry_out(effect)
+    def _do_later(self, after: int, effects: list[Effect]) -> None:
+        for act, about in self.neighbours.bound(effects) if effects else ():
+            self.outgoing.add(after, act, *about)
 
     def _note_told(self, outcome: Outcome) -> None:
         for kept in outcome.persisted:
@@ -347,6 +442,9 @@ class Desk(HubDesk):
         self.metrics.told += len(outcome.told)
         for event in outcome.told:
             self.roster.published(event.publisher, event.sequence, event.id)
+        for _, note in outcome.durable:
+            if not self.roster.remembers(note.event.id):
+                self.roster.remember(note.event.id.int)
 
     def open(self, subscription: Subscription, limit: int) -> HubSubscription:
         if subscription.durable is None:
@@ -356,7 +454,10 @@ class Desk(HubDesk):
 
     def tell_lost(self, client: str, subscription: str, count: int) -> None:
         """Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own."""
-        self.drive(Lost(client, subscription, count))
+        try:
+            self.drive(Lost(client, subscription, count))
+        except JournalError as error:
+            self.note(f"{client} has lost {count} notifications of {subscription}, and {error}")
 
     def stop(self) -> None:
         """Everything is synced and goes out; the journal is closed."""
@@ -365,6 +466,27 @@ class Desk(HubDesk):
             self.outgoing.drain(self.archive.synced)
         self._syncer.shutdown()
         self.close()
+
+
+def _event(publisher: str, published: Published, subject: str | None, context: Context, now: int) -> Event:
+    """The event of a publication; `context` is its publisher's, unless it says another one."""
+    id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
+    if id is None or id.version != 7:
+        raise InvalidValueError("id: an event is named by a UUIDv7")
+    return Event(
+        id=id,
+        publisher=publisher,
+        timestamp=now,
+        sequence=published.sequence,
+        attributes=Attributes(published.attributes),
+        subject=None if subject is None else checked_subject(subject),
+        payload=None if published.payload is None else checked_payload(published.payload),
+        context=context if published.context is None else Context(published.context) if published.context else NOTHING,
+        subscribers=None if published.subscribers is None else read_context_filter(published.subscribers),
+        policy=None if published.policy is None else policy_text(published.policy),
+        token=checked_bytes(published.token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
+        signature=checked_bytes(published.signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
+    )
 
 
 def _expect(outcome: Outcome, first: int, told_from: int) -> None:

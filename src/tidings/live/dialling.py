@@ -14,6 +14,7 @@ from tidings.live.connection import Connection, Frame
 from tidings.model.errors import TidingsError
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import MAGIC, VERSION, Bye, Hello, Welcome
+from tidings.protocol.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -99,7 +100,7 @@ class Call:
                 self._fail("it is no broker of Tidings")
                 return
             welcome = _WELCOME.decode(body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self._fail(f"its answer cannot be read: {error}")
             return
         if welcome.broker != self._wanted.broker:

@@ -7,17 +7,19 @@ import msgspec
 
 from tidings.engine.operations import Define, Join, Leave, Publish, Travelling
 from tidings.live.connection import Connection, Frame
-from tidings.model.errors import SchemaError, TidingsError
+from tidings.model.errors import SchemaError
 from tidings.protocol.frames import FramingError, Kind
-from tidings.protocol.handshake import Bound
+from tidings.protocol.handshake import Bound, Ping
 from tidings.protocol.operations import operation_frame, read_operation, read_passed
 from tidings.protocol.publications import check_front
+from tidings.protocol.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
 
 _LOG = logging.getLogger("tidings.live")
 _BOUND = msgspec.msgpack.Decoder(Bound)
+_PING = msgspec.msgpack.Decoder(Ping)
 
 
 class Link:
@@ -41,6 +43,7 @@ class Link:
         if isinstance(operation, Define):
             self.connection.say(Kind.BOUND, self._broker.bindings.bound(operation.schema.subject))
         self.sent += 1
+        self._desk.metrics.link_messages_out += 1
         self.connection.send(self._frame(operation))
         if self.connection.waiting_bytes > self._broker.configuration.limits.link_queue_bytes:
             # What was sent and not settled is sent again when there is a way.
@@ -61,7 +64,7 @@ class Link:
         try:
             for kind, body in frames:
                 self._take(kind, body)
-        except (msgspec.MsgspecError, TidingsError, KeyError, ValueError) as error:
+        except UNREADABLE as error:
             # What comes after it may depend on what was not understood: both sides begin anew.
             self._desk.metrics.misunderstood += 1
             _LOG.error("the link to %s is closed: a frame that cannot be read: %s", self.name, error)
@@ -74,13 +77,16 @@ class Link:
                 ahead, published = read_passed(body)
                 if ahead.number:
                     check_front(ahead, self._broker.bindings.schema(ahead.number))
-                self.received += 1
+                self._note_received()
                 self._desk.receive(self.name, published)
             case Kind.OPERATION:
-                self.received += 1
-                self._desk.receive(self.name, read_operation(body))
+                self._note_received()
+                operation = read_operation(body)
+                self._desk.receive(self.name, operation)
+                if isinstance(operation, Define) and self._desk.engine.subjects.find(operation.schema.subject):
+                    self._broker.subject_defined(operation.schema.subject)
             case Kind.PING:
-                self.connection.pong()
+                self.connection.pong(_PING.decode(body))
             case Kind.PONG:
                 pass
             case Kind.BOUND:
@@ -92,6 +98,10 @@ class Link:
                 self.connection.close("", say=False)
             case _:
                 raise FramingError(f"a broker does not send frames of the kind {kind}")
+
+    def _note_received(self) -> None:
+        self.received += 1
+        self._desk.metrics.link_messages_in += 1
 
     def stalled(self) -> None:
         self._broker.look_again()

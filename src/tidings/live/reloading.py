@@ -19,7 +19,7 @@ async def reload(broker: "Broker", wanted: Configuration) -> Change:
     broker.configuration = given = former.taking_over(wanted)
     desk = broker.desk
     with desk.guard:
-        desk.settings = desk.engine.settings = given.broker.settings()
+        desk.settings = desk.engine.settings = broker.engine_settings(given)
     if given.limits != former.limits:
         for session in broker.sessions.values():
             session.limit(given.limits)

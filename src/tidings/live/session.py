@@ -18,7 +18,7 @@ from tidings.live.inbox import Kept, Wired
 from tidings.live.pump import InboxPump
 from tidings.live.rates import Allowance
 from tidings.model.advertisement import Advertisement, checked_id
-from tidings.model.errors import InvalidValueError, RefusedError, SchemaError, TidingsError
+from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
 from tidings.model.event import checked_client
 from tidings.model.notification import Notification
 from tidings.model.schematext import schema_of, structure_of
@@ -26,8 +26,9 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import FramingError, Kind, frame
-from tidings.protocol.handshake import Bye, Hello
-from tidings.protocol.publications import Published, check_front, check_vector, read_front
+from tidings.protocol.handshake import Bye, Hello, Ping
+from tidings.protocol.publications import Published, check_front, check_vector, read_front, request_of
+from tidings.protocol.unreadable import UNREADABLE
 from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.DEFINE: msgspec.msgpack.Decoder(requests.Define),
     Kind.ACKNOWLEDGE: msgspec.msgpack.Decoder(requests.Acknowledge),
     Kind.ASK: msgspec.msgpack.Decoder(requests.Ask),
+    Kind.PING: msgspec.msgpack.Decoder(Ping),
     Kind.BYE: msgspec.msgpack.Decoder(Bye),
 }
 
@@ -61,7 +63,6 @@ class Session:
         self._hello = hello
         self._moved = False
         self._pumps: dict[str, InboxPump] = {}
-        self._subscriptions = 0
         self._receipts: list[answers.Receipt] = []
         self._unanswered = 0
         self._is_throttled = False
@@ -100,8 +101,8 @@ class Session:
                 size += len(body)
                 try:
                     publications.append(self._published(body))
-                except (msgspec.MsgspecError, TidingsError) as error:
-                    self._misunderstood(error)
+                except UNREADABLE as error:
+                    self._misunderstood(error, request_of(body))
                 continue
             if publications:
                 self._accept(publications)
@@ -133,6 +134,7 @@ class Session:
         self._throttle()
 
     def _published(self, body: bytes) -> tuple[Published, str | None]:
+        """A publication and its subject; None if it was refused."""
         ahead = read_front(body)
         if not ahead.number:
             published = _PUBLISHED.decode(memoryview(body)[ahead.end :])
@@ -140,17 +142,10 @@ class Session:
         schema = self._broker.bindings.schema(ahead.number)
         check_front(ahead, schema)
         published = _PUBLISHED.decode(memoryview(body)[ahead.end :])
-        try:
-            check_vector(ahead, schema, published.attributes)
-        except TidingsError as error:
-            self.refuse(published.request, error)
-            raise
+        check_vector(ahead, schema, published.attributes)
         return published, schema.subject
 
     def _take_other(self, kind: int, body: bytes) -> None:
-        if kind == Kind.PING:
-            self.connection.pong()
-            return
         if kind == Kind.PONG:
             return
         decoder = _DECODERS.get(kind)
@@ -159,8 +154,11 @@ class Session:
             return
         try:
             message = decoder.decode(body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self._misunderstood(error)
+            return
+        if isinstance(message, Ping):
+            self.connection.pong(message)
             return
         if isinstance(message, Bye):
             self.connection.close("", say=False)
@@ -171,12 +169,13 @@ class Session:
             self._desk.metrics.refuse(error)
             self.refuse(getattr(message, "request", 0), error, counts=False)
 
-    def _misunderstood(self, error: Exception) -> None:
-        """The frame was whole, so the next one can be read; this one has no number by which it could be answered."""
+    def _misunderstood(self, error: Exception, request: int = 0) -> None:
+        """The frame was whole, so the next one can be read; this one may have no number by which it could be
+        answered."""
         self._desk.metrics.misunderstood += 1
-        self.connection.say(
-            Kind.REFUSED, answers.Refused(0, "InvalidValueError", f"a frame that cannot be read: {error}")
-        )
+        if not isinstance(error, TidingsError) or isinstance(error, FramingError):
+            error = InvalidValueError(f"a frame that cannot be read: {error}")
+        self.refuse(request, error, counts=False)
 
     # Requests
 
@@ -189,7 +188,7 @@ class Session:
         held = roster.subscriptions.get(id)
         if policy is None and held is not None and held.subscriber == self.name:
             policy = held.subscription.policy  # coming back without one leaves the one that was set
-        if held is None and self._subscriptions >= self._limits.subscriptions_per_client:
+        if held is None and roster.count(self.name) >= self._limits.subscriptions_per_client:
             most = self._limits.subscriptions_per_client
             raise RefusedError("admit", f"{self.name} has {most:,} subscriptions, the most that this broker allows")
         subscription = Subscription.of(
@@ -213,7 +212,6 @@ class Session:
             safe=durable is not None,
         )
         if outcome.refused is None:
-            self._subscriptions += held is None
             self._attach(id)
 
     def _reside(self) -> None:
@@ -229,7 +227,7 @@ class Session:
         if isinstance(inbox, Wired):
             inbox.attend()
             inbox.outlet = self
-        elif isinstance(inbox, Kept) and id not in self._pumps:
+        elif isinstance(inbox, Kept):
             held.attach(None)
             pump = InboxPump(inbox, self.connection, self._broker.notes.frame, self._broker.readers, self._complain)
             inbox.pump = self._pumps[id] = pump
@@ -242,7 +240,6 @@ class Session:
         operation = operations.Unsubscribe(self.name, id, policy_text(wanted.policy))
         outcome = self._desk.operate(operation, lambda result: self._reply(wanted.request, result, id), safe=is_durable)
         if outcome.refused is None:
-            self._subscriptions -= 1
             self._pumps.pop(id, None)
 
     def _advertise(self, wanted: requests.Advertise) -> None:
@@ -287,16 +284,10 @@ class Session:
         self._operate(wanted, operations.SetPolicy(whose, id, policy_text(wanted.policy)), safe=True)
 
     def _define(self, wanted: requests.Define) -> None:
-        if not wanted.versions:
-            raise SchemaError(f"{wanted.subject}: a schema has at least one version")
         schema = schema_of(wanted.subject, list(wanted.versions))
         outcome = self._operate(wanted, operations.Define(self.name, schema), safe=True)
         if outcome.refused is None:
-            self.bind(schema.subject)
-
-    def bind(self, subject: str) -> None:
-        """From now on the client may say the subject's number instead of its name."""
-        self.connection.say(Kind.BOUND, self._broker.bindings.bound(subject))
+            self._broker.subject_defined(schema.subject)
 
     def _acknowledge(self, done: requests.Acknowledge) -> None:
         held = self._desk.roster.subscriptions.get(done.subscription)

@@ -56,6 +56,8 @@ MAX_RESIDENTS: Final = 65_536  # clients that have come from other brokers
 MAX_REMEMBERED_TOPOLOGIES: Final = 64
 MAX_CACHED_OVERLAPS: Final = 65_536
 MAX_REMEMBERED_PASSAGES: Final = 65_536  # of events, by their ids, and of publishers, by their last numbers
+MAX_UNSETTLED_PUBLICATIONS: Final = 262_144  # that a broker has passed on
+MAX_REMEMBERED_MOVES: Final = 65_536  # of clients between brokers
 
 # Work that is bounded: past these the answer is the safe one (semantics: covers no, overlaps yes)
 MAX_COVERING_STEPS: Final = 10_000

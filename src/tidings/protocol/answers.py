@@ -18,7 +18,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
-    """It was not done. `error` names the kind of error; `text` and `position` say where in what was given."""
+    """It was not done. `error` names the kind of error; `text`, `position` and `rule` say where in what was given."""
 
     request: int
     error: str
@@ -26,6 +26,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True):
     step: str = ""
     text: str = ""
     position: int = 0
+    rule: int | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +64,7 @@ def refusal(request: int, error: TidingsError) -> Refused:
     """An error as it is told."""
     name = type(error).__name__
     if isinstance(error, FilterError | PolicyError):
-        return Refused(request, name, error.message, "", error.text, error.position)
+        return Refused(request, name, error.message, "", error.text, error.position, getattr(error, "rule", None))
     if isinstance(error, RefusedError):
         return Refused(request, name, error.reason, error.step)
     if isinstance(error, SchemaError):
@@ -74,12 +75,16 @@ def refusal(request: int, error: TidingsError) -> Refused:
 def error_of(refused: Refused) -> TidingsError:
     """The error that was told; of a kind that is not known here, a `RefusedError`."""
     kind: Any = getattr(errors, refused.error, RefusedError)
-    if issubclass(kind, FilterError | PolicyError):
-        return kind(refused.reason, refused.text, refused.position)  # type: ignore[no-any-return]
+    if not isinstance(kind, type) or not issubclass(kind, TidingsError):
+        kind = RefusedError
+    told: list[Any] = [refused.reason]
     if issubclass(kind, RefusedError):
-        return kind(refused.step, refused.reason)  # type: ignore[no-any-return]
-    if issubclass(kind, SchemaError):
-        return kind(refused.reason, refused.text or None)  # type: ignore[no-any-return]
-    if issubclass(kind, TidingsError):
-        return kind(refused.reason)  # type: ignore[no-any-return]
-    return RefusedError(refused.step, refused.reason)
+        told = [refused.step, refused.reason]
+    elif issubclass(kind, PolicyError):
+        told += [refused.text, refused.position, refused.rule]
+    elif issubclass(kind, FilterError):
+        told += [refused.text, refused.position]
+    elif issubclass(kind, SchemaError):
+        told.append(refused.text or None)
+    made: TidingsError = kind(*told)
+    return made

@@ -4,6 +4,7 @@ A frame is four bytes of length (big-endian, of what follows), one byte of kind,
 the kind says otherwise.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
 
@@ -52,7 +53,11 @@ class Kind(IntEnum):
 
 
 class FramingError(TidingsError):
-    """Bytes that are no frames: the connection cannot be used any more."""
+    """Bytes that are no frames: the connection cannot be used any more. `before` are the frames that came before."""
+
+    def __init__(self, message: str, before: Sequence[tuple[int, bytes]] = ()) -> None:
+        super().__init__(message)
+        self.before = before
 
 
 def frame(kind: int, body: bytes) -> bytes:
@@ -73,11 +78,6 @@ class Splitter:
         """The other side is known: its frames may be as large as frames may be."""
         self.limit = limit
 
-    @property
-    def has_rest(self) -> bool:
-        """Whether a frame has begun and not ended."""
-        return bool(self._rest)
-
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """The frames that are whole now, as kind and body; a `FramingError` if a length cannot be.
 
@@ -94,7 +94,7 @@ class Splitter:
         position, size = 0, len(data)
         while size - position >= LENGTH_BYTES:
             start = position + LENGTH_BYTES
-            end = start + self._checked(data, position)
+            end = start + self._checked(data, position, found)
             if end > size:
                 break
             found.append((data[start], data[start + 1 : end]))
@@ -103,9 +103,9 @@ class Splitter:
             rest += data[position:]
         return found
 
-    def _checked(self, data: bytes | bytearray, position: int) -> int:
+    def _checked(self, data: bytes | bytearray, position: int, before: Sequence[tuple[int, bytes]] = ()) -> int:
         length: int = _LENGTH.unpack_from(data, position)[0]
         if not 0 < length <= self.limit:
             told = "a frame of no bytes" if not length else f"a frame of {length:,} bytes; the most are {self.limit:,}"
-            raise FramingError(told)
+            raise FramingError(told, before)
         return length

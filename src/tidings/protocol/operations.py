@@ -24,6 +24,7 @@ from tidings.engine.operations import (
     Reside,
     SetContext,
     SetPolicy,
+    Settle,
     Subscribe,
     TellLinks,
     Travelling,
@@ -52,7 +53,7 @@ class _Carry(msgspec.Struct, frozen=True, tag="carry", array_like=True):
 
 
 class _Signal(msgspec.Struct, frozen=True, tag="signal", array_like=True):
-    signal: TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carried
+    signal: TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carried | Settle
 
 
 class _Passed(msgspec.Struct, frozen=True, array_like=True):
@@ -74,22 +75,30 @@ def operation_frame(operation: Travelling, number: int = 0, vector: int = 0) -> 
     return frame(Kind.OPERATION, _ENCODER.encode(_Signal(operation)))
 
 
+def size_of(operation: Travelling) -> int:
+    """How many bytes it takes on the wire."""
+    return len(operation_frame(operation))
+
+
 def read_operation(body: bytes) -> Travelling:
-    """The operation of a frame of the kind OPERATION; a `msgspec.MsgspecError` or a `TidingsError` if there is none."""
+    """The operation of a frame of the kind OPERATION; one of the `UNREADABLE` errors if there is none."""
     found = _OPERATIONS.decode(body)
     if isinstance(found, _Signal):
         return found.signal
     if isinstance(found, _Carry):
         notes = tuple((from_wire_note(note, subscriber), durable) for subscriber, note, durable in found.notes)
         return Carry(found.origin, found.to, found.number, notes)
-    operation: Any = records.operation(found.row)
+    try:
+        operation: Any = records.operation(found.row)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # rows are checked when they are written
+        raise FramingError(f"a row of the kind {found.row.kind!r:.40} that cannot be read: {error!r:.200}") from None
     if not isinstance(operation, _FILTERS):
         raise FramingError(f"brokers do not send each other what is of the kind {found.row.kind!r}")
     return operation if found.way is None else msgspec.structs.replace(operation, way=found.way)
 
 
 def read_passed(body: bytes) -> tuple[Front, Publish]:
-    """The publication of a frame of the kind PASS, and what stands in front of it."""
+    """The publication of a frame of the kind PASS, and what stands in front of it; errors as above."""
     ahead = read_front(body)
     found = _PASSED.decode(memoryview(body)[ahead.end :])
     return ahead, Publish(from_wire(found.event), found.journey)

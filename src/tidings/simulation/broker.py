@@ -2,17 +2,37 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from tidings.engine import Engine
-from tidings.engine.effects import Ask, Deliver, Effect, HandedOver, HandOver, Log, Persist, Reject, Send, Told, Wake
+from tidings.engine.debts import Debts
+from tidings.engine.effects import (
+    Arranged,
+    Ask,
+    Deliver,
+    Effect,
+    HandedOver,
+    HandOver,
+    Log,
+    Moved,
+    Persist,
+    Rearranging,
+    Reject,
+    Send,
+    Settled,
+    Told,
+    Wake,
+)
 from tidings.engine.operations import (
     Carry,
     Connect,
     Disconnect,
     Join,
+    Lag,
     Leave,
     Operation,
+    Publish,
     Receive,
     Tick,
     Travelling,
@@ -28,6 +48,8 @@ from tidings.simulation.trace import Trace
 
 _ANSWER = 1_000  # microseconds until a question of trust is answered
 _LOST = 5 * SECOND  # so long after they were sent, notifications that have not arrived are sent again
+_PIECE = 16  # publications that are sent again together
+_BETWEEN = 1_000  # microseconds between them and the next ones
 _TICK = Tick()
 
 
@@ -65,7 +87,11 @@ class Broker:
         self._clock, self._trace = surroundings.clock, surroundings.trace
         self.engine = make_engine()
         self.disk = Disk()
+        self.debts = Debts(name)
+        self._is_sending_again = False
         self.is_up = True
+        self._is_paused = False
+        self._deferred: list[Callable[[], None]] = []  # what is to be done when it goes on
         self.ends: dict[str, End] = {}
         self.sessions: dict[str, Session] = {}
         self._stranded: dict[str, Session] = {}  # clients that come back when the broker does
@@ -86,7 +112,11 @@ class Broker:
             self.disk.heard[sender] = now
         self._trace.operation(now, self.name, sender, operation)
         effects = self.engine.handle(operation, now)
+        if isinstance(operation, Publish) and self._resends and not any(isinstance(one, Reject) for one in effects):
+            offset = self.disk.write(operation.event)
+            self.debts.published(offset, operation.event, goes_on=bool(self.engine.neighbours))
         self._carry_out(effects)
+        self._see_to_debts()
         return effects
 
     def joined(self, neighbour: str, cost: int) -> None:
@@ -99,10 +129,11 @@ class Broker:
         now = self._clock.now
         self._trace.operation(now, self.name, neighbour, operation)
         self._carry_out(self.engine.handle(Receive(neighbour, operation), now))
+        self._see_to_debts()
 
     def tick(self) -> None:
         """A heartbeat interval has passed; nobody need know of it unless something follows."""
-        if not self.is_up:
+        if not self.is_there:
             return
         effects = self.engine.handle(_TICK, self._clock.now)
         if effects:
@@ -110,13 +141,15 @@ class Broker:
             self._carry_out(effects)
         for client in list(self.disk.moved):
             self._carry(client)
+        self.debts.tick(self._clock.now)
+        self._see_to_debts()
 
     @property
     def is_settled(self) -> bool:
         """Nothing is to be done here that can be done."""
-        if not self.is_up:
+        if not self.is_there:
             return True
-        return self.engine.is_settled and not any(map(self._can_carry, self.disk.moved))
+        return self.engine.is_settled and self.debts.is_settled and not any(map(self._can_carry, self.disk.moved))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         ends = self.ends
@@ -138,6 +171,14 @@ class Broker:
                 self.hand_over(client, broker)
             case HandedOver(number):
                 self._handed_over(number)
+            case Rearranging(brokers):
+                self.debts.rearranging(brokers)
+            case Arranged(brokers):
+                self.debts.arranged(brokers, self._clock.now)
+            case Settled(event, round):
+                self.debts.settled(event, round)
+            case Moved(client, broker, session):
+                self.debts.moved(client, broker, session, self._clock.now)
             case Reject():
                 self.rejected.append(effect)
             case Told():
@@ -150,9 +191,44 @@ class Broker:
                 pass  # a remark is for who asked: it is among the effects that `do` answers
 
     def _answer(self, party: str, group: str) -> None:
-        if self.is_up:
+        if self._is_paused:
+            self._deferred.append(partial(self._answer, party, group))
+        elif self.is_up:
             until = self._clock.now + self._surroundings.trusted_for
             self.do(Trust(party, group, self._surroundings.is_member(party, group), until))
+
+    # What may have been lost between brokers
+
+    @property
+    def _resends(self) -> bool:
+        return self.engine.settings.resends
+
+    def _see_to_debts(self) -> None:
+        """New publications are not for those that are sent older ones first; which they are, a piece at a time."""
+        lagging = self.debts.lagging
+        if lagging != self.engine.overlay.lagging:
+            self.engine.handle(Lag(lagging), self._clock.now)
+        if self.debts.has_to_send and not self._is_sending_again:
+            self._is_sending_again = True
+            self._clock.in_background(self._clock.now + _BETWEEN, self._send_again, self.engine)
+
+    def _send_again(self, engine: Engine) -> None:
+        if self._is_paused:
+            self._deferred.append(partial(self._send_again, engine))
+            return
+        if self.engine is not engine or not self.is_up:
+            return  # it was another life
+        self._is_sending_again = False
+        now = self._clock.now
+        piece = self.debts.piece(now)
+        if piece is not None:
+            stop = min(piece.stop, piece.start + _PIECE)
+            for offset in range(piece.start, stop):
+                again = self.debts.sends_again(piece, offset, self.disk.journal[offset], now)
+                self._trace.operation(now, self.name, "-", again)
+                self._carry_out(self.engine.handle(again, now))
+            self.debts.reached(piece, stop)
+        self._see_to_debts()
 
     # Clients
 
@@ -181,13 +257,15 @@ class Broker:
         return effects
 
     def acknowledged(self, client: Session, key: Key) -> None:
-        if self.is_up and self.sessions.get(client.name) is client:
+        if self.is_there and self.sessions.get(client.name) is client:
             self.disk.acknowledge(client.name, key)
 
     def _deliver(self, note: Notification, durable: str | None) -> None:
         client = self.sessions.get(note.subscriber)
-        if durable is not None and not self.disk.keep(note, durable):
-            return
+        if durable is not None:
+            if not self.disk.keep(note, durable):
+                return
+            self.disk.remember(note.event.id)
         if client is not None:
             self._hand(client, note, durable=durable is not None)
         elif note.subscriber == self.name:
@@ -230,26 +308,64 @@ class Broker:
     def crash(self) -> None:
         """Everything is gone but the disk, without a word to anybody."""
         self.disk.write_tables(self.engine.tables())
-        self.is_up = False
+        self.disk.debts = self.debts.state()
+        self.is_up = self._is_paused = False
+        self._deferred = []
         for end in self.ends.values():
             end.stop()
         self._parcels.clear()
-        self._stranded.update(self.sessions)
-        self.sessions = {}
-        for client in self._stranded.values():
-            client.cut_off()
+        self._cut_off()
 
     def restart(self) -> None:
         """With what is on the disk; links come up by themselves, clients come back after a while."""
         self.engine = self._make_engine()
+        self.engine.remember_passages(self.disk.delivered)
+        self.debts = Debts(self.name, self.disk.debts, len(self.disk.journal))
+        self._is_sending_again = False
         self.is_up = True
         for operation, when in self.disk.restored():
             self._carry_out(self.engine.handle(operation, when))
         for end in self.ends.values():
             end.start(self)
+        self._call_back()
+
+    def _cut_off(self) -> None:
+        self._stranded.update(self.sessions)
+        self.sessions = {}
+        for client in self._stranded.values():
+            client.cut_off()
+
+    def _call_back(self) -> None:
         stranded, self._stranded = self._stranded, {}
         for client in stranded.values():
             client.come_back()
+
+    # A pause: nothing is lost, and all the others believe that the broker is gone
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is up, and does anything."""
+        return self.is_up and not self._is_paused
+
+    def pause(self) -> None:
+        self._is_paused = True
+        for end in self.ends.values():
+            end.pause()
+        self._deferred += (partial(self._client_is_gone, name) for name in self.sessions)
+        self._cut_off()
+
+    def resume(self) -> None:
+        """It hears what has come meanwhile, and that its clients did not wait for it."""
+        self._is_paused = False
+        for end in self.ends.values():
+            end.resume()
+        deferred, self._deferred = self._deferred, []
+        for action in deferred:
+            action()
+        self._call_back()
+
+    def _client_is_gone(self, client: str) -> None:
+        self.do(Disconnect(client))
 
     def __repr__(self) -> str:
         return f"<broker {self.name} {'up' if self.is_up else 'down'}>"

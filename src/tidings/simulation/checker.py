@@ -9,6 +9,12 @@ there, with advertisements leading the way, what was not advertised all the time
 told while its client is away is owed to it: it has it when it is back and the network is whole, whatever has crashed
 meanwhile. Always: nothing twice, and nothing behind a later event of its publisher, but for what waited for a durable
 subscription at another broker, and has followed its client.
+
+Where brokers send again what may have been lost, failures are no excuse for a durable subscription: what it must be
+told is owed to it from when the event was accepted until the network is whole, as long as it stays. Till then it may
+also be told what is due under how its client stands by then. There order is that of a subscription, not of all that a
+client has. The one thing that may come late are events of a publisher that has gone to another broker: else they would
+never come.
 """
 
 from collections.abc import Iterable
@@ -63,11 +69,17 @@ class Checker:
         self._burst: list[Published] = []
         self._allowed: set[Key] = set()
         self._owed: dict[Key, str] = {}  # what has to reach a client when it is back
+        self._resends = world.resends
+        self._recent: list[Event] = []  # published since the network was whole
+        self._due: dict[Key, str] = {}  # what has to reach a durable subscription when it is
+        self._promised: set[Key] = set()  # the same, and what has reached it
+        self._movers: set[str] = set()  # clients of which not all brokers may know where they are
         self._got: set[Key] = set()
         self._read = dict.fromkeys(world.clients, 0)  # so many notifications have been looked at
-        self._last: dict[tuple[str, str], int] = {}  # client, publisher -> the number of the last event
+        self._last: dict[tuple[str, str], int] = {}  # client or subscription, publisher -> the number of the last event
         self._moved: dict[str, int] = {}  # when clients moved last
         self._joined = Network.of(world).parts  # the brokers between which there was a way all through the burst
+        self._acquainted: dict[str, set[str]] = {name: {name} for name in world.brokers}  # that ever knew each other
 
     def take(self, step: Step) -> None:
         if isinstance(step, Publishes):
@@ -82,6 +94,7 @@ class Checker:
             self._joined = _met(self._joined, Network.of(self._world).parts)
         if isinstance(step, Moves):
             self._moved[step.client] = self._world.now
+            self._movers.add(step.client)
         for name, standings in self._standings.items():
             standings.observe(leaves=isinstance(step, Leaves) and step.client == name)
         if isinstance(step, Settles):
@@ -105,8 +118,12 @@ class Checker:
         network = Network.of(self._world)
         self._joined = network.parts
         required = self._required(network.incarnations)
-        for one in self._burst:
-            self._allow(one.event)
+        if self._resends:
+            self._promise()
+            self._moved |= dict.fromkeys(self._movers, self._world.now)
+        self._recent += (one.event for one in self._burst)
+        for event in self._recent:
+            self._allow(event)
         self._look()
         for key, client in required.items():
             if key in self._got:
@@ -117,6 +134,11 @@ class Checker:
                 self._owed[key] = client
         is_whole = all(network.parts.get(name) == self._world.brokers.keys() for name in self._world.brokers)
         self._collect(is_whole=is_whole)
+        self._collect_promised(is_whole=is_whole)
+        for name, part in network.parts.items():
+            self._acquainted[name] |= part
+        if is_whole or not self._resends:
+            self._recent, self._movers = [], set()
         self._burst = []
         for standings in self._standings.values():
             standings.settle(is_whole=is_whole)
@@ -143,6 +165,34 @@ class Checker:
                     ):
                         found[wanted, event.id] = name
         return found
+
+    def _promise(self) -> None:
+        """What durable subscriptions that were there will get, whatever fails; from brokers that theirs has met."""
+        for event, ingress, _, _ in self._burst:
+            publisher = self._standings[event.publisher]
+            for name, standings in self._standings.items():
+                if not self._acquainted[ingress].issuperset(one.broker for one in standings.all):
+                    continue
+                for wanted in standings.ids():
+                    if all(
+                        one is not None
+                        and one.durable is not None
+                        and due(one, event, context)
+                        and (standings.now.broker == ingress or self._finds_its_way(one, event, publisher))
+                        for one, context in standings.versions(wanted)
+                    ):
+                        self._due[wanted, event.id] = name
+                        self._promised.add((wanted, event.id))
+
+    def _collect_promised(self, *, is_whole: bool) -> None:
+        for key, client in list(self._due.items()):
+            standings, event = self._standings[client], self._events[key[1]]
+            stays = all(one is not None and due(one, event, context) for one, context in standings.versions(key[0]))
+            if key in self._got or not stays:
+                del self._due[key]
+            elif is_whole and standings.now.is_connected:
+                del self._due[key]
+                self._find("lost", f"{client} was promised {self._named(key)}, and was not told of it")
 
     def _finds_its_way(self, one: Subscription, event: Event, publisher: Standings) -> bool:
         """Whether an advertisement attracts the subscription; other strategies need none."""
@@ -177,16 +227,25 @@ class Checker:
         self._got.add(key)
         if not note.attributes.items() <= event.attributes.items():
             self._find("altered", f"{client} was told of {self._named(key)} as {dict(note.attributes)}")
-        pair = client, event.publisher
-        if event.sequence < self._last.get(pair, 0) and not self._has_followed(client, note):
+        pair = note.subscription if self._resends else client, event.publisher
+        if self._may_be_late(client, note):
+            return
+        if event.sequence < self._last.get(pair, 0):
             self._find("order", f"{client} was told of {self._named(key)} behind number {self._last[pair]}")
         self._last[pair] = max(event.sequence, self._last.get(pair, 0))
 
-    def _has_followed(self, client: str, note: Notification) -> bool:
-        """Whether it may have waited where the client was before."""
+    def _may_be_late(self, client: str, note: Notification) -> bool:
+        """Whether it may have waited where the client, or its publisher, was before; or was published while others
+        had not heard yet that it is wanted, and was sent again."""
+        if self._resends and self._has_moved_since(note.event.publisher, note.event):
+            return True
         versions = (one for one, _ in self._standings[client].versions(note.subscription) if one is not None)
-        has_moved = self._moved.get(client, -1) >= note.event.timestamp
-        return has_moved and any(one.durable is not None for one in versions)
+        if all(one.durable is None for one in versions):
+            return False
+        return self._has_moved_since(client, note.event) or (self._resends and key_of(note) not in self._promised)
+
+    def _has_moved_since(self, client: str, event: Event) -> bool:
+        return self._moved.get(client, -1) >= event.timestamp
 
     def _collect(self, *, is_whole: bool) -> None:
         """What is owed to clients that were away, and are back."""

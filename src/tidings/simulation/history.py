@@ -8,7 +8,7 @@ import msgspec
 from tidings.engine.matcher import NaiveMatcher
 from tidings.model.errors import UnsettledError
 from tidings.simulation.checker import Checker
-from tidings.simulation.faults import Heal, Restart
+from tidings.simulation.faults import Heal, Restart, Resume
 from tidings.simulation.knowledge import Knowledge
 from tidings.simulation.shrinking import shrunk
 from tidings.simulation.steps import Advertises, Publishes, Returns, Settles, Step
@@ -29,6 +29,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = "advertisement"
     seed: int = 0
     network: dict[str, float] = {}
+    resends: bool = True
 
     def world(self) -> World:
         return World(
@@ -36,6 +37,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             seed=self.seed,
             strategy=self.strategy,
             matcher=NaiveMatcher,
+            resends=self.resends,
             **self.network,  # type: ignore[arg-type]
         )
 
@@ -84,7 +86,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         yield "from tidings.simulation.steps import *"
         yield "from tidings.simulation.topologies import Edge, Topology"
         yield f"history = History(topology={self.topology!r}, homes={self.homes!r},"
-        yield f"    strategy={self.strategy!r}, seed={self.seed}, network={self.network!r}, steps=("
+        yield f"    strategy={self.strategy!r}, seed={self.seed}, network={self.network!r},"
+        yield f"    resends={self.resends}, steps=("
         for step in self.steps:
             yield f"        {step!r},"
         yield "    ))"
@@ -122,7 +125,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 def _healing(topology: Topology) -> list[Step]:
     healed = [Heal(0, one, other) for one, other, _ in topology.edges]
-    return [*healed, *(Restart(0, name) for name in topology.brokers), Settles()]
+    back = [one for name in topology.brokers for one in (Restart(0, name), Resume(0, name))]
+    return [*healed, *back, Settles()]
 
 
 def _probes(world: World) -> list[Step]:

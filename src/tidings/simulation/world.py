@@ -14,6 +14,7 @@ from tidings.engine.tables import Tables
 from tidings.model.errors import InvalidValueError, UnsettledError
 from tidings.model.identity import ENTROPY_BYTES, uuid7
 from tidings.model.notification import Notification
+from tidings.protocol.operations import size_of
 from tidings.routing.kinds import Kinds
 from tidings.simulation.broker import Broker, Surroundings
 from tidings.simulation.chance import drawn_from
@@ -25,7 +26,6 @@ from tidings.simulation.link import HEARTBEAT, Link
 from tidings.simulation.network import Conditions, Network
 from tidings.simulation.topologies import Topology
 from tidings.simulation.trace import Trace
-from tidings.simulation.wire import size_of
 
 Trusts = Mapping[str, Iterable[str]] | Callable[[str, str], bool]
 _SHOWN = 5  # of each kind of thing that is still moving
@@ -36,7 +36,8 @@ class World:
 
     Times are seconds where they are given, and microseconds in `now`, as in events. `settings` are those of all
     brokers; under a broker's name stand those of that one alone. `trust` are the members of each trust group, or a
-    function of a party and a group.
+    function of a party and a group. `resends`: brokers keep what is published at them, and send it again to those who
+    may have missed it.
     """
 
     def __init__(
@@ -55,10 +56,11 @@ class World:
         matcher: Callable[[], Matcher] | None = None,
         trust: Trusts | None = None,
         trust_expiry: float = 60.0,
+        resends: bool = True,
         count_bytes: bool = False,
         keep_trace: bool = False,
     ) -> None:
-        self.topology, self.seed = topology, seed
+        self.topology, self.seed, self.resends = topology, seed, resends
         self.clock = Clock()
         self.trace = Trace(keep=keep_trace)
         self.clients: dict[str, Client] = {}
@@ -78,7 +80,7 @@ class World:
         self.network = Network(self.clock, drawn_from(seed, "network"), conditions, pairs)
         self.counters = Counters(self.network.ways, size_of if count_bytes or bandwidth is not None else None)
         surroundings = Surroundings(self.clock, self.trace, _membership(trust), microseconds(trust_expiry))
-        common = {"strategy": strategy, **(settings or {})}
+        common = {"strategy": strategy, "resends": resends, **(settings or {})}
         alone = {name: common.pop(name) for name in topology.brokers if name in common}
         kinds = Kinds()
         for name in topology.brokers:
@@ -196,6 +198,21 @@ class World:
         if not found.is_up:
             self.trace.note(self.now, broker, "restarts")
             found.restart()
+            self._stir(broker)
+
+    def pause(self, broker: str) -> None:
+        """It does nothing for a while, as if it were gone."""
+        found = self.broker(broker)
+        if found.is_there:
+            self.trace.note(self.now, broker, "pauses")
+            found.pause()
+            self._stir(broker)
+
+    def resume(self, broker: str) -> None:
+        found = self.broker(broker)
+        if found.is_up and not found.is_there:
+            self.trace.note(self.now, broker, "goes on")
+            found.resume()
             self._stir(broker)
 
     # Looking inside

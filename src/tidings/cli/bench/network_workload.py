@@ -114,7 +114,8 @@ def walk(topology: Topology) -> list[str]:
 def _world(size: Size, interests: Interests, strategy: str, seed: int) -> World:
     """Whoever is there is known before anyone subscribes."""
     topology = random_graph(size.brokers, size.degree, seed)
-    world = World(topology, seed=seed, strategy=strategy, settings={"advertisements_required": False})
+    required = {"advertisements_required": False}
+    world = World(topology, seed=seed, strategy=strategy, settings=required, resends=False)
     world.settle()
     chance = drawn_from(seed, "clients")
     ranks = list(range(size.clients))

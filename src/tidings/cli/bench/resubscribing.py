@@ -39,7 +39,7 @@ class Situated:
     """A network whose subscribers set their context where they have moved."""
 
     def __init__(self, topology: Topology, size: Size, strategy: str = "advertisement") -> None:
-        self.world = World(topology, seed=1, strategy=strategy)
+        self.world = World(topology, seed=1, strategy=strategy, resends=False)
         self._subscriptions = size.subscriptions
         self._contents = moving_workload.contents(size.clients * size.subscriptions)
         self.world.settle()

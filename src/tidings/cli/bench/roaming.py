@@ -66,7 +66,7 @@ def measure(size: Size, moves: int, plot: Path | None) -> list[Measurement]:
 
 
 def _driven(size: Size, moves: int, *, floods: bool) -> Journey:
-    world = World(tree(size.brokers), seed=1)
+    world = World(tree(size.brokers), seed=1, resends=False)
     brokers = list(world.brokers)
     world.settle()
     policy = policies.flood() if floods else None

@@ -161,24 +161,37 @@ class LocalOverlay:
         return {name: ask(child.address, "status") for name, child in self.children.items() if child.is_active}
 
     def settle(self, seconds: float = _SETTLE_SECONDS) -> None:
-        """Until the brokers that are running have found each other, and know all that they have to; those that are
-        killed or paused meanwhile are not waited for."""
+        """Until the brokers that are running have found each other, know all that they have to, and nothing is under
+        way between them; those that are killed or paused meanwhile are not waited for."""
         until = time.monotonic() + seconds
-        while moving := self._moving():
-            if time.monotonic() > until:
+        before: dict[str, int] = {}
+        while True:
+            counted: dict[str, int] = {}
+            moving = self._moving(counted)
+            # What is sent while others are asked is not seen; what is so twice, with nothing sent in between, is so.
+            if not moving and counted == before:
+                return
+            before = {} if moving else counted
+            if moving and time.monotonic() > until:
                 raise UnsettledError(f"after {seconds:g} seconds: {'; '.join(moving)}")
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE if moving else 0)
 
-    def _moving(self) -> list[str]:
-        """What is still to come, of each broker."""
+    def messages(self) -> int:
+        """How many messages brokers have sent each other, over the links that are up."""
+        return sum(link["sent"] for status in self.statuses().values() for link in status["links"].values())
+
+    def _moving(self, counted: dict[str, int]) -> list[str]:
+        """What is still to come, of each broker; `counted` is filled with what went over each link."""
         active = {name: child for name, child in self.children.items() if child.is_active}
         moving: list[str] = []
+        statuses: dict[str, Any] = {}
         for name, child in active.items():
             try:
                 status = ask(child.address, "status")
             except UnreachableError as error:
                 moving.append(str(error))
                 continue
+            statuses[name] = status
             missing = sorted((set(self.topology.neighbours(name)) & set(active)) - set(status["links"]))
             if missing:
                 moving.append(f"{name} has no link to {', '.join(missing)}")
@@ -186,6 +199,12 @@ class LocalOverlay:
                 moving.append(f"{name} knows of {', '.join(status['brokers'])} only")
             elif not status["settled"]:
                 moving.append(f"the tables of {name} are not complete")
+        if not moving:
+            for name, status in statuses.items():
+                for other, link in status["links"].items():
+                    counted[f"{name} {other}"] = link["sent"]
+                    if other in statuses and link["sent"] != statuses[other]["links"][name]["received"]:
+                        moving.append(f"{name} has sent {other} something that is under way")
         return moving
 
     def _reach(self, name: str, active: set[str]) -> set[str]:
