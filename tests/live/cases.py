@@ -177,6 +177,11 @@ class Raw:
             pass
         return found
 
+    async def next_note(self) -> Note:
+        while not isinstance(found := await self.told(), Note):
+            assert found is not None, "the connection has ended"
+        return found
+
     async def end(self) -> list[Any]:
         """What is told until the broker closes the connection."""
         told: list[Any] = []

@@ -92,11 +92,11 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes, about: Hashable | None = None) -> None:
         """A frame, or several; in order. `about` marks what may be lost if the other side is too slow."""
+        if not self.is_open:
+            return
         if self._is_stalled:
             self._waiting.append((data, about))
             self.waiting_bytes += len(data)
-            return
-        if self._transport is None:
             return
         if not self._now:
             self._loop.call_soon(self._write)

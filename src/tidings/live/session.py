@@ -336,7 +336,7 @@ class Session:
     def notify(self, note: Notification, inbox: Wired) -> None:
         connection = self.connection
         connection.send(self._broker.notes.frame(note), inbox)
-        if connection.waiting_bytes > self._limits.queue_bytes:
+        if connection.waiting_bytes > self._limits.queue_bytes and connection.is_open:
             self._too_slow()
 
     def _too_slow(self) -> None:
