@@ -147,6 +147,19 @@ def test_a_turn_with_very_much_for_one_client_is_bounded_too() -> None:
     run(scenario())
 
 
+def test_what_waits_is_bounded_in_notifications_too() -> None:
+    async def scenario() -> None:
+        given = {"queue_notifications": 40, "queue_bytes": 1024 * 1024 * 1024}
+        async with one_does_not_read(**given) as (broker, _, others, camera, _):
+            await publish(camera, COUNT)
+            for other in others:
+                assert await numbers(other, COUNT) == list(range(COUNT))
+            assert broker.sessions["lazy"].connection.waiting <= 40
+            assert broker.metrics.lost > 0
+
+    run(scenario())
+
+
 def test_who_does_not_read_is_not_read_either() -> None:
     async def scenario() -> None:
         async with one_does_not_read() as (broker, lazy, others, camera, _):

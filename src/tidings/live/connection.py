@@ -138,11 +138,17 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def lose_oldest(self, left: int) -> Counter[Hashable]:
-        """Of what waits and may be lost, the oldest is, until no more than so many bytes wait; how much, of what."""
+    @property
+    def waiting(self) -> int:
+        """How many frames wait."""
+        return len(self._waiting)
+
+    def lose_oldest(self, left_bytes: int, left: int) -> Counter[Hashable]:
+        """Of what waits and may be lost, the oldest is, until no more than so many bytes and frames wait; how much, of
+        what."""
         lost: Counter[Hashable] = Counter()
         kept: deque[tuple[bytes, Hashable | None]] = deque()
-        while self._waiting and self.waiting_bytes > left:
+        while self._waiting and (self.waiting_bytes > left_bytes or len(self._waiting) + len(kept) > left):
             data, about = self._waiting.popleft()
             if about is None:
                 kept.append((data, about))
