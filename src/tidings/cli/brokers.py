@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson
+from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFile, OperatorName
 
 brokers = typer.Typer(rich_markup_mode=None)
 overlay = typer.Typer(
@@ -68,3 +68,65 @@ def overlay_run(
         raise typer.BadParameter(f"--strategy is one of {', '.join(STRATEGIES)}, not {strategy}")
     shape = read_shape(topology, count)
     run(LocalOverlay(shape, folder, port=port, strategy=strategy, journal=journal, http=True), as_json=as_json)
+
+
+Addresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--connect", envvar="TIDINGS_CONNECT", help="A broker to ask; several times, or with commas, for more."
+    ),
+]
+OverlayFolder = Annotated[
+    Path | None, typer.Option("--folder", help="Ask all brokers of the overlay that runs in this folder.")
+]
+
+
+@overlay.command(name="status")
+def overlay_status(
+    connect: Addresses = None,
+    folder: OverlayFolder = None,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """How brokers are: which links are up, whether tables are complete, how many clients there are.
+
+    Example: tidings overlay status --folder tidings-overlay
+    """
+    from tidings.cli.overlay.views import Asked, status
+
+    status(Asked(connect or [], folder, name, identity, DEFAULT_BROKER), as_json=as_json)
+
+
+@overlay.command(name="stats")
+def overlay_stats(
+    connect: Addresses = None,
+    folder: OverlayFolder = None,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What brokers have counted since they were started: events, notifications, bytes, messages over links.
+
+    Example: tidings overlay stats --connect tidings://127.0.0.1:7450 --json
+    """
+    from tidings.cli.overlay.views import Asked, stats
+
+    stats(Asked(connect or [], folder, name, identity, DEFAULT_BROKER), as_json=as_json)
+
+
+@overlay.command(name="tables")
+def overlay_tables(
+    connect: Addresses = None,
+    folder: OverlayFolder = None,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What brokers know, of their own clients and of others: advertisements, subscriptions, contexts.
+
+    Example: tidings overlay tables --folder tidings-overlay
+    """
+    from tidings.cli.overlay.views import Asked, tables
+
+    tables(Asked(connect or [], folder, name, identity, DEFAULT_BROKER), as_json=as_json)

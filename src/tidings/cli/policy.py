@@ -4,6 +4,7 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
+from tidings.cli.caller import Caller
 from tidings.cli.terminal import out, print_json
 from tidings.model.limits import MAX_POLICY_XML_BYTES
 from tidings.policy import Policy
@@ -43,6 +44,25 @@ def check(path: Path, on: On | None, *, hub: bool, xml: bool, as_json: bool) -> 
     )
     for one in found:
         out.print(str(one), markup=False, soft_wrap=True)
+
+
+def apply(caller: Caller, path: Path, to: str, *, as_json: bool) -> None:
+    """Sets it on a subscription or an advertisement: as its owner, or as an operator beside the owner's."""
+    policy = read(path)
+    with caller.opened() as client:
+        found = client.set_policy(to, policy)
+    if as_json:
+        print_json({"id": to, "policy": str(policy), "findings": found})
+        return
+    for one in found:
+        out.print(one, markup=False, soft_wrap=True)
+
+
+def remove(caller: Caller, to: str, *, as_json: bool) -> None:
+    with caller.opened() as client:
+        client.set_policy(to, None)
+    if as_json:
+        print_json({"id": to, "policy": None, "findings": []})
 
 
 def _may_stand(policy: Policy, on: On) -> bool:

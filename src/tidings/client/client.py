@@ -90,6 +90,11 @@ class Client:
     def is_connected(self) -> bool:
         return self._session.is_connected
 
+    @property
+    def sequence(self) -> int:
+        """The number of its last publication, as far as this client and the broker where it is know."""
+        return self._session.sequence
+
     async def move(self, addresses: str | Iterable[str]) -> None:
         """Goes to another broker with all that it has: who it is, its situation, what it offers and wants."""
         await self._session.move(addresses)
@@ -190,9 +195,12 @@ class Client:
         policy: "str | Policy | None" = None,
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
+        sequence: int | None = None,
     ) -> Receipt:
         """Returns when the event is as safe as was asked: `accepted` (the broker has it in memory), `journaled` (it is
         on the broker's disk), `settled` (it has arrived wherever it is due).
+
+        `sequence` is the event's number among those of this client, beyond all before it; it counts by itself.
 
         Publish many at once without waiting for each, by tasks or `asyncio.gather`: what comes together goes together.
         """
@@ -208,7 +216,7 @@ class Client:
             id=uuid7(now, secrets.token_bytes(ENTROPY_BYTES)) if id is None else _event_id(id),
             publisher=self.name,
             timestamp=now,
-            sequence=session.next_sequence(),
+            sequence=session.next_sequence(sequence),
             attributes=given,
             subject=None if subject is None else checked_subject(subject),
             payload=None if payload is None else checked_payload(payload),

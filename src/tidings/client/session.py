@@ -39,7 +39,7 @@ from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.events import Values
 from tidings.protocol.frames import LENGTH_BYTES, Kind, frame
-from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Welcome
+from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
 from tidings.protocol.notes import read_note
 from tidings.protocol.publications import Published, Safety, front
 from tidings.protocol.unreadable import UNREADABLE
@@ -49,6 +49,7 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 _SOONEST, _LATEST = 0.05, 5.0  # seconds between two attempts
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.WELCOME: msgspec.msgpack.Decoder(Welcome),
+    Kind.PING: msgspec.msgpack.Decoder(Ping),
     Kind.BYE: msgspec.msgpack.Decoder(Bye),
     Kind.BOUND: msgspec.msgpack.Decoder(Bound),
     Kind.DONE: msgspec.msgpack.Decoder(answers.Done),
@@ -215,8 +216,14 @@ class Session:
             raise InvalidValueError(f"what is to be sent has {len(data):,} bytes; the broker takes {most:,} at a time")
         return data
 
-    def next_sequence(self) -> int:
-        self._sequence += 1
+    @property
+    def sequence(self) -> int:
+        return self._sequence
+
+    def next_sequence(self, wanted: int | None = None) -> int:
+        if wanted is not None and wanted <= self._sequence:
+            raise InvalidValueError(f"sequence: {wanted} does not come after {self._sequence}, the last of {self.name}")
+        self._sequence = self._sequence + 1 if wanted is None else wanted
         return self._sequence
 
     async def publish(self, event: Event, safe: Safety) -> Receipt:
@@ -445,9 +452,6 @@ class Session:
             for kind, body in frames:
                 if kind == Kind.NOTE:
                     self.notified(read_note(body, self.name))
-                elif kind == Kind.PING:
-                    if self._wire is not None:
-                        self._wire.pong()
                 elif kind in _DECODERS:
                     self._told(_DECODERS[kind].decode(body))
         except UNREADABLE as error:
@@ -480,6 +484,9 @@ class Session:
             case Welcome():
                 if self._welcomed is not None and not self._welcomed.done():
                     self._welcomed.set_result(message)
+            case Ping():
+                if self._wire is not None:
+                    self._wire.pong(message)
             case Bye():
                 self._last_bye = message
 

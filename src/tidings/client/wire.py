@@ -11,7 +11,6 @@ from tidings.protocol.handshake import Bye, Ping
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _PING = frame(Kind.PING, _ENCODE(Ping()))
-_PONG = frame(Kind.PONG, _ENCODE(Ping()))
 _LINGER = 5.0  # seconds
 
 
@@ -92,8 +91,8 @@ class Wire(asyncio.Protocol):
             self._taken(list(error.before))
             self.end(f"the broker sent {error}")
 
-    def pong(self) -> None:
-        self.send(_PONG)
+    def pong(self, ping: Ping) -> None:
+        self.say(Kind.PONG, ping)
 
     def pause_writing(self) -> None:
         self.is_full = True

@@ -197,6 +197,24 @@ class Engine(Book):
         """Events that were delivered here before the broker started anew, the oldest first: they are not again."""
         self.passages.remember(events)
 
+    @property
+    def is_untidy(self) -> bool:
+        """Whether it would pay to `tidy`."""
+        return self.matcher.is_untidy or self.transit.is_untidy
+
+    def tidy(self) -> None:
+        """Puts in order what events look through. It changes nothing but how long they take, and may be done by a
+        thread of its own meanwhile."""
+        for matcher in (self.matcher, self.transit):
+            if matcher.is_untidy:
+                matcher.tidy()
+
+    def foresee(self, events: list[Event]) -> None:
+        """Publications of these events will be handled, one after the other. It changes nothing but how long they take,
+        whether or not they are."""
+        if len(self.subscriptions) > len(self.transit):
+            self.matcher.foresee(events)
+
     def at(self, now: int) -> None:
         """Another operation comes at that time: for those who lead it through the steps themselves."""
         self.now, self._answers = now, {}

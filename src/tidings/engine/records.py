@@ -34,6 +34,9 @@ from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.schematext import schema_of, versions_of
 from tidings.model.values import Context
 
+# Rows that drivers write for themselves: nothing was asked of their engines by them.
+ASIDE = frozenset({journal.PASSED, "persist", "acknowledge", "debts"})
+
 
 def row(operation: Operation, notes: Mapping[str, Any] | None = None) -> journal.Operation:
     """The row of an operation; `notes` are what the driver wants to find in its body again, under names with `$`."""

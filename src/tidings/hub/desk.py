@@ -369,6 +369,8 @@ class Desk:
             self._callbacks.run()
         if self.archive is not None and self.archive.is_due:
             self.archive.keep(self)
+        if self.engine.is_untidy:
+            self.engine.tidy()
         if outcome.refused is not None:
             raise RefusedError(outcome.refused.step, outcome.refused.reason)
 

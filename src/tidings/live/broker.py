@@ -75,6 +75,7 @@ class Broker:
         self._ending: list[Callable[[], None]] = []
         self._was_full = False
         self._beating: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Future[None] | None = None
         self.is_stopping = False
 
     # Beginning and end
@@ -327,14 +328,13 @@ class Broker:
                 link = self.links.get(effect.neighbour)
                 if link is not None:
                     tasks.append((link.send, (effect.operation,)))
+            elif self.resending.take(effect):
+                self.at_the_end(self.resending.go_on)
             else:
                 tasks.append((self._carry_out, (effect,)))
         return tasks
 
     def _carry_out(self, effect: Effect) -> None:
-        if self.resending.take(effect):
-            self.at_the_end(self.resending.go_on)
-            return
         match effect:
             case Wake(microseconds):
                 self.later(microseconds / 1_000_000, self._tick)
@@ -422,6 +422,13 @@ class Broker:
             self.resending.tick()
             self._upkeep.tick()
             self._tick()
+            self._keep_tidy()
+
+    def _keep_tidy(self) -> None:
+        """Beside everything else, since it may take long."""
+        engine = self.desk.engine
+        if engine.is_untidy and (self._tidying is None or self._tidying.done()):
+            self._tidying = self._loop.run_in_executor(None, engine.tidy)
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
         limits = self.configuration.limits

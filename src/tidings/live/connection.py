@@ -19,7 +19,6 @@ from tidings.protocol.handshake import Bye, Ping
 _HIGH_WATER = 256 * 1024  # bytes in the socket's own buffer before frames wait here
 _LINGER = 5.0  # seconds that the other side has to read the rest of a connection that is closed
 _ENCODE = msgspec.msgpack.Encoder().encode
-_PONG = frame(Kind.PONG, _ENCODE(Ping()))
 _PING = frame(Kind.PING, _ENCODE(Ping()))
 
 Frame = tuple[int, bytes]
@@ -111,8 +110,8 @@ class Connection(asyncio.Protocol):
     def ping(self) -> None:
         self.send(_PING)
 
-    def pong(self) -> None:
-        self.send(_PONG)
+    def pong(self, ping: Ping) -> None:
+        self.say(Kind.PONG, ping)
 
     def read(self, wanted: bool) -> None:
         """Whether anything more is to come in for now."""

@@ -149,10 +149,12 @@ class Desk(HubDesk):
         rows: list[journal.Operation] = []
         told: list[tuple[Outcome, int]] = []
         base, count = self.now(), 0
-        for published, subject in publications:
+        for published, event in self._events(publisher, publications, base):
             try:
                 self._check_open()
-                event = self._event(publisher.name, published, subject, base + count)
+                self._check_new(event)
+                if event.timestamp != base + count:  # one before it was refused
+                    event = msgspec.structs.replace(event, timestamp=base + count)
                 operation = Publish(event)
                 outcome = handled(self, operation, base + count)
             except TidingsError as error:
@@ -166,8 +168,7 @@ class Desk(HubDesk):
                     continue
                 told.append((outcome, count))
             else:
-                tasks = self.neighbours.bound(outcome.others) if outcome.others else []
-                taken.append(Taken(published, event, outcome, count, tasks))
+                taken.append(Taken(published, event, outcome, count, []))
                 self.roster.published(publisher.name, published.sequence, event.id)
             if self.archive is not None:
                 mine = outcome.rows(None if refused else operation, {})
@@ -195,6 +196,8 @@ class Desk(HubDesk):
             self._do_later(after, outcome.others)
         for one in taken:
             self.neighbours.published(one.event, first + one.row)
+            if one.outcome.others:
+                one.tasks.extend(self.neighbours.bound(one.outcome.others))
             if one.outcome.told or one.outcome.persisted:
                 self._note_told(one.outcome)
             if one.outcome.durable:
@@ -202,36 +205,31 @@ class Desk(HubDesk):
         self.metrics.accepted += len(taken)
         self.outgoing.add(after, self._release, publisher, taken, first)
 
-    def _event(self, publisher: str, published: Published, subject: str | None, now: int) -> Event:
-        id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
-        if id is None or id.version != 7:
-            raise InvalidValueError("id: an event is named by a UUIDv7")
-        if not Safety.ACCEPTED <= published.safe <= Safety.SETTLED:
-            raise InvalidValueError(f"safe: must be one of 0, 1 and 2, not {published.safe}")
+    def _events(
+        self, publisher: Publisher, publications: list[tuple[Published, str | None]], now: int
+    ) -> list[tuple[Published, Event]]:
+        """The events of publications that are well formed; what is not is refused."""
+        events: list[tuple[Published, Event]] = []
+        name, context = publisher.name, self.roster.contexts.get(publisher.name, NOTHING)
+        for published, subject in publications:
+            try:
+                events.append((published, _event(name, published, subject, context, now + len(events))))
+            except TidingsError as error:
+                self._refuse(publisher, published.request, error)
+        self.engine.foresee([event for _, event in events])
+        return events
+
+    def _check_new(self, event: Event) -> None:
         roster = self.roster
-        if roster.remembers(id):
-            raise PublishedBeforeError("admit", f"the event {id} was published before")
-        sequence, last = published.sequence, roster.sequences.get(publisher, 0)
+        if roster.remembers(event.id):
+            raise PublishedBeforeError("admit", f"the event {event.id} was published before")
+        sequence, last = event.sequence, roster.sequences.get(event.publisher, 0)
         if not last < sequence <= MAX_INTEGER:
             raise RefusedError(
                 "admit",
-                f"sequence: {sequence} does not come after {last}, the last of {publisher}; is it connected twice?",
+                f"sequence: {sequence} does not come after {last}, the last of {event.publisher}; "
+                "is it connected twice?",
             )
-        context = published.context
-        return Event(
-            id=id,
-            publisher=publisher,
-            timestamp=now,
-            sequence=sequence,
-            attributes=Attributes(published.attributes),
-            subject=None if subject is None else checked_subject(subject),
-            payload=None if published.payload is None else checked_payload(published.payload),
-            context=roster.contexts.get(publisher, NOTHING) if context is None else Context(context),
-            subscribers=None if published.subscribers is None else read_context_filter(published.subscribers),
-            policy=None if published.policy is None else policy_text(published.policy),
-            token=checked_bytes(published.token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
-            signature=checked_bytes(published.signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
-        )
 
     def _appended(self, rows: list[journal.Operation], base: int, count: int) -> int:
         """Where the rows of a batch stand, of which the first has the time `base`."""
@@ -261,11 +259,9 @@ class Desk(HubDesk):
             else:
                 self._settling[event.id] = publisher, published.request, offset, event.timestamp
         self.metrics.delivered += delivered
-
-    @property
-    def unsettled(self) -> int:
-        """How many publications somebody waits for to be settled."""
-        return len(self._settling)
+        if delivered:
+            took = self.clock.now() - taken[0].event.timestamp
+            self.metrics.delivered_after.note(took / 1_000_000, delivered)
 
     def settled(self, event: UUID) -> None:
         """An event has arrived wherever it is due."""
@@ -470,6 +466,27 @@ class Desk(HubDesk):
             self.outgoing.drain(self.archive.synced)
         self._syncer.shutdown()
         self.close()
+
+
+def _event(publisher: str, published: Published, subject: str | None, context: Context, now: int) -> Event:
+    """The event of a publication; `context` is its publisher's, unless it says another one."""
+    id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
+    if id is None or id.version != 7:
+        raise InvalidValueError("id: an event is named by a UUIDv7")
+    return Event(
+        id=id,
+        publisher=publisher,
+        timestamp=now,
+        sequence=published.sequence,
+        attributes=Attributes(published.attributes),
+        subject=None if subject is None else checked_subject(subject),
+        payload=None if published.payload is None else checked_payload(published.payload),
+        context=context if published.context is None else Context(published.context) if published.context else NOTHING,
+        subscribers=None if published.subscribers is None else read_context_filter(published.subscribers),
+        policy=None if published.policy is None else policy_text(published.policy),
+        token=checked_bytes(published.token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
+        signature=checked_bytes(published.signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
+    )
 
 
 def _expect(outcome: Outcome, first: int, told_from: int) -> None:

@@ -9,7 +9,7 @@ from tidings.engine.operations import Define, Join, Leave, Publish, Travelling
 from tidings.live.connection import Connection, Frame
 from tidings.model.errors import SchemaError
 from tidings.protocol.frames import FramingError, Kind
-from tidings.protocol.handshake import Bound
+from tidings.protocol.handshake import Bound, Ping
 from tidings.protocol.operations import operation_frame, read_operation, read_passed
 from tidings.protocol.publications import check_front
 from tidings.protocol.unreadable import UNREADABLE
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tidings.live")
 _BOUND = msgspec.msgpack.Decoder(Bound)
+_PING = msgspec.msgpack.Decoder(Ping)
 
 
 class Link:
@@ -85,7 +86,7 @@ class Link:
                 if isinstance(operation, Define) and self._desk.engine.subjects.find(operation.schema.subject):
                     self._broker.subject_defined(operation.schema.subject)
             case Kind.PING:
-                self.connection.pong()
+                self.connection.pong(_PING.decode(body))
             case Kind.PONG:
                 pass
             case Kind.BOUND:

@@ -18,7 +18,7 @@ from tidings.live.inbox import Kept, Wired
 from tidings.live.pump import InboxPump
 from tidings.live.rates import Allowance
 from tidings.model.advertisement import Advertisement, checked_id
-from tidings.model.errors import InvalidValueError, RefusedError, SchemaError, TidingsError
+from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
 from tidings.model.event import checked_client
 from tidings.model.notification import Notification
 from tidings.model.schematext import schema_of, structure_of
@@ -26,7 +26,7 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import FramingError, Kind, frame
-from tidings.protocol.handshake import Bye, Hello
+from tidings.protocol.handshake import Bye, Hello, Ping
 from tidings.protocol.publications import Published, check_front, check_vector, read_front, request_of
 from tidings.protocol.unreadable import UNREADABLE
 from tidings.texts import content_filter, context_filter, context_offer, policy_text
@@ -48,6 +48,7 @@ _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.DEFINE: msgspec.msgpack.Decoder(requests.Define),
     Kind.ACKNOWLEDGE: msgspec.msgpack.Decoder(requests.Acknowledge),
     Kind.ASK: msgspec.msgpack.Decoder(requests.Ask),
+    Kind.PING: msgspec.msgpack.Decoder(Ping),
     Kind.BYE: msgspec.msgpack.Decoder(Bye),
 }
 
@@ -133,6 +134,7 @@ class Session:
         self._throttle()
 
     def _published(self, body: bytes) -> tuple[Published, str | None]:
+        """A publication and its subject; None if it was refused."""
         ahead = read_front(body)
         if not ahead.number:
             published = _PUBLISHED.decode(memoryview(body)[ahead.end :])
@@ -144,9 +146,6 @@ class Session:
         return published, schema.subject
 
     def _take_other(self, kind: int, body: bytes) -> None:
-        if kind == Kind.PING:
-            self.connection.pong()
-            return
         if kind == Kind.PONG:
             return
         decoder = _DECODERS.get(kind)
@@ -157,6 +156,9 @@ class Session:
             message = decoder.decode(body)
         except UNREADABLE as error:
             self._misunderstood(error)
+            return
+        if isinstance(message, Ping):
+            self.connection.pong(message)
             return
         if isinstance(message, Bye):
             self.connection.close("", say=False)
@@ -282,8 +284,6 @@ class Session:
         self._operate(wanted, operations.SetPolicy(whose, id, policy_text(wanted.policy)), safe=True)
 
     def _define(self, wanted: requests.Define) -> None:
-        if not wanted.versions:
-            raise SchemaError(f"{wanted.subject}: a schema has at least one version")
         schema = schema_of(wanted.subject, list(wanted.versions))
         outcome = self._operate(wanted, operations.Define(self.name, schema), safe=True)
         if outcome.refused is None:

@@ -8,7 +8,9 @@ from tidings.model.errors import SchemaError
 from tidings.model.schema import AttributeFilter, Schema
 
 
-class _Structure(msgspec.Struct):
+class _Structure(msgspec.Struct, frozen=True):
+    """An attribute filter with the schema that it is about, as JSON."""
+
     subject: str
     versions: Annotated[list[dict[str, str]], msgspec.Meta(min_length=1)]
     names: list[str] = []
@@ -27,6 +29,8 @@ def versions_of(schema: Schema) -> list[dict[str, str]]:
 
 def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
     """The schema of which `versions_of` tells."""
+    if not versions:
+        raise SchemaError(f"{subject}: a schema has at least one version")
     first, *others = versions
     schema = Schema(subject, first)
     for added in others:
@@ -36,8 +40,8 @@ def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
 
 def structure_text(structure: AttributeFilter) -> str:
     schema = structure.schema
-    given = {"subject": schema.subject, "versions": versions_of(schema), "names": sorted(structure.names)}
-    return msgspec.json.encode({**given, "absent": sorted(structure.absent)}).decode()
+    told = _Structure(schema.subject, versions_of(schema), sorted(structure.names), sorted(structure.absent))
+    return msgspec.json.encode(told).decode()
 
 
 def structure_of(text: str) -> AttributeFilter:

@@ -35,7 +35,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
     request: int
     id: bytes
     sequence: int
-    safe: int
+    safe: Safety
     attributes: Values
     subject: str | None = None
     payload: bytes | None = None

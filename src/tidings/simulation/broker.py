@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from tidings.engine import Engine
@@ -89,6 +90,8 @@ class Broker:
         self.debts = Debts(name)
         self._is_sending_again = False
         self.is_up = True
+        self._is_paused = False
+        self._deferred: list[Callable[[], None]] = []  # what is to be done when it goes on
         self.ends: dict[str, End] = {}
         self.sessions: dict[str, Session] = {}
         self._stranded: dict[str, Session] = {}  # clients that come back when the broker does
@@ -111,7 +114,7 @@ class Broker:
         effects = self.engine.handle(operation, now)
         if isinstance(operation, Publish) and self._resends and not any(isinstance(one, Reject) for one in effects):
             offset = self.disk.write(operation.event)
-            self.debts.published(offset, operation.event.id, goes_on=bool(self.engine.neighbours))
+            self.debts.published(offset, operation.event, goes_on=bool(self.engine.neighbours))
         self._carry_out(effects)
         self._see_to_debts()
         return effects
@@ -130,7 +133,7 @@ class Broker:
 
     def tick(self) -> None:
         """A heartbeat interval has passed; nobody need know of it unless something follows."""
-        if not self.is_up:
+        if not self.is_there:
             return
         effects = self.engine.handle(_TICK, self._clock.now)
         if effects:
@@ -144,7 +147,7 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Nothing is to be done here that can be done."""
-        if not self.is_up:
+        if not self.is_there:
             return True
         return self.engine.is_settled and self.debts.is_settled and not any(map(self._can_carry, self.disk.moved))
 
@@ -188,7 +191,9 @@ class Broker:
                 pass  # a remark is for who asked: it is among the effects that `do` answers
 
     def _answer(self, party: str, group: str) -> None:
-        if self.is_up:
+        if self._is_paused:
+            self._deferred.append(partial(self._answer, party, group))
+        elif self.is_up:
             until = self._clock.now + self._surroundings.trusted_for
             self.do(Trust(party, group, self._surroundings.is_member(party, group), until))
 
@@ -208,6 +213,9 @@ class Broker:
             self._clock.in_background(self._clock.now + _BETWEEN, self._send_again, self.engine)
 
     def _send_again(self, engine: Engine) -> None:
+        if self._is_paused:
+            self._deferred.append(partial(self._send_again, engine))
+            return
         if self.engine is not engine or not self.is_up:
             return  # it was another life
         self._is_sending_again = False
@@ -249,7 +257,7 @@ class Broker:
         return effects
 
     def acknowledged(self, client: Session, key: Key) -> None:
-        if self.is_up and self.sessions.get(client.name) is client:
+        if self.is_there and self.sessions.get(client.name) is client:
             self.disk.acknowledge(client.name, key)
 
     def _deliver(self, note: Notification, durable: str | None) -> None:
@@ -301,14 +309,12 @@ class Broker:
         """Everything is gone but the disk, without a word to anybody."""
         self.disk.write_tables(self.engine.tables())
         self.disk.debts = self.debts.state()
-        self.is_up = False
+        self.is_up = self._is_paused = False
+        self._deferred = []
         for end in self.ends.values():
             end.stop()
         self._parcels.clear()
-        self._stranded.update(self.sessions)
-        self.sessions = {}
-        for client in self._stranded.values():
-            client.cut_off()
+        self._cut_off()
 
     def restart(self) -> None:
         """With what is on the disk; links come up by themselves, clients come back after a while."""
@@ -321,9 +327,45 @@ class Broker:
             self._carry_out(self.engine.handle(operation, when))
         for end in self.ends.values():
             end.start(self)
+        self._call_back()
+
+    def _cut_off(self) -> None:
+        self._stranded.update(self.sessions)
+        self.sessions = {}
+        for client in self._stranded.values():
+            client.cut_off()
+
+    def _call_back(self) -> None:
         stranded, self._stranded = self._stranded, {}
         for client in stranded.values():
             client.come_back()
+
+    # A pause: nothing is lost, and all the others believe that the broker is gone
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is up, and does anything."""
+        return self.is_up and not self._is_paused
+
+    def pause(self) -> None:
+        self._is_paused = True
+        for end in self.ends.values():
+            end.pause()
+        self._deferred += (partial(self._client_is_gone, name) for name in self.sessions)
+        self._cut_off()
+
+    def resume(self) -> None:
+        """It hears what has come meanwhile, and that its clients did not wait for it."""
+        self._is_paused = False
+        for end in self.ends.values():
+            end.resume()
+        deferred, self._deferred = self._deferred, []
+        for action in deferred:
+            action()
+        self._call_back()
+
+    def _client_is_gone(self, client: str) -> None:
+        self.do(Disconnect(client))
 
     def __repr__(self) -> str:
         return f"<broker {self.name} {'up' if self.is_up else 'down'}>"

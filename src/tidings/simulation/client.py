@@ -230,7 +230,7 @@ class Client:
         if self._is_wanted:
             return
         self._is_wanted = True
-        if self._broker.is_up:
+        if self._broker.is_there:
             self._connect()
         else:
             self._broker.strand(self)
@@ -279,7 +279,7 @@ class Client:
     def _try_again(self, broker: Broker) -> None:
         if not self._is_wanted or self.is_connected or self._broker is not broker:
             return
-        if broker.is_up:
+        if broker.is_there:
             self._connect()
         else:
             broker.strand(self)

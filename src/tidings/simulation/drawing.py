@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tidings.policy import policies
 from tidings.routing import STRATEGIES
 from tidings.simulation.chance import Random, drawn_from
-from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Restart, Slow
+from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Pause, Restart, Resume, Slow
 from tidings.simulation.history import History
 from tidings.simulation.steps import (
     Advertises,
@@ -55,12 +55,17 @@ _FAULTS: tuple[tuple[int, str], ...] = (
 )
 
 
-def drawn(seed: int, *, strategy: str | None = None, steps: int = 40, faults: bool = True) -> History:
+_PAUSES: tuple[tuple[int, str], ...] = ((2, "pause"), (2, "resume"))
+
+
+def drawn(
+    seed: int, *, strategy: str | None = None, steps: int = 40, faults: bool = True, pauses: bool = False
+) -> History:
     """The history of a seed. Without a strategy given, they take turns."""
     chance = drawn_from(seed, "history")
     topology = _topology(chance, seed)
     clients = [f"c{number}" for number in range(1, chance.randint(2, 8) + 1)]
-    weighted = _USUALLY + (_FAULTS if faults else ())
+    weighted = _USUALLY + (_FAULTS if faults else ()) + (_PAUSES if pauses else ())
     weights, kinds = [weight for weight, _ in weighted], [kind for _, kind in weighted]
     chosen = chance.choices(kinds, weights, k=steps)
     homes = {name: chance.choice(topology.brokers) for name in clients}
@@ -133,6 +138,8 @@ _DRAWN: dict[str, Callable[[Random, Topology, str], Step]] = {
     "heal": lambda chance, topology, _: Heal(0, *_link(chance, topology)),
     "crash": lambda chance, topology, _: Crash(0, chance.choice(topology.brokers)),
     "restart": lambda chance, topology, _: Restart(0, chance.choice(topology.brokers)),
+    "pause": lambda chance, topology, _: Pause(0, chance.choice(topology.brokers)),
+    "resume": lambda chance, topology, _: Resume(0, chance.choice(topology.brokers)),
     "slow": lambda chance, topology, _: Slow(0, *_link(chance, topology), chance.choice((2.0, 10.0, 100.0))),
     "lossy": lambda chance, topology, _: Lossy(0, *_link(chance, topology), chance.choice((0.05, 0.3)), 0.1, 0.1),
 }

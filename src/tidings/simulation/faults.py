@@ -69,7 +69,23 @@ class Restart(_Fault, frozen=True):
         world.restart(self.broker)
 
 
-Fault = Cut | Heal | Slow | Lossy | Crash | Restart
+class Pause(_Fault, frozen=True):
+    """The broker does nothing, and then goes on where it was."""
+
+    broker: str
+
+    def befall(self, world: "World") -> None:
+        world.pause(self.broker)
+
+
+class Resume(_Fault, frozen=True):
+    broker: str
+
+    def befall(self, world: "World") -> None:
+        world.resume(self.broker)
+
+
+Fault = Cut | Heal | Slow | Lossy | Crash | Restart | Pause | Resume
 KINDS = ("cut", "one-way", "slow", "lossy", "crash")
 
 

@@ -8,7 +8,7 @@ import msgspec
 from tidings.engine.matcher import NaiveMatcher
 from tidings.model.errors import UnsettledError
 from tidings.simulation.checker import Checker
-from tidings.simulation.faults import Heal, Restart
+from tidings.simulation.faults import Heal, Restart, Resume
 from tidings.simulation.knowledge import Knowledge
 from tidings.simulation.shrinking import shrunk
 from tidings.simulation.steps import Advertises, Publishes, Returns, Settles, Step
@@ -125,7 +125,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 def _healing(topology: Topology) -> list[Step]:
     healed = [Heal(0, one, other) for one, other, _ in topology.edges]
-    return [*healed, *(Restart(0, name) for name in topology.brokers), Settles()]
+    back = [one for name in topology.brokers for one in (Restart(0, name), Resume(0, name))]
+    return [*healed, *back, Settles()]
 
 
 def _probes(world: World) -> list[Step]:

@@ -6,8 +6,9 @@ long is down, and so is the other one when it hears of that. As long as the netw
 be acted out: an operation is carried straight to the other end.
 """
 
+from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tidings.engine.operations import Travelling
 from tidings.routing.liveness import Liveness
@@ -54,7 +55,8 @@ class End:
         self.name, self.neighbour = name, neighbour
         self.other: End = self
         self.shell: Shell | None = None
-        self.is_on = self.is_up = False
+        self.is_on = self.is_up = self._is_paused = False
+        self._unheard: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # what has come meanwhile
         self.own, self.peer = 1, 0
         self._liveness = Liveness(HEARTBEAT, PATIENCE, 0)
         self._sending_again = False
@@ -92,8 +94,24 @@ class End:
 
     def stop(self) -> None:
         """The broker is gone, without a word."""
-        self.is_on = self.is_up = False
+        self.is_on = self.is_up = self._is_paused = False
+        self._unheard = []
         self._new_incarnation()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the broker is, and does anything."""
+        return self.is_on and not self._is_paused
+
+    def pause(self) -> None:
+        """The broker does nothing for a while; what comes is there when it goes on."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        unheard, self._unheard = self._unheard, []
+        for hear, given in unheard:
+            hear(*given)
 
     # What happens by itself
 
@@ -109,7 +127,7 @@ class End:
         self._liveness.heard(now)
 
     def beat(self) -> None:
-        if not self.is_on:
+        if not self.is_there:
             return
         if self.is_up and not self._liveness.is_alive(self._clock.now):
             self._go_down()
@@ -123,7 +141,9 @@ class End:
 
     def hear(self, frame: Frame) -> None:
         """A frame has come."""
-        if not self.is_on:
+        if self._is_paused:
+            self._unheard.append((self.hear, (frame,)))
+        if not self.is_there:
             return
         if frame.kind is Kind.GREETING:
             self._greeted(frame)
@@ -139,6 +159,9 @@ class End:
 
     def take(self, source: int, target: int, number: int, operation: Travelling) -> None:
         """An operation has come; it is handed on when all before it have been."""
+        if self._is_paused:
+            self._unheard.append((self.take, (source, target, number, operation)))
+            return
         if not self.is_up or source != self.peer or target != self.own or number < self._taken or self.shell is None:
             return
         if number > self._taken:
@@ -191,7 +214,9 @@ class End:
 
     def _send_again(self) -> None:
         self._sending_again = False
-        if self._unacknowledged:
+        if self._unacknowledged and self._is_paused:
+            self._send_again_later()
+        elif self._unacknowledged:
             for number in list(self._unacknowledged)[:_AT_ONCE]:
                 operation, size = self._unacknowledged[number]
                 self._throw(Kind.OPERATION, number, operation, size)
@@ -237,9 +262,9 @@ class Link:
         if self.is_smooth:
             return True
         first, second = self.ends
-        if all(way.is_passable for way in self._ways) and first.is_on and second.is_on:
+        if all(way.is_passable for way in self._ways) and first.is_there and second.is_there:
             return self._is_up and not first.is_waiting and not second.is_waiting
-        return not first.is_up and not second.is_up
+        return not any(end.is_there and end.is_up for end in self.ends)
 
     def __repr__(self) -> str:
         states = "/".join("up" if end.is_up else "down" if end.is_on else "off" for end in self.ends)

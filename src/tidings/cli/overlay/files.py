@@ -27,9 +27,9 @@ def write_configuration(path: Path, tables: Mapping[str, Any]) -> None:
     """Tables, and lists of tables, of plain values."""
     lines: list[str] = []
     for name, table in tables.items():
-        for head, one in (
-            [(f"[[{name}]]", each) for each in table] if isinstance(table, list) else [(f"[{name}]", table)]
-        ):
+        is_list = isinstance(table, list)
+        for one in table if is_list else [table]:
+            head = f"[[{name}]]" if is_list else f"[{name}]"
             lines += [head, *(f"{key} = {written(value)}" for key, value in one.items()), ""]
     path.write_text("\n".join(lines))
 

@@ -1,14 +1,12 @@
 """`tidings overlay run`: a local overlay in the foreground, until Ctrl-C."""
 
-import signal
 import time
 from typing import Any
 
-from rich.table import Table
-
 from tidings.cli.overlay.child import Child
 from tidings.cli.overlay.local import LocalOverlay
-from tidings.cli.terminal import err, out, print_json
+from tidings.cli.stream import until_interrupted
+from tidings.cli.terminal import err, out, print_json, table
 from tidings.model.errors import TidingsError
 
 _LOOK = 0.2  # seconds
@@ -16,21 +14,15 @@ _LOOK = 0.2  # seconds
 
 def run(overlay: LocalOverlay, *, as_json: bool) -> None:
     """Starts it, says where everybody is, and waits; a broker that ends is told of, and not started again."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    with err.status("starting") as status:
-        overlay.start(status.update)
-    try:
-        _tell(overlay, as_json=as_json)
-        _watch(overlay)
-    except KeyboardInterrupt:
-        err.print("tidings: the brokers are being stopped", markup=False)
-    finally:
-        overlay.stop()
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+    with until_interrupted():
+        with err.status("starting") as status:
+            overlay.start(status.update)
+        try:
+            _tell(overlay, as_json=as_json)
+            _watch(overlay)
+        finally:
+            err.print("tidings: the brokers are being stopped", markup=False)
+            overlay.stop()
 
 
 def _watch(overlay: LocalOverlay) -> None:
@@ -49,13 +41,11 @@ def _tell(overlay: LocalOverlay, *, as_json: bool) -> None:
     if as_json:
         print_json({"folder": str(overlay.folder), "brokers": rows})
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("broker", "address", "links", "watched at", "process"):
-        table.add_column(name)
+    shown = table("broker", "address", "links", "watched at", "process")
     for row in rows:
         http = "" if row["http"] is None else f"http://{row['http']}/metrics"
-        table.add_row(row["broker"], row["address"], ", ".join(row["links"]), http, str(row["process"]))
-    out.print(table, markup=False)
+        shown.add_row(row["broker"], row["address"], ", ".join(row["links"]), http, str(row["process"]))
+    out.print(shown, markup=False)
     told = f"configurations, logs and journals are in {overlay.folder}; Ctrl-C stops all"
     out.print(told, markup=False, soft_wrap=True)
 
