@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidings._version import __version__
 
 if TYPE_CHECKING:
-    from tidings.engine.explaining import Explanation
+    from tidings.client import connect, connect_sync
     from tidings.filters import ContextFilter, Filter, merge
     from tidings.hub import Client, Hub, HubAdvertisement, HubSubscription, Receipt
     from tidings.index import Index
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
         RefusedError,
         SchemaError,
         TidingsError,
+        UnreachableError,
     )
     from tidings.model.event import Event
+    from tidings.model.explanation import Explanation
     from tidings.model.identity import uuid7
     from tidings.model.notification import Notification
     from tidings.model.schema import AttributeFilter, Schema
@@ -44,7 +46,7 @@ _HOMES = {
     "Context": "tidings.model.values",
     "ContextFilter": "tidings.filters",
     "Event": "tidings.model.event",
-    "Explanation": "tidings.engine.explaining",
+    "Explanation": "tidings.model.explanation",
     "Filter": "tidings.filters",
     "FilterError": "tidings.model.errors",
     "Hub": "tidings.hub",
@@ -56,7 +58,7 @@ _HOMES = {
     "Notification": "tidings.model.notification",
     "Policy": "tidings.policy",
     "PolicyError": "tidings.model.errors",
-    "Receipt": "tidings.hub",
+    "Receipt": "tidings.model.receipt",
     "PublishedBeforeError": "tidings.model.errors",
     "RefusedError": "tidings.model.errors",
     "Relation": "tidings.matching.covering",
@@ -65,6 +67,9 @@ _HOMES = {
     "Subjects": "tidings.model.subjects",
     "Subscription": "tidings.model.subscription",
     "TidingsError": "tidings.model.errors",
+    "UnreachableError": "tidings.model.errors",
+    "connect": "tidings.client",
+    "connect_sync": "tidings.client",
     "merge": "tidings.filters",
     "policies": "tidings.policy",
     "policy_action": "tidings.policy",
@@ -102,7 +107,10 @@ __all__ = [
     "Subjects",
     "Subscription",
     "TidingsError",
+    "UnreachableError",
     "__version__",
+    "connect",
+    "connect_sync",
     "merge",
     "policies",
     "policy_action",

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 
 from tidings import Hub
 from tidings.engine.matcher import NaiveMatcher
-from tidings.engine.texts import content_filter, context_filter
 from tidings.hub.client import Client as HubClient
 from tidings.matching.reference import due
 from tidings.model.event import Event
@@ -30,6 +29,7 @@ from tidings.simulation.steps import (
     Unadvertises,
     Unsubscribes,
 )
+from tidings.texts import content_filter, context_filter
 
 TRIM, REMOVE_B, KEEP_A = str(policies.trim()), str(policies.remove("b")), str(policies.keep_only("a"))
 
@@ -177,7 +177,7 @@ class HubDriver:
                 notes += (taken := held.take())
                 if held.durable is not None:
                     held.acknowledge(*taken)
-        return sorted(map(_told, notes))
+        return sorted(map(told_of, notes))
 
 
 class SimulatorDriver:
@@ -198,10 +198,10 @@ class SimulatorDriver:
         for one, client in world.clients.items():
             notes += client.notifications[self._read.get(one, 0) :]
             self._read[one] = len(client.notifications)
-        return sorted(map(_told, notes))
+        return sorted(map(told_of, notes))
 
 
-def _told(note: Notification) -> Told:
+def told_of(note: Notification) -> Told:
     attributes: Any = note.attributes
     return Told(
         note.subscriber, note.subscription, note.event.publisher, note.event.sequence, tuple(sorted(attributes.items()))

@@ -1,13 +1,15 @@
 """One suite for all: the same steps lead to the same notifications in the reference, in a hub, and in overlays of every
-shape under every strategy."""
+shape under every strategy, simulated and live, with and without a journal."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.drivers import Driver, HubDriver, ReferenceDriver, SimulatorDriver
+from tests.conformance.live import LiveDriver
 from tests.conformance.scenarios import OFFER, SCENARIOS
 from tests.simulation.strategies import of_client
 from tests.strategies import examples
@@ -46,16 +48,57 @@ def test_everybody_agrees_with_the_reference(driver: str, scenario: str) -> None
     assert agree(DRIVERS[driver], SCENARIOS[scenario]) > 0
 
 
+LIVE = [("advertisement", "line"), ("asf", "star"), ("gsf", "ring"), ("spcf", "random")]
+JOURNALED = [("advertisement", "ring"), ("spcf", "line")]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(("strategy", "shape"), LIVE)
+def test_live_overlays_agree_with_the_reference(strategy: str, shape: str, scenario: str) -> None:
+    driver = LiveDriver(strategy, TOPOLOGIES[shape])
+    try:
+        assert agree(lambda: driver, SCENARIOS[scenario]) > 0
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(("strategy", "shape"), JOURNALED)
+def test_live_overlays_with_journals_agree_with_the_reference(
+    strategy: str, shape: str, scenario: str, tmp_path: Path
+) -> None:
+    driver = LiveDriver(strategy, TOPOLOGIES[shape], tmp_path)
+    try:
+        assert agree(lambda: driver, SCENARIOS[scenario]) > 0
+    finally:
+        driver.close()
+
+
 _step = st.sampled_from(["ann", "bob", "cyd", "dan", "eve"]).flatmap(lambda name: of_client(name, TOPOLOGIES["line"]))
 
 
 @examples(60, 2000)
 @given(st.sampled_from(sorted(DRIVERS)), st.lists(_step, max_size=25))
 def test_everybody_agrees_with_the_reference_whatever_is_done(driver: str, drawn: list[Step]) -> None:
+    agree(DRIVERS[driver], _advertised(drawn))
+
+
+@examples(10, 500)
+@given(st.sampled_from(sorted(STRATEGIES)), st.sampled_from(sorted(TOPOLOGIES)), st.lists(_step, max_size=25))
+def test_live_overlays_agree_with_the_reference_whatever_is_done(strategy: str, shape: str, drawn: list[Step]) -> None:
+    driver = LiveDriver(strategy, TOPOLOGIES[shape])
+    try:
+        agree(lambda: driver, _advertised(drawn))
+    finally:
+        driver.close()
+
+
+def _advertised(drawn: list[Step]) -> list[Step]:
+    """With advertisements leading the way, what was not advertised would be refused."""
     steps: list[Step] = []
     for step in drawn:
-        if isinstance(step, Publishes):  # with advertisements leading the way it would be refused without one
+        if isinstance(step, Publishes):
             steps.append(Advertises(step.client, f"{step.client}.ad", "", OFFER, OFFER))
         if not isinstance(step, Advertises | Unadvertises):
             steps.append(step)
-    agree(DRIVERS[driver], steps)
+    return steps

@@ -10,6 +10,7 @@ import tidings as td
 from tests.hub.cases import numbers
 from tests.journal.cases import FailingDisk
 from tidings.hub import Hub
+from tidings.journal import JournalOptions
 from tidings.model.errors import JournalError, JournalFailedError, JournalFullError
 
 TRIM = "PolicyStatement { On(Forward, Publication) { If {} Then { RemoveAttributes([secret]) } } }"
@@ -30,8 +31,8 @@ CHANGES: dict[str, Callable[[Hub], object]] = {
 }
 
 
-def filled(folder: Path, disk: FailingDisk) -> Hub:
-    hub = Hub(folder, disk=disk)
+def filled(folder: Path, disk: FailingDisk, options: JournalOptions | None = None) -> Hub:
+    hub = Hub(folder, disk=disk, options=options)
     client = hub.client("a")
     client.set_context(x=1)
     client.subscribe("n > 0", id="s1", policy=TRIM)
@@ -167,3 +168,23 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError):
         Hub(tmp_path / "file")
+
+
+def test_below_the_reserve_events_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    hub = filled(tmp_path, disk, JournalOptions(convert=False, reserve_bytes=1000))
+    client = hub.client("a")
+    durable = client.subscriptions()[1]
+    disk.free = 1000
+    with pytest.raises(JournalFullError, match="are kept for acknowledgements and control"):
+        client.publish({"n": 2})
+    assert len(durable.take()) == 1
+    assert durable.acknowledge_all() == 1
+    client.subscribe("n > 7", id="new")
+    hub.client("c").close()
+    disk.free = None
+    client.publish({"n": 9})
+    assert numbers(client.subscriptions()[2].take()) == [9]
+    hub.close()
+    with Hub(tmp_path) as again:
+        assert numbers(again.client("a").subscriptions()[1].take()) == [9]

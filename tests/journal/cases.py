@@ -141,6 +141,10 @@ class FailingDisk(Disk):
         self.sync_error: int | None = None
         self.write_error: int | None = None
         self.truncate_error: int | None = None
+        self.free: int | None = None  # what it says that there is
+
+    def free_bytes(self, fd: int) -> int:
+        return super().free_bytes(fd) if self.free is None else self.free
 
     def write(self, fd: int, data: bytes) -> None:
         if self.write_error is not None:
@@ -168,3 +172,34 @@ class FailingDisk(Disk):
         if self.truncate_error is not None:
             raise OSError(self.truncate_error, os.strerror(self.truncate_error))
         super().truncate(fd, size)
+
+
+class FullDisk(UnsyncedDisk):
+    """Has no room from a step on, for so many steps."""
+
+    def __init__(self) -> None:
+        self.steps, self.at, self.times = 0, -1, 0
+
+    def full_at(self, step: int, times: int) -> None:
+        self.steps, self.at, self.times = 0, step, times
+
+    def _step(self) -> None:
+        self.steps += 1
+        if 0 <= self.at < self.steps <= self.at + self.times:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def write(self, fd: int, data: bytes) -> None:
+        try:
+            self._step()
+        except OSError:
+            super().write(fd, data[: len(data) // 2])
+            raise
+        super().write(fd, data)
+
+    def overwrite(self, fd: int, data: bytes, position: int) -> None:
+        self._step()
+        super().overwrite(fd, data, position)
+
+    def rename(self, path: Path, to: Path) -> None:
+        self._step()
+        super().rename(path, to)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.cases import NOW, Crash, CrashingDisk, contents, publication, segments_of, subscribing
+from tests.journal.cases import NOW, Crash, CrashingDisk, contents, fill, publication, segments_of, subscribing
 from tidings.journal import Journal, JournalOptions, Record
 
 OPTIONS = JournalOptions(roll_records=4)
@@ -96,6 +96,31 @@ def test_a_crash_while_recovering_from_a_crash(tmp_path: Path, second: int) -> N
     with Journal.open(tmp_path) as journal:
         safe = [record for record in life.safe if record.offset >= journal.first]
         assert list(journal.read())[: len(safe)] == safe
+
+
+def test_a_crash_while_logs_are_removed(tmp_path: Path) -> None:
+    at, firsts = 0, set()
+    while True:
+        folder, disk = tmp_path / str(at), CrashingDisk()
+        journal = Journal.open(folder, options=JournalOptions(roll_records=4, convert=False), disk=disk)
+        held = fill(journal, 14)
+        journal.write_snapshot(14, b"all")
+        disk.steps, disk.at = 0, at
+        try:
+            assert journal.retain(max_bytes=0) == 3
+        except Crash:
+            journal._lock_file.release()
+        else:
+            disk.at = -1
+            journal.close()
+            break
+        with Journal.open(folder) as journal:
+            first = journal.first
+            firsts.add(first)
+            assert list(journal.read()) == held[first:]
+            assert journal.retain(max_bytes=0) == 3 - first // 4
+        at += 1
+    assert firsts == {0, 4, 8, 12}
 
 
 def test_both_a_log_and_its_segment(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.journal.cases import NOW, Image, UnsyncedDisk, contents, fill, filled, flip, log_of, publication, segments_of
 from tests.strategies import LONG, examples
-from tidings.journal import Journal, JournalOptions, Operation, Record
+from tidings.journal import Journal, JournalOptions, JournalReader, Operation, Record, repair
 from tidings.journal.identity import Identity
 from tidings.journal.log import FILE_HEADER, RECORD_HEADER
 from tidings.journal.mark import mark_bytes
@@ -60,20 +60,18 @@ def test_every_flipped_byte_of_a_log_is_noticed(tmp_path: Path, groups: list[int
 
 
 @pytest.mark.parametrize("groups", [[1, 1, 1, 1], [4], [2, 2]])
-@pytest.mark.parametrize("mark", [None, 0, 2])
-def test_flipped_bytes_when_the_mark_is_gone_or_old(tmp_path: Path, groups: list[int], mark: int | None) -> None:
+@pytest.mark.parametrize("mark", [0, 2])
+def test_flipped_bytes_when_the_mark_is_old(tmp_path: Path, groups: list[int], mark: int) -> None:
     """As after a power cut: nothing wrong is ever read, and what a later sync or the mark vouches for is not cut."""
     held = small_journal(tmp_path, groups)
-    (tmp_path / "synced").unlink()
-    if mark is not None:
-        (tmp_path / "synced").write_bytes(mark_bytes(mark, SEED))
+    (tmp_path / "synced").write_bytes(mark_bytes(mark, SEED))
     image, stops = Image(tmp_path), ends(tmp_path)
     for position in range(FILE_HEADER, stops[-1]):
         flip(log_of(image.restore()), position)
         hit = next(number for number, end in enumerate(stops) if position < end)
         got = outcome(tmp_path)
         vouched = len(held) - groups[-1]  # what had been synced when the last group was written
-        if hit < max(vouched, mark or 0) or (mark is None and hit < len(held) - 1):
+        if hit < max(vouched, mark):
             assert got is None, position
         else:
             assert got == held[:hit], position
@@ -212,7 +210,7 @@ def test_a_record_inside_a_payload_is_not_taken_for_one(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "a", salt=b"not to be guessed") as journal:
         held = fill(journal, 1)
         journal.commit([Operation.control("k", payload=forged * 2)], NOW)
-    (tmp_path / "a" / "synced").unlink()
+    (tmp_path / "a" / "synced").write_bytes(mark_bytes(1, Identity("journal", b"not to be guessed").seed))
     os.truncate(log_of(tmp_path / "a"), log_of(tmp_path / "a").stat().st_size - 40)
     assert contents(tmp_path / "a") == held
 
@@ -248,8 +246,37 @@ def test_a_missing_log(three_segments: Path) -> None:
 
 def test_a_missing_identity(three_segments: Path) -> None:
     (three_segments / "journal.toml").unlink()
-    with pytest.raises(JournalDamagedError, match=r"journal.toml is missing, but there are records"):
+    for use in (Journal.open, JournalReader, repair, lambda folder: Journal.open(folder, create=False)):
+        with pytest.raises(JournalDamagedError, match=r"journal.toml is missing, but there are records; put it back$"):
+            use(three_segments)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: os.truncate(path, 7), lambda path: flip(path, 3)])
+def test_without_a_mark_nobody_knows_whether_the_end_is_there(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    small_journal(tmp_path, [1, 1])
+    change(tmp_path / "synced")
+    os.truncate(log_of(tmp_path), ends(tmp_path)[0])  # a whole record is gone, and nothing in the log says so
+    with pytest.raises(JournalDamagedError, match="nobody can tell whether the log is whole"):
+        Journal.open(tmp_path)
+    with pytest.raises(JournalDamagedError, match="nobody can tell what is durable"):
+        list(JournalReader(tmp_path).read())
+
+
+def test_a_snapshot_in_the_place_of_a_log_is_no_newer_format(tmp_path: Path) -> None:
+    small_journal(tmp_path, [2])
+    with Journal.open(tmp_path) as journal:
+        journal.write_snapshot(0, b"state")
+    shutil.copy(next((tmp_path / "snapshots").iterdir()), log_of(tmp_path))
+    with pytest.raises(JournalDamagedError, match="is no log"):
+        Journal.open(tmp_path)
+
+
+def test_a_mark_in_the_place_of_the_floor(three_segments: Path) -> None:
+    shutil.copy(three_segments / "synced", three_segments / "first")
+    with pytest.raises(JournalDamagedError, match="all before offset 14 is gone, but there are records from 0 on"):
         Journal.open(three_segments)
+    assert str(repair(three_segments)) == "no record is lost; put aside: first; written anew: first"
+    assert len(contents(three_segments)) == 14
 
 
 def test_a_renamed_or_doubled_segment(three_segments: Path) -> None:

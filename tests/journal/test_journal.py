@@ -126,6 +126,41 @@ def test_many_threads_share_an_fsync(tmp_path: Path) -> None:
         assert own == sorted(own)
 
 
+class SlowDisk(FailingDisk):
+    """Its fsyncs take until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.let_go.set()
+
+    def sync(self, fd: int) -> None:
+        self.begun.set()
+        assert self.let_go.wait(60)
+        super().sync(fd)
+
+
+def test_appends_go_on_while_an_fsync_is_under_way(tmp_path: Path) -> None:
+    """Also those that fill the log: the one who syncs begins the next."""
+    disk = SlowDisk()
+    with Journal.open(tmp_path, disk=disk, options=JournalOptions(roll_records=5, convert=False)) as journal:
+        journal.append([publication(0)], NOW)
+        disk.begun.clear()
+        disk.let_go.clear()
+        syncing = threading.Thread(target=journal.sync)
+        syncing.start()
+        assert disk.begun.wait(60)
+        for number in range(1, 12):
+            assert journal.append([publication(number)], NOW).first == number
+        assert (journal.synced, journal.unrolled) == (0, 0)
+        disk.let_go.set()
+        syncing.join()
+        assert journal.synced >= 1
+        journal.sync()
+        assert (journal.synced, journal.unrolled) == (12, 1)
+        assert [record.operation.sequence for record in journal.read()] == list(range(12))
+
+
 def test_reading_while_it_grows_rolls_and_is_written(tmp_path: Path) -> None:
     with Journal.open(tmp_path, options=JournalOptions(roll_records=50)) as journal:
         fill(journal, 120, 10)

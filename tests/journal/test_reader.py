@@ -67,13 +67,6 @@ def test_a_torn_end_is_no_error_and_no_record(tmp_path: Path) -> None:
     assert len(rows(JournalReader(tmp_path))) == 5
 
 
-def test_without_a_mark_the_records_say_what_was_synced(tmp_path: Path) -> None:
-    with Journal.open(tmp_path) as journal:
-        fill(journal, 5)
-    (tmp_path / "synced").unlink()
-    assert JournalReader(tmp_path).end == 4  # the last one was written when four had been synced
-
-
 def test_a_stretch_of_a_log_is_found_in_the_segment_that_it_becomes(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         fill(journal, 30)

@@ -85,7 +85,7 @@ def _typed(value: Any) -> Any:
 
 def test_bytes_of_an_operation() -> None:
     operation = Operation.publication(event(3))
-    assert decoded(encoded(operation)) == operation
+    assert decoded(encoded([operation])[0]) == operation
 
 
 def test_a_control_operation_holds_no_event() -> None:
@@ -121,4 +121,12 @@ def test_names_that_no_encoding_can_carry_are_refused(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         with pytest.raises(InvalidValueError, match="cannot be written"):
             journal.append([Operation.control("k"), Operation.control("k", client="\udc00")], NOW)
+        assert journal.next == 0
+
+
+def test_the_operation_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.journal.record.MAX_RECORD_BYTES", 100)
+    with Journal.open(tmp_path) as journal:
+        with pytest.raises(InvalidValueError, match=r"an operation of 2\d\d bytes is over MAX_RECORD_BYTES \(100\)"):
+            journal.append([Operation.control("small"), Operation.control("large", payload=bytes(200))], NOW)
         assert journal.next == 0

@@ -161,8 +161,60 @@ def test_without_a_mark(tmp_path: Path) -> None:
     held = build(tmp_path)
     (tmp_path / "synced").unlink()
     body_of(0)(log_of(tmp_path))
-    assert repair(tmp_path).lost == ((15, 16),)
+    report = repair(tmp_path)
+    assert (report.lost, report.renewed) == (((15, 16),), (tmp_path / "synced",))
     assert contents(tmp_path)[16:] == held[16:]
+
+
+def test_a_mark_that_is_damaged_alone(tmp_path: Path) -> None:
+    held = build(tmp_path)
+    flip(tmp_path / "synced", 0)
+    assert str(repair(tmp_path)) == "no record is lost; put aside: synced; written anew: synced"
+    assert contents(tmp_path) == held
+
+
+def test_a_segment_that_can_be_read_in_full_is_written_again(tmp_path: Path) -> None:
+    """The new file is bit for bit what the damaged one was, and so has its name."""
+    held = build(tmp_path)
+    name = segments_of(tmp_path)[0].name
+    flip(segments_of(tmp_path)[0], 0)
+    assert repair(tmp_path).lost == ()
+    assert segments_of(tmp_path)[0].name == name
+    assert contents(tmp_path) == held
+
+
+def test_a_file_with_another_name_is_put_aside(tmp_path: Path) -> None:
+    build(tmp_path)
+    for path in (segments_of(tmp_path)[1], log_of(tmp_path)):
+        path.rename(path.with_name(f"copy of {path.name}"))
+    with pytest.raises(JournalDamagedError, match="was it renamed"):
+        contents(tmp_path)
+    report = repair(tmp_path)
+    assert report.lost == ((5, 10), (15, 18))
+    assert {path.name[:8] for path in report.aside} == {"copy of "}
+    assert lost_of(contents(tmp_path)) == [5, 6, 7, 8, 9, 15, 16, 17]
+
+
+def test_what_an_earlier_repair_put_aside_stays(tmp_path: Path) -> None:
+    build(tmp_path)
+    kept = []
+    for position in (0, 1):
+        flip(segments_of(tmp_path)[0], position)
+        kept.append(segments_of(tmp_path)[0].read_bytes())
+        report = repair(tmp_path)
+    assert [path.name[-2:] for path in report.aside] == [".1"]
+    assert [path.read_bytes() for path in sorted((tmp_path / "damaged").iterdir())] == kept
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_dry_run_says_the_same_and_changes_nothing(tmp_path: Path, case: str) -> None:
+    convert, number, change, _ = CASES[case]
+    build(tmp_path, convert)
+    change([*segments_of(tmp_path), *sorted((tmp_path / "log").iterdir())][number])
+    before = Image(tmp_path).files
+    told = repair(tmp_path, dry_run=True)
+    assert Image(tmp_path).files == before
+    assert told == repair(tmp_path)
 
 
 def test_a_damaged_floor(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -99,3 +100,19 @@ def test_spark_reads_them_as_they_are(tmp_path: Path, spark: "SparkSession") -> 
     ]
     contexts = frame.where("kind = 'set_context'").selectExpr("client", "body AS context")
     assert [tuple(row) for row in contexts.collect()] == [("car-1", '{"x":1,"y":1.0,"z":true}')]
+
+
+def test_what_is_salvaged_has_the_columns_that_were_written(tmp_path: Path) -> None:
+    """One flipped bit of a footer makes bytes of texts; its pages are sound."""
+    rolled(tmp_path)
+    path = segments_of(tmp_path)[0]
+    name = segment.SegmentName.of(path)
+    assert name is not None
+    table = pq.read_table(path)
+    assert len(list(segment.salvage_segment(path, name))) == 2
+    kind = table.schema.get_field_index("kind")
+    changed = table.set_column(kind, pa.field("kind", pa.binary(), nullable=False), table["kind"].cast(pa.binary()))
+    pq.write_table(changed, path, write_page_checksum=True)
+    assert list(segment.salvage_segment(path, name)) == []
+    pq.write_table(table.slice(0, 1), path, write_page_checksum=True)
+    assert list(segment.salvage_segment(path, name)) == []

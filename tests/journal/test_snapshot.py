@@ -54,3 +54,18 @@ def test_a_snapshot_of_what_is_not_durable_is_refused(tmp_path: Path) -> None:
         journal.append([publication(0)], NOW)
         with pytest.raises(InvalidValueError, match="between 0 and 0, not 1"):
             journal.write_snapshot(1, b"")
+
+
+def test_retention_trusts_no_damaged_snapshot(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, options=JournalOptions(roll_records=5)) as journal:
+        fill(journal, 20)
+        for offset in (10, 15):
+            journal.write_snapshot(offset, b"state")
+        for path in (tmp_path / "snapshots").iterdir():
+            flip(path, 40)
+        assert journal.retain(max_bytes=0) == 0
+        (tmp_path / "snapshots" / "notes.snapshot").write_text("not one of ours")
+        assert journal.retain(max_bytes=0) == 0
+        for offset in (19, 20):
+            journal.write_snapshot(offset, b"state")
+        assert journal.retain(max_bytes=0) == 3, "the older of the two stands for 19 records"

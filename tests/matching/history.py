@@ -66,6 +66,7 @@ class History:
         steps_of: list[Callable[[], int]] = [
             *(self._add, self._add, self._add_many, self._remove, self._set_context, self._set_contexts),
             *(self._match, self._match, self._match, self._match_batch, self._flush, self._save, self._match_moving),
+            self._tidy,
         ]
         few, neighbourhood._FEW = neighbourhood._FEW, -(1 << 40) if self._by_place else neighbourhood._FEW
         try:
@@ -153,6 +154,10 @@ class History:
 
     def _flush(self) -> int:
         self._index._store._flush()
+        return 0
+
+    def _tidy(self) -> int:
+        self._index.tidy()
         return 0
 
     def _save(self) -> int:

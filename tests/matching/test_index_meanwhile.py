@@ -182,3 +182,61 @@ def test_threads_that_have_ended_leave_no_memory_behind() -> None:
         thread.join()
     assert len(index._matcher._at_work) == 1
     assert index._matcher.counters[FOUND] == 20
+
+
+def test_an_index_is_put_in_order_while_others_come_and_go() -> None:
+    index = td.Index()
+    staying = {f"stays{i}" for i in range(1_500)}
+    for i, id in enumerate(sorted(staying)):  # noqa: A001
+        index.add(id, f"n > 0 and m{i % 7} is null or k = {i}")
+
+    def match() -> None:
+        assert staying <= index.match({"n": 1, "s": "xyz"})
+
+    with matching(match):
+        for i in range(300):
+            index.add(f"goes{i}", f"n = {i % 5} and a{i % 90} > {i} or s like '%{i}%'")
+            if i % 3:
+                index.remove(f"goes{i}")
+            if i % 20 == 0:
+                index.tidy()
+
+
+@pytest.mark.parametrize("merged", [False, True])  # meanwhile, by what came
+def test_what_changes_while_an_index_is_put_in_order_counts(merged: bool) -> None:
+    index = td.Index()
+    for i in range(1_100):
+        index.add(f"s{i}", f"n >= {i}")
+    store = index._store
+    shelves = store.scattered()
+    assert len(shelves) == 2
+    assert store.scattered() == []  # one at a time
+    ordered = store.one_shelf(shelves)
+    index.remove("s1")
+    index.remove("s1090")
+    index.add("s2", "n < 0")
+    for i in range(2_000 if merged else 10):
+        index.add(f"t{i}", f"n = {i}")
+    expected = index.match({"n": 1_200})
+    before = len(store.segments)
+    store.replace(shelves, ordered)
+    assert index.match({"n": 1_200}) == expected
+    assert {"s0", "s1099"} <= expected
+    assert expected.isdisjoint({"s1", "s1090", "s2"})
+    assert (len(store.segments) == before) == merged
+
+
+def test_an_index_knows_when_to_put_itself_in_order() -> None:
+    index = td.Index()
+    for i in range(3_000):
+        index.add(f"s{i}", f"n >= {i}")
+    assert not index.is_untidy
+    for _ in range(2_000):
+        index.match_positions({"n": -1})
+    assert index.is_untidy
+    index.tidy()
+    assert not index.is_untidy
+    assert index.stats().segments == 1
+    for _ in range(2_000):
+        index.match_positions({"n": -1})
+    assert not index.is_untidy

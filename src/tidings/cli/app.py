@@ -7,7 +7,10 @@ import typer
 
 from tidings._version import __version__
 from tidings.cli.benches import bench
-from tidings.cli.options import AsJson
+from tidings.cli.brokers import brokers
+from tidings.cli.clients import clients
+from tidings.cli.journals import journal
+from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, IdentityFile, OperatorName
 
 Since = Annotated[str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.")]
 Until = Annotated[str | None, typer.Option(help="Events accepted before this time.")]
@@ -32,8 +35,18 @@ pipeline = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+config = typer.Typer(
+    name="config",
+    help="The configuration of a broker.\n\nExample: tidings config show --config broker.toml",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(policy)
 app.add_typer(pipeline)
+app.add_typer(config)
+app.add_typer(journal)
+app.add_typer(brokers)
+app.add_typer(clients)
 app.add_typer(bench)
 
 
@@ -152,6 +165,43 @@ def policy_try(
     show(file, Span.of(journal, since, until), on, as_owner=as_owner, examples=examples, as_json=as_json)
 
 
+@policy.command(name="apply")
+def policy_apply(
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
+    to: Annotated[str, typer.Option(help="The id of a subscription or an advertisement.")],
+    connect: Broker = DEFAULT_BROKER,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a policy on what somebody has at a running broker; an operator's stands beside the owner's.
+
+    Example: tidings policy apply trim.policy --to car-1.s1
+    """
+    from tidings.cli.caller import Caller
+    from tidings.cli.policy import apply
+
+    apply(Caller(connect, name, identity), file, to, as_json=as_json)
+
+
+@policy.command(name="remove")
+def policy_remove(
+    of: Annotated[str, typer.Argument(metavar="ID", help="The id of a subscription or an advertisement.")],
+    connect: Broker = DEFAULT_BROKER,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take away the policy that was set with `apply`.
+
+    Example: tidings policy remove car-1.s1
+    """
+    from tidings.cli.caller import Caller
+    from tidings.cli.policy import remove
+
+    remove(Caller(connect, name, identity), of, as_json=as_json)
+
+
 @app.command()
 def history(
     folder: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
@@ -244,3 +294,28 @@ def pipeline_status(
     from tidings.cli.pipeline import status
 
     status(place, as_json=as_json)
+
+
+@config.command(name="show")
+def config_show(
+    file: Annotated[Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is in force and where each value is from: the file, an environment variable TIDINGS_*, or the default.
+
+    Example: tidings config show --config broker.toml
+    """
+    from tidings.cli.config import show
+
+    show(file, as_json=as_json)
+
+
+@config.command(name="reference")
+def config_reference(as_json: AsJson = False) -> None:
+    """Every key of a broker's file, explained, in Markdown; with --json as a JSON Schema, for editors.
+
+    Example: tidings config reference
+    """
+    from tidings.cli.config import reference
+
+    reference(as_json=as_json)

@@ -1,12 +1,11 @@
 """`tidings filter`: one filter, looked at from all sides."""
 
-import json
 from typing import Any
 
 from tidings.cli.terminal import out, print_json
+from tidings.cli.values import json_object
 from tidings.filters import Filter
 from tidings.matching.reference import Scope, truth
-from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_subject
 from tidings.model.values import Attributes
 
@@ -39,11 +38,6 @@ def show(
 
 
 def _scope(event: str | None, subject: str | None, payload: str | None) -> Scope:
-    try:
-        attributes = json.loads(event) if event is not None else {}
-    except (ValueError, RecursionError) as error:
-        raise InvalidValueError(f"--event is not JSON: {error}") from None
-    if not isinstance(attributes, dict):
-        raise InvalidValueError('--event must be a JSON object, such as {"class": "report"}')
+    attributes = json_object(event, "--event") if event is not None else {}
     encoded = payload.encode(errors="surrogateescape") if payload is not None else None
     return Scope(Attributes.of(attributes), subject=checked_subject(subject), payload=encoded)

@@ -10,6 +10,7 @@ import typer
 
 from tidings.cli.bench import steps
 from tidings.cli.terminal import err, out, print_json
+from tidings.cli.values import time_of
 from tidings.journal.reader import JournalReader
 from tidings.model.errors import TidingsError
 
@@ -24,7 +25,7 @@ class Span(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path, since: str | None, until: str | None) -> "Span":
-        times = [_time(text, name) for text, name in ((since, "--since"), (until, "--until"))]
+        times = [time_of(text, name) for text, name in ((since, "--since"), (until, "--until"))]
         if None not in times and times[0] >= times[1]:  # type: ignore[operator]
             raise typer.BadParameter("must be later than --since", param_hint="'--until'")
         return cls(folder, since, until, JournalReader(folder))
@@ -161,18 +162,6 @@ def why(span: Span, event: str, question: Question, *, as_json: bool) -> None:
 
 def _first(frame: Any, question: Question) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.limit(question.limit).collect()]
-
-
-def _time(text: str | None, name: str) -> dt.datetime | None:
-    if text is None:
-        return None
-    try:
-        found = dt.datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a time such as 2026-01-31T12:00:00Z", param_hint=f"'{name}'"
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
 
 
 def plain(value: Any) -> Any:

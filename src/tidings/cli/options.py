@@ -7,3 +7,21 @@ import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the result into this file (PNG or SVG).")]
+
+# Of the verbs that speak with a broker.
+DEFAULT_BROKER = "tidings://127.0.0.1:7450"
+Broker = Annotated[
+    str, typer.Option("--connect", envvar="TIDINGS_CONNECT", help="A broker, or several to try, with commas.")
+]
+Name = Annotated[str, typer.Option(help="The client's name; unset: one that nobody has.")]
+OperatorName = Annotated[str, typer.Option(help="The client's name; the broker's configuration names its operators.")]
+IdentityFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--identity",
+        envvar="TIDINGS_IDENTITY",
+        help="A TOML file that names the files of authority, certificate and key, where brokers ask for certificates.",
+    ),
+]
+Format = Annotated[str, typer.Option(help="What the filter is written in: sql, topic, tags, regex, xpath or padres.")]
+PolicyFile = Annotated[Path | None, typer.Option(help="The file of a policy, as text or XML.")]

@@ -4,11 +4,12 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
+from tidings.cli.caller import Caller
 from tidings.cli.terminal import out, print_json
-from tidings.model.errors import InvalidValueError
 from tidings.model.limits import MAX_POLICY_XML_BYTES
 from tidings.policy import Policy
 from tidings.policy.conflicts import findings
+from tidings.policy.file import policy_in, read_policy
 from tidings.policy.placement import Where, check_placement
 
 
@@ -45,6 +46,25 @@ def check(path: Path, on: On | None, *, hub: bool, xml: bool, as_json: bool) -> 
         out.print(str(one), markup=False, soft_wrap=True)
 
 
+def apply(caller: Caller, path: Path, to: str, *, as_json: bool) -> None:
+    """Sets it on a subscription or an advertisement: as its owner, or as an operator beside the owner's."""
+    policy = read(path)
+    with caller.opened() as client:
+        found = client.set_policy(to, policy)
+    if as_json:
+        print_json({"id": to, "policy": str(policy), "findings": found})
+        return
+    for one in found:
+        out.print(one, markup=False, soft_wrap=True)
+
+
+def remove(caller: Caller, to: str, *, as_json: bool) -> None:
+    with caller.opened() as client:
+        client.set_policy(to, None)
+    if as_json:
+        print_json({"id": to, "policy": None, "findings": []})
+
+
 def _may_stand(policy: Policy, on: On) -> bool:
     try:
         check_placement(policy, on.where)
@@ -54,11 +74,6 @@ def _may_stand(policy: Policy, on: On) -> bool:
 
 
 def read(path: Path) -> Policy:
-    try:
-        data = sys.stdin.buffer.read(MAX_POLICY_XML_BYTES + 1) if str(path) == "-" else path.read_bytes()
-        text = data.decode()
-    except OSError as error:
-        raise InvalidValueError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise InvalidValueError(f"{path}: is not UTF-8 text") from None
-    return Policy.from_xml(data) if text.lstrip().startswith("<") else Policy.parse(text)
+    if str(path) == "-":
+        return policy_in(sys.stdin.buffer.read(MAX_POLICY_XML_BYTES + 1), path)
+    return read_policy(path)

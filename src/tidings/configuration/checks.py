@@ -3,9 +3,9 @@
 What is wrong with a key is told as `key: what to change`: `TomlFile` finds the line by that.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import InvalidValueError, TidingsError
 
 
 def one_of(key: str, value: str, known: Collection[str]) -> None:
@@ -16,3 +16,11 @@ def one_of(key: str, value: str, known: Collection[str]) -> None:
 def at_least_one(key: str, value: int | None) -> None:
     if value is not None and value < 1:
         raise InvalidValueError(f"{key}: must be at least 1")
+
+
+def readable(key: str, read: Callable[..., object], *given: object) -> None:
+    """An error of a text names the key that it stands under."""
+    try:
+        read(*given)
+    except TidingsError as error:
+        raise InvalidValueError(f"{key}: {error}") from None

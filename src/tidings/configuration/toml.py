@@ -43,11 +43,11 @@ class TomlFile:
         try:
             return msgspec.convert(self.values, kind)
         except msgspec.ValidationError as error:
-            return self.refuse(*_understood(str(error)))
+            return self.refuse(*understood(str(error)))
 
     def refuse(self, steps: Steps, told: str) -> NoReturn:
         """Raises an error about the value there. What is not there is missed in the table that should have it."""
-        name = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in steps).removeprefix(".")
+        name = dotted(steps)
         raise InvalidValueError(f"{self.path}:{self.line(steps)}: {name}: {told}" if name else f"{self.path}: {told}")
 
     def place(self, message: str) -> str:
@@ -72,7 +72,12 @@ class TomlFile:
         return 1
 
 
-def _understood(message: str) -> tuple[Steps, str]:
+def dotted(steps: Steps) -> str:
+    """The way to a value as one text: `sinks[0].path`."""
+    return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in steps).removeprefix(".")
+
+
+def understood(message: str) -> tuple[Steps, str]:
     """The way to what msgspec complains of, and the complaint."""
     found = _AT.fullmatch(message)
     told, path = (found["told"], found["path"] or "") if found else (message, "")

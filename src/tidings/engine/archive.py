@@ -20,7 +20,7 @@ from tidings.model.subscription import Subscription
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
-FORMAT = 2
+FORMAT = 3
 
 
 class _Filed(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +38,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: list[tuple[str, str, str]]
     load: float
     sequence: int
+    arrivals: dict[str, int]  # client -> the session in which it came
 
 
 def saved(engine: "Engine", *, subscriptions: bool = True) -> bytes:
@@ -69,6 +70,7 @@ def saved(engine: "Engine", *, subscriptions: bool = True) -> bytes:
         conflicts=list(engine.news),
         load=engine.load,
         sequence=engine.sequence,
+        arrivals=engine.arrivals,
     )
     return msgspec.msgpack.encode(state)
 
@@ -81,6 +83,7 @@ def restore(engine: "Engine", data: bytes) -> None:
         raise InvalidValueError(f"this is no saved state of an engine: {error}") from None
     if state.format != FORMAT:
         raise InvalidValueError(f"the state has format {state.format}; this version reads format {FORMAT}")
+    engine.arrivals.update(state.arrivals)
     for row in state.rows:
         _take(engine, records.operation(row))
     for one in state.filed:

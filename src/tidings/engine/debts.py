@@ -92,6 +92,19 @@ class Debts:
         return not self._waiting and not self.has_to_send
 
     @property
+    def unsettled(self) -> int:
+        """How many publications are under way."""
+        return len(self._waiting)
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether a publication is not settled, or owed to somebody who is there, or may be."""
+        if offset in self._rounds:
+            return True
+        return any(
+            owed <= offset for one, owed in self.owed.items() if not self._present or one.broker in self._present
+        )
+
+    @property
     def has_to_send(self) -> bool:
         """Whether something is owed to those who are there."""
         return any(one.broker in self._present for one in self.owed)
@@ -121,13 +134,15 @@ class Debts:
             if len(self._latest) > MAX_REMEMBERED_MOVES:
                 del self._latest[next(iter(self._latest))]
 
-    def settled(self, event: UUID, round: int) -> None:  # noqa: A002 - the route's word
+    def settled(self, event: UUID, round: int) -> bool:  # noqa: A002 - the route's word
+        """Whether that counts: not in a round of a former network."""
         offset = self._waiting.pop((event, round), None)
-        if offset is not None:  # else of a former network
+        if offset is not None:
             self._progressed, self._patience = self._now, PATIENCE
             self._close(offset)
             for one in [one for one, sent in self._sent.items() if sent <= self.floor]:
                 self._forget(one)
+        return offset is not None
 
     def rearranging(self, brokers: frozenset[str]) -> None:
         """The network has changed."""
@@ -182,6 +197,13 @@ class Debts:
             self._owe_all(self.floor)
 
     # Sending again
+
+    def is_owed(self, piece: Piece) -> bool:
+        """Whether it still is what is to be sent next, after it was read."""
+        return any(
+            offset == piece.start and one.broker in piece.only and one.broker in self._present
+            for one, offset in self.owed.items()
+        )
 
     def piece(self, now: int) -> Piece | None:
         """What to send again next, in the order of offsets; None if there is nothing, or not yet."""

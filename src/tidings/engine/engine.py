@@ -8,7 +8,6 @@ from uuid import UUID
 from tidings.engine import associating, explaining, membership, meta, pipeline, routes, situations
 from tidings.engine.book import Book
 from tidings.engine.effects import Effect, Reject, Send, Told
-from tidings.engine.explaining import Explanation
 from tidings.engine.held import Held
 from tidings.engine.journey import META, NEW, Journey, Route
 from tidings.engine.matcher import Matcher
@@ -55,6 +54,7 @@ from tidings.engine.tables import Filed, Ruling
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
+from tidings.model.explanation import Explanation
 from tidings.model.limits import MAX_KNOWN_TRUST
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
@@ -196,6 +196,18 @@ class Engine(Book):
     def remember_passages(self, events: Iterable[UUID]) -> None:
         """Events that were delivered here before the broker started anew, the oldest first: they are not again."""
         self.passages.remember(events)
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether it would pay to `tidy`."""
+        return self.matcher.is_untidy or self.transit.is_untidy
+
+    def tidy(self) -> None:
+        """Puts in order what events look through. It changes nothing but how long they take, and may be done by a
+        thread of its own meanwhile."""
+        for matcher in (self.matcher, self.transit):
+            if matcher.is_untidy:
+                matcher.tidy()
 
     def at(self, now: int) -> None:
         """Another operation comes at that time: for those who lead it through the steps themselves."""

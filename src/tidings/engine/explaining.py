@@ -8,8 +8,6 @@ or by whom its publisher meant, it does not even learn whether its filters match
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tidings.engine import admission, governing, routes
 from tidings.engine.concern import rulings_on
 from tidings.engine.deciding import Decision, blocking, decide, taken_away
@@ -22,7 +20,7 @@ from tidings.engine.tables import Filed, Ruling
 from tidings.matching.explaining import explained
 from tidings.matching.reference import Scope, due, matches_context
 from tidings.model.event import Event
-from tidings.model.notification import Notification
+from tidings.model.explanation import Explanation, Step
 from tidings.model.subscription import Subscription
 from tidings.policy.situation import NeedsAnswer
 from tidings.policy.statement import Branch
@@ -34,36 +32,6 @@ if TYPE_CHECKING:
 STEPS = ("admit", "before", "subject", "structure", "content", "publishers", "subscribers", "govern", "route")
 HIDDEN = "that is not for you to see"
 NOT_FOR_YOU = "the event is not for you"
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One step of the pipeline; `reason` says what decided it, where there is something to say."""
-
-    name: str
-    passed: bool
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return f"{'passed ' if self.passed else 'stopped'}  {self.name:<11} {self.reason}".rstrip()
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`step` is where it stopped, "route" where it was delivered; `steps` are all that it came to.
-
-    `rules` are those that stopped it or shaped what is delivered; only the operator is told.
-    """
-
-    subscription: str
-    delivered: bool
-    step: str
-    reason: str
-    steps: tuple[Step, ...]
-    notification: Notification | None = None  # as it would be delivered
-    rules: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        verdict = "is delivered" if self.delivered else f"is not delivered: {self.step}"
-        return "\n".join([f"{self.subscription}: {verdict}", *(f"  {step}" for step in self.steps)])
 
 
 class _Stopped(Refused):

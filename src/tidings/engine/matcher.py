@@ -26,6 +26,13 @@ class Matcher(Protocol):
     def remove(self, id: str) -> None: ...  # noqa: A002 - the subscription's own word
     def set_context(self, client: str, context: Mapping[str, Any]) -> bool: ...
     def concerned(self, event: Event) -> Iterable[str]: ...
+    @property
+    def is_untidy(self) -> bool:
+        """Whether it would pay to `tidy`."""
+        ...
+
+    def tidy(self) -> None:
+        """Makes answers quicker, by any thread, while others ask and change."""
 
 
 class Asked(NamedTuple):
@@ -137,6 +144,8 @@ def _context_filter(text: str) -> ContextFilter:
 class NaiveMatcher:
     """The reference, subscription by subscription: what the fast one is held to."""
 
+    is_untidy = False
+
     def __init__(self) -> None:
         self._subscriptions: dict[str, Subscription] = {}
         self._contexts: dict[str, Context] = {}
@@ -152,6 +161,9 @@ class NaiveMatcher:
         changed = self._contexts.get(client, Context()) != given
         self._contexts[client] = given
         return changed
+
+    def tidy(self) -> None:
+        """There is nothing to put in order."""
 
     def concerned(self, event: Event) -> list[str]:
         nowhere = Context()

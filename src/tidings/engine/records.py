@@ -13,6 +13,7 @@ from tidings import journal
 from tidings.engine.journey import NEW, Journey
 from tidings.engine.operations import (
     Advertise,
+    Connect,
     Define,
     Disconnect,
     Entrust,
@@ -28,12 +29,19 @@ from tidings.filters import ContextFilter, Filter
 from tidings.index import rows
 from tidings.model.advertisement import Advertisement, ContextOffer
 from tidings.model.errors import InvalidValueError
+from tidings.model.event import Event
 from tidings.model.filter import ContextFilter as ContextFilterValue
+from tidings.model.schematext import schema_of, versions_of
 from tidings.model.values import Context
+
+# Rows that drivers write for themselves: nothing was asked of their engines by them.
+ASIDE = frozenset({journal.PASSED, "persist", "acknowledge", "debts"})
 
 
 def row(operation: Operation, notes: Mapping[str, Any] | None = None) -> journal.Operation:
     """The row of an operation; `notes` are what the driver wants to find in its body again, under names with `$`."""
+    if type(operation) is Publish:
+        return _published(operation, notes or {})
     write = _WRITERS.get(type(operation))
     if write is None:
         raise InvalidValueError(f"an operation of the kind {type(operation).__name__} is not for a journal")
@@ -42,6 +50,11 @@ def row(operation: Operation, notes: Mapping[str, Any] | None = None) -> journal
         return written
     body = {**(msgspec.json.decode(written.body) if written.body else {}), **notes}
     return msgspec.structs.replace(written, body=msgspec.json.encode(body).decode())
+
+
+def passed(event: Event, notes: Mapping[str, Any]) -> journal.Operation:
+    """The row of an event that another broker accepted, with why it is kept here."""
+    return journal.Operation.publication(event, journal.PASSED, notes)
 
 
 def operation(row: journal.Operation) -> Operation:
@@ -60,12 +73,11 @@ def notes(row: journal.Operation) -> dict[str, Any]:
     return {name: value for name, value in row.content().items() if name.startswith("$")}
 
 
-def _publish(one: Publish) -> journal.Operation:
-    written = journal.Operation.publication(one.event)
-    if one.journey == NEW:
-        return written
-    body = msgspec.json.encode({"journey": one.journey}, order="deterministic").decode()
-    return msgspec.structs.replace(written, body=body)
+def _published(one: Publish, notes: Mapping[str, Any]) -> journal.Operation:
+    if one.journey is NEW or one.journey == NEW:
+        return journal.Operation.publication(one.event, body=notes)
+    journey = msgspec.Raw(msgspec.json.encode(one.journey, order="deterministic"))
+    return journal.Operation.publication(one.event, body={"journey": journey, **notes})
 
 
 def _advertise(one: Advertise) -> journal.Operation:
@@ -105,8 +117,13 @@ def _set_policy(one: SetPolicy) -> journal.Operation:
 
 
 def _define(one: Define) -> journal.Operation:
-    body = {"versions": rows.versions_of(one.schema)}
+    body = {"versions": versions_of(one.schema)}
     return journal.Operation.control("schema", client=one.client, id=one.schema.subject, body=body)
+
+
+def _connect(one: Connect) -> journal.Operation:
+    body = {"session": one.session, "moved": one.moved}
+    return journal.Operation.control("connect", client=one.client, body=body)
 
 
 def _disconnect(one: Disconnect) -> journal.Operation:
@@ -114,7 +131,6 @@ def _disconnect(one: Disconnect) -> journal.Operation:
 
 
 _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
-    Publish: _publish,
     Advertise: _advertise,
     Unadvertise: _removal("unadvertise"),
     Subscribe: _subscribe,
@@ -123,6 +139,7 @@ _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
     Entrust: _entrust,
     SetPolicy: _set_policy,
     Define: _define,
+    Connect: _connect,
     Disconnect: _disconnect,
 }
 
@@ -158,7 +175,8 @@ _READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Oper
     "set_context": _read_set_context,
     "entrust": lambda _, client, about, body: Entrust(client, about, body["entrusted"]),
     "set_policy": lambda _, client, about, body: SetPolicy(client, about, body["policy"]),
-    "schema": lambda _, client, about, body: Define(client, rows.schema_of(about, body["versions"])),
+    "schema": lambda _, client, about, body: Define(client, schema_of(about, body["versions"])),
+    "connect": lambda _, client, __, body: Connect(client, body["moved"], body["session"]),
     "disconnect": lambda _, client, __, ___: Disconnect(client),
 }
 

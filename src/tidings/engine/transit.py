@@ -97,3 +97,10 @@ class Transit:
         if event.subscribers is not None:
             event = msgspec.structs.replace(event, subscribers=None)
         return self._matcher.concerned(event)
+
+    @property
+    def is_untidy(self) -> bool:
+        return self._matcher.is_untidy
+
+    def tidy(self) -> None:
+        self._matcher.tidy()

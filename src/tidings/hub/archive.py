@@ -18,10 +18,10 @@ from tidings.hub.history import History
 from tidings.hub.outcome import LOAD, TRUST
 from tidings.hub.roster import LIMIT
 from tidings.hub.trust import Provider, asked
-from tidings.index.rows import schema_of, versions_of
-from tidings.journal import LOST, PUBLISH, Journal, JournalOptions, Record, Span
+from tidings.journal import EVENTS, LOST, PUBLISH, Journal, JournalOptions, Record, Span
 from tidings.journal import Operation as Row
 from tidings.model.errors import InvalidValueError, JournalError, TidingsError
+from tidings.model.schematext import schema_of, versions_of
 from tidings.model.values import Context
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Saved(msgspec.Struct):
     load: float
     lost: int
     format: int = 1
+    more: bytes = b""  # of a broker with links, what it keeps beside
 
 
 class Archive:
@@ -76,6 +77,8 @@ class Archive:
         self.lost = 0  # rows that repair could not save
         self._trust = trust
         self._rows = self._control = 0  # since the last snapshot
+        self.rows_due = ROWS
+        self.control_due = CONTROL_ROWS
         self._due = CONTROL_ROWS
         self._keeping: threading.Thread | None = None
         self._closing = False
@@ -83,9 +86,9 @@ class Archive:
     # Writing
 
     def append(self, rows: list[Row], now: int) -> Span:
-        span = self.journal.append(rows, now)
+        span = self.journal.append(rows, now, essential=rows[0].kind not in EVENTS)
         self._rows += len(rows)
-        self._control += sum(row.kind != PUBLISH for row in rows)
+        self._control += sum(row.kind not in EVENTS for row in rows)
         return span
 
     def sync(self, end: int) -> None:
@@ -104,10 +107,12 @@ class Archive:
         for record in records_after:
             row, roster = record.operation, desk.roster
             self._rows += 1
-            if row.kind == PUBLISH:
+            if row.kind in EVENTS:
                 self._published(row, record.offset, desk)
             elif row.kind == LOST:
                 self.lost += 1
+            elif row.kind in desk.own_kinds:
+                desk.recall(row)
             elif row.kind == "persist":
                 roster.stored.append((row.id or "", row.content()["message"]))
             elif row.kind == "acknowledge":
@@ -129,9 +134,9 @@ class Archive:
         self.journal.sync()
         engine, rows = self._engine(desk)
         for record in rows:
-            if record.operation.kind == PUBLISH:
+            if record.operation.kind in EVENTS:
                 _seen(engine, record.operation)
-            elif record.operation.kind not in (LOST, "persist", "acknowledge"):
+            elif record.operation.kind not in (LOST, "persist", "acknowledge", *desk.own_kinds):
                 self._controlled(engine, record)
         return engine
 
@@ -150,11 +155,14 @@ class Archive:
             desk.engine.handle(SetLoad(saved.load), self.journal.timestamp)
             self.lost = saved.lost
             _fill(desk.roster, saved)
+            desk.recall_more(saved.more)
         return rows
 
     def _published(self, row: Row, offset: int, desk: "Desk") -> None:
-        if row.id is not None and row.publisher is not None:
+        if row.kind == PUBLISH and row.id is not None and row.publisher is not None:
             desk.roster.published(row.publisher, row.sequence or 0, UUID(row.id))
+        elif row.id is not None:
+            desk.roster.remember(UUID(row.id).int)
         notes = records.notes(row)
         for id in due.subscriptions(notes.get(due.DUE, ())):  # noqa: A001
             held = desk.roster.subscriptions.get(id)
@@ -187,7 +195,7 @@ class Archive:
 
     @property
     def is_due(self) -> bool:
-        return self._control >= self._due or self._rows >= ROWS
+        return self._control >= self._due or self._rows >= self.rows_due
 
     def keep(self, desk: "Desk") -> None:
         """Begins to write a snapshot, and to roll logs that are full, if nobody does."""
@@ -210,7 +218,7 @@ class Archive:
         with desk.guard:
             offset, data = self.journal.next, _saved(desk, self.lost)
             self._rows = self._control = 0
-            self._due = max(CONTROL_ROWS, len(desk.roster.subscriptions))
+            self._due = max(self.control_due, len(desk.roster.subscriptions))
         self.sync(offset)
         self.journal.write_snapshot(offset, data)
 
@@ -219,6 +227,8 @@ class Archive:
         with desk.guard:
             inboxes = [held.inbox for held in desk.roster.subscriptions.values()]
         floors = [inbox.state()[0] for inbox in inboxes if isinstance(inbox, Backlog) and inbox.state()[3]]
+        if (needed := desk.needed()) is not None:
+            floors.append(needed)
         return self.journal.retain(before, max_bytes, keep_from=min(floors) if floors else None)
 
     def close(self, desk: "Desk") -> None:
@@ -268,6 +278,7 @@ def _saved(desk: "Desk", lost: int) -> bytes:
         list(roster.stored),
         desk.load,
         lost,
+        more=desk.more(),
     )
     return msgspec.msgpack.encode(saved)
 

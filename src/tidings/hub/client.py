@@ -15,10 +15,8 @@ from tidings.engine.operations import (
     Subscribe,
     Unadvertise,
 )
-from tidings.engine.texts import content_filter, context_filter, context_offer, policy_text
 from tidings.hub.history import Since
 from tidings.hub.inquiry import explained, past_event, possible_event
-from tidings.hub.receipt import Receipt
 from tidings.hub.roster import LIMIT, NOTHING
 from tidings.hub.subscription import Callback, HubSubscription
 from tidings.hub.texts import checked_callback, inbox_limit, is_safe
@@ -27,13 +25,15 @@ from tidings.model.errors import ClosedError, InvalidValueError, RefusedError
 from tidings.model.event import checked_client, checked_payload, checked_subject
 from tidings.model.filter import ContextFilter, Filter
 from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Notify, Subscription
 from tidings.model.values import Attributes, Context
+from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
-    from tidings.engine.explaining import Explanation
     from tidings.hub.desk import Desk
+    from tidings.model.explanation import Explanation
     from tidings.policy.policy import Policy
 
 Text = str | Filter

@@ -18,7 +18,6 @@ from tidings import journal
 from tidings.engine import Engine
 from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Unsubscribe
 from tidings.engine.settings import Settings
-from tidings.engine.texts import policy_text
 from tidings.hub.archive import Archive
 from tidings.hub.backlog import Backlog
 from tidings.hub.callbacks import Callbacks
@@ -31,8 +30,8 @@ from tidings.hub.inbox import Inbox
 from tidings.hub.inquiry import replayed
 from tidings.hub.outbox import Batch, Outbox
 from tidings.hub.outcome import LOAD, TRUST, Outcome
-from tidings.hub.receipt import Receipt, Stats
 from tidings.hub.roster import NOTHING, Roster
+from tidings.hub.stats import Stats
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.trust import Provider, asked
 from tidings.model.errors import (
@@ -49,13 +48,19 @@ from tidings.model.filter import ContextFilter
 from tidings.model.identity import uuid7
 from tidings.model.limits import MAX_LOG_LINES
 from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
+from tidings.texts import policy_text
 
 _LOG = logging.getLogger("tidings")
 
 
 class Desk:
+    """What is marked as a broker's is for one with links to others, which is a desk too."""
+
+    own_kinds: frozenset[str] = frozenset()  # of rows that a broker writes for itself
+
     def __init__(self, settings: Settings, clock: Clock, trust: Provider | None, archive: Archive | None) -> None:
         self.settings, self.name = settings, settings.name
         self.clock, self.archive = clock, archive
@@ -265,6 +270,20 @@ class Desk:
         inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read)
         return HubSubscription(self, subscription, inbox)
 
+    def recall(self, row: journal.Operation) -> None:
+        """A broker's: a row of one of its own kinds, when the journal is read again."""
+
+    def needed(self) -> int | None:
+        """A broker's: from which offset on others may have to be sent what is in its journal."""
+        return None
+
+    def more(self) -> bytes:
+        """A broker's: what it keeps in a snapshot beside what every desk does."""
+        return b""
+
+    def recall_more(self, saved: bytes) -> None:
+        """A broker's: the same, read again."""
+
     def note(self, line: str) -> None:
         self.log.append(line)
         _LOG.info("%s: %s", self.name, line)
@@ -350,6 +369,8 @@ class Desk:
             self._callbacks.run()
         if self.archive is not None and self.archive.is_due:
             self.archive.keep(self)
+        if self.engine.is_untidy:
+            self.engine.tidy()
         if outcome.refused is not None:
             raise RefusedError(outcome.refused.step, outcome.refused.reason)
 

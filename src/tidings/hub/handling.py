@@ -64,4 +64,4 @@ def _note(desk: "Desk", effect: Effect, outcome: Outcome) -> None:
         case Log(line):
             desk.note(line)
         case _:
-            desk.note(f"an effect that a hub has no use for: {type(effect).__name__}")
+            outcome.others.append(effect)

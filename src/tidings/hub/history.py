@@ -13,9 +13,10 @@ from tidings.engine import records
 from tidings.filters import ContextFilter
 from tidings.hub import due
 from tidings.hub.backlog import Entry, Read
-from tidings.hub.receipt import Receipt
+from tidings.journal import EVENTS, PUBLISH
 from tidings.model.errors import InvalidValueError, OffsetGoneError
 from tidings.model.event import Event
+from tidings.model.receipt import Receipt
 from tidings.model.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class History:
             for record in self._from(id, start, end):
                 position = record.offset + 1
                 row = record.operation
-                if row.kind == "publish" and row.body is not None and named in row.body:
+                if row.kind in EVENTS and row.body is not None and named in row.body:
                     said = records.notes(row).get(due.DUE, ())
                     note = due.notification(said, row.event(ContextFilter.parse), id, subscriber)
                     if note is not None:
@@ -58,10 +59,13 @@ class History:
 
     def events(self, since: Since) -> Iterator[tuple[int, Event]]:
         """The events that were accepted from then on, with their offsets, up to the present."""
-        start, timestamp = _start(since)
+        return self.events_from(*start_of(since))
+
+    def events_from(self, start: int, timestamp: int) -> Iterator[tuple[int, Event]]:
+        """The same from an offset on, without those before a time."""
         self._sync()
         for record in self._journal.read(max(start, self._journal.first)):
-            if record.timestamp >= timestamp and record.operation.kind == "publish":
+            if record.timestamp >= timestamp and record.operation.kind == PUBLISH:
                 yield record.offset, record.operation.event(ContextFilter.parse)
 
     def event(self, id: UUID) -> Event | None:  # noqa: A002
@@ -69,7 +73,7 @@ class History:
         wanted = str(id)
         self._sync()
         for record in self._journal.read():
-            if record.operation.kind == "publish" and record.operation.id == wanted:
+            if record.operation.kind in EVENTS and record.operation.id == wanted:
                 return record.operation.event(ContextFilter.parse)
         return None
 
@@ -107,7 +111,7 @@ class History:
                 self._readers.popitem(last=False)
 
 
-def _start(since: Since) -> tuple[int, int]:
+def start_of(since: Since) -> tuple[int, int]:
     """The offset and the time from which on is meant."""
     match since:
         case None:

@@ -12,7 +12,7 @@ from tidings.hub.client import Client, HubAdvertisement, given_id
 from tidings.hub.clock import Clock, SystemClock
 from tidings.hub.desk import Desk
 from tidings.hub.inquiry import explained, past_event, possible_event
-from tidings.hub.receipt import Stats
+from tidings.hub.stats import Stats
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.trust import Provider
 from tidings.model.errors import InvalidValueError
@@ -20,9 +20,9 @@ from tidings.model.event import checked_client
 from tidings.model.schema import Schema
 
 if TYPE_CHECKING:
-    from tidings.engine.explaining import Explanation
     from tidings.journal import JournalOptions
     from tidings.journal.disk import Disk
+    from tidings.model.explanation import Explanation
 
 
 class Hub:

@@ -4,19 +4,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from tidings.engine.texts import context_filter, policy_text
 from tidings.hub.history import Since
-from tidings.hub.receipt import Receipt
 from tidings.hub.roster import NOTHING
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.model.event import Event, checked_payload, checked_subject
 from tidings.model.identity import uuid7
 from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
 from tidings.model.values import Attributes
+from tidings.texts import context_filter, policy_text
 
 if TYPE_CHECKING:
-    from tidings.engine.explaining import Explanation
     from tidings.hub.desk import Desk
+    from tidings.model.explanation import Explanation
 
 
 def replayed(desk: "Desk", ids: list[str], since: Since) -> Iterator[Notification]:
@@ -28,15 +28,20 @@ def replayed(desk: "Desk", ids: list[str], since: Since) -> Iterator[Notificatio
 
 def _replayed(desk: "Desk", ids: list[str], events: Iterator[tuple[int, Event]]) -> Iterator[Notification]:
     for _, event in events:
-        given: set[str] = set()  # with notify="client" one notification answers several of them
-        for id in ids:  # noqa: A001
-            if id in given:
-                continue
-            with desk.guard:
-                note = desk.engine.preview(event, id, desk.now(), desk.trusts)
-            if note is not None:
-                given.update(note.subscriptions)
-                yield note
+        yield from replayed_from(desk, ids, event)
+
+
+def replayed_from(desk: "Desk", ids: list[str], event: Event) -> Iterator[Notification]:
+    """What the subscriptions would get of one event."""
+    given: set[str] = set()  # with notify="client" one notification answers several of them
+    for id in ids:  # noqa: A001
+        if id in given:
+            continue
+        with desk.guard:
+            note = desk.engine.preview(event, id, desk.now(), desk.trusts)
+        if note is not None:
+            given.update(note.subscriptions)
+            yield note
 
 
 def past_event(desk: "Desk", given: Any) -> Event | None:

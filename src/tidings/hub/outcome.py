@@ -5,7 +5,7 @@ from uuid import UUID
 
 from tidings import journal
 from tidings.engine import records
-from tidings.engine.effects import Persist, Reject
+from tidings.engine.effects import Effect, Persist, Reject
 from tidings.engine.journey import Journey
 from tidings.engine.operations import Operation, Publish
 from tidings.hub import due
@@ -20,7 +20,7 @@ _META = Journey(meta=True)
 
 
 class Outcome:
-    __slots__ = ("deliveries", "durable", "findings", "persisted", "refused", "told", "trusted")
+    __slots__ = ("deliveries", "durable", "findings", "others", "persisted", "refused", "told", "trusted")
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[HubSubscription, Notification]] = []
@@ -31,6 +31,7 @@ class Outcome:
         self.findings: tuple[str, ...] = ()
         self.trusted: tuple[tuple[str, str, bool, int], ...] = ()  # party, group, whether it belongs, until when
         self.refused: Reject | None = None
+        self.others: list[Effect] = []  # for whoever has links to other brokers
 
     def keep_only_what_was_told(self) -> None:
         """Of an operation that was refused, meta-events are delivered, and nothing else."""
@@ -39,13 +40,19 @@ class Outcome:
         self.durable = tuple(one for one in self.durable if one[1].event.id in told)
 
     def rows(self, operation: Operation | None, notes: dict[str, Any]) -> list[journal.Operation]:
-        """The operation, if it is to be kept; then the meta-events that it caused, then what rules persist."""
+        """The operation, if it is to be kept; then the meta-events that it caused, the events of other brokers that it
+        brought to durable subscriptions, and what rules persist."""
+        if type(operation) is Publish and not (self.durable or self.told or self.persisted or self.trusted):
+            return [records.row(operation)]  # most are so
         events = {event.id: event for event in self.told}
         if isinstance(operation, Publish):
             events[operation.event.id] = operation.event
+        passed: dict[UUID, Event] = {}
         owed: dict[UUID, list[str | due.Changed]] = {}
         for _, note in self.durable:
             id = note.event.id  # noqa: A001
+            if id not in events:
+                passed[id] = events[id] = note.event
             owed.setdefault(id, []).append(due.written(note, events[id]))
         rows = []
         if isinstance(operation, Publish):
@@ -54,13 +61,19 @@ class Outcome:
             rows.append(records.row(operation, notes))
         for event in self.told:
             rows.append(records.row(Publish(event, _META), _owed(event, owed)))
+        for event in passed.values():
+            rows.append(records.passed(event, _owed(event, owed)))
         for kept in self.persisted:
             rows.append(journal.Operation.control("persist", id=kept.store, body={"message": kept.message}))
         return rows
 
     def batches(self, first: int, told_from: int, after: int) -> list[Batch]:
-        """The deliveries by their publications: the operation's own at offset `first`, meta-events from `told_from`."""
+        """The deliveries by their publications: the operation's own at offset `first`, meta-events from `told_from`,
+        and the events of other brokers after them."""
         offsets = {event.id: told_from + number for number, event in enumerate(self.told)}
+        if first == told_from:
+            for _, note in self.durable:
+                offsets.setdefault(note.event.id, told_from + len(offsets))
         batches: list[Batch] = []
         for delivery in self.deliveries:
             offset = offsets.get(delivery[1].event.id, first)

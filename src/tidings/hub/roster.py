@@ -66,6 +66,10 @@ class Roster:
         if len(self._order) > MAX_REMEMBERED_EVENTS:
             self._remembered.discard(self._order.popleft())
 
+    def forget(self, event: UUID) -> None:
+        """It was not published after all."""
+        self._remembered.discard(event.int)
+
     def remembers(self, event: UUID) -> bool:
         """Whether it is among the last that were published."""
         return event.int in self._remembered

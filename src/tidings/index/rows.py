@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from tidings import language
@@ -13,7 +12,7 @@ from tidings.matching.index.register import SCHEMA
 from tidings.model import filter as values
 from tidings.model.errors import FilterError, InvalidValueError
 from tidings.model.event import checked_client
-from tidings.model.schema import AttributeFilter, Schema
+from tidings.model.schematext import structure_of, structure_text
 from tidings.model.subscription import Subscription
 
 COLUMNS = SCHEMA.names
@@ -85,7 +84,7 @@ def read(row: dict[str, Any]) -> Subscription:
         subscriber=row.get("subscriber") or row["id"],
         publishers=_context_filter(row.get("publishers")),
         subject=row.get("subject"),
-        structure=None if structure is None else _structure(structure),
+        structure=None if structure is None else structure_of(structure),
         policy=row.get("policy"),
         durable=row.get("durable"),
         notify=row.get("notify") or "subscription",
@@ -102,7 +101,7 @@ def written(subscription: Subscription) -> dict[str, Any]:
         "publishers": None if subscription.publishers is None else str(subscription.publishers),
         "format": None,
         "subject": subscription.subject,
-        "structure": None if structure is None else _structure_text(structure),
+        "structure": None if structure is None else structure_text(structure),
         "policy": subscription.policy,
         "durable": subscription.durable,
         "notify": subscription.notify,
@@ -111,33 +110,3 @@ def written(subscription: Subscription) -> dict[str, Any]:
 
 def _context_filter(text: str | None) -> ContextFilter | None:
     return None if text is None else ContextFilter(language.parse_context(text))
-
-
-def versions_of(schema: Schema) -> list[dict[str, str]]:
-    """What each version of a schema added: names and types."""
-    names = list(schema.attributes.items())
-    ends = [len(schema.at_version(version).attributes) for version in range(1, schema.version + 1)]
-    return [
-        {name: kind.__name__ for name, kind in names[begin:end]}
-        for begin, end in zip([0, *ends[:-1]], ends, strict=True)
-    ]
-
-
-def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
-    """The schema of which `versions_of` tells."""
-    first, *others = versions
-    schema = Schema(subject, first)
-    for added in others:
-        schema = schema.extend(added)
-    return schema
-
-
-def _structure_text(structure: AttributeFilter) -> str:
-    schema = structure.schema
-    given = {"subject": schema.subject, "versions": versions_of(schema), "names": sorted(structure.names)}
-    return msgspec.json.encode({**given, "absent": sorted(structure.absent)}).decode()
-
-
-def _structure(text: str) -> AttributeFilter:
-    given = msgspec.json.decode(text)
-    return AttributeFilter(schema_of(given["subject"], given["versions"]), given["names"], given["absent"])

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import sys
 from pathlib import Path
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # there may be room later
@@ -23,6 +24,11 @@ class Disk:
         while rest:
             done = os.pwrite(fd, rest, position)
             rest, position = rest[done:], position + done
+
+    def free_bytes(self, fd: int) -> int:
+        """What may still be written where that file is; endless, where the file system does not say."""
+        found = os.fstatvfs(fd)
+        return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
     def sync(self, fd: int) -> None:
         if _FULL_SYNC is None:
@@ -62,7 +68,11 @@ class Disk:
 
     def put(self, temporary: Path, path: Path) -> None:
         """Gives a written and synced file its name, for good."""
-        self.rename(temporary, path)
+        try:
+            self.rename(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         self.sync_file(path.parent)
 
     def delete(self, path: Path) -> None:

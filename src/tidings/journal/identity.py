@@ -8,7 +8,7 @@ from typing import Self
 import msgspec
 
 from tidings.journal.disk import Disk
-from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalVersionError
+from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalError, JournalVersionError
 from tidings.model.limits import MAX_NAME_CHARACTERS
 from tidings.model.values import check_unicode
 
@@ -49,15 +49,25 @@ class Identity(msgspec.Struct, frozen=True):
         path = folder / FILE
         try:
             found = tomllib.loads(path.read_bytes().decode())
+        except FileNotFoundError:
+            if any(folder.glob("*/*.log")):
+                raise missing(folder) from None
+            raise JournalError(f"{folder} is not a journal: there is no {FILE}", folder) from None
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise JournalDamagedError(f"{path} cannot be read: {error}", path, repairable=False) from None
+            raise JournalDamagedError(f"{path} cannot be read: {error}", path) from None
         version = found.get("format")
         if version != FORMAT:
             raise JournalVersionError(f"{path} says format {version!r}; this version of Tidings reads {FORMAT}", path)
         try:
             identity = cls.of(found["name"], bytes.fromhex(found["salt"]))
         except (KeyError, TypeError, ValueError):
-            raise JournalDamagedError(f"{path} does not say name and salt", path, repairable=False) from None
+            raise JournalDamagedError(f"{path} does not say name and salt", path) from None
         if found.get("check") != f"{identity.seed:08x}":
-            raise JournalDamagedError(f"{path}: name, salt and check do not belong together", path, repairable=False)
+            raise JournalDamagedError(f"{path}: name, salt and check do not belong together", path)
         return identity
+
+
+def missing(folder: Path) -> JournalDamagedError:
+    """Of a folder with records, which nobody can vouch for without it."""
+    path = folder / FILE
+    return JournalDamagedError(f"{path} is missing, but there are records; put it back", path)

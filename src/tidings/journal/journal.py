@@ -15,16 +15,17 @@ import msgspec
 
 from tidings.journal import snapshot
 from tidings.journal.commit import GroupCommit
+from tidings.journal.damage import LOGS, SEGMENTS, SNAPSHOTS, damage
 from tidings.journal.disk import FULL, Disk
 from tidings.journal.identity import FILE as IDENTITY_FILE
-from tidings.journal.identity import Identity
+from tidings.journal.identity import Identity, missing
 from tidings.journal.lock import FolderLock
-from tidings.journal.log import FILE_HEADER, LogWriter, Place, log_path
+from tidings.journal.log import FILE_HEADER, LogWriter, Place, framed_size, log_path
 from tidings.journal.mark import FILE as MARK_FILE
 from tidings.journal.mark import Mark, mark_bytes
 from tidings.journal.record import Operation, Record, Span, encoded
-from tidings.journal.recovery import LOGS, SEGMENTS, SNAPSHOTS, Part, list_logs, recover
-from tidings.journal.shelf import Shelf, read_log
+from tidings.journal.recovery import FLOOR_FILE, Part, list_logs, recover
+from tidings.journal.shelf import Shelf, read_log, size_of
 from tidings.journal.snapshot import Snapshot
 from tidings.model.errors import (
     InvalidValueError,
@@ -39,11 +40,16 @@ from tidings.model.limits import MAX_INTEGER
 
 class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
     """When the log has this size or this many records, a new one is begun; `convert` rolls the old one into Parquet
-    at once, in the call that filled it. Without it, whoever owns the journal calls `roll` when it has time."""
+    at once, in the call that filled it. Without it, whoever syncs begins the new log, so that an `append` waits for
+    no fsync, and whoever owns the journal calls `roll` when it has time.
+
+    So long as so many bytes of the disk as `reserve_bytes` are free, everything is taken; below, only what is
+    essential: there must be room to acknowledge, to leave and to shut down when publishers have filled the disk."""
 
     roll_bytes: int = 64 * 1024 * 1024
     roll_records: int = 500_000
     convert: bool = True
+    reserve_bytes: int = 16 * 1024 * 1024
 
 
 class Replay(NamedTuple):
@@ -67,6 +73,7 @@ class Journal:
         self._mark.write(state.place.offset)
         self._failure: JournalError | None = None
         self._closed = False
+        self._unasked = 0  # so many bytes may be appended before it is asked again how much is free
         # Taken in this order: upkeep (rolling, retention), then flushing, then the state itself.
         self._upkeep = threading.RLock()
         self._flushing = threading.Lock()
@@ -89,8 +96,8 @@ class Journal:
         The name comes second in the order of operations, after the timestamp: give each broker's its own.
         """
         path, disk = Path(folder), disk or Disk()
-        if not (path / IDENTITY_FILE).exists() and not create:
-            raise JournalError(f"{path} is not a journal: there is no {IDENTITY_FILE}", path)
+        if not create:
+            Identity.read(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(path)
@@ -109,17 +116,20 @@ class Journal:
 
     # Writing
 
-    def append(self, operations: Iterable[Operation], now: int) -> Span:
+    def append(self, operations: Iterable[Operation], now: int, *, essential: bool = False) -> Span:
         """Puts operations at the end, all or none. They are in order, and not durable before `sync`.
 
-        Each gets the time `now` (microseconds), or the microsecond after the one before it if that is later.
+        Each gets the time `now` (microseconds), or the microsecond after the one before it if that is later. What is
+        `essential` (acknowledgements, control) may use the room that is reserved for it.
         """
         if type(now) is not int or not 0 <= now <= MAX_INTEGER:
             raise InvalidValueError("now: must be an int between 0 and 2^63 - 1")
-        bodies = [encoded(operation) for operation in operations]
+        bodies = encoded(operations)
         with self._state:
             self._check_usable()
             try:
+                if not essential:
+                    self._check_reserve(bodies)
                 span = self._log.append(bodies, now, self._commit.synced)
             except OSError as error:
                 failure = _failed(error, self._log.path, "nothing was written")
@@ -130,7 +140,7 @@ class Journal:
                 if self._log.untidy:
                     self._failure = JournalFailedError(f"{self._log.path}: a write was interrupted", self._log.path)
                 raise
-            due = self._is_full()
+            due = self.options.convert and self._is_full()
         if due:
             self._roll_when_full()
         return span
@@ -143,12 +153,12 @@ class Journal:
         with self._state:
             self._check_usable()
             wanted = self._log.place.offset if offset is None else min(offset, self._log.place.offset)
-        return self._commit.wait(wanted)
+        return self._wait(wanted)
 
-    def commit(self, operations: Iterable[Operation], now: int) -> Span:
+    def commit(self, operations: Iterable[Operation], now: int, *, essential: bool = False) -> Span:
         """Appends and syncs; those who commit at the same time share an fsync."""
-        span = self.append(operations, now)
-        self._commit.wait(span.next)
+        span = self.append(operations, now, essential=essential)
+        self._wait(span.next)
         return span
 
     @property
@@ -171,6 +181,12 @@ class Journal:
     def synced(self) -> int:
         """Everything below this offset is durable."""
         return self._commit.synced
+
+    @property
+    def size(self) -> int:
+        """The bytes of its logs, segments and snapshots."""
+        snapshots = sum(map(size_of, snapshot.list_snapshots(self.folder / SNAPSHOTS)))
+        return self._log.size + self._shelf.size + snapshots
 
     # Reading
 
@@ -198,7 +214,6 @@ class Journal:
                 "them; read() gives what is there",
                 self.folder,
                 start,
-                repairable=False,
             )
         return Replay(latest, self.read(start))
 
@@ -210,7 +225,7 @@ class Journal:
             count, before = 0, -1
             for record in self.read():
                 if record.timestamp <= before:
-                    raise JournalDamagedError(
+                    raise damage(
                         f"{self.folder}: the timestamp of offset {record.offset} does not rise",
                         self.folder,
                         record.offset,
@@ -260,7 +275,8 @@ class Journal:
         keep_from: int | None = None,
         without_snapshot: bool = False,
     ) -> int:
-        """Removes the oldest segments: those that end before a time, and those that are over a size; how many.
+        """Removes the oldest segments and full logs: those that end before a time, and those that are over a size (of
+        all files together); how many.
 
         Records from `keep_from` on stay, and so does all that the oldest snapshot does not stand for, since
         subscriptions, contexts and policies would be lost with it; `without_snapshot` gives that up.
@@ -268,12 +284,11 @@ class Journal:
         with self._upkeep:
             limit = self.synced if keep_from is None else keep_from
             if not without_snapshot:
-                paths = snapshot.list_snapshots(self.folder / SNAPSHOTS)
-                limit = min(limit, int(paths[-1].stem) if paths else 0)
+                limit = min(limit, self._oldest_snapshot())
             try:
-                return self._shelf.retain(limit, self._log.size + self._shelf.size, before_timestamp, max_bytes)
+                return self._shelf.retain(limit, self.size, before_timestamp, max_bytes)
             except OSError as error:
-                raise _failed(error, self.folder / SEGMENTS, "a segment cannot be removed") from error
+                raise _failed(error, self.folder / SEGMENTS, "what is too old or too much cannot be removed") from error
 
     def close(self) -> None:
         """Syncs what was appended, and lets the folder go. Closing twice is no mistake."""
@@ -307,9 +322,30 @@ class Journal:
         if self._failure is not None:
             raise JournalFailedError(str(self._failure), self._failure.path)
 
+    def _check_reserve(self, bodies: list[bytes]) -> None:
+        """How much is free is asked for now and then: what is appended in between is little beside the reserve."""
+        reserve, size = self.options.reserve_bytes, framed_size(bodies)
+        self._unasked -= size
+        if not reserve or self._unasked > 0:
+            return
+        free = self._disk.free_bytes(self._log.fd) - size
+        if free < reserve:
+            raise JournalFullError(
+                f"{self._log.path}: nothing was written, since {max(free, 0):,} bytes of the disk would be left, and "
+                f"{reserve:,} are kept for acknowledgements and control; make room and try again",
+                self._log.path,
+            )
+        self._unasked = min(free - reserve, reserve // 16)
+
     def _note(self, what: str) -> None:
         if what not in self.notes[-8:]:  # a full disk says the same with every append
             self.notes.append(what)
+
+    def _wait(self, offset: int) -> int:
+        synced = self._commit.wait(offset)
+        if not self.options.convert and self._is_full():
+            self._roll_when_full()
+        return synced
 
     def _flush(self) -> int:
         with self._flushing:
@@ -333,7 +369,7 @@ class Journal:
 
     def _roll_when_full(self) -> None:
         """What was appended is in the log, whether or not a new one can be begun: a failure is noted and tried again
-        with the next append; one that makes the journal unusable is told by the next call."""
+        the next time; one that makes the journal unusable is told by the next call."""
         if not self._upkeep.acquire(blocking=False):
             return  # somebody is rolling, or at other work that may take long: the log grows a little more
         try:
@@ -352,9 +388,10 @@ class Journal:
             old = self._log
             if old.place.offset == old.first:
                 return
-            self._sync_log(old)
-            self._mark.write(old.place.offset)
-            self._commit.advance(old.place.offset)
+            if self._commit.synced < old.place.offset:
+                self._sync_log(old)
+                self._mark.write(old.place.offset)
+                self._commit.advance(old.place.offset)
             try:
                 new = LogWriter.create(self.folder / LOGS, old.place, self._seed, self._disk)
             except OSError as error:
@@ -372,6 +409,14 @@ class Journal:
             self._shelf.roll()
         except OSError as error:
             raise _failed(error, self.folder / SEGMENTS, "a log cannot be rolled, and stays") from error
+
+    def _oldest_snapshot(self) -> int:
+        """The offset of the oldest that is sound, or 0."""
+        for path in reversed(snapshot.list_snapshots(self.folder / SNAPSHOTS)):
+            found = snapshot.read_snapshot(path, self._seed)
+            if found is not None:
+                return found.offset
+        return 0
 
     def _first(self) -> int:
         parts = self._shelf.parts
@@ -401,13 +446,12 @@ def _create(folder: Path, identity: Identity, disk: Disk) -> None:
         (folder / name).mkdir(exist_ok=True)
     files = [*(folder / SEGMENTS).iterdir(), *(folder / SNAPSHOTS).iterdir()]
     if files or any(path.stat().st_size > FILE_HEADER for path in list_logs(folder)):
-        raise JournalDamagedError(
-            f"{folder / IDENTITY_FILE} is missing, but there are records; put it back", folder, repairable=False
-        )
+        raise missing(folder)
     for path in list_logs(folder):
         disk.remove(path)
     LogWriter.create(folder / LOGS, Place(0, 0, 0), identity.seed, disk).close()
-    disk.create(folder / MARK_FILE, mark_bytes(0, identity.seed))
+    for name in (MARK_FILE, FLOOR_FILE):
+        disk.create(folder / name, mark_bytes(0, identity.seed))
     identity.write(folder, disk)
     disk.sync_file(folder.parent)
 

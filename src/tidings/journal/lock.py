@@ -1,5 +1,6 @@
 """One writer a journal: a lock that the system lets go of when its process ends, however it ends."""
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -27,8 +28,10 @@ class FolderLock:
         except OSError:
             os.close(self._fd)
             raise
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        number = str(os.getpid()).encode()
+        with contextlib.suppress(OSError):  # on a full disk nobody is told who has it, and it is had all the same
+            os.pwrite(self._fd, number, 0)
+            os.ftruncate(self._fd, len(number))
 
     def release(self) -> None:
         os.close(self._fd)

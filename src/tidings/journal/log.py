@@ -14,9 +14,10 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from tidings.journal.damage import damage
 from tidings.journal.disk import Disk
 from tidings.journal.record import Operation, Record, Span, decoded
-from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalVersionError
+from tidings.model.errors import InvalidValueError, JournalVersionError
 from tidings.model.limits import MAX_INTEGER, MAX_RECORD_BYTES
 
 MAGIC = b"TIDINGSJ"
@@ -67,22 +68,19 @@ def file_header(place: Place, seed: int) -> bytes:
 def read_file_header(stream: BinaryIO, path: Path, seed: int) -> Place:
     data = stream.read(FILE_HEADER)
     if len(data) < FILE_HEADER or data[_FILE.size :] != _CHECK.pack(zlib.crc32(data[: _FILE.size], seed)):
-        raise JournalDamagedError(
-            f"{path}: the file's header is damaged, or the file is another journal's", path, position=0
-        )
+        raise damage(f"{path}: the file's header is damaged, or the file is another journal's", path, position=0)
     magic, version, offset, timestamp, check = _FILE.unpack_from(data)
-    if magic != MAGIC or version != VERSION:
+    if magic != MAGIC:  # the head of a snapshot has the same form, and its check is right
+        raise damage(f"{path}: is no log, but another file of the journal", path, position=0)
+    if version != VERSION:
         raise JournalVersionError(f"{path} is in format {version}; this version of Tidings reads {VERSION}", path)
     if path != log_path(path.parent, offset):
-        raise JournalDamagedError(f"{path} starts at offset {offset}, which is not what its name says", path, offset)
+        raise damage(f"{path} starts at offset {offset}, which is not what its name says", path, offset)
     return Place(offset, timestamp, check)
 
 
-def frame(body: bytes, place: Place, timestamp: int, synced: int, seed: int) -> tuple[bytes, int]:
-    """A record as it is written, and its check."""
-    head = _RECORD.pack(MARKER, len(body), place.offset, timestamp, synced, place.check, zlib.crc32(body))
-    check = zlib.crc32(head, seed)
-    return head + _CHECK.pack(check) + body, check
+def framed_size(bodies: Sequence[bytes]) -> int:
+    return len(bodies) * RECORD_HEADER + sum(map(len, bodies))
 
 
 def read_records(stream: BinaryIO, place: Place, seed: int) -> Iterator[Found]:
@@ -116,7 +114,7 @@ class Rows(NamedTuple):
 def read_rows(stream: BinaryIO, step: "Step", end: int, most: int, seed: int) -> Iterator[Rows]:
     """As `read_records`, for those who read many: up to the offset `end`, so many at a time, with as little as possible
     done for each. It ends before `end` if the log does."""
-    (offset, before, previous), position, _ = step
+    (offset, before, previous), position = step
     read, unpack, decode, crc32 = stream.read, _HEADER.unpack, decoded, zlib.crc32
     rows = Rows([], [], [])
     stream.seek(position)
@@ -149,11 +147,10 @@ def read_rows(stream: BinaryIO, step: "Step", end: int, most: int, seed: int) ->
 
 
 class Step(NamedTuple):
-    """Where the next record starts in a log, what it must follow from, and what the last records say was synced."""
+    """Where the next record starts in a log, and what it must follow from."""
 
     place: Place
     position: int
-    synced: int = 0
 
 
 def hop(stream: BinaryIO, step: Step, end: int, every: int, seed: int) -> Iterator[Step]:
@@ -161,13 +158,13 @@ def hop(stream: BinaryIO, step: Step, end: int, every: int, seed: int) -> Iterat
 
     The last one is before `end` if the log is; a `BrokenLogError` where a header is not as it must be.
     """
-    (offset, before, previous), position, synced = step
+    (offset, before, previous), position = step
     first, read, unpack, crc32 = offset, stream.read, _HEADER.unpack, zlib.crc32
     stream.seek(position)
     while offset < end and (head := read(RECORD_HEADER)):
         place = offset, before, previous
         if len(head) == RECORD_HEADER:
-            marker, length, found, timestamp, synced, chained, _, check = unpack(head)
+            marker, length, found, timestamp, _, chained, _, check = unpack(head)
         if (
             len(head) < RECORD_HEADER
             or (marker, found, chained) != (MARKER, offset, previous)
@@ -179,9 +176,9 @@ def hop(stream: BinaryIO, step: Step, end: int, every: int, seed: int) -> Iterat
         position += RECORD_HEADER + length
         offset, before, previous = offset + 1, timestamp, check
         if offset % every == 0 and offset < end:
-            yield Step(Place(offset, before, previous), position, synced)
+            yield Step(Place(offset, before, previous), position)
     if offset > first:
-        yield Step(Place(offset, before, previous), position, synced)
+        yield Step(Place(offset, before, previous), position)
 
 
 def _checked(head: bytes, place: Place, position: int, seed: int) -> tuple[int, int, int, int, int]:
@@ -245,17 +242,20 @@ class LogWriter:
 
     def append(self, bodies: Sequence[bytes], now: int, synced: int) -> Span:
         """Written, not synced. After an `OSError` nothing of it is in the file, unless `untidy` says so."""
-        place, frames = self.place, []
-        timestamp = first = max(now, place.timestamp + 1)
+        offset, before, check = self.place
+        timestamp = first = max(now, before + 1)
         if first + len(bodies) > MAX_INTEGER:
             raise InvalidValueError("now: the journal's time has come to its end")
+        pack, check_of, crc32, seed = _RECORD.pack, _CHECK.pack, zlib.crc32, self._seed
+        written: list[bytes] = []
         for body in bodies:
-            written, check = frame(body, place, timestamp, synced, self._seed)
-            frames.append(written)
-            place = Place(place.offset + 1, timestamp, check)
-            timestamp += 1
-        data = b"".join(frames)
-        span = Span(self.place.offset, place.offset, first)
+            head = pack(MARKER, len(body), offset, timestamp, synced, check, crc32(body))
+            check = crc32(head, seed)
+            written += head, check_of(check), body
+            offset, timestamp = offset + 1, timestamp + 1
+        data = b"".join(written)
+        place = Place(offset, timestamp - 1, check) if bodies else self.place
+        span = Span(self.place.offset, offset, first)
         try:
             self._disk.write(self.fd, data)
         except BaseException:

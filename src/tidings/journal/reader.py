@@ -18,12 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidings.journal.identity import FILE as IDENTITY_FILE
+from tidings.journal.damage import damage
 from tidings.journal.identity import Identity
 from tidings.journal.log import FILE_HEADER, BrokenLogError, Rows, Step, hop, read_file_header, read_rows
+from tidings.journal.mark import FILE as MARK_FILE
 from tidings.journal.mark import read_mark
 from tidings.journal.recovery import Part, damaged, first_of, list_logs, list_segments, name_of, read_floor
 from tidings.journal.segment import SCHEMA, SegmentEnds, check_segment, read_ends, rows_batch
+from tidings.journal.snapshot import Snapshot, read_snapshot
 from tidings.model.errors import JournalDamagedError, JournalError, OffsetGoneError
 
 LOG_ROWS = 50_000  # a log is cut into stretches of so many records
@@ -61,8 +63,6 @@ class JournalReader:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        if not (self.folder / IDENTITY_FILE).exists():
-            raise JournalError(f"{self.folder} is not a journal: there is no {IDENTITY_FILE}", self.folder)
         self._identity = Identity.read(self.folder)
         self._logs: dict[Path, LogSteps] = {}
 
@@ -82,7 +82,8 @@ class JournalReader:
             mark = read_mark(self.folder, self._identity.seed)
             if mark is not None:
                 return mark
-        return self._vouched()
+        path = self.folder / MARK_FILE
+        raise damage(f"{path}: missing or damaged; without it nobody can tell what is durable", path)
 
     def stretches(self, start: int, end: int, wanted: Wanted = EVERYTHING) -> list[Stretch]:
         """The work of reading from `start` to `end`, which must be durable; what cannot hold anything is left out."""
@@ -116,6 +117,13 @@ class JournalReader:
         for stretch in self.stretches(self.first if start is None else start, end, wanted):
             yield from self.batches(stretch, wanted)
 
+    def snapshot(self, path: Path) -> Snapshot | None:
+        """A snapshot of this journal, or nothing if it is damaged, or gone meanwhile."""
+        try:
+            return read_snapshot(path, self._identity.seed)
+        except FileNotFoundError:
+            return None
+
     # Files
 
     def _parts(self) -> list[Part]:
@@ -142,13 +150,13 @@ class JournalReader:
 
     def _gap(self, parts: list[Part], floor: int) -> JournalError | None:
         if not parts:
-            return JournalDamagedError(f"{self.folder}: there is no log", self.folder)
+            return damage(f"{self.folder}: there is no log", self.folder)
         expected = floor
         for part in parts:
             if part.first != expected:
                 what = "are missing: a file is gone" if expected < part.first else "stand in two files"
                 low, high = sorted((expected, part.first))
-                return JournalDamagedError(f"{self.folder}: offsets {low} to {high - 1} {what}", self.folder, low)
+                return damage(f"{self.folder}: offsets {low} to {high - 1} {what}", self.folder, low)
             expected = part.next
         return None
 
@@ -162,7 +170,7 @@ class JournalReader:
             if stretch.first < parts[0].first:
                 raise self._gone(stretch.first, parts[0].first)
             path = next(part.path for part in parts if part.next > stretch.first)
-        raise JournalDamagedError(f"{path}: the file is gone", path, stretch.first)
+        raise damage(f"{path}: the file is gone", path, stretch.first)
 
     def _gone(self, offset: int, first: int) -> OffsetGoneError:
         message = f"{self.folder}: offset {offset} is gone, retention has taken it away; the oldest there is {first}"
@@ -185,7 +193,7 @@ class JournalReader:
         if steps is None:
             steps = LogSteps(path, self._identity.seed)
             if before is not None and not before.is_log and steps.start != self._ends(before).after:
-                raise JournalDamagedError(
+                raise damage(
                     f"{path}: does not follow from {before.path.name}; a file is missing or another journal's", path
                 )
             self._logs[path] = steps
@@ -215,11 +223,6 @@ class JournalReader:
         if step.place.offset < stretch.first:
             raise _cut_short(stretch.path, step.place.offset, stretch.next)
         return step
-
-    def _vouched(self) -> int:
-        """Without a readable mark: what the records of the last log say was synced when they were written."""
-        steps = LogSteps(self._parts()[-1].path, self._identity.seed)
-        return steps.vouched()
 
     # Segments
 
@@ -258,7 +261,7 @@ class JournalReader:
                     if kept.num_rows:
                         yield kept.select(list(wanted.columns))
         except (OSError, pa.ArrowException) as error:
-            raise JournalDamagedError(f"{path}: cannot be read: {error}", path, stretch.first) from None
+            raise damage(f"{path}: cannot be read: {error}", path, stretch.first) from None
 
 
 class LogSteps:
@@ -283,13 +286,6 @@ class LogSteps:
     def between(self, start: int, end: int) -> Sequence[Step]:
         return [step for step in self._steps if start < step.place.offset < end]
 
-    def vouched(self) -> int:
-        synced = self.start.offset
-        with contextlib.suppress(BrokenLogError), self._path.open("rb") as stream:
-            for step in hop(stream, self._steps[0], _NOWHERE, 1, self._seed):
-                synced = max(synced, step.synced)
-        return synced
-
     def _before(self, offset: int) -> Step:
         return self._steps[bisect.bisect_right(self._steps, offset, key=lambda step: step.place.offset) - 1]
 
@@ -308,7 +304,7 @@ class LogSteps:
 
 def _cut_short(path: Path, offset: int, end: int) -> JournalDamagedError:
     message = f"{path}: offsets {offset} to {end - 1} were synced and are no longer there"
-    return JournalDamagedError(message, path, offset)
+    return damage(message, path, offset)
 
 
 def _kept(rows: Rows, wanted: Wanted) -> Rows:

@@ -4,7 +4,7 @@ An operation is a row: its fields are the columns of the Parquet segments. The j
 do; it knows events, and for everything else a kind, a client, an id and a body.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 from uuid import UUID
 
@@ -17,6 +17,8 @@ from tidings.model.limits import MAX_NAME_CHARACTERS, MAX_RECORD_BYTES
 from tidings.model.values import Attributes, Context
 
 PUBLISH = "publish"
+PASSED = "passed"  # an event that another broker accepted, kept for those here who wait for it
+EVENTS = (PUBLISH, PASSED)
 LOST = "$lost"  # what repair puts in the place of a record that could not be read
 
 
@@ -40,10 +42,11 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
     body: str | None = None  # of a control operation: what it says
 
     @classmethod
-    def publication(cls, event: Event) -> Self:
+    def publication(cls, event: Event, kind: str = PUBLISH, body: Mapping[str, Any] | None = None) -> Self:
+        """The body is what is noted with the event, if anything is."""
         return cls(
-            PUBLISH,
-            str(event.id),
+            kind,
+            msgspec.to_builtins(event.id),  # its text, several times as quickly as str() makes it
             None,
             event.publisher,
             event.sequence,
@@ -56,6 +59,7 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
             event.policy,
             event.token,
             event.signature,
+            _json(body) if body else None,
         )
 
     @classmethod
@@ -75,14 +79,14 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
             raise InvalidValueError(
                 f"kind: a string of 1 to MAX_NAME_CHARACTERS ({MAX_NAME_CHARACTERS}) characters without '$' in front"
             )
-        if kind == PUBLISH:
+        if kind in EVENTS:
             raise InvalidValueError("kind: a publication is made by Operation.publication")
         text = None if body is None else _exact_json(body)
         return cls(kind, id, client, payload=payload, token=token, signature=signature, body=text)
 
     def event(self, parse: Callable[[str], ContextFilter]) -> Event:
         """The event of a publication; `parse` reads the text of its `subscribers` filter."""
-        if self.kind != PUBLISH or self.id is None or self.publisher is None:
+        if self.kind not in EVENTS or self.id is None or self.publisher is None:
             raise InvalidValueError(f"an operation of the kind {self.kind!r} holds no event")
         return Event(
             id=UUID(self.id),
@@ -127,8 +131,19 @@ class Span(msgspec.Struct, frozen=True):
         return range(self.first, self.next)
 
 
-def encoded(operation: Operation) -> bytes:
-    """The bytes of an operation in a log: a MessagePack array of its fields, in their order."""
+def encoded(operations: Iterable[Operation]) -> list[bytes]:
+    """The bytes of operations in a log: of each, a MessagePack array of its fields, in their order."""
+    given = list(operations)
+    try:
+        bodies = list(map(_ENCODER.encode, given))
+        if max(map(len, bodies), default=0) <= MAX_RECORD_BYTES:
+            return bodies
+    except (TypeError, UnicodeEncodeError):
+        pass
+    return list(map(_checked, given))  # which one it is, is told by looking at each
+
+
+def _checked(operation: Operation) -> bytes:
     try:
         data = _ENCODER.encode(operation)
     except (TypeError, UnicodeEncodeError) as error:
@@ -144,7 +159,7 @@ def decoded(data: bytes) -> Operation:
 
 
 def _json(values: Mapping[str, Any]) -> str:
-    return msgspec.json.encode(values).decode()
+    return _JSON.encode(values).decode() if values else "{}"
 
 
 def _mapping(text: str | None) -> dict[str, Any]:
@@ -162,5 +177,6 @@ def _exact_json(body: Mapping[str, Any]) -> str:
     return text
 
 
+_JSON = msgspec.json.Encoder()
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Operation)

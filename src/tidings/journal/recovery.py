@@ -12,14 +12,15 @@ from typing import NamedTuple
 import msgspec
 
 from tidings.journal import log, segment
+from tidings.journal.damage import LOGS, SEGMENTS, SNAPSHOTS, damage
 from tidings.journal.disk import Disk, is_temporary
 from tidings.journal.identity import Identity
 from tidings.journal.log import FILE_HEADER, BrokenLogError, Place, find_headers, read_file_header, read_records
+from tidings.journal.mark import FILE as MARK_FILE
 from tidings.journal.mark import mark_bytes, read_mark
 from tidings.journal.segment import SegmentName, check_segment, read_ends
 from tidings.model.errors import JournalDamagedError
 
-LOGS, SEGMENTS, SNAPSHOTS = "log", "segments", "snapshots"
 FLOOR_FILE = "first"
 
 
@@ -52,7 +53,7 @@ def recover(folder: Path, identity: Identity, disk: Disk) -> State:
     segments, logs = list_segments(folder), list_logs(folder)
     segments, logs = _settled(segments, logs, disk, notes)
     if not logs:
-        raise JournalDamagedError(f"{folder}: there is no log in {folder / LOGS}", folder)
+        raise damage(f"{folder}: there is no log in {folder / LOGS}", folder)
     _check_gaps(folder, segments, logs, identity.seed)
     place: Place | None = None
     if segments:
@@ -67,8 +68,12 @@ def recover(folder: Path, identity: Identity, disk: Disk) -> State:
             raise damaged(path, scan.broken)
         parts = [*parts, Part(path, scan.start.offset, scan.place.offset)]
         place = scan.place
-    scan = scan_log(logs[-1], identity.seed, place, read_mark(folder, identity.seed))
-    size = _finished(folder, logs[-1], scan, identity.seed, disk, notes)
+    mark = read_mark(folder, identity.seed)
+    if mark is None:
+        path = folder / MARK_FILE
+        raise damage(f"{path}: missing or damaged; without it nobody can tell whether the log is whole", path)
+    scan = scan_log(logs[-1], identity.seed, place, mark)
+    size = _finished(logs[-1], scan, mark, identity.seed, disk, notes)
     return State(parts, logs[-1], scan.start.offset, scan.place, size, notes)
 
 
@@ -87,7 +92,7 @@ def scan_log(path: Path, seed: int, follows: Place | None, mark: int | None = No
     with path.open("rb") as stream:
         place = start = read_file_header(stream, path, seed)
         if follows is not None and start != follows:
-            raise JournalDamagedError(
+            raise damage(
                 f"{path}: starts at offset {start.offset}, but the part before it ends at {follows.offset} with "
                 f"another record; a file is missing or another journal's",
                 path,
@@ -106,7 +111,7 @@ def scan_log(path: Path, seed: int, follows: Place | None, mark: int | None = No
 
 
 def damaged(path: Path, broken: BrokenLogError) -> JournalDamagedError:
-    return JournalDamagedError(
+    return damage(
         f"{path}: damaged at byte {broken.position:,}, offset {broken.offset}: {broken.reason}",
         path,
         broken.offset,
@@ -117,13 +122,17 @@ def damaged(path: Path, broken: BrokenLogError) -> JournalDamagedError:
 def name_of(path: Path) -> SegmentName:
     name = SegmentName.of(path)
     if name is None:
-        raise JournalDamagedError(f"{path}: not the name of a segment; was it renamed?", path)
+        raise damage(f"{path}: not the name of a segment; was it renamed?", path)
     return name
+
+
+def segment_paths(folder: Path) -> list[Path]:
+    return sorted((folder / SEGMENTS).glob(f"*{segment.SUFFIX}"))
 
 
 def list_segments(folder: Path) -> list[Part]:
     parts = []
-    for path in (folder / SEGMENTS).glob(f"*{segment.SUFFIX}"):
+    for path in segment_paths(folder):
         name = name_of(path)
         parts.append(Part(path, name.first, name.next))
     return sorted(parts, key=lambda part: (part.first, part.next))
@@ -136,7 +145,7 @@ def list_logs(folder: Path) -> list[Path]:
 def first_of(path: Path) -> int:
     """The offset that a log's name says."""
     if not path.stem.isdecimal() or len(path.stem) != 20:
-        raise JournalDamagedError(f"{path}: not the name of a log; was it renamed?", path)
+        raise damage(f"{path}: not the name of a log; was it renamed?", path)
     return int(path.stem)
 
 
@@ -148,8 +157,13 @@ def read_floor(folder: Path, seed: int) -> int:
     data = path.read_bytes()
     floor = int.from_bytes(data[:8], "little")
     if data != mark_bytes(floor, seed):
-        raise JournalDamagedError(f"{path}: damaged; it says up to where retention has removed records", path)
+        raise damage(f"{path}: damaged; it says up to where retention has removed records", path)
     return floor
+
+
+def strange_floor(folder: Path, floor: int, first: int) -> JournalDamagedError:
+    path = folder / FLOOR_FILE
+    return damage(f"{path}: says that all before offset {floor} is gone, but there are records from {first} on", path)
 
 
 def sweep(folder: Path, disk: Disk) -> None:
@@ -188,23 +202,21 @@ def _check_gaps(folder: Path, segments: list[Part], logs: list[Path], seed: int)
     """By the names alone: what follows must start where the one before it ends."""
     floor = read_floor(folder, seed)
     first = segments[0].first if segments else first_of(logs[0])
+    follows = [*(part.next for part in segments), *map(first_of, logs[1:])]
+    if floor > first and floor not in follows[:1]:
+        raise strange_floor(folder, floor, first)  # a crash while retention removes a file leaves that one, no more
     if first > floor:
-        raise JournalDamagedError(
-            f"{folder}: offsets {floor} to {first - 1} are missing: a file is gone", folder, floor
-        )
+        raise damage(f"{folder}: offsets {floor} to {first - 1} are missing: a file is gone", folder, floor)
     starts = [*(part.first for part in segments), first_of(logs[0])]
     for part, start in zip(segments, starts[1:], strict=True):
         if part.next != start:
             what = "are missing: a file is gone" if part.next < start else "stand in two files"
             low, high = sorted((part.next, start))
-            raise JournalDamagedError(f"{folder}: offsets {low} to {high - 1} {what}", folder, low)
+            raise damage(f"{folder}: offsets {low} to {high - 1} {what}", folder, low)
 
 
-def _finished(folder: Path, path: Path, scan: Scan, seed: int, disk: Disk, notes: list[str]) -> int:
+def _finished(path: Path, scan: Scan, mark: int, seed: int, disk: Disk, notes: list[str]) -> int:
     """Cuts off what was never finished and makes the rest durable; the size of the log."""
-    mark = read_mark(folder, seed)
-    if mark is None:
-        notes.append("there was no readable mark of what was synced")
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
@@ -215,7 +227,7 @@ def _finished(folder: Path, path: Path, scan: Scan, seed: int, disk: Disk, notes
                 "it was never acknowledged"
             )
             disk.truncate(fd, scan.end)
-        elif mark is not None and mark > scan.place.offset:
+        elif mark > scan.place.offset:
             raise _lost(path, scan, mark)
         if scan.unsynced < scan.end:
             # Whoever wrote it may have been told by a failed fsync that it is not on the disk, and the system
@@ -245,7 +257,7 @@ def torn_or_damaged(path: Path, scan: Scan, mark: int | None, seed: int) -> None
 
 
 def _lost(path: Path, scan: Scan, mark: int) -> JournalDamagedError:
-    return JournalDamagedError(
+    return damage(
         f"{path}: offsets {scan.place.offset} to {mark - 1} were synced and are no longer there",
         path,
         scan.place.offset,

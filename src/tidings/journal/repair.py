@@ -6,29 +6,32 @@ without seeing it. Damaged files are kept aside.
 """
 
 import contextlib
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from tidings.journal.damage import LOGS, SEGMENTS
 from tidings.journal.disk import Disk
 from tidings.journal.identity import Identity
 from tidings.journal.lock import FolderLock
 from tidings.journal.log import LogWriter, Place, find_headers
+from tidings.journal.mark import FILE as MARK_FILE
 from tidings.journal.mark import mark_bytes, read_mark
 from tidings.journal.record import LOST, Operation, Record, decoded
 from tidings.journal.recovery import (
     FLOOR_FILE,
-    LOGS,
-    SEGMENTS,
     damaged,
+    first_of,
     list_logs,
-    list_segments,
     name_of,
     read_floor,
     scan_log,
+    segment_paths,
+    strange_floor,
     sweep,
     torn_or_damaged,
 )
@@ -39,26 +42,38 @@ ASIDE = "damaged"
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """What was done: offsets that are lost (first, and the one after the last), and files that were put aside."""
+    """What was done: offsets that are lost (first, and the one after the last), files that were put aside, and small
+    files (the mark, the floor) that were written anew."""
 
     lost: tuple[tuple[int, int], ...] = ()
     aside: tuple[Path, ...] = ()
+    renewed: tuple[Path, ...] = ()
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self.lost or self.aside or self.renewed)
 
     def __str__(self) -> str:
-        if not self.aside and not self.lost:
+        if not self.is_needed:
             return "nothing was damaged"
         count = sum(after - first for first, after in self.lost)
         ranges = ", ".join(f"{first} to {after - 1}" for first, after in self.lost)
         lost = f"{count:,} records are lost (offsets {ranges})" if count else "no record is lost"
-        return f"{lost}; put aside: {', '.join(path.name for path in self.aside) or 'nothing'}"
+        aside = ", ".join(path.name for path in self.aside) or "nothing"
+        renewed = f"; written anew: {', '.join(path.name for path in self.renewed)}" if self.renewed else ""
+        return f"{lost}; put aside: {aside}{renewed}"
 
 
-def repair(folder: str | os.PathLike[str], *, disk: Disk | None = None) -> Repair:
-    """Makes a damaged journal one that opens, and says what that cost. Nothing is deleted."""
+def repair(folder: str | os.PathLike[str], *, dry_run: bool = False, disk: Disk | None = None) -> Repair:
+    """Makes a damaged journal one that opens, and says what that cost. Nothing is deleted.
+
+    With `dry_run` it only says what it would do.
+    """
     path = Path(folder)
+    identity = Identity.read(path)
     lock = FolderLock(path)
     try:
-        return _Repairer(path, Identity.read(path), disk or Disk()).run()
+        return _Repairer(path, identity, disk or Disk(), dry_run=dry_run).run()
     finally:
         lock.release()
 
@@ -80,11 +95,13 @@ class _Piece(NamedTuple):
 
 
 class _Repairer:
-    def __init__(self, folder: Path, identity: Identity, disk: Disk) -> None:
-        self.folder, self.identity, self.disk = folder, identity, disk
-        sweep(folder, disk)
+    def __init__(self, folder: Path, identity: Identity, disk: Disk, *, dry_run: bool) -> None:
+        self.folder, self.identity, self.disk, self.dry_run = folder, identity, disk, dry_run
+        if not dry_run:
+            sweep(folder, disk)
         self.mark = read_mark(folder, identity.seed)
         self.aside: list[Path] = []
+        self.renewed: list[Path] = []
         self.lost: list[tuple[int, int]] = []
 
     def run(self) -> Repair:
@@ -100,36 +117,50 @@ class _Repairer:
                     f"{piece.path}: sound, but it does not follow from the file before it; is it another journal's?",
                     piece.path,
                     piece.first,
-                    repairable=False,
                 )
             place = piece.ends[1]
-        if place is not None and not (pieces[-1].is_log and pieces[-1].ends):
+        if place is not None and not (pieces[-1].is_log and pieces[-1].ends) and not self.dry_run:
             LogWriter.create(self.folder / LOGS, place, self.identity.seed, self.disk).close()
-        return Repair(tuple(self.lost), tuple(self.aside))
+        if self.mark is None:
+            self._renew(MARK_FILE, 0 if place is None else place.offset)
+        return Repair(tuple(self.lost), tuple(self.aside), tuple(self.renewed))
 
     def _pieces(self) -> list[_Piece]:
         """All files in the order of their offsets; of two with the same start the sound one, or else the log."""
         chosen: dict[int, _Piece] = {}
-        logs = list_logs(self.folder)
-        starts = [int(path.stem) for path in logs]
+        logs = self._named(list_logs(self.folder), first_of)
+        starts = [first_of(path) for path in logs]
         for path, after in zip(logs, [*starts, None][1:], strict=True):
-            chosen[int(path.stem)] = self._log_piece(path, after)
-        for part in list_segments(self.folder):
-            piece, rival = self._segment_piece(part.path), chosen.get(part.first)
+            chosen[first_of(path)] = self._log_piece(path, after)
+        for path in self._named(segment_paths(self.folder), name_of):
+            piece = self._segment_piece(path)
+            rival = chosen.get(piece.first)
             if rival is None:
-                chosen[part.first] = piece
+                chosen[piece.first] = piece
             elif rival.ends is None and piece.ends is not None:
-                chosen[part.first] = piece
+                chosen[piece.first] = piece
                 self._put_aside(rival.path)
             else:
                 if rival.ends is None:
-                    chosen[part.first] = rival._replace(records={**piece.records, **rival.records}, next=part.next)
-                self._put_aside(part.path)
+                    chosen[piece.first] = rival._replace(records={**piece.records, **rival.records}, next=piece.next)
+                self._put_aside(path)
         return [chosen[first] for first in sorted(chosen)]
+
+    def _named(self, paths: list[Path], read: Callable[[Path], object]) -> list[Path]:
+        """Those whose names say what they hold; the others are put aside."""
+        kept = []
+        for path in paths:
+            try:
+                read(path)
+            except JournalDamagedError:
+                self._put_aside(path)
+            else:
+                kept.append(path)
+        return kept
 
     def _log_piece(self, path: Path, after: int | None) -> _Piece:
         """`after` is where the next log starts; the last one has none, and may end in an unfinished write."""
-        first, seed = int(path.stem), self.identity.seed
+        first, seed = first_of(path), self.identity.seed
         try:
             scan = scan_log(path, seed, None)
             if scan.broken is not None:
@@ -160,16 +191,17 @@ class _Repairer:
                 ends = read_ends(stream, path, name, self.identity.name, self.identity.seed)
             return _Piece(path, name.first, name.next, (ends.before, ends.after), {})
         except JournalDamagedError:
-            records = {record.offset: record for record in salvage_segment(path)}
+            records = {record.offset: record for record in salvage_segment(path, name)}
             return _Piece(path, name.first, name.next, None, records)
 
     def _with_gaps(self, pieces: list[_Piece]) -> Iterator[_Piece]:
         try:
             offset = read_floor(self.folder, self.identity.seed)
+            if pieces and pieces[0].first < offset != pieces[0].next:
+                raise strange_floor(self.folder, offset, pieces[0].first)
         except JournalDamagedError:
-            self._put_aside(self.folder / FLOOR_FILE)
             offset = pieces[0].first if pieces else 0
-            self.disk.create(self.folder / FLOOR_FILE, mark_bytes(offset, self.identity.seed))
+            self._renew(FLOOR_FILE, offset)
         offset = min([offset, *(piece.first for piece in pieces[:1])])
         for piece in pieces:
             if piece.first > offset:
@@ -179,7 +211,6 @@ class _Repairer:
                     f"{piece.path}: offsets {piece.first} to {offset - 1} stand in two files; put one of them away",
                     piece.path,
                     piece.first,
-                    repairable=False,
                 )
             yield piece
             offset = piece.next
@@ -201,13 +232,16 @@ class _Repairer:
         check = 0 if target is None else target.check
         if piece.aside:
             self._keep(piece.path)
-        after = before
+        after, written = before, None
         if piece.first < piece.next:
             records = list(self._filled(piece, before, target))
             after = Place(piece.next, records[-1].timestamp, check)
             name, seed = self.identity.name, self.identity.seed
-            write_segment(self.folder / SEGMENTS, records, before, check, name, seed, self.disk)
-        if piece.path is not None:
+            if not self.dry_run:
+                written = write_segment(self.folder / SEGMENTS, records, before, check, name, seed, self.disk)
+        if (
+            piece.path is not None and piece.path != written and not self.dry_run
+        ):  # what could be read in full has the name that it had
             self.disk.delete(piece.path)
         return after
 
@@ -232,16 +266,32 @@ class _Repairer:
         """A second name for a damaged file, before anything else is done: a crash must not lose the only copy."""
         if path is None:
             return
-        folder = self.folder / ASIDE
-        folder.mkdir(exist_ok=True)
-        kept = folder / path.name
-        kept.unlink(missing_ok=True)
-        kept.hardlink_to(path)
-        self.disk.sync_file(folder)
-        self.disk.sync_file(self.folder)
+        kept = self._free_name(path)
         self.aside.append(kept)
+        if self.dry_run:
+            return
+        kept.parent.mkdir(exist_ok=True)
+        if not kept.exists():
+            kept.hardlink_to(path)
+        self.disk.sync_file(kept.parent)
+        self.disk.sync_file(self.folder)
+
+    def _free_name(self, path: Path) -> Path:
+        """Its own name, or one with a number if an earlier repair has put another file of that name aside."""
+        folder = self.folder / ASIDE
+        names = itertools.chain([path.name], (f"{path.name}.{number}" for number in itertools.count(1)))
+        return next(one for name in names if not (one := folder / name).exists() or one.samefile(path))
 
     def _put_aside(self, path: Path | None) -> None:
         if path is not None:
             self._keep(path)
-            self.disk.delete(path)
+            if not self.dry_run:
+                self.disk.delete(path)
+
+    def _renew(self, name: str, offset: int) -> None:
+        """The mark or the floor, written anew."""
+        path = self.folder / name
+        self._keep(path if path.exists() else None)
+        if not self.dry_run:
+            self.disk.create(path, mark_bytes(offset, self.identity.seed))
+        self.renewed.append(path)

@@ -15,10 +15,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidings.journal.damage import damage
 from tidings.journal.disk import Disk, temporary_of
 from tidings.journal.log import Place, Rows
 from tidings.journal.record import Operation, Record
-from tidings.model.errors import JournalDamagedError, JournalError
+from tidings.model.errors import JournalError
 
 SUFFIX = ".parquet"
 SCHEMA = pa.schema(
@@ -93,7 +94,7 @@ def write_segment(
             for group in _read(stream, before.offset):
                 back = _digest(group, back)
             if back != digest:
-                raise JournalDamagedError(f"{temporary}: what was read back is not what was written", temporary)
+                raise damage(f"{temporary}: what was read back is not what was written", temporary)
             name = SegmentName(before.offset, place.offset, checksum_of(stream))
     except Exception as error:
         temporary.unlink(missing_ok=True)
@@ -116,7 +117,7 @@ def checksum_of(stream: BinaryIO) -> int:
 def check_segment(stream: BinaryIO, path: Path, name: SegmentName) -> None:
     """Every byte is as it was written, or a `JournalDamagedError`."""
     if checksum_of(stream) != name.checksum:
-        raise JournalDamagedError(f"{path}: the file is not the one that was written under this name", path, name.first)
+        raise damage(f"{path}: the file is not the one that was written under this name", path, name.first)
 
 
 def read_ends(stream: BinaryIO, path: Path, name: SegmentName, journal: str, seed: int) -> SegmentEnds:
@@ -124,12 +125,12 @@ def read_ends(stream: BinaryIO, path: Path, name: SegmentName, journal: str, see
         metadata = pq.read_metadata(stream).metadata or {}
         ends = msgspec.json.decode(metadata[b"tidings.journal"], type=SegmentEnds)
     except Exception as error:  # a damaged footer makes its reader fail in ways of its own
-        raise JournalDamagedError(f"{path}: the footer cannot be read: {error}", path, name.first) from None
+        raise damage(f"{path}: the footer cannot be read: {error}", path, name.first) from None
     if metadata != {**metadata, **_metadata(ends, journal, seed)} or (ends.before.offset, ends.after.offset) != (
         name.first,
         name.next,
     ):
-        raise JournalDamagedError(f"{path}: the footer is damaged, or another journal's", path, name.first)
+        raise damage(f"{path}: the footer is damaged, or another journal's", path, name.first)
     return ends
 
 
@@ -140,24 +141,31 @@ def read_segment(stream: BinaryIO, path: Path, name: SegmentName, start: int) ->
         for group in _read(stream, start):
             for record in group:
                 if record.offset != offset:
-                    raise JournalDamagedError(f"{path}: offset {record.offset} where {offset} should be", path, offset)
+                    raise damage(f"{path}: offset {record.offset} where {offset} should be", path, offset)
                 offset += 1
                 yield record
     except (OSError, pa.ArrowException) as error:
-        raise JournalDamagedError(f"{path}: cannot be read: {error}", path, offset) from None
+        raise damage(f"{path}: cannot be read: {error}", path, offset) from None
     if offset != name.next:
-        raise JournalDamagedError(f"{path}: ends before offset {offset}, not {name.next}", path, offset)
+        raise damage(f"{path}: ends before offset {offset}, not {name.next}", path, offset)
 
 
-def salvage_segment(path: Path) -> Iterator[Record]:
-    """The records of all row groups that still stand: for repair, when the file is damaged."""
+def salvage_segment(path: Path, name: SegmentName) -> Iterator[Record]:
+    """The records of all row groups that still stand: for repair, when the file is damaged.
+
+    The pages have checksums, and what the footer says about them has none: it is believed if it names the columns, and
+    as many rows, as it must. More of it is not looked at, since a damaged one can end the process that reads it.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            if not file.schema_arrow.equals(SCHEMA) or file.metadata.num_rows != name.next - name.first:
+                return
             for group in range(file.num_row_groups):
                 try:
-                    yield from _records(file.read_row_group(group).select(SCHEMA.names))
+                    records = _records(file.read_row_group(group).select(SCHEMA.names))
                 except Exception:  # noqa: S112 - whatever a damaged file does to its reader, the next group may stand
                     continue
+                yield from (record for record in records if name.first <= record.offset < name.next)
     except Exception:
         return
 

@@ -1,20 +1,22 @@
 """The shelf: the files of a journal that no longer grow. Logs are rolled into segments here, and old segments go."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from tidings.journal import log
-from tidings.journal.disk import Disk
+from tidings.journal.damage import SEGMENTS, damage
+from tidings.journal.disk import FULL, Disk
 from tidings.journal.identity import Identity
 from tidings.journal.log import FILE_HEADER, BrokenLogError, Place
 from tidings.journal.mark import mark_bytes
 from tidings.journal.record import Record
-from tidings.journal.recovery import FLOOR_FILE, SEGMENTS, Part, damaged, name_of
+from tidings.journal.recovery import FLOOR_FILE, Part, damaged, name_of, scan_log
+from tidings.journal.retention import Candidate, surplus
 from tidings.journal.segment import check_segment, read_ends, read_segment, write_segment
-from tidings.model.errors import JournalDamagedError
 
 
 class Shelf:
@@ -32,7 +34,7 @@ class Shelf:
 
     @property
     def size(self) -> int:
-        return sum(part.path.stat().st_size for part in self._parts)
+        return sum(size_of(part.path) for part in self._parts)
 
     def add(self, part: Part) -> None:
         with self._changing:
@@ -67,16 +69,15 @@ class Shelf:
                 self._disk.delete(part.path)
 
     def retain(self, limit: int, total: int, before_timestamp: int | None, max_bytes: int | None) -> int:
-        """Removes the oldest segments below the offset `limit` that are too old, or too much; how many."""
-        removed = 0
-        for part in self._parts:
-            over = max_bytes is not None and total > max_bytes
-            if part.is_log or part.next > limit or not (over or self._is_older(part, before_timestamp)):
-                break
-            total -= part.path.stat().st_size
+        """Removes the oldest parts below the offset `limit` that are too old, or too much; how many.
+
+        Logs go as well: on a full disk there may be no room to roll them.
+        """
+        parts = self._parts
+        count = surplus(map(self._candidate, parts), limit, total, before_timestamp, max_bytes)
+        for part in parts[:count]:
             self._remove(part)
-            removed += 1
-        return removed
+        return count
 
     def distrust(self) -> None:
         """Has every segment looked at again, and checks that each goes on where the one before it ended."""
@@ -90,9 +91,7 @@ class Shelf:
                 check_segment(stream, part.path, name)
                 ends = read_ends(stream, part.path, name, self._identity.name, self._identity.seed)
             if place is not None and place != ends.before:
-                raise JournalDamagedError(
-                    f"{part.path}: does not follow from the segment before it", part.path, part.first
-                )
+                raise damage(f"{part.path}: does not follow from the segment before it", part.path, part.first)
             place = ends.after
 
     def _rolled(self, part: Part) -> Path:
@@ -110,19 +109,44 @@ class Shelf:
             except BrokenLogError as error:
                 raise damaged(part.path, error) from None
 
-    def _is_older(self, part: Part, timestamp: int | None) -> bool:
-        if timestamp is None:
-            return False
-        with part.path.open("rb") as stream:
-            ends = read_ends(stream, part.path, name_of(part.path), self._identity.name, self._identity.seed)
-        return ends.after.timestamp < timestamp
+    def _candidate(self, part: Part) -> Candidate:
+        if part.is_log:
+            after = scan_log(part.path, self._identity.seed, None).place
+        else:
+            with part.path.open("rb") as stream:
+                name = name_of(part.path)
+                after = read_ends(stream, part.path, name, self._identity.name, self._identity.seed).after
+        return Candidate(part.next, after.timestamp, part.path.stat().st_size)
 
     def _remove(self, part: Part) -> None:
         """First it is written down that the records may be missing, then they go."""
-        self._disk.create(self._folder / FLOOR_FILE, mark_bytes(part.next, self._identity.seed))
+        self._write_floor(part.next)
         with self._changing:
             self._parts = [one for one in self._parts if one is not part]
         self._disk.delete(part.path)
+
+    def _write_floor(self, offset: int) -> None:
+        path, data = self._folder / FLOOR_FILE, mark_bytes(offset, self._identity.seed)
+        try:
+            self._disk.create(path, data)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            # Where there is no room for a new file there may be room in the old one, and retention is to make room.
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                self._disk.overwrite(fd, data, 0)
+                self._disk.sync(fd)
+            finally:
+                os.close(fd)
+
+
+def size_of(path: Path) -> int:
+    """In bytes; nothing, if it has been removed meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def read_log(path: Path, stream: BinaryIO, offset: int, seed: int) -> Iterator[Record]:

@@ -36,8 +36,8 @@ def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> N
 
 
 def list_snapshots(folder: Path) -> list[Path]:
-    """The newest first."""
-    return sorted(folder.glob(f"*{SUFFIX}"), reverse=True)
+    """The newest first; what has another name than ours is not one."""
+    return sorted((path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()), reverse=True)
 
 
 def read_snapshot(path: Path, seed: int) -> Snapshot | None:

@@ -47,6 +47,10 @@ class ClosedError(TidingsError):
     """The hub, the client or the subscription was closed before."""
 
 
+class UnreachableError(TidingsError):
+    """No broker answers, where one was looked for."""
+
+
 class UnsettledError(TidingsError):
     """A simulated world did not come to rest in the time that it was given; the message says what is still moving."""
 
@@ -106,7 +110,8 @@ class JournalVersionError(JournalError):
 class JournalDamagedError(JournalError):
     """What was written is not what is there. Nothing is skipped: reading stops, and `repair` is asked for explicitly.
 
-    `offset` is the first record that cannot be vouched for, `position` the byte in the file, where there is one.
+    `offset` is the first record that cannot be vouched for, `position` the byte in the file, where there is one. Where
+    it is `repairable`, the message names the command.
     """
 
     def __init__(
@@ -116,12 +121,12 @@ class JournalDamagedError(JournalError):
         offset: int | None = None,
         position: int | None = None,
         *,
-        repairable: bool = True,
+        repairable: bool = False,
     ) -> None:
-        hint = "; tidings.journal.repair(folder) keeps what can be read and says what is lost" if repairable else ""
-        super().__init__(message + hint, path)
+        super().__init__(message, path)
         self.offset = offset
         self.position = position
+        self.repairable = repairable
 
 
 class JournalFullError(JournalError):

@@ -89,6 +89,13 @@ MAX_SCHEMA_ATTRIBUTES: Final = 1_024
 # The journal: no event that the model accepts is larger
 MAX_RECORD_BYTES: Final = 128 * 1024 * 1024
 
+# The wire
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+MAX_FRAME_BYTES_BEFORE_HELLO: Final = 4_096
+
+# The client
+MAX_REMEMBERED_NOTIFICATIONS: Final = 65_536  # by the ids of their events, so that none is given twice
+
 # The hub: what one process keeps in memory
 DEFAULT_INBOX_NOTIFICATIONS: Final = 10_000
 MAX_INBOX_NOTIFICATIONS: Final = 1_000_000

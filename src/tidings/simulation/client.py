@@ -20,7 +20,6 @@ from tidings.engine.operations import (
     Unadvertise,
     Unsubscribe,
 )
-from tidings.engine.texts import content_filter, context_filter, context_offer, policy_text
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event, checked_client
@@ -31,6 +30,7 @@ from tidings.model.subscription import Notify, Subscription
 from tidings.model.values import Attributes, Context
 from tidings.simulation.broker import Broker
 from tidings.simulation.disk import Key, key_of
+from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
     from tidings.policy.policy import Policy

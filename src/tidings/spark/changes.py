@@ -6,9 +6,10 @@ At the same time control changes come first, then contexts, then events. Everyth
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from tidings.journal.record import PUBLISH
+from tidings.journal.record import LOST, PUBLISH
 from tidings.model.errors import InvalidValueError
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, PROBLEM, SCHEDULED, SHARD, microseconds, packed, prepared
+from tidings.spark.history import CHANGES
 from tidings.spark.registry import shard_of
 
 if TYPE_CHECKING:
@@ -117,7 +118,11 @@ def _policies(policies: "DataFrame", when: str, said: "Column", order: int) -> "
 
 
 def journal_rows(journal: "DataFrame") -> "DataFrame":
-    """The rows of a hub's or broker's journal, which are operations as they are; meta-events are made anew."""
+    """The rows of a hub's or broker's journal, which are operations as they are; meta-events are made anew.
+
+    What a broker has noted for itself is passed over, and so are events that another one has accepted. Records that
+    are lost stay: somebody should hear of them.
+    """
     from pyspark.sql import functions as f
 
     missing = [name for name in ("kind", "timestamp", "offset", "body") if name not in journal.columns]
@@ -127,7 +132,8 @@ def journal_rows(journal: "DataFrame") -> "DataFrame":
     made_there = f.coalesce(f.get_json_object("body", "$.journey.meta") == "true", f.lit(False))
     order = f.when(kind == PUBLISH, _EVENT).when(kind == "set_context", _CONTEXT).otherwise(_BEGINS)
     kinds = dict(journal.dtypes)
-    return journal.filter((kind != PUBLISH) | ~made_there).select(
+    routed = ((kind == PUBLISH) & ~made_there) | kind.isin(*CHANGES, LOST)
+    return journal.filter(routed).select(
         f.coalesce("id", "client").alias(KEY),
         microseconds("timestamp", kinds["timestamp"]).alias("timestamp"),
         microseconds("published", kinds["published"]).alias("published"),

@@ -14,7 +14,13 @@ from tidings.model.errors import InvalidValueError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
-CONTROL = "subscribe,unsubscribe,advertise,unadvertise,set_context,entrust,set_policy,schema,disconnect"
+CHANGES = (
+    *("subscribe", "unsubscribe", "advertise", "unadvertise", "set_context", "entrust", "set_policy", "schema"),
+    "disconnect",
+)
+"""The kinds of rows that decide, beside the events, who gets what: all others are passed over."""
+
+CONTROL = ",".join((*CHANGES, "connect"))
 """The option `kinds` for all but events: where there are many of those, they need not be read for the rest."""
 
 _NOTES = r'(?s),?"\$[^"\\]*":.*$'  # what a hub notes for itself stands last in a body, and has such names

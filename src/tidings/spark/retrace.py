@@ -12,8 +12,6 @@ from tidings.spark.retracer import JOURNAL, META, Retracer
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_CONTROL = history.CONTROL.split(",")
-
 
 class Retraced(views.Views):
     """What became of the events, lazily: the journal is gone through when something of it is asked for.
@@ -92,7 +90,7 @@ def in_order(journal: "DataFrame", shards: int, *, whole: bool, asked: "DataFram
     events = history.events(journal).withColumn("kind", f.lit("publish"))
     if asked is not None:
         events = events.join(asked, events["id"] == asked["event_id"]).drop("event_id")
-    control = journal.where(f.col("kind").isin(_CONTROL))
+    control = journal.where(f.col("kind").isin(*history.CHANGES))
     order = f.col(ORDER) if ORDER in journal.columns else f.lit(0)
     told = control.select(
         *("journal", "offset", "timestamp", "kind", "client", "id", "body"),

@@ -87,9 +87,11 @@ class Course:
             else:
                 self.changes[row] = self._change(singles.operation(row), row, singles)
 
-    def _change(self, operation: Operation | Reject, row: int, singles: Singles) -> list[Effect]:
+    def _change(self, operation: Operation | Reject | None, row: int, singles: Singles) -> list[Effect]:
         """A change, in its place. One that would wait for an answer is not made."""
         effects: list[Effect]
+        if operation is None:
+            return []
         if isinstance(operation, Reject):
             effects = [operation]
         else:

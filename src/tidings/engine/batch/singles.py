@@ -42,10 +42,14 @@ class Singles:
     def time(self, row: int) -> int:
         return int(self._times[self._others[row]]) if self._now is None else self._now
 
-    def operation(self, row: int) -> Operation | Reject:
-        """The operation in a row, which somebody else has written; or that there is none."""
+    def operation(self, row: int) -> Operation | Reject | None:
+        """The operation in a row, which somebody else has written; that there is none; or nothing, where a driver has
+        noted something for itself."""
+        place = self._others[row]
+        if self._said[place]["kind"] in records.ASIDE:
+            return None
         try:
-            return self._operation(self._others[row])
+            return self._operation(place)
         except UNREADABLE as error:
             return Reject("admit", unreadable(error))
 

@@ -54,6 +54,8 @@ class Rows(Protocol):
 _SOME = 1 << 16  # words, below which none is forgotten
 _AT_A_TIME = 256  # events of a batch
 _MANY = 1024  # events for which it is worth the while to put everything in order first
+_LOOK = 3  # conjuncts that are put in order in the time that an event takes to look at one more segment
+_BEGIN = 2048  # conjuncts more that could be put in order in the time that it takes to begin with it
 
 
 class Stats(NamedTuple):
@@ -87,6 +89,7 @@ class Index:
         self._matcher = Matcher()
         self._verdicts = Verdicts(self._register, self._contexts, self._scopes, self._changing, self._parse_context)
         self._has_residuals = False
+        self._looks = 0  # of events at more than one segment, since all was put in order
 
     def __len__(self) -> int:
         return len(self._register)
@@ -318,6 +321,7 @@ class Index:
         segments, scratch = self._store.segments, self._scratch()
         if self._rehoused != rehoused:  # the event may have numbers for which the scratch has no room
             return None
+        self._looks += self._store.detours
         parts: list[Positions] = [self._matcher.one(encoded, scratch, raw, UNLIMITED) for raw in segments]  # type: ignore[misc]
         nearby: list[Positions] = []
         if self._homes:
@@ -334,6 +338,28 @@ class Index:
         if is_for_some or self._verdicts.are_scoped(found):
             found = self._verdicts.in_context(found, context, subscribers)
         return found if self._rehoused == rehoused else None
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether events have looked at so many segments that to put all in order would have cost less."""
+        cost = self._looks * _LOOK
+        return cost > _BEGIN and cost > _BEGIN + self._store.conjuncts
+
+    def tidy(self) -> None:
+        """Puts what came one by one in order, so that an event has but one segment to look at. It takes long where
+        there are very many; others may match and change meanwhile."""
+        with self._changing:
+            self._looks = 0
+            store = self._store
+            shelves = store.scattered()
+        if not shelves:
+            return
+        ordered: Raw | None = None
+        try:
+            ordered = store.one_shelf(shelves)
+        finally:
+            with self._changing:
+                store.replace(shelves, ordered)
 
     def _match_nearby(self, encoded: tuple[Any, Any], context: Mapping[str, Any] | None) -> list[Positions]:
         """Whom the content may concern of those who look around themselves."""

@@ -52,7 +52,7 @@ from tidings.matching.index.kernels import (
 )
 
 
-@kernel(BYTES)
+@kernel(BYTES, alone=True)
 def fill_tables(raw):
     """In the row of each bucket, one bit for each conjunct of the block that a value there might satisfy, and behind
     these one for each that every value there satisfies.
@@ -109,7 +109,7 @@ def fill_tables(raw):
                         bits[at + (2 * row + 1) * words] |= bit
 
 
-@kernel(BYTES)
+@kernel(BYTES, alone=True)
 def fill_summaries(raw):
     """For each row of a summary, one bit for each block of the cluster that has a candidate there."""
     rows_of, cluster_block, cluster_entry = i4(raw, ROWS), i4(raw, CLUSTER_BLOCK), i4(raw, CLUSTER_ENTRY)
@@ -153,7 +153,7 @@ def holds_whole_bucket(edges, edge, bucket, low, low_rest, high, high_rest):
     return fits_low and fits_high
 
 
-@kernel(BYTES)
+@kernel(BYTES, alone=True)
 def hash_clusters(raw):
     keys, key_attribute, key_kind = i4(raw, KEYS), i4(raw, KEY_ATTRIBUTE), bytes_of(raw, KEY_KIND)
     key_f, key_r = f8(raw, KEY_F), i2(raw, KEY_R)

@@ -41,14 +41,17 @@ class Outcome(NamedTuple):
     cache: str | None  # the folder where they are; None if they could not be kept
 
 
-def kernel(*types: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A function that Python calls, compiled for arguments of these types and no others."""
+def kernel(*types: Any, alone: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """A function that Python calls, compiled for arguments of these types and no others.
+
+    `alone`: it takes long, and nobody else has its arguments, so that other threads go on meanwhile.
+    """
 
     def made(function: Callable[..., Any]) -> Any:
         try:
-            dispatcher = njit(cache=True)(function)
+            dispatcher = njit(cache=True, nogil=alone)(function)
         except RuntimeError:  # there is no folder where it could be kept
-            dispatcher = njit(function)
+            dispatcher = njit(nogil=alone)(function)
         _kernels.append(_Kernel(dispatcher, types))
         return dispatcher
 

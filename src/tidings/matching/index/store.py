@@ -17,6 +17,7 @@ from tidings.matching.index.segment import Array, Conjuncts
 BUFFER = 2 * BLOCK
 GROWTH = 4  # a segment is merged into the one before it until that one is so many times larger
 DEAD_SHARE = 0.25
+_UNORDERED = 2  # looking at the buffer takes as long as at so many segments
 
 Predicates = list[tuple[float, float, int, int, int]]
 
@@ -52,11 +53,14 @@ class Store:
         # Everything there is to match against. It is replaced as a whole when all is in place: whoever matches
         # meanwhile sees either what was before or what is after, and never a conjunct twice or not at all.
         self.segments: tuple[Raw, ...] = ()
+        self.detours = 0  # segments that an event would not have to look at if all were in order
+        self._left: list[int] | None = None  # positions removed while shelves are put in order; None if none are
         self._publish()
 
     def _publish(self) -> None:
         segments = tuple(shelf.raw for shelf in self.shelves)
         self.segments = (*segments, self._raw_buffer) if self._count else segments
+        self.detours = max(0, len(segments) - 1 + (_UNORDERED if self._count else 0))
 
     @property
     def conjuncts(self) -> int:
@@ -106,6 +110,34 @@ class Store:
         if merged:
             self._publish()
 
+    def scattered(self) -> list[_Shelf]:
+        """The shelves that are to be put in order by `one_shelf`, which may be done while this changes; `replace` must
+        follow. None if they are in order, or somebody is at it."""
+        if self._left is not None:
+            return []
+        self.settled()
+        if len(self.shelves) < 2:
+            return []
+        self._left = []
+        return list(self.shelves)
+
+    def replace(self, shelves: list[_Shelf], ordered: Raw | None) -> None:
+        """Puts what was made of some shelves in their place, unless they have been put in order otherwise since. None:
+        nothing was made."""
+        left, self._left = self._left or [], None
+        if ordered is None or self.shelves[: len(shelves)] != shelves:
+            return
+        made = _Shelf(ordered)
+        for position in left:
+            made.remove(position)
+        self.shelves[: len(shelves)] = [made]
+        self._publish()
+
+    def one_shelf(self, shelves: list[_Shelf]) -> Raw:
+        """The living of several shelves in one segment."""
+        parts = [segment.taken_apart(shelf.arrays) for shelf in shelves]
+        return segment.build(segment.joined(parts), self._attributes)
+
     @classmethod
     def of(cls, segments: list[Raw], attributes: int) -> Self:
         """What `settled` gave."""
@@ -122,6 +154,8 @@ class Store:
         return segment.joined(parts) if parts else None
 
     def remove(self, position: int) -> None:
+        if self._left is not None:
+            self._left.append(position)
         places = self._buffered.pop(position, None)
         for at in places or ():
             self._buffer.alive[at // WORD] &= ~np.uint64(1 << at % WORD)
@@ -148,8 +182,8 @@ class Store:
             self._merge_last()
 
     def _merge_last(self) -> None:
-        both = [segment.taken_apart(self.shelves.pop().arrays) for _ in range(2)]
-        self.shelves.append(_Shelf(segment.build(segment.joined(both), self._attributes)))
+        both = [self.shelves.pop() for _ in range(2)]
+        self.shelves.append(_Shelf(self.one_shelf(both)))
 
     def _new_buffer(self, predicates: int, attributes: int) -> None:
         self._attributes = max(self._attributes, attributes)

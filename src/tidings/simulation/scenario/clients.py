@@ -1,16 +1,14 @@
 """`[[clients]]` of a scenario: groups of clients, where they are, what they say of themselves, offer and want."""
 
-from collections.abc import Callable
-
 import msgspec
 
-from tidings.configuration.checks import at_least_one
-from tidings.engine.texts import content_filter, context_filter, policy_text
-from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.configuration.checks import at_least_one, readable
+from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
 from tidings.simulation.chance import Random, drawn_from
 from tidings.simulation.client import Client
 from tidings.simulation.scenario.values import Given, check_values, drawn_all, filled
+from tidings.texts import content_filter, context_filter, policy_text
 
 EVENLY, RANDOM = "evenly", "random"
 
@@ -33,9 +31,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise InvalidValueError("durable: a name is for one subscription; `count` is more")
         check_values("values", self.values)
         sample = drawn_all(self.values, drawn_from(0, "sample"))
-        _check("content", lambda: content_filter(filled(self.content, sample), self.format))
-        _check("publishers", lambda: context_filter(self.publishers and filled(self.publishers, sample)))
-        _check("policy", lambda: policy_text(self.policy))
+        readable("content", lambda: content_filter(filled(self.content, sample), self.format))
+        readable("publishers", lambda: context_filter(self.publishers and filled(self.publishers, sample)))
+        readable("policy", policy_text, self.policy)
 
     def subscribe(self, client: Client, chance: Random) -> None:
         for _ in range(self.count):
@@ -59,8 +57,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     policy: str | None = None
 
     def __post_init__(self) -> None:
-        _check("content", lambda: content_filter(self.content, self.format))
-        _check("policy", lambda: policy_text(self.policy))
+        readable("content", content_filter, self.content, self.format)
+        readable("policy", policy_text, self.policy)
 
     def advertise(self, client: Client) -> None:
         client.advertise(
@@ -81,7 +79,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     moves: float = 0.0  # the same
 
     def __post_init__(self) -> None:
-        _check("name", lambda: checked_client(f"{self.name}-{self.count}"))
+        readable("name", lambda: checked_client(f"{self.name}-{self.count}"))
         at_least_one("count", self.count)
         if isinstance(self.brokers, str) and self.brokers not in (EVENLY, RANDOM):
             raise InvalidValueError(f"brokers: '{EVENLY}', '{RANDOM}' or a list of brokers, not '{self.brokers}'")
@@ -109,11 +107,3 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.brokers == RANDOM:
             return [chance.choice(places) for _ in range(self.count)]
         return [places[number * len(places) // self.count] for number in range(self.count)]
-
-
-def _check(key: str, read: Callable[[], object]) -> None:
-    """An error of a text names the key that it stands under."""
-    try:
-        read()
-    except TidingsError as error:
-        raise InvalidValueError(f"{key}: {error}") from None

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 
 from tidings.configuration.toml import Steps, TomlFile
-from tidings.engine.texts import context_filter
 from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.simulation.scenario.clients import Group
 from tidings.simulation.scenario.overlay import Overlay, links_in
 from tidings.simulation.scenario.troubles import Trouble
 from tidings.simulation.scenario.values import Given, check_values
 from tidings.simulation.topologies import Topology
+from tidings.texts import context_filter
 
 
 class Publications(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,15 +1,6 @@
-"""What a hub answers: the receipt of a publication, and what it has counted."""
+"""What a hub has counted."""
 
 import msgspec
-
-from tidings.model.event import Event
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """The event as it was accepted, and its place in the order."""
-
-    event: Event
-    offset: int
 
 
 class Stats(msgspec.Struct, kw_only=True):

@@ -1,0 +1,324 @@
+"""The verbs of a client on the command line: JSON lines in and out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, Format, IdentityFile, Name, OperatorName, PolicyFile
+
+clients = typer.Typer(rich_markup_mode=None)
+context = typer.Typer(
+    name="context",
+    help="The situation of clients.\n\nExample: tidings context set --name gps --of car-1 x=1.0 y=2.0",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+schema = typer.Typer(
+    name="schema",
+    help="What events of a subject look like.\n\nExample: tidings schema define Loop li=int ts=int",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+clients.add_typer(context)
+clients.add_typer(schema)
+
+Seconds = Annotated[float | None, typer.Option(min=0, help="End after so many seconds.")]
+Count = Annotated[int | None, typer.Option(min=1, help="End after so many notifications.")]
+Content = Annotated[str, typer.Argument(metavar="FILTER", help="The filter of content; empty: everything.")]
+Context = Annotated[str | None, typer.Option("--context", help="This client's context, as JSON.")]
+Pairs = Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Such as x=1.0 y=2.0.")]
+Types = Annotated[list[str], typer.Argument(metavar="NAME=TYPE...", help="int, float, str or bool, in order.")]
+
+
+@clients.command(name="publish")
+def publish(
+    event: Annotated[
+        str | None, typer.Argument(help="Attributes as JSON; without it, a line of standard input each.")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="The subject.")] = None,
+    payload: Annotated[str | None, typer.Option(help="The payload, as text.")] = None,
+    payload_file: Annotated[Path | None, typer.Option(help="The payload, from a file.")] = None,
+    subscribers: Annotated[
+        str | None, typer.Option(help="For whom: a filter of subscribers' contexts.", metavar="FILTER")
+    ] = None,
+    safe: Annotated[str, typer.Option(help="Wait until it is accepted, journaled or settled.")] = "journaled",
+    policy_file: PolicyFile = None,
+    context_text: Context = None,
+    events: Annotated[
+        bool, typer.Option("--events", help="Lines are whole events, as `tidings subscribe` writes them.")
+    ] = False,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many events a second.")] = None,
+    advertise: Annotated[
+        bool, typer.Option(help="Advertise first, where brokers lead the way by advertisements.")
+    ] = True,
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish an event, or many: one JSON object a line on standard input, many of them under way at a time.
+
+    Example: tidings publish '{"msg": "accident", "n": 3}' --subject Traffic
+    """
+    from tidings.cli import policy, publishing, values
+    from tidings.cli.caller import Caller
+
+    if payload is not None and payload_file is not None:
+        raise typer.BadParameter("one of --payload and --payload-file")
+    if event is not None and (events or rate is not None):
+        raise typer.BadParameter("--events and --rate are for standard input; leave the event out")
+    if safe not in ("accepted", "journaled", "settled"):
+        raise typer.BadParameter(f"--safe is one of accepted, journaled, settled, not {safe}")
+    data = None if payload is None else payload.encode(errors="surrogateescape")
+    common = publishing.Common(
+        subject,
+        subscribers,
+        data if payload_file is None else values.file_bytes(payload_file),
+        None if policy_file is None else policy.read(policy_file),
+        safe,
+        {} if context_text is None else values.json_object(context_text, "--context"),
+        advertise,
+    )
+    caller = Caller(connect, name, identity)
+    if event is None:
+        publishing.publish_lines(caller, common, whole=events, rate=rate, as_json=as_json)
+    else:
+        publishing.publish_one(caller, event, common, as_json=as_json)
+
+
+@clients.command(name="subscribe")
+def subscribe(
+    content: Content = "",
+    publishers: Annotated[
+        str | None, typer.Option(help="A filter of publishers' contexts, with `this.` for one's own.", metavar="FILTER")
+    ] = None,
+    durable: Annotated[str | None, typer.Option(help="A name: what comes while nobody listens is kept for it.")] = None,
+    policy_file: Annotated[Path | None, typer.Option("--policy", help="The file of a policy, as text or XML.")] = None,
+    format: Format = "sql",  # noqa: A002
+    context_text: Context = None,
+    entrusted: Annotated[
+        list[str] | None, typer.Option("--let-set-context", help="A client that may set this one's context.")
+    ] = None,
+    count: Count = None,
+    seconds: Seconds = None,
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Subscribe, and write what comes to standard output, a line of JSON each, until Ctrl-C. (--json changes nothing.)
+
+    Example: tidings subscribe "msg = 'accident'" --publishers "x < 100" | jq .attributes
+    """
+    from tidings.cli import policy, subscribing, values
+    from tidings.cli.caller import Caller
+
+    if durable is not None and not name:
+        raise typer.BadParameter("--durable needs --name: by it the client is known when it comes back")
+    wanted = subscribing.Wanted(
+        content,
+        publishers,
+        None if policy_file is None else policy.read(policy_file),
+        durable,
+        format,
+        {} if context_text is None else values.json_object(context_text, "--context"),
+        entrusted or [],
+    )
+    subscribing.subscribe(Caller(connect, name, identity), wanted, count=count, seconds=seconds)
+
+
+@clients.command(name="advertise")
+def advertise(
+    content: Content = "",
+    publisher_context: Annotated[
+        list[str] | None, typer.Option(help="A name of the publisher's context that subscribers may ask for.")
+    ] = None,
+    subscriber_context: Annotated[
+        list[str] | None, typer.Option(help="A name of subscribers' contexts that publications ask for.")
+    ] = None,
+    policy_file: PolicyFile = None,
+    format: Format = "sql",  # noqa: A002
+    seconds: Seconds = None,
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what will be published; it holds until Ctrl-C, as an advertisement ends with its client's connection.
+
+    Example: tidings advertise "msg = 'accident'" --publisher-context x --publisher-context y --name cam-1
+    """
+    from tidings.cli import advertising, policy
+    from tidings.cli.caller import Caller
+
+    ruled = None if policy_file is None else policy.read(policy_file)
+    offer = advertising.Offer(content, publisher_context or [], subscriber_context or [], ruled, format)
+    advertising.advertise(Caller(connect, name, identity), offer, seconds=seconds, as_json=as_json)
+
+
+@clients.command(name="tail")
+def tail(
+    content: Content = "",
+    since: Annotated[
+        str | None, typer.Option(help="First what the broker's journal has from this time on: 2026-01-31T12:00:00Z.")
+    ] = None,
+    format: Format = "sql",  # noqa: A002
+    count: Count = None,
+    seconds: Seconds = None,
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch events as they come: time, publisher, subject, attributes, a line each, until Ctrl-C.
+
+    Example: tidings tail "severity > 3" --since 2026-01-31T12:00:00Z
+    """
+    from tidings.cli import tailing
+    from tidings.cli.caller import Caller
+    from tidings.cli.values import time_of
+
+    begin = time_of(since, "--since")
+    caller = Caller(connect, name, identity)
+    tailing.tail(caller, content, format, since=begin, count=count, seconds=seconds, as_json=as_json)
+
+
+@clients.command(name="explain")
+def explain(
+    event: Annotated[
+        str, typer.Argument(help="The id of an event, or the attributes of one that might come, as JSON.")
+    ],
+    subscription: Annotated[str | None, typer.Option(help="The id of a subscription.")] = None,
+    client: Annotated[str | None, typer.Option(help="All subscriptions of this client.")] = None,
+    publisher: Annotated[str | None, typer.Option(help="Who might publish it.")] = None,
+    subject: Annotated[str | None, typer.Option(help="The subject that it might have.")] = None,
+    subscribers: Annotated[
+        str | None, typer.Option(help="For whom it might be: a filter of subscribers' contexts.", metavar="FILTER")
+    ] = None,
+    connect: Broker = DEFAULT_BROKER,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why an event does, or does not, reach a subscription: every step.
+
+    Example: tidings explain '{"msg": "accident"}' --publisher cam-1 --client car-1
+    """
+    from tidings.cli import explaining
+    from tidings.cli.caller import Caller
+
+    if (subscription is None) == (client is None):
+        raise typer.BadParameter("one of --subscription and --client")
+    question = explaining.Question(event, subscription, client, publisher, subject, subscribers)
+    explaining.explain(Caller(connect, name, identity), question, as_json=as_json)
+
+
+@clients.command(name="topics")
+def topics(
+    connect: Broker = DEFAULT_BROKER, name: Name = "", identity: IdentityFile = None, as_json: AsJson = False
+) -> None:
+    """What can be subscribed to: subjects with their schemas, and what is advertised.
+
+    Example: tidings topics
+    """
+    from tidings.cli import subjects
+    from tidings.cli.caller import Caller
+
+    subjects.topics(Caller(connect, name, identity), as_json=as_json)
+
+
+@schema.command(name="define")
+def schema_define(
+    subject: Annotated[str, typer.Argument(help="The subject.")],
+    attributes: Types,
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Define the schema of a subject: its attributes in order, each with its type.
+
+    Example: tidings schema define Loop li=int ts=int lo=str
+    """
+    from tidings.cli import subjects
+    from tidings.cli.caller import Caller
+    from tidings.cli.values import pairs
+
+    subjects.define(Caller(connect, name, identity), subject, pairs(attributes), as_json=as_json)
+
+
+@schema.command(name="extend")
+def schema_extend(
+    subject: Annotated[str, typer.Argument(help="The subject.")],
+    attributes: Types,
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Append attributes to the schema of a subject: a new version of it.
+
+    Example: tidings schema extend Loop vc=str
+    """
+    from tidings.cli import subjects
+    from tidings.cli.caller import Caller
+    from tidings.cli.values import pairs
+
+    subjects.extend(Caller(connect, name, identity), subject, pairs(attributes), as_json=as_json)
+
+
+@schema.command(name="show")
+def schema_show(
+    subject: Annotated[str, typer.Argument(help="The subject.")],
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """The schema of a subject, with the version that each attribute is in since.
+
+    Example: tidings schema show Loop
+    """
+    from tidings.cli import subjects
+    from tidings.cli.caller import Caller
+
+    subjects.show(Caller(connect, name, identity), subject, as_json=as_json)
+
+
+@context.command(name="set")
+def context_set(
+    values: Pairs,
+    of: Annotated[str, typer.Option(help="The client whose context it is; it must have let this one set it.")],
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set another client's context, whole. Its own a client sets while it is connected: see `subscribe --context`.
+
+    Example: tidings context set --name gps --of car-1 x=1.0 y=2.0
+    """
+    from tidings.cli.caller import Caller
+    from tidings.cli.context import set_context
+    from tidings.cli.values import pairs
+
+    set_context(Caller(connect, name, identity), of, pairs(values), as_json=as_json)
+
+
+@context.command(name="show")
+def context_show(
+    client: Annotated[str | None, typer.Argument(help="Only this client's.")] = None,
+    connect: Broker = DEFAULT_BROKER,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """The contexts that a broker knows: those of its clients, and of others as far as it needs them.
+
+    Example: tidings context show car-1
+    """
+    from tidings.cli.caller import Caller
+    from tidings.cli.context import show_contexts
+
+    show_contexts(Caller(connect, name, identity), client, as_json=as_json)

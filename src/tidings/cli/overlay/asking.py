@@ -1,0 +1,15 @@
+"""Questions to running brokers, asked by their operator."""
+
+from typing import Any
+
+from tidings.client.connecting import connect_sync
+from tidings.client.identity import Identity
+
+OPERATOR = "operator"
+_PATIENCE = 2.0  # seconds
+
+
+def ask(address: str, question: str, name: str = "", identity: Identity | None = None) -> Any:
+    """The answer of the broker there. Without a name, it is asked by nobody in particular."""
+    with connect_sync(address, name, identity, patience=_PATIENCE) as client:
+        return client.ask(question)

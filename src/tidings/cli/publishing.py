@@ -1,0 +1,163 @@
+"""`tidings publish`: one event from the command line, or many from standard input."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
+from typing import Any, NamedTuple
+
+from tidings.cli.caller import Caller
+from tidings.cli.terminal import err, out, print_json
+from tidings.cli.values import json_object, payload_of
+from tidings.client.client import Client
+from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.model.receipt import Receipt
+from tidings.texts import context_filter
+
+_IN_FLIGHT = 1_024
+_CHUNK = 1 << 18  # bytes
+_SHOWN_REFUSALS = 10
+_SPREADING = 0.5  # seconds for an advertisement to reach other brokers, and for their subscriptions to come
+_KEYS = ("attributes", "subject", "payload", "subscribers")
+
+
+class Common(NamedTuple):
+    """What all events of a call have; `advertise`: whether a broker that leads the way by advertisements is told."""
+
+    subject: str | None
+    subscribers: str | None
+    payload: bytes | None
+    policy: Any
+    safe: str
+    context: dict[str, Any]
+    advertise: bool
+
+
+def publish_one(caller: Caller, text: str, common: Common, *, as_json: bool) -> None:
+    attributes = json_object(text, "the event")
+
+    async def published() -> Receipt:
+        async with caller.client() as client:
+            await _begin(client, common)
+            return await _publish(client, {"attributes": attributes}, common)
+
+    receipt = asyncio.run(published())
+    if as_json:
+        event = receipt.event
+        print_json({"id": str(event.id), "timestamp": event.timestamp, "offset": receipt.offset})
+    else:
+        out.print(f"published {receipt.event.id}", markup=False, soft_wrap=True)
+
+
+def publish_lines(caller: Caller, common: Common, *, whole: bool, rate: float | None, as_json: bool) -> None:
+    """`whole`: a line is an event as `subscribe` writes it, not just attributes."""
+    tally = asyncio.run(_publish_all(caller, common, whole, rate))
+    if as_json:
+        print_json({"published": tally.published, "refused": tally.refused})
+    else:
+        out.print(f"published {tally.published:,}, refused {tally.refused:,}", markup=False)
+    if tally.refused:
+        raise TidingsError(f"{tally.refused:,} of {tally.published + tally.refused:,} events were not published")
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.published = self.refused = 0
+
+    def refuse(self, line: int, error: TidingsError) -> None:
+        self.refused += 1
+        if self.refused <= _SHOWN_REFUSALS:
+            err.print(f"tidings: line {line}: {str(error).splitlines()[0]}", markup=False, soft_wrap=True)
+
+
+async def _publish_all(caller: Caller, common: Common, whole: bool, rate: float | None) -> _Tally:
+    tally, room = _Tally(), asyncio.Semaphore(_IN_FLIGHT)
+    loop = asyncio.get_running_loop()
+
+    async def publish(number: int, given: dict[str, Any]) -> None:
+        try:
+            await _publish(client, given, common)
+            tally.published += 1
+        except TidingsError as error:
+            tally.refuse(number, error)
+        finally:
+            room.release()
+
+    async with caller.client() as client, asyncio.TaskGroup() as group:
+        await _begin(client, common)
+        due = loop.time()
+        async for number, line in _lines():
+            try:
+                given = json_object(line, "the event")
+                if whole:
+                    given = {name: given[name] for name in _KEYS if given.get(name) is not None}
+                else:
+                    given = {"attributes": given}
+            except TidingsError as error:
+                tally.refuse(number, error)
+                continue
+            await room.acquire()
+            if rate is not None:
+                due = max(due + 1 / rate, loop.time())
+                await asyncio.sleep(due - loop.time())
+            group.create_task(publish(number, given))
+    return tally
+
+
+async def _begin(client: Client, common: Common) -> None:
+    """What has to be known of a publisher before its events are."""
+    if common.context:
+        await client.set_context(common.context)
+    if not common.advertise:
+        return
+    status = await client.ask("status")
+    if status["strategy"] == "advertisement" and len(status["brokers"]) > 1:
+        wanted = context_filter(common.subscribers)
+        await client.advertise(
+            publisher_context=sorted(common.context),
+            subscriber_context=() if wanted is None else sorted(wanted.names),
+        )
+        await asyncio.sleep(_SPREADING)
+
+
+async def _publish(client: Client, given: dict[str, Any], common: Common) -> Receipt:
+    attributes = given.get("attributes", {})
+    if not isinstance(attributes, dict):
+        raise InvalidValueError("attributes: must be a JSON object")
+    return await client.publish(
+        attributes,
+        subscribers=given.get("subscribers", common.subscribers),
+        payload=payload_of(given["payload"]) if "payload" in given else common.payload,
+        subject=given.get("subject", common.subject),
+        policy=common.policy,
+        safe=common.safe,
+    )
+
+
+async def _lines() -> AsyncIterator[tuple[int, bytes]]:
+    """The lines of standard input that are not empty, with their numbers, as soon as they are there."""
+    number, rest = 0, b""
+    read: asyncio.Queue[bytes] = asyncio.Queue(1)
+    loop = asyncio.get_running_loop()
+    # A thread that nobody waits for: it may sit there with nothing to read when all is to end.
+    threading.Thread(target=_read, args=(read, loop), daemon=True).start()
+    while data := await read.get():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            number += 1
+            if line.strip():
+                yield number, line
+    if rest.strip():
+        yield number + 1, rest
+
+
+def _read(into: "asyncio.Queue[bytes]", loop: asyncio.AbstractEventLoop) -> None:
+    """What standard input has, as it comes; nothing at its end."""
+    data = b"begun"
+    with contextlib.suppress(RuntimeError, CancelledError):  # the loop has ended meanwhile
+        while data:
+            data = os.read(sys.stdin.fileno(), _CHUNK)
+            asyncio.run_coroutine_threadsafe(into.put(data), loop).result()

@@ -1,0 +1,57 @@
+"""`tidings subscribe`: notifications as lines of JSON."""
+
+from typing import Any, NamedTuple
+
+from tidings.cli.caller import Caller
+from tidings.cli.stream import Losses, follow, json_line, until_interrupted
+from tidings.cli.terminal import err, print_json
+from tidings.client.synchronous import SyncSubscription
+
+
+class Wanted(NamedTuple):
+    """What is subscribed to, and by whom: `context` is the subscriber's, `entrusted` may set it."""
+
+    content: str
+    publishers: str | None
+    policy: Any
+    durable: str | None
+    format: str
+    context: dict[str, Any]
+    entrusted: list[str]
+
+
+def subscribe(caller: Caller, wanted: Wanted, *, count: int | None, seconds: float | None) -> None:
+    losses = Losses()
+    with until_interrupted(), caller.opened() as client:
+        if wanted.context:
+            client.set_context(wanted.context)
+        for other in wanted.entrusted:
+            client.let_set_context(other)
+        with client.subscribe(
+            wanted.content,
+            publishers=wanted.publishers,
+            policy=wanted.policy,
+            durable=wanted.durable,
+            format=wanted.format,
+            on_lost=losses.add,
+        ) as subscription:
+            _remark(subscription)
+            follow(
+                subscription,
+                lambda note: print_json(json_line(note)),
+                count=count,
+                seconds=seconds,
+                between=lambda: _tell_lost(losses),
+                is_durable=wanted.durable is not None,
+            )
+
+
+def _remark(subscription: SyncSubscription) -> None:
+    for finding in subscription.findings:
+        err.print(finding, markup=False, soft_wrap=True)
+    err.print(f"tidings: {subscription.id} waits for events", markup=False, soft_wrap=True)
+
+
+def _tell_lost(losses: Losses) -> None:
+    if count := losses.taken():
+        print_json({"lost": count})

@@ -1,0 +1,9 @@
+"""The client of a broker: over the network, asynchronous, with a synchronous face."""
+
+from tidings.client.client import Client as Client
+from tidings.client.connecting import connect as connect
+from tidings.client.connecting import connect_sync as connect_sync
+from tidings.client.identity import Identity as Identity
+from tidings.client.subscription import Subscription as Subscription
+from tidings.client.synchronous import SyncClient as SyncClient
+from tidings.client.synchronous import SyncSubscription as SyncSubscription

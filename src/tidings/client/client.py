@@ -1,0 +1,481 @@
+"""A client of a broker: it publishes, subscribes, has a context, and finds its way back when a connection breaks."""
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+import msgspec
+
+from tidings.client.session import Session
+from tidings.client.standing import Standing
+from tidings.client.subscription import Callback, Subscription
+from tidings.model.advertisement import Advertisement, checked_id
+from tidings.model.errors import ClosedError, InvalidValueError
+from tidings.model.event import Event, checked_client, checked_payload, checked_policy, checked_subject
+from tidings.model.explanation import Explanation, Step
+from tidings.model.filter import ContextFilter, Filter
+from tidings.model.identity import ENTROPY_BYTES, uuid7
+from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICATIONS, MAX_REMEMBERED_NOTIFICATIONS
+from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
+from tidings.model.schema import AttributeFilter, Schema
+from tidings.model.schematext import schema_of, structure_text, versions_of
+from tidings.model.subscription import Notify
+from tidings.model.values import Attributes, Context
+from tidings.protocol import answers, requests
+from tidings.protocol.frames import Kind
+from tidings.protocol.notes import Note, from_wire_note
+from tidings.protocol.publications import Safety
+from tidings.texts import content_filter, context_filter, context_offer, policy_text
+
+if TYPE_CHECKING:
+    from tidings.policy.policy import Policy
+
+Text = str | Filter
+ContextText = str | ContextFilter
+Since = datetime | int | Receipt | None
+_SAFE = {"accepted": Safety.ACCEPTED, "journaled": Safety.JOURNALED, "settled": Safety.SETTLED}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CONTEXT = Context()
+
+
+class Advertised(msgspec.Struct, frozen=True):
+    """What was advertised; `findings` are remarks on the policy that was given with it."""
+
+    advertisement: Advertisement
+    findings: list[str] = []
+
+    @property
+    def id(self) -> str:
+        return self.advertisement.id
+
+
+class Client:
+    """Made by `tidings.connect`, and used in one event loop. Whatever it says is said again where it connects next."""
+
+    def __init__(self, session: Session) -> None:
+        self.name = session.name
+        self._session = session
+        self._standing: Standing = session.standing
+        self._subscriptions: dict[str, Subscription] = {}
+        self._seen: OrderedDict[tuple[str, UUID], int] = OrderedDict()
+        self._made = 0
+        session.notified, session.lost, session.context_set = self._notified, self._lost, self._context_set
+        session.ended = self._ended
+
+    # Beginning and end
+
+    async def __aenter__(self) -> Self:
+        await self._session.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """What was published is answered first; what is not durable ends."""
+        await self._session.close()
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker where it is, or was last."""
+        return self._session.broker
+
+    @property
+    def is_connected(self) -> bool:
+        return self._session.is_connected
+
+    async def move(self, addresses: str | Iterable[str]) -> None:
+        """Goes to another broker with all that it has: who it is, its situation, what it offers and wants."""
+        await self._session.move(addresses)
+
+    # Situation
+
+    @property
+    def context(self) -> Context:
+        return self._standing.context
+
+    async def set_context(
+        self,
+        mapping: Mapping[str, Any] | None = None,
+        /,
+        *,
+        merge: bool = False,
+        of: str | None = None,
+        **values: Any,
+    ) -> None:
+        """The context from now on, whole; with `merge`, only the given values change, and None takes one away.
+
+        `of` is another client that has let this one set its context. What changes nothing costs nothing; who only
+        publishes tells nobody, since its context goes with its events.
+        """
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise InvalidValueError(f"a context is a mapping of names to values, not {type(mapping).__name__}")
+        given = {**(mapping or {}), **values}
+        if of is not None and checked_client(of) != self.name:
+            if merge:
+                raise InvalidValueError("merge: only one's own context is known here; give the whole context")
+            await self._request(Kind.SET_CONTEXT, requests.SetContext(0, Context.of(given), of))
+            return
+        standing = self._standing
+        context = standing.context.merged(given) if merge else Context.of(given)
+        if context == standing.context:
+            return
+        standing.context = context
+        if standing.tells_context:
+            await self._request(Kind.SET_CONTEXT, requests.SetContext(0, context))
+
+    async def let_set_context(self, other: "str | Client", allowed: bool = True) -> None:
+        """Lets another client set this one's context, or does so no more."""
+        name = other.name if isinstance(other, Client) else checked_client(other)
+        await self._tell_context()
+        await self._request(Kind.ENTRUST, requests.Entrust(0, name, allowed))
+        self._standing.entrusted[name] = allowed
+
+    async def _tell_context(self) -> None:
+        """From now on the broker has to know it."""
+        if not self._standing.tells_context:
+            self._standing.tells_context = True
+            if self._standing.context:
+                await self._request(Kind.SET_CONTEXT, requests.SetContext(0, self._standing.context))
+
+    # Publishing
+
+    async def advertise(
+        self,
+        content: Text = "",
+        publisher_context: Iterable[str] | ContextText = (),
+        subscriber_context: Iterable[str] | ContextText = (),
+        policy: "str | Policy | None" = None,
+        id: str | None = None,  # noqa: A002
+        format: str = "sql",  # noqa: A002
+    ) -> Advertised:
+        """Says what will be published; under an id that this client has, another advertisement takes its place."""
+        advertisement = Advertisement.of(
+            content_filter(content, format),
+            id=self._new_id() if id is None else id,
+            publisher=self.name,
+            publisher_context=context_offer(publisher_context),
+            subscriber_context=context_offer(subscriber_context),
+            policy=policy_text(policy),
+        )
+        wanted = requests.Advertise(
+            0,
+            advertisement.id,
+            str(advertisement.content),
+            _offer(advertisement.publisher_context),
+            _offer(advertisement.subscriber_context),
+            advertisement.policy,
+        )
+        done = await self._request(Kind.ADVERTISE, wanted)
+        self._standing.advertisements[advertisement.id] = wanted
+        return Advertised(advertisement, list(done.findings))
+
+    async def unadvertise(self, id: "str | Advertised", policy: "str | Policy | None" = None) -> None:  # noqa: A002
+        wanted = checked_id(id.id if isinstance(id, Advertised) else id)
+        self._standing.advertisements.pop(wanted, None)
+        await self._request(Kind.UNADVERTISE, requests.Unadvertise(0, wanted, policy_text(policy)))
+
+    async def publish(
+        self,
+        attributes: Mapping[str, Any] | None = None,
+        subscribers: ContextText | None = None,
+        payload: bytes | None = None,
+        subject: str | None = None,
+        policy: "str | Policy | None" = None,
+        safe: str = "journaled",
+        id: UUID | str | None = None,  # noqa: A002
+    ) -> Receipt:
+        """Returns when the event is as safe as was asked: `accepted` (the broker has it in memory), `journaled` (it is
+        on the broker's disk), `settled` (it has arrived wherever it is due).
+
+        Publish many at once without waiting for each, by tasks or `asyncio.gather`: what comes together goes together.
+        """
+        if safe not in _SAFE:
+            raise InvalidValueError(f"safe: must be one of {', '.join(_SAFE)}, not {safe!r}")
+        session, standing = self._session, self._standing
+        if session.is_full:
+            await session.room()
+        given = Attributes.of(attributes)
+        now = time.time_ns() // 1000
+        wanted = context_filter(subscribers)
+        event = Event(
+            id=uuid7(now, secrets.token_bytes(ENTROPY_BYTES)) if id is None else _event_id(id),
+            publisher=self.name,
+            timestamp=now,
+            sequence=session.next_sequence(),
+            attributes=given,
+            subject=None if subject is None else checked_subject(subject),
+            payload=None if payload is None else checked_payload(payload),
+            context=standing.context,
+            subscribers=wanted,
+            policy=None if policy is None else checked_policy(policy_text(policy)),
+        )
+        return await session.publish(event, _SAFE[safe])
+
+    # Subscribing
+
+    def subscribe(
+        self,
+        content: Text = "",
+        publishers: ContextText | None = None,
+        policy: "str | Policy | None" = None,
+        durable: str | None = None,
+        notify: Notify = "subscription",
+        subject: str | None = None,
+        structure: AttributeFilter | None = None,
+        format: str = "sql",  # noqa: A002
+        id: str | None = None,  # noqa: A002
+        limit: int | None = None,
+        callback: Callback | None = None,
+        on_lost: Callable[[int], Any] | None = None,
+    ) -> Subscription:
+        """A subscription: `async with` it, or `await` it. Under a durable name or an id that this client has, it takes
+        that one's place.
+
+        `limit` is how many notifications may wait here before the broker is asked to wait. `callback` is called with
+        each notification; returning acknowledges. `on_lost` is called with how many were lost, where some were.
+        """
+        if limit is not None and (type(limit) is not int or not 0 < limit <= MAX_INBOX_NOTIFICATIONS):
+            raise InvalidValueError(f"limit: from 1 to MAX_INBOX_NOTIFICATIONS ({MAX_INBOX_NOTIFICATIONS:,})")
+        if durable is not None:
+            checked_id(durable)
+        if notify not in ("subscription", "client"):
+            raise InvalidValueError(f"notify: must be 'subscription' or 'client', not {notify!r}")
+        scope = context_filter(publishers)
+        wanted = requests.Subscribe(
+            0,
+            self._subscription_id(durable) if id is None else checked_id(id),
+            str(content_filter(content, format)),
+            None if scope is None else str(scope),
+            policy_text(policy),
+            durable,
+            notify,
+            checked_subject(subject),
+            None if structure is None else structure_text(structure),
+            limit,
+        )
+        return Subscription(self, wanted, limit or DEFAULT_INBOX_NOTIFICATIONS, callback, on_lost)
+
+    async def unsubscribe(self, id: "str | Subscription", policy: "str | Policy | None" = None) -> None:  # noqa: A002
+        wanted = id.id if isinstance(id, Subscription) else checked_id(id)
+        self._standing.subscriptions.pop(wanted, None)
+        await self._request(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted, policy_text(policy)))
+        held = self._subscriptions.pop(wanted, None)
+        if held is not None:
+            held.end()
+
+    def subscriptions(self) -> list[Subscription]:
+        return list(self._subscriptions.values())
+
+    # Policies, schemas, questions
+
+    async def set_policy(self, id: "str | Subscription | Advertised", policy: "str | Policy | None") -> list[str]:  # noqa: A002
+        """The policy of a subscription or an advertisement; None takes it away. The findings."""
+        wanted, text = id if isinstance(id, str) else id.id, policy_text(policy)
+        done = await self._request(Kind.SET_POLICY, requests.SetPolicy(0, checked_id(wanted), text))
+        self._standing.with_policy(wanted, text)
+        return list(done.findings)
+
+    async def schema(self, schema: Schema | str) -> Schema:
+        """Defines the schema of a subject, or a longer version of it; given a name, the schema that the broker has."""
+        if isinstance(schema, Schema):
+            wanted = requests.Define(0, schema.subject, tuple(versions_of(schema)))
+            await self._request(Kind.DEFINE, wanted)
+            self._standing.schemas[schema.subject] = schema
+            return schema
+        found = await self.ask("schema", subject=checked_subject(schema) or "")
+        return schema_of(found["subject"], found["versions"])
+
+    async def topics(self) -> dict[str, Any]:
+        """What can be subscribed to: `subjects` with their schemas, and `advertisements`."""
+        found: dict[str, Any] = await self.ask("topics")
+        return found
+
+    async def explain(
+        self,
+        event: Any,
+        subscription: "str | Subscription | None" = None,
+        *,
+        publisher: str | None = None,
+        subscribers: ContextText | None = None,
+        payload: bytes | None = None,
+        subject: str | None = None,
+        policy: "str | Policy | None" = None,
+        client: str | None = None,
+    ) -> "list[Explanation]":
+        """Why an event does, or does not, reach a subscription, or each one that this client has: every step.
+
+        The event is a past one (its receipt, notification or id), or one that might come: attributes, with its
+        `publisher`, this client unless another is named.
+        """
+        about: dict[str, Any] = {"publisher": publisher or self.name}
+        if isinstance(event, Receipt | Notification | Event):
+            given = event if isinstance(event, Event) else event.event
+            about["event"] = str(given.id)
+        elif isinstance(event, UUID | str):
+            about["event"] = str(event)
+        else:
+            about["event"] = Attributes.of(event)
+        scope = context_filter(subscribers)
+        about.update(
+            subscription=subscription.id if isinstance(subscription, Subscription) else subscription,
+            subscribers=None if scope is None else str(scope),
+            payload=payload,
+            subject=subject,
+            policy=policy_text(policy),
+            client=client,
+        )
+        return [_explanation(one) for one in await self.ask("explain", **about)]
+
+    async def replay(
+        self, since: Since = None, subscriptions: "Iterable[str | Subscription] | None" = None
+    ) -> AsyncIterator[Notification]:
+        """What subscriptions of this client would get if the events since then (a time, microseconds, or a receipt)
+        came now, from the broker's journal, in order."""
+        chosen = self._subscriptions.values() if subscriptions is None else subscriptions
+        ids = [one.id if isinstance(one, Subscription) else one for one in chosen]
+        timestamp, offset = _start(since)
+        while True:
+            found = await self.ask("replay", subscriptions=ids, since=timestamp, offset=offset)
+            for note in msgspec.convert(found["notes"], list[Note]):
+                yield from_wire_note(note, self.name)
+            if found["next"] is None:
+                return
+            offset = found["next"]
+
+    async def ask(self, question: str, **about: Any) -> Any:
+        """A question to the broker that changes nothing."""
+        return await self._session.request(Kind.ASK, requests.Ask(0, question, about))
+
+    # For its subscriptions
+
+    async def begin(self, subscription: Subscription) -> None:
+        await self._tell_context()
+        wanted = subscription.wanted
+        self._subscriptions[wanted.id] = subscription
+        try:
+            done = await self._request(Kind.SUBSCRIBE, wanted)
+        except BaseException:
+            if self._subscriptions.get(wanted.id) is subscription:
+                del self._subscriptions[wanted.id]
+            raise
+        if done.id != wanted.id:  # a durable one has the id that it got first
+            self._subscriptions.pop(wanted.id, None)
+            subscription.wanted = msgspec.structs.replace(wanted, id=done.id)
+            self._subscriptions[done.id] = subscription
+        subscription.findings = list(done.findings)
+        self._standing.subscriptions[subscription.id] = subscription.wanted
+
+    def acknowledge(self, subscription: Subscription, events: list[UUID]) -> None:
+        if events:
+            self._session.acknowledge(subscription.id, events)
+
+    async def room(self) -> None:
+        if self._session.is_full:
+            await self._session.room()
+
+    def has_room(self) -> None:
+        """A subscription that was full is not any more."""
+        if not any(one.is_full for one in self._subscriptions.values()):
+            self._session.read(True)
+
+    # What the session tells it
+
+    def _notified(self, note: Notification) -> None:
+        held = self._subscriptions.get(note.subscription)
+        if held is None:
+            return
+        if held.durable is None and self._is_known(note):
+            return
+        held.notified(note)
+        if held.is_full:
+            self._session.read(False)
+
+    def _is_known(self, note: Notification) -> bool:
+        """Whether it was told in an earlier connection: an event that was under way to where the client has moved may
+        come twice."""
+        key, number = (note.subscription, note.event.id), self._session.connections
+        seen = self._seen
+        told = seen.get(key)
+        if told is not None and told < number:
+            return True
+        seen[key] = number
+        if len(seen) > MAX_REMEMBERED_NOTIFICATIONS:
+            seen.popitem(last=False)
+        return False
+
+    def _lost(self, lost: answers.Lost) -> None:
+        held = self._subscriptions.get(lost.subscription)
+        if held is not None:
+            held.told_lost(lost.count, lost.total)
+
+    def _context_set(self, context: Context) -> None:
+        self._standing.context = context
+
+    def _ended(self, error: ClosedError | None) -> None:
+        for held in self._subscriptions.values():
+            held.end(error)
+
+    async def _request(self, kind: Kind, message: msgspec.Struct) -> answers.Done:
+        done: answers.Done = await self._session.request(kind, message)
+        return done
+
+    def _subscription_id(self, durable: str | None) -> str:
+        return self._new_id() if durable is None else f"{self.name[:120]}.durable.{durable[:120]}"
+
+    def _new_id(self) -> str:
+        """The client's name, and what no other connection of that name has."""
+        self._made += 1
+        return f"{self.name[:200]}.{self._session.number:x}.{self._made}"
+
+    def __repr__(self) -> str:
+        return f"<client {self.name} at {self.broker or 'no broker yet'}>"
+
+
+def _event_id(given: UUID | str) -> UUID:
+    try:
+        id = given if isinstance(given, UUID) else UUID(given)  # noqa: A001
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidValueError("id: an event is named by a UUIDv7") from None
+    if id.version != 7:
+        raise InvalidValueError("id: an event is named by a UUIDv7")
+    return id
+
+
+def _offer(offer: tuple[str, ...] | ContextFilter) -> str | tuple[str, ...]:
+    return str(offer) if isinstance(offer, ContextFilter) else offer
+
+
+def _start(since: Since) -> tuple[int, int]:
+    """The time and the offset from which on is meant."""
+    match since:
+        case None:
+            return 0, 0
+        case Receipt():
+            return 0, max(0, since.offset)
+        case datetime():
+            if since.tzinfo is None:
+                raise InvalidValueError("since: a datetime needs a time zone, such as datetime.now(UTC)")
+            passed = since - _EPOCH
+            return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds, 0
+        case int() if not isinstance(since, bool):
+            return since, 0
+    raise InvalidValueError("since: a datetime, microseconds since 1970, or the Receipt of a publication")
+
+
+def _explanation(told: dict[str, Any]) -> Explanation:
+    note = told["notification"]
+    return Explanation(
+        subscription=told["subscription"],
+        delivered=told["delivered"],
+        step=told["step"],
+        reason=told["reason"],
+        steps=tuple(Step(*one) for one in told["steps"]),
+        notification=None if note is None else from_wire_note(msgspec.convert(note, Note), told["subscriber"]),
+        rules=tuple(told["rules"]),
+    )

@@ -1,0 +1,444 @@
+"""A client's session: one connection after the other to one of several brokers, as if it were one.
+
+What is under way when a connection breaks is said again on the next one, in its order: requests, and publications under
+their ids, so that none is published twice.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from tidings._version import __version__
+from tidings.client.addresses import BrokerAddress, read_addresses
+from tidings.client.identity import Identity
+from tidings.client.standing import Standing
+from tidings.client.wire import Wire
+from tidings.model.errors import (
+    ClosedError,
+    InvalidValueError,
+    PublishedBeforeError,
+    TidingsError,
+    UnreachableError,
+)
+from tidings.model.event import Event, checked_client
+from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
+from tidings.model.schema import Schema
+from tidings.model.schematext import schema_of
+from tidings.model.values import Context
+from tidings.protocol import answers, requests
+from tidings.protocol.events import Values
+from tidings.protocol.frames import Kind, frame
+from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
+from tidings.protocol.notes import read_note
+from tidings.protocol.publications import Published, Safety, front
+
+_LOG = logging.getLogger("tidings.client")
+_ENCODE = msgspec.msgpack.Encoder().encode
+_SOONEST, _LATEST = 0.05, 5.0  # seconds between two attempts
+_DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
+    Kind.WELCOME: msgspec.msgpack.Decoder(Welcome),
+    Kind.PING: msgspec.msgpack.Decoder(Ping),
+    Kind.BYE: msgspec.msgpack.Decoder(Bye),
+    Kind.BOUND: msgspec.msgpack.Decoder(Bound),
+    Kind.DONE: msgspec.msgpack.Decoder(answers.Done),
+    Kind.REFUSED: msgspec.msgpack.Decoder(answers.Refused),
+    Kind.RECEIPTS: msgspec.msgpack.Decoder(answers.Receipts),
+    Kind.LOST: msgspec.msgpack.Decoder(answers.Lost),
+    Kind.CONTEXT: msgspec.msgpack.Decoder(answers.Context),
+    Kind.ANSWER: msgspec.msgpack.Decoder(answers.Answer),
+}
+
+
+class _Pending(msgspec.Struct):
+    """A request that is not answered."""
+
+    kind: Kind
+    message: msgspec.Struct
+    answer: "asyncio.Future[Any]"
+
+
+class _Publication(msgspec.Struct):
+    """A publication that is not answered; `again`: it has been sent on an earlier connection."""
+
+    event: Event
+    safe: Safety
+    answer: "asyncio.Future[Receipt]"
+    again: bool = False
+
+
+class Session:
+    def __init__(
+        self,
+        addresses: str | Iterable[str],
+        name: str,
+        identity: Identity | None,
+        patience: float,
+        standing: Standing,
+    ) -> None:
+        self.name = checked_client(name)
+        self.standing = standing
+        self._addresses = read_addresses(addresses)
+        self._identity = identity
+        self._patience = patience  # seconds for the first connection
+        self.notified: Callable[[Notification], None]
+        self.lost: Callable[[answers.Lost], None]
+        self.context_set: Callable[[Context], None]
+        self.ended: Callable[[ClosedError | None], None]
+        self.number = 0  # of this session, rising wherever the client connects
+        self.connections = 0
+        self.broker = ""
+        self._wire: Wire | None = None
+        self._welcomed: asyncio.Future[Welcome] | None = None
+        self._welcome: Welcome | None = None
+        self._gone: asyncio.Event = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+        self._requests: dict[int, _Pending] = {}
+        self._publications: dict[int, _Publication] = {}
+        self._last_request = self._sequence = 0
+        self._room: asyncio.Event = asyncio.Event()
+        self._acknowledged: dict[str, list[bytes]] = {}
+        self._schemas: dict[str, tuple[int, Schema]] = {}  # as the broker has bound them
+        self._error: ClosedError | None = None
+        self._connected = asyncio.Event()
+        self._last_bye: Bye | None = None
+
+    # Beginning and end
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected.is_set()
+
+    async def open(self) -> None:
+        """Connects for the first time, to the first broker that answers."""
+        if self._keeping is not None:
+            raise InvalidValueError(f"the client {self.name} is open already")
+        self._loop = asyncio.get_running_loop()
+        until = self._loop.time() + self._patience
+        reasons: dict[str, str] = {}
+        delay = _SOONEST
+        while True:
+            for address in self._addresses:
+                reason = await self._try(address, max(0.1, until - self._loop.time()))
+                if reason is None:
+                    self._keeping = self._loop.create_task(self._keep())
+                    return
+                reasons[str(address)] = reason
+                if self._error is not None:
+                    raise self._error
+            if self._loop.time() + delay > until:
+                told = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
+                raise UnreachableError(f"no broker could be reached: {told}")
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, 1.0)
+
+    async def close(self) -> None:
+        if self._keeping is None:
+            return
+        if self._error is None and self.is_connected:
+            waiting = [one.answer for one in self._publications.values()]
+            if waiting:
+                await asyncio.wait(waiting, timeout=self._patience)
+            self._tell_acknowledged()
+        self._keeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._keeping
+        if self._wire is not None:
+            self._wire.close("the client has closed")
+            await asyncio.wait_for(self._gone.wait(), 5) if self._connected.is_set() else None
+        self._end(ClosedError(f"the client {self.name} is closed"), is_wanted=True)
+
+    async def move(self, addresses: str | Iterable[str]) -> None:
+        """To another broker; returns when everything has been said there."""
+        self._check_open()
+        wanted = read_addresses(addresses)
+        self._addresses = [*wanted, *(one for one in self._addresses if one not in wanted)]
+        self._place = 0
+        self._connected.clear()
+        if self._wire is not None:
+            self._wire.close("the client moves")
+        await self._connected.wait()
+        self._check_open()
+        pending = [one.answer for one in self._requests.values()]
+        if pending:
+            await asyncio.wait(pending)
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._keeping is None:
+            raise ClosedError(f"the client {self.name} is not open: use it with 'async with'")
+
+    # Asking and publishing
+
+    async def request(self, kind: Kind, message: msgspec.Struct) -> Any:
+        self._check_open()
+        return await self._ask(kind, message)
+
+    def _ask(self, kind: Kind, message: msgspec.Struct) -> "asyncio.Future[Any]":
+        number = self._next_request()
+        numbered = msgspec.structs.replace(message, request=number)
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._requests[number] = _Pending(kind, numbered, answer)
+        if self._wire is not None and self._connected.is_set():
+            self._wire.say(kind, numbered)
+        return answer
+
+    def next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    async def publish(self, event: Event, safe: Safety) -> Receipt:
+        self._check_open()
+        number = self._next_request()
+        answer: asyncio.Future[Receipt] = self._loop.create_future()
+        publication = self._publications[number] = _Publication(event, safe, answer)
+        if self._wire is not None and self._connected.is_set():
+            self._wire.send(self._frame(number, publication))
+        return await answer
+
+    def _frame(self, number: int, publication: _Publication) -> bytes:
+        event = publication.event
+        # What its broker knows need not be said, unless that may have changed since.
+        context: Values | None = event.context
+        if self.standing.tells_context and not publication.again:
+            context = None
+        subject, ahead = event.subject, _NOTHING_AHEAD
+        if subject is not None and subject in self._schemas:
+            bound, schema = self._schemas[subject]
+            ahead = front(bound, schema.bits_of(event.attributes))
+            subject = None
+        published = Published(
+            number,
+            event.id.bytes,
+            event.sequence,
+            publication.safe,
+            event.attributes,
+            subject,
+            event.payload,
+            context,
+            None if event.subscribers is None else str(event.subscribers),
+            event.policy,
+        )
+        return frame(Kind.PUBLISH, ahead + _ENCODE(published))
+
+    def acknowledge(self, subscription: str, events: list[UUID]) -> None:
+        """Gathered, and told at the end of the turn."""
+        if not self._acknowledged:
+            self._loop.call_soon(self._tell_acknowledged)
+        self._acknowledged.setdefault(subscription, []).extend(event.bytes for event in events)
+
+    def _tell_acknowledged(self) -> None:
+        if self._wire is None or not self._connected.is_set():
+            return  # after the next connection they come again, and are acknowledged then
+        told, self._acknowledged = self._acknowledged, {}
+        for subscription, events in told.items():
+            self._wire.say(Kind.ACKNOWLEDGE, requests.Acknowledge(subscription, tuple(events)))
+
+    def _next_request(self) -> int:
+        self._last_request += 1
+        return self._last_request
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is under way than may be."""
+        most = self._welcome.in_flight if self._welcome is not None else 1
+        return len(self._publications) >= most or (self._wire is not None and self._wire.is_full)
+
+    async def room(self) -> None:
+        while self.is_full and self._error is None:
+            self._room.clear()
+            await self._room.wait()
+
+    def read(self, wanted: bool) -> None:
+        if self._wire is not None:
+            self._wire.read(wanted)
+
+    # Connections
+
+    async def _keep(self) -> None:
+        """Looks after the connection, and makes another one when it is gone."""
+        delay = _SOONEST
+        while self._error is None:
+            await self._watch()
+            self._connected.clear()
+            while self._error is None:
+                address = self._addresses[self._place % len(self._addresses)]
+                if await self._try(address, self._patience) is None:
+                    delay = _SOONEST
+                    break
+                self._place += 1
+                # Somewhat at random, so that clients that were cut off together do not come back together.
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311
+                delay = min(2 * delay, _LATEST)
+
+    async def _watch(self) -> None:
+        welcome = self._welcome
+        interval = 0.5 if welcome is None else welcome.heartbeat_milliseconds / 1000
+        patience = interval * (6 if welcome is None else welcome.patience)
+        last = self._loop.time()
+        while not self._gone.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await self._gone.wait()
+            now = self._loop.time()
+            if self._wire is not None and now - last < patience / 2:  # else this process has slept itself
+                self._wire.beat(interval, patience)
+            last = now
+            self._room.set()
+
+    _place = 0
+
+    async def _try(self, address: BrokerAddress, patience: float) -> str | None:
+        """One attempt; None if it is connected, else why not."""
+        self._gone = gone = asyncio.Event()
+        self._welcomed = self._loop.create_future()
+        self.number = max(self.number + 1, time.time_ns() // 1000)
+        context = None if self._identity is None else self._identity.context()
+        wire: Wire | None = None
+        try:
+            async with asyncio.timeout(patience):
+                _, wire = await self._loop.create_connection(
+                    lambda: Wire(self._take, lambda reason: self._lost(gone, reason)),
+                    address.host,
+                    address.port,
+                    ssl=context,
+                )
+                self._wire = wire
+                hello = Hello(
+                    MAGIC, (VERSION,), "client", self.name, self.number, self.broker, 1, f"tidings-python/{__version__}"
+                )
+                wire.say(Kind.HELLO, hello)
+                welcome = await self._welcomed
+        except TimeoutError:
+            reason: str | None = f"no answer within {patience:.3g} seconds"
+        except (OSError, TidingsError) as error:
+            reason = str(error)
+        else:
+            self._begin(wire, welcome)
+            return None
+        if wire is not None:
+            wire.end("")
+        self._wire = None
+        return reason
+
+    def _begin(self, wire: Wire, welcome: Welcome) -> None:
+        """Says everything again, then what is under way."""
+        wire.welcome(welcome.frame_bytes)
+        self._welcome, self.broker = welcome, welcome.broker
+        self._sequence = max(self._sequence, welcome.sequence)
+        self.connections += 1
+        self._connected.set()
+        if self.connections > 1:
+            underway = list(self._requests.values())
+            for kind, message in self.standing.said_again():
+                self._ask(kind, message).add_done_callback(_heard)
+            for pending in underway:
+                wire.say(pending.kind, pending.message)
+            for number, publication in self._publications.items():
+                publication.again = True
+                wire.send(self._frame(number, publication))
+        self._tell_acknowledged()
+        self._room.set()
+
+    def _lost(self, gone: asyncio.Event, reason: str) -> None:
+        gone.set()
+        if gone is not self._gone:
+            return
+        self._wire = None
+        self._connected.clear()
+        self._schemas.clear()
+        if self._welcomed is not None and not self._welcomed.done():
+            self._welcomed.set_exception(UnreachableError(reason))
+        if self._last_bye is not None and not self._last_bye.again:
+            self._end(ClosedError(f"the broker has closed the connection of {self.name}: {self._last_bye.reason}"))
+        self._last_bye = None
+        self._room.set()
+
+    def _end(self, error: ClosedError, *, is_wanted: bool = False) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        answers: list[asyncio.Future[Any]] = [one.answer for one in self._requests.values()]
+        answers += [one.answer for one in self._publications.values()]
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(error)
+        self._requests.clear()
+        self._publications.clear()
+        self._connected.set()
+        self._room.set()
+        self.ended(None if is_wanted else error)
+
+    # What comes
+
+    def _take(self, frames: list[tuple[int, bytes]]) -> None:
+        for kind, body in frames:
+            if kind == Kind.NOTE:
+                self.notified(read_note(body, self.name))
+            elif kind in _DECODERS:
+                self._told(_DECODERS[kind].decode(body))
+
+    def _told(self, message: Any) -> None:
+        match message:
+            case answers.Receipts(receipts):
+                for one in receipts:
+                    publication = self._publications.pop(one.request, None)
+                    if publication is not None and not publication.answer.done():
+                        event = msgspec.structs.replace(publication.event, timestamp=one.timestamp)
+                        publication.answer.set_result(Receipt(event, one.offset))
+                self._room.set()
+            case answers.Done() | answers.Answer():
+                pending = self._requests.pop(message.request, None)
+                if pending is not None and not pending.answer.done():
+                    pending.answer.set_result(message if isinstance(message, answers.Done) else message.answer)
+            case answers.Refused():
+                self._refused(message)
+            case answers.Lost():
+                self.lost(message)
+            case answers.Context(context):
+                self.context_set(Context.trusted(context))
+            case Bound(number, subject, versions):
+                self._schemas[subject] = number, schema_of(subject, list(versions))
+            case Welcome():
+                if self._welcomed is not None and not self._welcomed.done():
+                    self._welcomed.set_result(message)
+            case Ping():
+                if self._wire is not None:
+                    self._wire.pong(message)
+            case Bye():
+                self._last_bye = message
+
+    def _refused(self, refused: answers.Refused) -> None:
+        error = answers.error_of(refused)
+        publication = self._publications.pop(refused.request, None)
+        if publication is not None:
+            self._room.set()
+            if publication.answer.done():
+                return
+            if publication.again and isinstance(error, PublishedBeforeError):
+                publication.answer.set_result(Receipt(publication.event, -1))
+            else:
+                publication.answer.set_exception(error)
+            return
+        pending = self._requests.pop(refused.request, None)
+        if pending is None:
+            _LOG.error("the broker has refused something: %s", error)
+        elif not pending.answer.done():
+            pending.answer.set_exception(error)
+
+
+_NOTHING_AHEAD = front()
+
+
+def _heard(answer: "asyncio.Future[Any]") -> None:
+    """What was said again was accepted once; where it is not any more, whoever looks after the program should know."""
+    if not answer.cancelled() and (error := answer.exception()) is not None and not isinstance(error, ClosedError):
+        _LOG.error("what was said again to another broker was refused: %s", error)

@@ -1,0 +1,213 @@
+"""A subscription over the network, as its subscriber holds it: an asynchronous stream of notifications."""
+
+import asyncio
+import inspect
+import logging
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Generator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from tidings.model.errors import ClosedError, InvalidValueError
+from tidings.model.limits import MAX_REMEMBERED_NOTIFICATIONS
+from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
+from tidings.protocol import requests
+
+if TYPE_CHECKING:
+    from tidings.client.client import Client
+    from tidings.policy.policy import Policy
+
+Callback = Callable[[Notification], Any]
+_LOG = logging.getLogger("tidings.client")
+
+
+class Subscription:
+    """Made by `Client.subscribe`: `await` it, or enter it with `async with`; then iterate.
+
+    `lost` counts what the broker lost for it since it was too slow to take it; `findings` are remarks on the policy
+    that was given with it. Of a durable one, what is not acknowledged comes again after the next connection.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        wanted: requests.Subscribe,
+        limit: int,
+        callback: Callback | None,
+        on_lost: Callable[[int], Any] | None,
+    ) -> None:
+        self.wanted = wanted
+        self.lost = 0
+        self.findings: list[str] = []
+        self.limit = limit
+        self._client = client
+        self._callback, self._on_lost = callback, on_lost
+        self._waiting: deque[Notification] = deque()
+        # Of a durable one: what has come and is not acknowledged, whether it was taken; and what was acknowledged last.
+        self._unacknowledged: OrderedDict[UUID, bool] = OrderedDict()
+        self._acknowledged: OrderedDict[UUID, None] = OrderedDict()
+        self._changed = asyncio.Event()
+        self._closed: Exception | None = None
+        self._is_ended = False
+        self._worker: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.wanted.id
+
+    @property
+    def durable(self) -> str | None:
+        return self.wanted.durable
+
+    @property
+    def waiting(self) -> int:
+        """How many notifications have come and not been taken."""
+        return len(self._waiting)
+
+    @property
+    def closed(self) -> bool:
+        return self._is_ended
+
+    # Taking
+
+    async def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
+        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever."""
+        if not self._waiting and timeout != 0:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._come()
+            except TimeoutError:
+                return []
+        count = len(self._waiting) if limit is None else min(limit, len(self._waiting))
+        return [self._take() for _ in range(count)]
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Notification:
+        while not self._waiting:
+            if self._is_ended:
+                if self._closed is not None:
+                    raise self._closed
+                raise StopAsyncIteration
+            await self._come()
+        return self._take()
+
+    async def _come(self) -> None:
+        while not self._waiting and not self._is_ended:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _take(self) -> Notification:
+        note = self._waiting.popleft()
+        if self.durable is not None:
+            self._unacknowledged[note.event.id] = True
+        if len(self._waiting) == self.limit // 2:
+            self._client.has_room()
+        return note
+
+    # Acknowledging
+
+    async def acknowledge(self, *notes: Notification | UUID) -> int:
+        """Of a durable subscription: these need not be given again; how many of them it was given."""
+        if self.durable is None:
+            raise InvalidValueError(f"{self.id} is not durable: there is nothing to acknowledge")
+        events = [note.event.id if isinstance(note, Notification) else note for note in notes]
+        for event in events:
+            if not isinstance(event, UUID):
+                raise InvalidValueError(f"acknowledge takes notifications or ids of events, not {type(event).__name__}")
+        known = [event for event in dict.fromkeys(events) if self._unacknowledged.get(event)]
+        for event in known:
+            del self._unacknowledged[event]
+            self._acknowledged[event] = None
+            if len(self._acknowledged) > MAX_REMEMBERED_NOTIFICATIONS:
+                self._acknowledged.popitem(last=False)
+        self._client.acknowledge(self, known)
+        await self._client.room()
+        return len(known)
+
+    async def acknowledge_all(self) -> int:
+        """The same for everything that was taken."""
+        return await self.acknowledge(*[event for event, taken in self._unacknowledged.items() if taken])
+
+    # Beyond
+
+    def replay(self, since: datetime | int | Receipt | None = None) -> AsyncIterator[Notification]:
+        """What the subscription would get if the events since then came now, from the broker's journal."""
+        return self._client.replay(since, subscriptions=[self])
+
+    async def unsubscribe(self, policy: "str | Policy | None" = None) -> None:
+        """Ends the subscription for good, a durable one too. What waits can still be taken."""
+        await self._client.unsubscribe(self.id, policy)
+
+    async def close(self) -> None:
+        """Ends the subscription, unless it is durable: that one goes on collecting at the broker."""
+        if self.durable is None and not self._is_ended:
+            await self.unsubscribe()
+        self.end()
+
+    # Beginning and end
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._begun().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self._begun()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _begun(self) -> Self:
+        await self._client.begin(self)
+        if self._callback is not None and self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work(self._callback))
+        return self
+
+    async def _work(self, callback: Callback) -> None:
+        """Hands notifications to the callback; returning acknowledges, raising is logged."""
+        try:
+            async for note in self:
+                try:
+                    made = callback(note)
+                    if inspect.isawaitable(made):
+                        await made
+                except Exception:
+                    _LOG.exception("the callback of the subscription %s raised", self.id)
+                    continue
+                if self.durable is not None:
+                    await self.acknowledge(note)
+        except ClosedError:
+            return
+
+    # For the client
+
+    def notified(self, note: Notification) -> None:
+        event = note.event.id
+        if self.durable is not None:
+            if event in self._unacknowledged:
+                return  # it is here, and comes again since another connection cannot know that
+            if event in self._acknowledged:
+                self._client.acknowledge(self, [event])  # which was lost on the way
+                return
+            self._unacknowledged[event] = False
+        self._waiting.append(note)
+        self._changed.set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= self.limit
+
+    def told_lost(self, count: int, total: int) -> None:
+        self.lost = total
+        if self._on_lost is not None:
+            self._on_lost(count)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing more comes; what waits can still be taken."""
+        self._is_ended, self._closed = True, self._closed or error
+        self._changed.set()
+
+    def __repr__(self) -> str:
+        return f"<{self.id}: {self.wanted.content or 'everything'}, {self.waiting} waiting>"

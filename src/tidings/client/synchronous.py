@@ -1,0 +1,233 @@
+"""The synchronous face of a client: the same words, for programs and threads that wait.
+
+An event loop of its own runs in a thread; every call is carried out there.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from uuid import UUID
+
+from tidings.client.client import Advertised, Client, ContextText, Since, Text
+from tidings.client.subscription import Subscription
+from tidings.model.errors import ClosedError
+from tidings.model.explanation import Explanation
+from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
+from tidings.model.schema import Schema
+from tidings.model.values import Context
+
+if TYPE_CHECKING:
+    from tidings.policy.policy import Policy
+
+_Answer = TypeVar("_Answer")
+_PAGE = 256
+
+
+class _Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tidings-client", daemon=True)
+        self._thread.start()
+
+    def run(self, doing: Coroutine[Any, Any, _Answer]) -> _Answer:
+        if self._loop.is_closed():
+            doing.close()
+            raise ClosedError("the client is closed")
+        return asyncio.run_coroutine_threadsafe(doing, self._loop).result()
+
+    def stop(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+class SyncClient:
+    """Made by `tidings.connect_sync`. Every method may be called from any thread."""
+
+    def __init__(self, make: Callable[[], Client]) -> None:
+        self._loop = _Loop()
+
+        async def opened() -> Client:
+            return await make().__aenter__()
+
+        try:
+            self._client = self._loop.run(opened())
+        except BaseException:
+            self._loop.stop()
+            raise
+
+    @property
+    def name(self) -> str:
+        return self._client.name
+
+    @property
+    def broker(self) -> str:
+        return self._client.broker
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client.is_connected
+
+    @property
+    def context(self) -> Context:
+        return self._client.context
+
+    def set_context(self, mapping: Mapping[str, Any] | None = None, /, **given: Any) -> None:
+        """As `Client.set_context`."""
+        self._loop.run(self._client.set_context(mapping, **given))
+
+    def let_set_context(self, other: str, allowed: bool = True) -> None:
+        self._loop.run(self._client.let_set_context(other, allowed))
+
+    def advertise(self, content: Text = "", **given: Any) -> Advertised:
+        """As `Client.advertise`."""
+        return self._loop.run(self._client.advertise(content, **given))
+
+    def unadvertise(self, id: str | Advertised, policy: "str | Policy | None" = None) -> None:  # noqa: A002
+        self._loop.run(self._client.unadvertise(id, policy))
+
+    def publish(
+        self,
+        attributes: Mapping[str, Any] | None = None,
+        subscribers: ContextText | None = None,
+        payload: bytes | None = None,
+        subject: str | None = None,
+        policy: "str | Policy | None" = None,
+        safe: str = "journaled",
+        id: UUID | str | None = None,  # noqa: A002
+    ) -> Receipt:
+        """As `Client.publish`."""
+        return self._loop.run(self._client.publish(attributes, subscribers, payload, subject, policy, safe, id))
+
+    def publish_many(self, events: Iterable[Mapping[str, Any]], safe: str = "journaled", **given: Any) -> list[Receipt]:
+        """Events, each as its attributes; they go together, and their receipts come in their order."""
+
+        async def all_of_them() -> list[Receipt]:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._client.publish(one, safe=safe, **given)) for one in events]
+            return [one.result() for one in tasks]
+
+        return self._loop.run(all_of_them())
+
+    def subscribe(self, content: Text = "", **given: Any) -> "SyncSubscription":
+        """As `Client.subscribe`; a callback is called in the client's own thread."""
+
+        async def begun() -> Subscription:
+            return await self._client.subscribe(content, **given)
+
+        return SyncSubscription(self._loop, self._loop.run(begun()))
+
+    def unsubscribe(self, id: "str | SyncSubscription", policy: "str | Policy | None" = None) -> None:  # noqa: A002
+        self._loop.run(self._client.unsubscribe(id if isinstance(id, str) else id.id, policy))
+
+    def set_policy(self, id: Any, policy: "str | Policy | None") -> list[str]:  # noqa: A002
+        return self._loop.run(self._client.set_policy(id if isinstance(id, str) else id.id, policy))
+
+    def schema(self, schema: Schema | str) -> Schema:
+        return self._loop.run(self._client.schema(schema))
+
+    def topics(self) -> dict[str, Any]:
+        return self._loop.run(self._client.topics())
+
+    def explain(self, event: Any, subscription: Any = None, **given: Any) -> list[Explanation]:
+        """As `Client.explain`."""
+        wanted = subscription.id if isinstance(subscription, SyncSubscription) else subscription
+        return self._loop.run(self._client.explain(event, wanted, **given))
+
+    def replay(self, since: Since = None) -> Iterator[Notification]:
+        """As `Client.replay`."""
+        return _iterated(self._loop, self._client.replay(since))
+
+    def ask(self, question: str, **about: Any) -> Any:
+        return self._loop.run(self._client.ask(question, **about))
+
+    def move(self, addresses: str | Iterable[str]) -> None:
+        self._loop.run(self._client.move(addresses))
+
+    def close(self) -> None:
+        try:
+            self._loop.run(self._client.close())
+        except ClosedError:
+            return
+        self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._client)
+
+
+class SyncSubscription:
+    """Made by `SyncClient.subscribe`."""
+
+    def __init__(self, loop: _Loop, subscription: Subscription) -> None:
+        self._loop, self._subscription = loop, subscription
+
+    @property
+    def id(self) -> str:
+        return self._subscription.id
+
+    @property
+    def lost(self) -> int:
+        return self._subscription.lost
+
+    @property
+    def waiting(self) -> int:
+        return self._subscription.waiting
+
+    @property
+    def findings(self) -> list[str]:
+        return self._subscription.findings
+
+    def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
+        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever."""
+        return self._loop.run(self._subscription.take(limit, timeout))
+
+    def listen(self, timeout: float | None = None) -> Iterator[Notification]:
+        """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds."""
+        while True:
+            taken = self.take(_PAGE, timeout)
+            yield from taken
+            if not taken and (timeout is not None or self._subscription.closed):
+                return
+
+    def __iter__(self) -> Iterator[Notification]:
+        return self.listen()
+
+    def acknowledge(self, *notes: Notification | UUID) -> int:
+        return self._loop.run(self._subscription.acknowledge(*notes))
+
+    def acknowledge_all(self) -> int:
+        return self._loop.run(self._subscription.acknowledge_all())
+
+    def replay(self, since: Since = None) -> Iterator[Notification]:
+        return _iterated(self._loop, self._subscription.replay(since))
+
+    def unsubscribe(self, policy: "str | Policy | None" = None) -> None:
+        self._loop.run(self._subscription.unsubscribe(policy))
+
+    def close(self) -> None:
+        self._loop.run(self._subscription.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _iterated(loop: _Loop, found: AsyncIterator[Notification]) -> Iterator[Notification]:
+    async def following() -> Notification | None:
+        return await anext(found, None)
+
+    while (note := loop.run(following())) is not None:
+        yield note

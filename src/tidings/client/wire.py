@@ -1,0 +1,115 @@
+"""The socket of a client: frames in and out. What is sent in one turn of the loop goes out together."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tidings.protocol.frames import FramingError, Kind, Splitter, frame
+from tidings.protocol.handshake import Bye, Ping
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_PING = frame(Kind.PING, _ENCODE(Ping()))
+
+
+class Wire(asyncio.Protocol):
+    """`taken` is called with the frames that came, `lost` once with the reason why no more will."""
+
+    def __init__(self, taken: Callable[[list[tuple[int, bytes]]], None], lost: Callable[[str], None]) -> None:
+        self._taken, self._lost = taken, lost
+        self._loop = asyncio.get_running_loop()
+        self._splitter = Splitter()
+        self._transport: asyncio.Transport | None = None
+        self._now: list[bytes] = []
+        self._room = asyncio.Event()
+        self._room.set()
+        self._reason = ""
+        self._is_reading = True
+        self.heard = self._loop.time()
+        self.wrote = self._loop.time()
+
+    # What the client does
+
+    def send(self, data: bytes) -> None:
+        if not self._now:
+            self._loop.call_soon(self._write)
+        self._now.append(data)
+
+    def say(self, kind: Kind, message: msgspec.Struct) -> None:
+        self.send(frame(kind, _ENCODE(message)))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the broker does not read as fast as is sent."""
+        return not self._room.is_set()
+
+    async def room(self) -> None:
+        """Returns once it does."""
+        await self._room.wait()
+
+    def welcome(self, limit: int) -> None:
+        self._splitter.welcome(limit)
+
+    def beat(self, interval: float, patience: float) -> None:
+        """Says that this side is there, and finds out whether the other one is."""
+        now = self._loop.time()
+        if now - self.heard > patience and self._is_reading:
+            self.end(f"nothing was heard for {now - self.heard:.1f} seconds")
+        elif now - self.wrote >= interval:
+            self.send(_PING)
+
+    def read(self, wanted: bool) -> None:
+        if wanted != self._is_reading and self._transport is not None:
+            self._is_reading = wanted
+            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+            self.heard = self._loop.time()
+
+    def end(self, reason: str) -> None:
+        """At once."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self, reason: str) -> None:
+        """After what was sent before has gone."""
+        self._reason = self._reason or reason
+        if self._transport is not None and not self._transport.is_closing():
+            self.say(Kind.BYE, Bye(reason))
+            self._write()
+            self._transport.close()
+
+    # What the loop tells it
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        try:
+            self._taken(self._splitter.feed(data))
+        except FramingError as error:
+            self._taken(list(error.before))
+            self.end(f"the broker sent {error}")
+
+    def pong(self, ping: Ping) -> None:
+        self.say(Kind.PONG, ping)
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._room.set()
+        self._lost(self._reason or (str(error) if error else "the broker has closed the connection"))
+
+    def _write(self) -> None:
+        if not self._now or self._transport is None:
+            return
+        data = self._now[0] if len(self._now) == 1 else b"".join(self._now)
+        self._now.clear()
+        self.wrote = self._loop.time()
+        self._transport.write(data)

@@ -1,0 +1,239 @@
+"""The tables of a broker's file that stand there once: the broker, its journal, limits, TLS, HTTP and logs."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidings.configuration.checks import one_of, readable
+from tidings.engine.settings import Settings
+from tidings.journal import JournalOptions
+from tidings.live.configuration.address import Address
+from tidings.live.configuration.kinds import (
+    Fraction,
+    Milliseconds,
+    Names,
+    Positive,
+    Rate,
+    Seconds,
+    Table,
+    check_names,
+    said,
+)
+from tidings.model.errors import InvalidValueError
+from tidings.model.event import checked_client
+from tidings.model.limits import MAX_FRAME_BYTES, MAX_FRAME_BYTES_BEFORE_HELLO
+
+MEBIBYTE = 1024 * 1024
+LOSE_OLDEST, DISCONNECT = "lose_oldest", "disconnect"
+LEVELS = ("debug", "info", "warning", "error")
+TEXT, JSON = "text", "json"
+_ENGINE, _JOURNAL = Settings(), JournalOptions()
+
+
+class Broker(Table, frozen=True, kw_only=True):
+    """The broker itself: what it is called, where it listens, how it routes, and who may do what."""
+
+    name: Annotated[str, said("The broker's name. No other broker of the overlay and no client may have it.")] = "b1"
+    host: Annotated[str, said("The name of its host, as policies see it.")] = ""
+    listen: Annotated[
+        str, said("The address where clients and other brokers are awaited. Port 0 picks one that is free.")
+    ] = "127.0.0.1:7450"
+    advertise: Annotated[
+        str, said("The address that others are told, where it is not the one in `listen`; empty: that one.")
+    ] = ""
+    strategy: Annotated[
+        str, said("How subscriptions find their way: `advertisement`, `asf`, `gsf` or `spcf`; the same everywhere.")
+    ] = _ENGINE.strategy
+    merging: Annotated[bool, said("Whether what is sent over a link is merged where that changes nothing else.")] = (
+        _ENGINE.merging
+    )
+    advertisements_required: Annotated[
+        bool | None,
+        said("Whether one may publish only what one has advertised; unset: where advertisements lead the way."),
+    ] = _ENGINE.advertisements_required
+    govern: Annotated[Names, said("The clients whose policies may decide for others.", reloaded=True)] = ()
+    observers: Annotated[Names | None, said("The clients that get meta-events; unset: all.", reloaded=True)] = None
+    operators: Annotated[
+        Names,
+        said("The clients that may look at tables, set policies on what others own, and stop it.", reloaded=True),
+    ] = ("operator",)
+    settling_ms: Annotated[Milliseconds, said("So long the network is to be quiet before tables are made anew.")] = (
+        _ENGINE.settling_microseconds // 1_000
+    )
+    grace_ms: Annotated[
+        Milliseconds, said("So long a context counts after it has changed, for events that are under way.")
+    ] = _ENGINE.grace_microseconds // 1_000
+    large_message_bytes: Annotated[Positive, said("From this size on a message is large, for policies.")] = (
+        _ENGINE.large_message_bytes
+    )
+    abroad: Annotated[Names, said("The neighbours that belong to another sub-overlay.")] = ()
+    stop_seconds: Annotated[
+        Seconds, said("So long a broker that is stopped gives its clients what waits for them.", reloaded=True)
+    ] = 10.0
+
+    def __post_init__(self) -> None:
+        readable("name", checked_client, self.name)
+        readable("listen", Address.parse, self.listen)
+        if self.advertise:
+            readable("advertise", Address.parse, self.advertise)
+            if not Address.parse(self.advertise).port:
+                raise InvalidValueError("advertise: port 0 tells others nothing; name the port")
+        for key in ("govern", "observers", "operators", "abroad"):
+            check_names(key, getattr(self, key) or ())
+        self.settings()
+
+    def settings(self) -> Settings:
+        """What the engine is told."""
+        return Settings(
+            name=self.name,
+            host=self.host,
+            govern=frozenset(self.govern),
+            observers=None if self.observers is None else frozenset(self.observers),
+            strategy=self.strategy,
+            merging=self.merging,
+            settling_microseconds=self.settling_ms * 1_000,
+            grace_microseconds=self.grace_ms * 1_000,
+            advertisements_required=self.advertisements_required,
+            abroad=frozenset(self.abroad),
+            large_message_bytes=self.large_message_bytes,
+        )
+
+
+class Journal(Table, frozen=True, kw_only=True):
+    """What the broker has accepted, on disk. Without a folder it is in memory, and gone with the broker."""
+
+    folder: Annotated[str, said("The journal's folder; empty: there is none.", is_path=True)] = ""
+    commit_wait_ms: Annotated[
+        Fraction, said("So many milliseconds a commit waits for others to join it, when it could begin.")
+    ] = 0.0
+    roll_bytes: Annotated[Positive, said("A log of this size is closed, and a new one begun.")] = _JOURNAL.roll_bytes
+    roll_records: Annotated[Positive, said("The same by its number of records.")] = _JOURNAL.roll_records
+    retain_days: Annotated[
+        Rate | None, said("What is older may be removed, once nobody is to get it; unset: never.", reloaded=True)
+    ] = None
+    retain_bytes: Annotated[
+        Positive | None, said("What is over this size may be removed, the oldest first; unset: never.", reloaded=True)
+    ] = None
+    snapshot_rows: Annotated[
+        Positive, said("After so many changes of subscriptions and the like the state is written down anew.")
+    ] = 5_000
+
+    def options(self) -> JournalOptions:
+        """Logs are turned into segments when the broker has time, not in the call that filled them."""
+        return JournalOptions(roll_bytes=self.roll_bytes, roll_records=self.roll_records, convert=False)
+
+
+class Heartbeat(Table, frozen=True, kw_only=True):
+    """How a broker notices that a link or a client is gone without a word."""
+
+    interval_ms: Annotated[
+        Annotated[int, Meta(ge=10, le=3_600_000)], said("So often something is sent where nothing else is to be.")
+    ] = 500
+    patience: Annotated[
+        Annotated[int, Meta(ge=2)], said("After so many intervals without a word the other side counts as gone.")
+    ] = 6
+
+
+class Limits(Table, frozen=True, kw_only=True):
+    """What clients and neighbours may ask of a broker. What is over a rate waits; what is over a number is refused."""
+
+    connections: Annotated[Positive, said("Connections at a time.", reloaded=True)] = 10_000
+    connections_per_address: Annotated[Positive, said("Connections at a time from one host.", reloaded=True)] = 1_000
+    handshake_seconds: Annotated[
+        Seconds, said("A connection that has not said who it is by then is closed.", reloaded=True)
+    ] = 5.0
+    frame_bytes: Annotated[
+        Annotated[int, Meta(ge=MAX_FRAME_BYTES_BEFORE_HELLO, le=MAX_FRAME_BYTES)],
+        said("The largest frame that is taken; a larger one ends the connection.", reloaded=True),
+    ] = MAX_FRAME_BYTES
+    publications_per_second: Annotated[
+        Rate | None, said("So many publications a client may send in the long run; unset: any number.", reloaded=True)
+    ] = None
+    publications_burst: Annotated[
+        Positive | None, said("So many of them at once; unset: those of a second.", reloaded=True)
+    ] = None
+    bytes_per_second: Annotated[
+        Rate | None, said("So many bytes a client may send in the long run; unset: any number.", reloaded=True)
+    ] = None
+    in_flight: Annotated[
+        Positive, said("Publications of a client that wait for their receipts at a time.", reloaded=True)
+    ] = 4_096
+    queue_bytes: Annotated[Positive, said("What waits for one client, in bytes.", reloaded=True)] = 8 * MEBIBYTE
+    queue_notifications: Annotated[Positive, said("The same in notifications.", reloaded=True)] = 10_000
+    slow_consumer: Annotated[
+        str,
+        said(
+            "What happens to a client whose queue stays full: it loses the oldest notifications (`lose_oldest`), or "
+            "its connection (`disconnect`).",
+            reloaded=True,
+        ),
+    ] = LOSE_OLDEST
+    slow_seconds: Annotated[
+        Seconds, said("So long publishers are slowed down for a full queue before that happens.", reloaded=True)
+    ] = 5.0
+    link_queue_bytes: Annotated[
+        Positive,
+        said("What waits for one neighbour, in bytes; with more, the link is made anew.", reloaded=True),
+    ] = 64 * MEBIBYTE
+    subscriptions_per_client: Annotated[Positive, said("Subscriptions of one client.", reloaded=True)] = 100_000
+    unsettled: Annotated[
+        Positive, said("Publications under way to other brokers at a time; past it, publishers wait.", reloaded=True)
+    ] = 100_000
+
+    def __post_init__(self) -> None:
+        one_of("slow_consumer", self.slow_consumer, (LOSE_OLDEST, DISCONNECT))
+        if self.publications_burst is not None and self.publications_per_second is None:
+            raise InvalidValueError("publications_burst: has no meaning without publications_per_second")
+
+
+class Tls(Table, frozen=True, kw_only=True):
+    """TLS 1.3, if there is a certificate. The files are read anew at every reload; their names stay."""
+
+    certificate: Annotated[
+        str, said("The file of the broker's certificate, with those between it and the authority's.", is_path=True)
+    ] = ""
+    key: Annotated[str, said("The file of its private key.", is_path=True)] = ""
+    authority: Annotated[str, said("The file of the certificates that others are trusted by.", is_path=True)] = ""
+    require_client_certificate: Annotated[
+        bool, said("Whether clients need certificates, too. Brokers always do, where there is TLS.")
+    ] = True
+    check_names: Annotated[bool, said("Whether a client or a broker must have the name that its certificate says.")] = (
+        True
+    )
+    plain_beyond_loopback: Annotated[
+        bool, said("Whether one may listen without TLS where other machines can connect, trusting the network.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        files = {key: getattr(self, key) for key in ("certificate", "key", "authority")}
+        missing = [key for key, file in files.items() if not file]
+        if missing and len(missing) < len(files):
+            raise InvalidValueError(f"{missing[0]}: is missing; TLS takes a certificate, its key and an authority")
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.certificate)
+
+
+class Http(Table, frozen=True, kw_only=True):
+    """The port for those who watch: `/metrics`, `/healthz` and `/readyz`. It has no TLS."""
+
+    listen: Annotated[str, said("Its address, such as `127.0.0.1:7480`; port 0 picks one; empty: there is none.")] = ""
+
+    def __post_init__(self) -> None:
+        if self.listen:
+            readable("listen", Address.parse, self.listen)
+
+
+class Logs(Table, frozen=True, kw_only=True):
+    """What the broker tells of itself, a line each."""
+
+    level: Annotated[str, said("The least that is told: `debug`, `info`, `warning` or `error`.", reloaded=True)] = (
+        "info"
+    )
+    format: Annotated[str, said("`text`, for people, or `json`, for programs.", reloaded=True)] = TEXT
+    file: Annotated[str, said("The file that lines go to; empty: standard error.", reloaded=True, is_path=True)] = ""
+
+    def __post_init__(self) -> None:
+        one_of("level", self.level, LEVELS)
+        one_of("format", self.format, (TEXT, JSON))

@@ -1,0 +1,118 @@
+"""What a broker counts, as Prometheus reads it."""
+
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from tidings._version import __version__
+from tidings.live.metrics import BOUNDS, Durations, Gauges, Metrics
+
+_GAUGES = {
+    "connections": "Clients and neighbours that are connected.",
+    "subscriptions": "Subscriptions in the tables, of clients here and elsewhere.",
+    "advertisements": "Advertisements in the tables, of clients here and elsewhere.",
+    "links": "Links that are up.",
+    "links_configured": "Links that should be up.",
+    "journal_offset": "The number of records that were appended to the journal.",
+    "journal_synced_offset": "The number of records that are on the disk for certain.",
+    "journal_bytes": "The size of the journal on the disk.",
+    "unsettled": "Publications that have not reached every broker that they are for.",
+    "queue_bytes": "What waits for clients and neighbours to take it.",
+}
+
+
+class Exposition(Collector):
+    """The page of metrics of one broker, from a registry of its own."""
+
+    def __init__(self, broker: str, metrics: Metrics, gauges: Callable[[], Gauges]) -> None:
+        self._broker, self._metrics, self._gauges = broker, metrics, gauges
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)  # memory, processor time, open files
+
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """The page and its media type, in the form that the reader's Accept header asks for."""
+        encode, media_type = choose_encoder(accept)
+        return encode(self._registry), media_type
+
+    def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily("tidings", "Which broker this is.", {"broker": self._broker, "version": __version__})
+        yield from self._counters()
+        yield _histogram("tidings_commit_seconds", "How long commits of the journal took.", self._metrics.commits)
+        yield _histogram(
+            "tidings_delivery_seconds",
+            "The time from accepting a publication to giving it to a client.",
+            self._metrics.delivered_after,
+        )
+        gauges = self._gauges()
+        for name, told in _GAUGES.items():
+            yield GaugeMetricFamily(f"tidings_{name}", told, getattr(gauges, name))
+        told = "Lines of the log that there was no room for."
+        yield CounterMetricFamily("tidings_log_lines_dropped", told, gauges.log_lines_dropped)
+        if gauges.certificate_expires is not None:
+            yield GaugeMetricFamily(
+                "tidings_certificate_expires_seconds",
+                "When the broker's certificate expires, in seconds since 1970.",
+                gauges.certificate_expires,
+            )
+
+    def _counters(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        refused = dict(metrics.refused)
+        for name, told, label, values in (
+            (
+                "publications",
+                "Publications of clients that were taken, by whether they were new.",
+                "outcome",
+                {"accepted": metrics.accepted, "repeated": metrics.repeated},
+            ),
+            ("refused", "What clients asked for and did not get, by the step that refused it.", "step", refused),
+            ("bytes", "Bytes from and to all.", "direction", {"in": metrics.bytes_in, "out": metrics.bytes_out}),
+            (
+                "link_messages",
+                "Messages from and to neighbours.",
+                "direction",
+                {"in": metrics.link_messages_in, "out": metrics.link_messages_out},
+            ),
+        ):
+            yield _counter(name, told, label, values)
+        for name, told, value in (
+            ("deliveries", "Notifications given to clients.", metrics.delivered),
+            ("lost", "Notifications that slow consumers lost.", metrics.lost),
+            (
+                "slow_disconnected",
+                "Connections closed as their queue stayed full.",
+                metrics.slow_disconnected,
+            ),
+            (
+                "broken_connections",
+                "Connections that were closed, as what came was no frame.",
+                metrics.broken_connections,
+            ),
+            ("misunderstood", "Frames that could not be understood.", metrics.misunderstood),
+            ("meta_events", "Meta-events that were told.", metrics.told),
+        ):
+            yield CounterMetricFamily(f"tidings_{name}", told, value)
+
+
+def _counter(name: str, told: str, label: str, values: dict[str, int]) -> Metric:
+    found = CounterMetricFamily(f"tidings_{name}", told, labels=[label])
+    for one, value in values.items():
+        found.add_metric([one], value)
+    return found
+
+
+def _histogram(name: str, told: str, durations: Durations) -> Metric:
+    bounds = [*(str(bound) for bound in BOUNDS), "+Inf"]
+    found = list(zip(bounds, accumulate(durations.counts), strict=True))
+    return HistogramMetricFamily(name, told, buckets=found, sum_value=durations.total)

@@ -1,0 +1,76 @@
+"""Where notifications of a subscription go in a broker: to its subscriber's connection, if there is one."""
+
+from typing import Protocol
+
+from tidings.hub.backlog import Backlog, Read
+from tidings.hub.inbox import Inbox
+from tidings.model.notification import Notification
+
+
+class Outlet(Protocol):
+    """The connection of a subscriber."""
+
+    def notify(self, note: Notification, inbox: "Wired") -> None: ...
+
+
+class Wired(Inbox):
+    """Of a subscription that is not durable: nothing waits here. What waits, waits in the connection, and is bounded
+    there for all subscriptions of a client together."""
+
+    def __init__(self, limit: int, id: str) -> None:  # noqa: A002
+        # Nothing of what an inbox with a queue needs: there are very many.
+        self.limit, self.id = limit, id
+        self.lost = 0
+        self.outlet: Outlet | None = None
+        self._closed = self._left = False
+
+    @property
+    def waiting(self) -> int:
+        return 0
+
+    def ready(self) -> bool:
+        return False
+
+    def put(self, note: Notification, offset: int) -> Notification | None:
+        if self.outlet is not None:
+            self.outlet.notify(note, self)
+        return None
+
+    def close(self) -> None:
+        self._closed, self.outlet = True, None
+
+    def leave(self) -> None:
+        self._left, self.outlet = True, None
+
+    def attend(self) -> None:
+        self._left = False
+
+
+class Pump(Protocol):
+    """Takes out of a durable inbox what its subscriber has room for."""
+
+    def wake(self) -> None: ...
+
+
+class Kept(Backlog):
+    """Of a durable subscription: a backlog that wakes whoever pumps out of it."""
+
+    def __init__(self, limit: int, read: Read | None) -> None:
+        super().__init__(limit, read)
+        self.pump: Pump | None = None
+
+    @property
+    def must_read(self) -> bool:
+        """Whether taking something means reading it from the disk."""
+        with self._changed:
+            return not self._entries and self._is_behind()
+
+    def put(self, note: Notification, offset: int) -> Notification | None:
+        lost = super().put(note, offset)
+        if self.pump is not None:
+            self.pump.wake()
+        return lost
+
+    def leave(self) -> None:
+        self.pump = None
+        super().leave()

@@ -1,0 +1,127 @@
+"""Clients that have moved to another broker: what waits here for their durable subscriptions follows them.
+
+It is kept here until the other broker says that it has it, and sent again where that does not come.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from tidings.engine.operations import Carry, Unsubscribe
+from tidings.hub.subscription import HubSubscription
+from tidings.live.inbox import Kept
+from tidings.model.errors import TidingsError
+from tidings.model.notification import Notification
+
+if TYPE_CHECKING:
+    from tidings.live.broker import Broker
+
+_PARCEL = 200  # notifications at a time
+_PATIENCE = 2.0  # seconds until what has not arrived is sent again
+
+
+class Parcel(NamedTuple):
+    """Notifications of one subscription, on their way to another broker."""
+
+    client: str
+    subscription: HubSubscription
+    events: list[UUID]
+    sent: float
+
+
+class Moving:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._to: dict[str, str] = {}  # client -> broker
+        self._parcels: dict[int, Parcel] = {}  # by number
+        self._reading: set[str] = set()  # subscriptions whose backlog is being read
+        self._number = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is under way, nor waits for a broker that there is a way to."""
+        return not self._parcels and not self._reading and not any(map(self._can_go, self._to))
+
+    def hand_over(self, client: str, broker: str) -> None:
+        """The client is at that broker now."""
+        session = self._broker.sessions.get(client)
+        if session is not None:
+            session.connection.abort(f"{client} has connected to {broker}")
+            self._broker.left(session, f"it has connected to {broker}")
+        self._to[client] = broker
+        self.go_on()
+
+    def came_back(self, client: str) -> None:
+        """It is here again, and gets what waits from here."""
+        self._to.pop(client, None)
+        for number, parcel in list(self._parcels.items()):
+            if parcel.client == client:
+                del self._parcels[number]
+
+    def handed_over(self, number: int) -> None:
+        """The other broker has it."""
+        parcel = self._parcels.pop(number, None)
+        if parcel is not None:
+            self._broker.desk.acknowledge(parcel.subscription, parcel.events)
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Sends what can be sent; looked at again from time to time."""
+        now = self._broker.now()
+        for number, parcel in list(self._parcels.items()):
+            if now - parcel.sent > _PATIENCE:
+                del self._parcels[number]
+                parcel.subscription.inbox.redeliver()
+        for client in list(self._to):
+            self._send(client)
+
+    def _waiting(self, client: str) -> list[HubSubscription]:
+        return [one for one in self._broker.desk.roster.of(client) if isinstance(one.inbox, Kept)]
+
+    def _can_go(self, client: str) -> bool:
+        reachable = self._to[client] in self._broker.desk.engine.topology.brokers
+        return reachable and any(one.waiting for one in self._waiting(client))
+
+    def _send(self, client: str) -> None:
+        under_way = {parcel.subscription.id for parcel in self._parcels.values()}
+        for held in self._waiting(client):
+            inbox = held.inbox
+            if held.id in under_way or held.id in self._reading or not isinstance(inbox, Kept):
+                continue
+            if not inbox.waiting:
+                self._forget(client, held)
+            elif not self._can_go(client):
+                continue
+            elif inbox.must_read:
+                self._reading.add(held.id)
+                loop = asyncio.get_running_loop()
+                done = loop.run_in_executor(self._broker.readers, inbox.take, _PARCEL)
+                done.add_done_callback(lambda notes, held=held: self._read(client, held, notes))  # type: ignore[misc]
+            else:
+                self._carry(client, held, inbox.take(_PARCEL))
+        if not self._waiting(client):
+            self._to.pop(client, None)
+
+    def _read(self, client: str, held: HubSubscription, done: "asyncio.Future[list[Notification]]") -> None:
+        self._reading.discard(held.id)
+        error = done.exception()
+        if isinstance(error, TidingsError):
+            self._broker.desk.note(f"what waits for {client} cannot follow it: {error}")
+            return
+        if client in self._to:
+            self._carry(client, held, done.result())
+            self._broker.flush()
+
+    def _carry(self, client: str, held: HubSubscription, notes: list[Notification]) -> None:
+        if not notes:
+            return
+        broker = self._broker
+        self._number = max(self._number + 1, broker.clock.now())
+        events = [note.event.id for note in notes]
+        self._parcels[self._number] = Parcel(client, held, events, broker.now())
+        owed = tuple((note, held.durable or "") for note in notes)
+        broker.desk.drive(Carry(broker.name, self._to[client], self._number, owed))
+
+    def _forget(self, client: str, held: HubSubscription) -> None:
+        """All of it is there: the subscription is the other broker's alone."""
+        self._broker.desk.forget(Unsubscribe(client, held.id))

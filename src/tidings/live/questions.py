@@ -1,0 +1,225 @@
+"""Questions that a client may ask, and their answers: plain values, nothing is changed by asking."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidings._version import __version__
+from tidings.hub.inquiry import explained, past_event, possible_event, replayed_from
+from tidings.index.rows import written
+from tidings.model.advertisement import Advertisement
+from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
+from tidings.model.explanation import Explanation
+from tidings.model.filter import ContextFilter
+from tidings.model.schematext import versions_of
+from tidings.protocol import requests
+from tidings.protocol.notes import Note, to_wire_note
+from tidings.routing.offers import META
+
+if TYPE_CHECKING:
+    from tidings.live.broker import Broker
+    from tidings.live.session import Session
+
+_PAGE = 500  # notifications of a replay, at most, in one answer
+_LOOKED_AT = 50_000  # events, at most, for one answer
+
+
+class Explained(msgspec.Struct):
+    """What to explain: an event that was, by its id, or that might be; to a subscription, or to all of one's own."""
+
+    event: str | dict[str, Any]
+    subscription: str | None = None
+    client: str | None = None
+    publisher: str = "somebody"
+    subscribers: str | None = None
+    payload: bytes | None = None
+    subject: str | None = None
+    policy: str | None = None
+
+
+class Replayed(msgspec.Struct):
+    """What to replay: from a time (microseconds) or an offset on; `subscriptions` are the client's own."""
+
+    subscriptions: list[str]
+    since: int = 0
+    offset: int = 0
+    limit: int = _PAGE
+
+
+class About(msgspec.Struct):
+    subject: str
+
+
+class Questions:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._quick: dict[str, Callable[[Session, Any], Any]] = {
+            "schema": self._schema,
+            "topics": self._topics,
+            "status": self._status,
+            "stats": self._stats,
+            "tables": self._tables,
+        }
+        self._slow: dict[str, Callable[[Session, Any], Any]] = {"explain": self._explain, "replay": self._replay}
+
+    def answer(self, session: "Session", asked: requests.Ask) -> None:
+        if (quick := self._quick.get(asked.question)) is not None:
+            session.answer(asked.request, quick(session, asked.about))
+            return
+        slow = self._slow.get(asked.question)
+        if slow is None:
+            known = ", ".join([*self._quick, *self._slow])
+            raise InvalidValueError(f"{asked.question!r:.40} is no question; there are {known}")
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(self._broker.readers, slow, session, asked.about)
+        done.add_done_callback(lambda answer: self._answered(session, asked.request, answer))
+
+    @staticmethod
+    def _answered(session: "Session", request: int, answer: "asyncio.Future[Any]") -> None:
+        error = answer.exception()
+        if isinstance(error, TidingsError):
+            session.refuse(request, error, counts=False)
+        else:
+            session.answer(request, answer.result())
+
+    # In the loop
+
+    def _schema(self, _: "Session", about: Any) -> Any:
+        schema = self._broker.desk.engine.subjects.schema(_read(about, About).subject)
+        return {"subject": schema.subject, "versions": versions_of(schema)}
+
+    def _topics(self, _: "Session", __: Any) -> Any:
+        engine = self._broker.desk.engine
+        offered = [one.value for one in engine.advertisements if not one.id.startswith(META)]
+        return {
+            "subjects": [{"subject": one.subject, "versions": versions_of(one)} for one in engine.subjects],
+            "advertisements": [_advertised(one) for one in sorted(offered, key=lambda one: one.id)],
+        }
+
+    def _status(self, _: "Session", __: Any) -> Any:
+        broker, engine = self._broker, self._broker.desk.engine
+        archive = broker.desk.archive
+        return {
+            "broker": broker.name,
+            "version": __version__,
+            "address": str(broker.address),
+            "uptime": round(time.monotonic() - broker.started, 3),
+            "strategy": engine.settings.strategy,
+            "settled": broker.is_settled,
+            "clients": len(broker.sessions),
+            "subscriptions": sum(one.is_client for one in engine.subscriptions),
+            "links": {
+                name: {"cost": link.cost, "sent": link.sent, "received": link.received}
+                for name, link in sorted(broker.links.items())
+            },
+            "wanted_links": sorted(one.broker for one in broker.configuration.links),
+            "brokers": sorted(engine.topology.brokers),
+            "journal": None
+            if archive is None
+            else {"folder": str(archive.journal.folder), "next": archive.journal.next, "synced": archive.synced},
+        }
+
+    def _stats(self, _: "Session", __: Any) -> Any:
+        broker = self._broker
+        links = {name: {"sent": one.sent, "received": one.received} for name, one in sorted(broker.links.items())}
+        return {"broker": broker.name, **broker.metrics.numbers(), "links": links}
+
+    def _tables(self, session: "Session", _: Any) -> Any:
+        if not session.is_operator:
+            raise RefusedError("admit", f"{session.name} is no operator; the broker's configuration names them")
+        tables = self._broker.desk.engine.tables()
+        return {
+            "broker": self._broker.name,
+            "advertisements": [_advertised(one) for one in tables.advertisements],
+            "subscriptions": [_said(written(one)) for one in tables.subscriptions],
+            "contexts": {name: dict(one) for name, one in tables.contexts.items()},
+            "policies": tables.policies,
+            "operator_policies": tables.operator_policies,
+            "schemas": {one.subject: versions_of(one) for one in tables.schemas},
+            "hops": tables.hops,
+            "sent": tables.sent,
+        }
+
+    # In a thread: these may have to read the journal
+
+    def _explain(self, session: "Session", about: Any) -> Any:
+        given, desk = _read(about, Explained), self._broker.desk
+        viewer = None if session.is_operator else session.name
+        event = past_event(desk, given.event)
+        if event is None:
+            event = possible_event(
+                desk,
+                given.publisher,
+                given.event,
+                subscribers=given.subscribers,
+                payload=given.payload,
+                subject=given.subject,
+                policy=given.policy,
+            )
+        client = given.client or session.name if given.subscription is None else None
+        return [_explained(one) for one in explained(desk, event, given.subscription, client, viewer)]
+
+    def _replay(self, session: "Session", about: Any) -> Any:
+        wanted, desk = _read(about, Replayed), self._broker.desk
+        if desk.archive is None:
+            raise InvalidValueError("this broker has no journal, and keeps no events to replay")
+        with desk.guard:
+            held = [desk.roster.subscriptions.get(one) for one in wanted.subscriptions]
+        if any(one is None or one.subscriber != session.name for one in held):
+            raise RefusedError("admit", f"replay is for subscriptions that {session.name} has")
+        limit = max(1, min(wanted.limit, _PAGE))
+        events = desk.archive.history.events_from(wanted.offset, wanted.since)
+        notes: list[Note] = []
+        following: int | None = None
+        for offset, found in islice(_by_event(desk, wanted.subscriptions, events), _LOOKED_AT):
+            following = offset + 1
+            notes += map(to_wire_note, found)
+            if len(notes) >= limit:
+                return {"notes": notes, "next": following}
+        return {"notes": notes, "next": following}
+
+
+def _by_event(desk: Any, ids: list[str], events: Iterator[Any]) -> Iterator[Any]:
+    for offset, event in events:
+        yield offset, list(replayed_from(desk, ids, event))
+
+
+def _read(about: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(about, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidValueError(f"about: {error}") from None
+
+
+def _advertised(one: Advertisement) -> dict[str, Any]:
+    def offer(names: Any) -> Any:
+        return str(names) if isinstance(names, ContextFilter) else list(names)
+
+    return {
+        "id": one.id,
+        "publisher": one.publisher,
+        "content": str(one.content),
+        "publisher_context": offer(one.publisher_context),
+        "subscriber_context": offer(one.subscriber_context),
+    }
+
+
+def _explained(one: Explanation) -> dict[str, Any]:
+    return {
+        "subscription": one.subscription,
+        "delivered": one.delivered,
+        "step": one.step,
+        "reason": one.reason,
+        "steps": [[step.name, step.passed, step.reason] for step in one.steps],
+        "notification": None if one.notification is None else to_wire_note(one.notification),
+        "subscriber": None if one.notification is None else one.notification.subscriber,
+        "rules": list(one.rules),
+    }
+
+
+def _said(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}

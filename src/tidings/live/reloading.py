@@ -1,0 +1,39 @@
+"""Reloading: a running broker takes another configuration over, as far as that needs no restart."""
+
+from typing import TYPE_CHECKING
+
+from tidings.live.configuration import Change, Configuration
+from tidings.live.own import put_own
+
+if TYPE_CHECKING:
+    from tidings.live.broker import Broker
+
+
+async def reload(broker: "Broker", wanted: Configuration) -> Change:
+    """What was taken over, and what must wait for a restart. Certificates are read anew in any case: if something is
+    wrong with them, an error says so, and all stays as it is."""
+    former = broker.configuration
+    change = former.changes(wanted)
+    if broker.certificates is not None:
+        broker.certificates.reload()
+    broker.configuration = given = former.taking_over(wanted)
+    desk = broker.desk
+    with desk.guard:
+        desk.settings = desk.engine.settings = broker.engine_settings(given)
+    if given.limits != former.limits:
+        for session in broker.sessions.values():
+            session.limit(given.limits)
+    put_own(desk, given, former)
+    if "links" in change.taken_over:
+        await _change_links(broker, former, given)
+    broker.flush()
+    return change
+
+
+async def _change_links(broker: "Broker", former: Configuration, given: Configuration) -> None:
+    """Links that are named no more, or otherwise, are closed; what is named now is called."""
+    wanted = {one.broker: one for one in given.links}
+    for one in former.links:
+        if wanted.get(one.broker) != one:
+            await broker.hang_up(one.broker)
+    broker.dial()

@@ -1,0 +1,153 @@
+"""Resending: what other brokers may have missed of what was published here is read from the journal, and sent again.
+
+`engine.debts` says what that is; here it is read, a piece at a time, by a thread, and written down how far it got.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidings import journal
+from tidings.engine.debts import Debts, Piece, State
+from tidings.engine.effects import Arranged, Effect, Moved, Rearranging, Settled
+from tidings.engine.operations import Lag
+from tidings.filters import ContextFilter
+from tidings.journal import PUBLISH
+from tidings.model.errors import OffsetGoneError, TidingsError
+from tidings.model.event import Event
+
+if TYPE_CHECKING:
+    from tidings.live.broker import Broker
+
+DEBTS = "debts"  # the kind of the rows that say what is owed
+_PIECE = 256  # publications at a time
+_LOOKED_AT = 10_000  # rows of the journal, at most, for them
+_WRITTEN_AFTER = 1.0  # seconds
+
+Read = tuple[list[tuple[int, Event]], int]  # publications with their offsets, and up to where was read
+
+
+class Resending:
+    """Of a broker with a journal; one without has nothing to send again, and owes nothing."""
+
+    def __init__(self, broker: "Broker", state: State | None) -> None:
+        self._broker = broker
+        archive = broker.desk.archive
+        self.is_possible = archive is not None
+        self.debts = Debts(broker.name, state, 0 if archive is None else archive.journal.next)
+        self._is_reading = False
+        self._written = self.debts.state()
+        self._write_at = 0.0
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.is_possible or (self.debts.is_settled and not self._is_reading)
+
+    def published(self, event: Event, offset: int) -> None:
+        """An event of a client is in the journal."""
+        if self.is_possible:
+            self.debts.published(offset, event.id, goes_on=bool(self._broker.desk.engine.neighbours))
+
+    def take(self, effect: Effect) -> bool:
+        """What the engine tells of events and of the network; whether it was about that."""
+        debts, now = self.debts, self._broker.clock.now()
+        match effect:
+            case Settled(event, round):
+                if debts.settled(event, round):
+                    self._broker.desk.settled(event)
+            case Rearranging(brokers):
+                debts.rearranging(brokers)
+            case Arranged(brokers):
+                debts.arranged(brokers, now)
+            case Moved(client, broker, session):
+                debts.moved(client, broker, session, now)
+            case _:
+                return False
+        return True
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether the publication there is not settled yet."""
+        return self.is_possible and self.debts.is_waiting(offset)
+
+    def tick(self) -> None:
+        if self.is_possible:
+            self.debts.tick(self._broker.clock.now())
+            self.go_on()
+            self._write()
+
+    def forget(self, broker: str) -> None:
+        """It will not come back."""
+        self.debts.forget(broker)
+        self._write_at = 0.0
+        self._write()
+
+    # Sending again
+
+    def go_on(self) -> None:
+        """Sends the next piece, if there is one. New publications are not for those who are sent older ones first."""
+        if not self.is_possible:
+            return
+        broker, lagging = self._broker, self.debts.lagging
+        if lagging != broker.desk.engine.overlay.lagging:
+            broker.desk.drive(Lag(lagging))
+        if self._is_reading or broker.is_full or broker.is_stopping or not self.debts.has_to_send:
+            return
+        piece = self.debts.piece(broker.clock.now())
+        if piece is not None:
+            self._is_reading = True
+            done = asyncio.get_running_loop().run_in_executor(broker.readers, self._read, piece)
+            done.add_done_callback(lambda read: self._send(piece, read))
+
+    def _read(self, piece: Piece) -> Read:
+        """In a thread."""
+        archive = self._broker.desk.archive
+        found: list[tuple[int, Event]] = []
+        if archive is None:
+            return found, piece.stop
+        archive.sync(piece.stop)
+        position = piece.start
+        try:
+            for record in archive.journal.read(piece.start, piece.stop):
+                position, row = record.offset + 1, record.operation
+                if row.kind == PUBLISH and row.publisher != self._broker.name:
+                    found.append((record.offset, row.event(ContextFilter.parse)))
+                if len(found) >= _PIECE or position - piece.start >= _LOOKED_AT:
+                    return found, position
+        except OffsetGoneError as gone:
+            who = ", ".join(piece.only)
+            self._broker.desk.note(f"what {who} missed before offset {gone.first} is not kept any more")
+            return found, min(gone.first, piece.stop)
+        return found, piece.stop
+
+    def _send(self, piece: Piece, done: "asyncio.Future[Read]") -> None:
+        self._is_reading = False
+        error = done.exception()
+        if isinstance(error, TidingsError):
+            self._broker.desk.note(f"what {', '.join(piece.only)} has missed cannot be read: {error}")
+            return
+        events, reached = done.result()
+        if not self.debts.is_owed(piece):
+            self.go_on()
+            return  # the network has changed meanwhile
+        now = self._broker.clock.now()
+        for offset, event in events:
+            self._broker.desk.drive(self.debts.sends_again(piece, offset, event, now))
+        self.debts.reached(piece, reached)
+        self.go_on()
+        self._broker.flush()
+
+    # What outlives the process
+
+    def _write(self) -> None:
+        """Now and then: with an older state more is sent again, and nothing is lost."""
+        now, desk = self._broker.now(), self._broker.desk
+        state = self.debts.state()
+        if now < self._write_at or state == self._written or desk.archive is None:
+            return
+        self._write_at, self._written = now + _WRITTEN_AFTER, state
+        desk.write(journal.Operation.control(DEBTS, body=msgspec.to_builtins(state)))
+
+
+def read_debts(row: journal.Operation) -> State:
+    return msgspec.convert(row.content(), State)

@@ -1,0 +1,142 @@
+"""TLS of a broker: certificates from files, tried before anybody meets them, and read anew while it runs."""
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from tidings.live.configuration.tables import Tls
+from tidings.model.errors import InvalidValueError
+
+_SCHEME = "tidings:"
+_BUFFER = 65_536
+
+
+def name_of(certificate: Mapping[str, Any] | None) -> str | None:
+    """The name that a peer's certificate (as `getpeercert` tells it) gives its holder, if it gives one.
+
+    An alternative name `tidings:NAME` says it most plainly; then the common name counts, then the first DNS name.
+    """
+    if not certificate:
+        return None
+    alternatives: list[tuple[str, str]] = list(certificate.get("subjectAltName", ()))
+    for kind, value in alternatives:
+        if kind == "URI" and value.startswith(_SCHEME) and value != _SCHEME:
+            return unquote(value.removeprefix(_SCHEME))
+    for part in certificate.get("subject", ()):
+        for kind, value in part:
+            if kind == "commonName" and value:
+                return str(value)
+    return next((value for kind, value in alternatives if kind == "DNS"), None)
+
+
+class _Loaded(NamedTuple):
+    server: ssl.SSLContext
+    link: ssl.SSLContext
+    name: str | None
+    expires: float
+
+
+class Certificates:
+    """The contexts of a broker with its certificate, key and authority.
+
+    `server` may be handed to a listening socket once: it takes every new connection with what was loaded last.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._loaded = _load(tls)
+        self.server = _server_context(tls)
+        self.server.sni_callback = self._use_what_was_loaded_last
+
+    @property
+    def link(self) -> ssl.SSLContext:
+        """For calling another broker. It is known by the name in its certificate, not by its host's: see `name_of`."""
+        return self._loaded.link
+
+    @property
+    def name(self) -> str | None:
+        """The name in the broker's own certificate."""
+        return self._loaded.name
+
+    @property
+    def expires(self) -> float:
+        """When it expires, in seconds since 1970."""
+        return self._loaded.expires
+
+    def reload(self) -> None:
+        """Reads the files again, for connections from now on. If something is wrong with them, all stays as it is."""
+        self._loaded = _load(self._tls)
+
+    def _use_what_was_loaded_last(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = self._loaded.server
+
+
+def _load(tls: Tls) -> _Loaded:
+    server, link = _server_context(tls), _context(tls, ssl.PROTOCOL_TLS_CLIENT)
+    link.check_hostname = False
+    own = _rehearsed(tls, server, link)
+    return _Loaded(server, link, name_of(own), ssl.cert_time_to_seconds(own["notAfter"]))
+
+
+def _server_context(tls: Tls) -> ssl.SSLContext:
+    context = _context(tls, ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED if tls.require_client_certificate else ssl.CERT_OPTIONAL
+    context.num_tickets = 0  # a session that is resumed would not be judged by the authority of now
+    return context
+
+
+def _context(tls: Tls, protocol: int) -> ssl.SSLContext:
+    for key in ("certificate", "key", "authority"):
+        try:
+            Path(getattr(tls, key)).read_bytes()
+        except OSError as error:
+            raise InvalidValueError(f"tls.{key}: {getattr(tls, key)}: {error.strerror or error}") from None
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_verify_locations(tls.authority)
+    except ssl.SSLError:
+        raise InvalidValueError(f"tls.authority: {tls.authority} holds no certificates in PEM") from None
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise InvalidValueError(f"tls.key: {tls.key} does not belong to {tls.certificate}") from None
+        raise InvalidValueError(
+            f"tls.certificate: {tls.certificate} and {tls.key} must be a certificate and its key, in PEM and without "
+            f"a password ({error.reason or error})"
+        ) from None
+    return context
+
+
+def _no_password() -> str:
+    """Instead of the question on the terminal, where nobody is."""
+    return ""
+
+
+def _rehearsed(tls: Tls, server: ssl.SSLContext, link: ssl.SSLContext) -> dict[str, Any]:
+    """The broker's certificate, after the broker has met itself: what others would refuse is refused here."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    accepting = server.wrap_bio(up, down, server_side=True)
+    calling = link.wrap_bio(down, up)
+    waiting = [calling, accepting]
+    try:
+        while waiting:
+            for side in tuple(waiting):
+                try:
+                    side.do_handshake()
+                    waiting.remove(side)
+                except ssl.SSLWantReadError:
+                    pass
+    except ssl.SSLCertVerificationError as error:
+        raise InvalidValueError(
+            f"tls.certificate: {tls.certificate} would be refused: {error.verify_message} (trusted are those of "
+            f"{tls.authority})"
+        ) from None
+    except ssl.SSLError as error:
+        raise InvalidValueError(f"tls.certificate: {tls.certificate} cannot be used: {error.reason or error}") from None
+    own = calling.getpeercert()
+    assert own is not None  # noqa: S101  # it was verified
+    return own

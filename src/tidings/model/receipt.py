@@ -1,0 +1,13 @@
+"""The receipt of a publication."""
+
+import msgspec
+
+from tidings.model.event import Event
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The event as it was accepted, and its place in the order; an offset of -1 is not known: it was accepted before
+    the connection broke on which the receipt was under way."""
+
+    event: Event
+    offset: int

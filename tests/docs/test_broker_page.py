@@ -1,0 +1,9 @@
+"""The reference of a broker's file is what the program writes."""
+
+from tests.docs.console import ROOT
+from tidings.live.configuration.reference import page
+
+
+def test_the_page_is_what_the_program_writes() -> None:
+    written = (ROOT / "docs" / "reference" / "broker-configuration.md").read_text()
+    assert written == page(), "write it anew: tidings config reference > docs/reference/broker-configuration.md"

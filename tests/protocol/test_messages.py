@@ -1,0 +1,224 @@
+"""Every message goes over the wire and comes out equal; what is none is refused by its decoder, and by nothing else."""
+
+import inspect
+import typing
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.protocol import strategies
+from tests.strategies import contents, examples
+from tidings.engine.operations import Publish, Travelling
+from tidings.model import errors
+from tidings.model.errors import FilterError, InvalidValueError, PolicyError, RefusedError, SchemaError, TidingsError
+from tidings.model.event import Event
+from tidings.model.notification import Notification
+from tidings.model.schema import Schema
+from tidings.protocol import answers, handshake, requests
+from tidings.protocol.events import WireEvent, from_wire, to_wire
+from tidings.protocol.frames import HEAD_BYTES, FramingError, Kind, Splitter
+from tidings.protocol.notes import NoteWriter, read_note
+from tidings.protocol.operations import operation_frame, read_operation, read_passed
+from tidings.protocol.publications import Published, check_front, check_vector, front, read_front
+from tidings.protocol.unreadable import UNREADABLE
+
+MESSAGES: list[type[msgspec.Struct]] = [
+    found
+    for module in (answers, handshake, requests)
+    for _, found in inspect.getmembers(module, inspect.isclass)
+    if issubclass(found, msgspec.Struct) and found.__module__ == module.__name__
+] + [Published]
+LOOP = Schema("Loop", {"li": int, "ts": int, "lo": str})
+
+
+def unframed(data: bytes) -> tuple[int, bytes]:
+    splitter = Splitter()
+    splitter.welcome()
+    [found] = splitter.feed(data)
+    return found
+
+
+def drawn(kind: type[msgspec.Struct]) -> st.SearchStrategy[msgspec.Struct]:
+    """Of a message of plain types; where anything may stand, plain values do."""
+    hints = {name: _plain(hint) for name, hint in typing.get_type_hints(kind).items()}
+    return st.fixed_dictionaries(hints).map(lambda given: kind(**given))
+
+
+def _plain(hint: Any) -> st.SearchStrategy[Any]:
+    if hint is Any:
+        return st.one_of(st.none(), st.integers(-5, 5), st.text(max_size=5), st.lists(st.booleans(), max_size=2))
+    if hint is int:
+        return st.integers(-(2**63), 2**63 - 1)
+    if typing.get_origin(hint) is tuple:
+        return st.lists(_plain(typing.get_args(hint)[0]), max_size=3).map(tuple)
+    if typing.get_origin(hint) is dict:
+        return st.one_of(contents, st.just({})) if bool in typing.get_args(typing.get_args(hint)[1]) else _texts(hint)
+    if typing.get_args(hint) and typing.get_origin(hint) is not typing.Literal:
+        return st.one_of([_plain(one) for one in typing.get_args(hint)])
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return drawn(hint)
+    return st.from_type(hint)
+
+
+def _texts(hint: Any) -> st.SearchStrategy[Any]:
+    return st.dictionaries(st.text(max_size=5), _plain(typing.get_args(hint)[1]), max_size=3)
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}")
+def test_a_message_comes_out_as_it_went_in(kind: type[msgspec.Struct]) -> None:
+    @given(drawn(kind))
+    @examples(30, 300)
+    def law(message: msgspec.Struct) -> None:
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=kind) == message
+
+    law()
+
+
+@given(strategies.events)
+@examples(100, 2_000)
+def test_an_event_comes_out_as_it_went_in(event: Event) -> None:
+    wire = msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(event)), type=WireEvent)
+    back = from_wire(wire)
+    assert back == event
+    assert [type(one) for one in back.attributes.values()] == [type(one) for one in event.attributes.values()]
+
+
+@given(st.lists(strategies.notifications(), min_size=1, max_size=3))
+@examples(60, 1_000)
+def test_a_notification_comes_out_as_it_went_in_whatever_was_written_before_it(notes: list[Notification]) -> None:
+    writer = NoteWriter()
+    for note in [*notes, *notes[:1], *notes]:
+        kind, body = unframed(writer.frame(note))
+        assert kind == Kind.NOTE
+        assert read_note(body, note.subscriber) == note
+
+
+@given(strategies.operations)
+@examples(300, 5_000)
+def test_an_operation_between_brokers_comes_out_as_it_went_in(operation: Travelling) -> None:
+    kind, body = unframed(operation_frame(operation))
+    assert kind == Kind.OPERATION
+    assert read_operation(body) == operation
+
+
+def test_every_operation_that_travels_is_drawn_here() -> None:
+    travelling = set(typing.get_args(Travelling)) - {Publish}
+    found: set[type] = set()
+
+    @given(strategies.operations)
+    @examples(300, 300)
+    def look(operation: Travelling) -> None:
+        found.add(type(operation))
+
+    look()
+    assert found == travelling
+
+
+@given(strategies.passages, st.one_of(st.just((0, 0)), st.tuples(st.integers(1, 2**32 - 1), st.integers(0, 2**1024))))
+@examples(100, 2_000)
+def test_a_publication_between_brokers_comes_out_as_it_went_in(passed: Publish, ahead: tuple[int, int]) -> None:
+    kind, body = unframed(operation_frame(passed, *ahead))
+    assert kind == Kind.PASS
+    found, back = read_passed(body)
+    assert (found.number, found.vector) == ahead
+    assert back == passed
+
+
+@given(strategies.operations, st.data())
+@examples(300, 10_000)
+def test_a_mutated_operation_is_read_or_refused(operation: Travelling, data: st.DataObject) -> None:
+    body = bytearray(operation_frame(operation)[HEAD_BYTES:])
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        read_operation(bytes(body[: data.draw(st.integers(0, len(body)))]))
+    except UNREADABLE:
+        return
+
+
+@given(strategies.passages, st.data())
+@examples(200, 5_000)
+def test_a_mutated_publication_is_read_or_refused(passed: Publish, data: st.DataObject) -> None:
+    body = bytearray(operation_frame(passed)[HEAD_BYTES:])
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        read_passed(bytes(body[: data.draw(st.integers(0, len(body)))]))
+    except UNREADABLE:
+        return
+
+
+# What stands in front of a publication
+
+
+@pytest.mark.parametrize(
+    ("number", "vector"), [(0, 0), (1, 0), (1, 0b101), (2**32 - 1, 1), (7, 2**1023), (7, 2**2040 - 1)]
+)
+def test_number_and_vector_stand_in_front(number: int, vector: int) -> None:
+    data = front(number, vector) + b"rest"
+    ahead = read_front(data)
+    assert (ahead.number, ahead.vector, data[ahead.end :]) == (number, vector, b"rest")
+
+
+@pytest.mark.parametrize("body", [b"", b"\0", b"\0\0\0\1", b"\0\0\0\1\x02x", b"\0\0\0\0\xff"])
+def test_a_front_that_ends_too_early_is_refused(body: bytes) -> None:
+    with pytest.raises(FramingError, match="ends"):
+        read_front(body)
+
+
+def test_a_vector_is_compared_with_the_schema_and_with_what_was_published() -> None:
+    check_front(read_front(front(1, 0b111)), LOOP)
+    with pytest.raises(SchemaError, match="bit 3 is beyond its 3 attributes"):
+        check_front(read_front(front(1, 0b1000)), LOOP)
+    check_vector(read_front(front(1, 0b101)), LOOP, {"li": 1, "lo": "x"})
+    with pytest.raises(SchemaError, match="the vector does not say"):
+        check_vector(read_front(front(1, 0b111)), LOOP, {"li": 1, "lo": "x"})
+    with pytest.raises(SchemaError, match="has no attribute zz"):
+        check_vector(read_front(front(1, 0b1)), LOOP, {"zz": 1})
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidValueError("x: no"),
+        FilterError("here", "a = = 1", 4),
+        PolicyError("there", "PolicyStatement {", 16),
+        PolicyError("the rule as a whole", rule=2),
+        SchemaError("Loop: has no attribute zz", "zz"),
+        SchemaError("no schema"),
+        RefusedError("admit", "not yours"),
+        errors.PublishedBeforeError("admit", "known"),
+        errors.JournalFullError("no room"),
+        errors.JournalFailedError("fsync failed"),
+        errors.ClosedError("closed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_told_as_it_was_raised(error: TidingsError) -> None:
+    refused = answers.refusal(5, error)
+    back = answers.error_of(msgspec.msgpack.decode(msgspec.msgpack.encode(refused), type=answers.Refused))
+    assert refused.request == 5
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    for name in ("text", "position", "step", "reason", "name", "rule"):
+        assert getattr(back, name, None) == getattr(error, name, None)
+
+
+@pytest.mark.parametrize("name", ["", "NoSuchError", "caret", "printable", "_WINDOW", "__name__"])
+def test_an_error_of_an_unknown_kind_is_a_refusal(name: str) -> None:
+    error = answers.error_of(answers.Refused(1, name, "why", "admit"))
+    assert type(error) is RefusedError
+    assert (error.step, error.reason) == ("admit", "why")
+
+
+@pytest.mark.parametrize("kind", [one for one in vars(errors).values() if isinstance(one, type)])
+def test_whatever_error_is_named_it_is_told(kind: type[TidingsError]) -> None:
+    error = answers.error_of(answers.Refused(1, kind.__name__, "why", "admit", "text", 2))
+    assert type(error) is kind
+    assert "why" in str(error)
