@@ -70,7 +70,12 @@ REFUSED: list[tuple[str, Callable[[Client], Awaitable[Any]], type[TidingsError],
     ("a policy", lambda client: client.subscribe("a = 1", policy="PolicyStatement {"), PolicyError, "line 1"),
     ("somebody else's name", lambda client: client.set_context({"x": 1}, of="other"), RefusedError, "other"),
     ("a value", lambda client: client.publish({"a": [1]}), InvalidValueError, "a"),
-    ("a payload", lambda client: client.publish({}, payload=bytes(MAX_PAYLOAD_BYTES + 1)), InvalidValueError, "payload"),
+    (
+        "a payload",
+        lambda client: client.publish({}, payload=bytes(MAX_PAYLOAD_BYTES + 1)),
+        InvalidValueError,
+        "payload",
+    ),
     ("a subject's name", lambda client: client.schema("Nobody"), SchemaError, "no such subject"),
     ("an id", lambda client: client.unsubscribe("nobody"), RefusedError, "nobody"),
     ("an advertisement", lambda client: client.unadvertise("nobody"), RefusedError, "nobody"),
@@ -272,12 +277,16 @@ def test_a_handshake_says_what_is_wrong_with_it() -> None:
 def test_a_subject_is_known_by_its_number_and_the_vector_stands_in_front() -> None:
     async def scenario() -> None:
         async with running() as broker, Raw.client(broker) as raw:
-            raw.say(requests.Subscribe(1, "s", subject="Loop"), requests.Define(2, "Loop", ({"li": "int", "lo": "str"},)))
+            raw.say(
+                requests.Subscribe(1, "s", subject="Loop"), requests.Define(2, "Loop", ({"li": "int", "lo": "str"},))
+            )
             told = [await raw.told() for _ in range(3)]
             [bound] = [one for one in told if isinstance(one, Bound)]
             assert (bound.subject, bound.versions) == ("Loop", ({"li": "int", "lo": "str"},))
             raw.send(publication(1, {"li": 1}, front(bound.number, 0b01)))
-            note, receipts = sorted([await raw.told(), await raw.told()], key=lambda one: isinstance(one, answers.Receipts))
+            note, receipts = sorted(
+                [await raw.told(), await raw.told()], key=lambda one: isinstance(one, answers.Receipts)
+            )
             assert (note.event.subject, note.event.attributes) == ("Loop", {"li": 1})
             assert [one.request for one in receipts.receipts] == [1]
             for number, data, reason in [

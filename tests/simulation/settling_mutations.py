@@ -5,7 +5,6 @@ import pytest
 from tests.simulation.mutations import Mutation
 from tidings.engine import concern, membership, passing
 from tidings.engine.debts import Debts, State
-from tidings.engine.departed import Departed
 from tidings.engine.effects import Effect
 from tidings.engine.engine import Engine
 from tidings.engine.message import PublicationMessage
@@ -63,11 +62,6 @@ def a_publication_is_settled_before_those_below_have_it(patch: pytest.MonkeyPatc
 
 
 @mutation
-def a_broker_without_complete_tables_settles(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Overlay, "queue", lambda overlay, message: False)
-
-
-@mutation
 def publications_go_on_while_tables_are_made_anew(patch: pytest.MonkeyPatch) -> None:
     waits = passing.waits
 
@@ -122,8 +116,9 @@ def what_comes_late_never_comes(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
-def what_is_under_way_to_where_a_client_was_comes_to_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Departed, "wanting", lambda departed, event, now, grace: [])
+def who_has_moved_is_told_on_the_shared_tree_alone(patch: pytest.MonkeyPatch) -> None:
+    """Though events go another way, and may be settled before it is known."""
+    patch.setattr(Overlay, "_floods_moves", False)
 
 
 @mutation

@@ -47,7 +47,7 @@ class Resending:
     def published(self, event: Event, offset: int) -> None:
         """An event of a client is in the journal."""
         if self.is_possible:
-            self.debts.published(offset, event.id, goes_on=bool(self._broker.desk.engine.neighbours))
+            self.debts.published(offset, event, goes_on=bool(self._broker.desk.engine.neighbours))
 
     def take(self, effect: Effect) -> bool:
         """What the engine tells of events and of the network; whether it was about that."""
