@@ -11,7 +11,9 @@ from tidings.engine.message import PublicationMessage
 from tidings.engine.overlay import Overlay
 from tidings.engine.passages import Passage, Passages
 from tidings.engine.settling import Settling
+from tidings.engine.tables import Filed
 from tidings.model.event import Event
+from tidings.model.subscription import Subscription
 
 MUTATIONS: dict[str, Mutation] = {}
 
@@ -107,7 +109,7 @@ def debts_are_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def what_comes_late_never_comes(patch: pytest.MonkeyPatch) -> None:
-    def strictly(engine: Engine, event: Event, wanted: list[concern.Filed]) -> list[concern.Filed]:  # type: ignore[type-arg]
+    def strictly(engine: Engine, event: Event, wanted: list[Filed[Subscription]]) -> list[Filed[Subscription]]:
         told = {one.owner for one in wanted}
         late = {one for one in told if not engine.passages.in_order(one, event.publisher, event.sequence, engine.now)}
         return [one for one in wanted if one.owner not in late]
