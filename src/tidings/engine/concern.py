@@ -46,8 +46,6 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     wanted: list[Filed[Subscription]] = []
     if not message.stays_out and len(table) > len(engine.transit):
         wanted = table.those(sorted(engine.matcher.concerned(message.event)))
-    if not message.stays_out and not message.journey.meta:
-        wanted += engine.departed.wanting(message.event, engine.now, engine.settings.grace_microseconds)
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
     if message.route.round:
