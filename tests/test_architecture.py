@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hub": {"model", "language", "matching", "policy", "journal", "filters", "texts", "index", "engine"},
     "simulation": {
         *("model", "language", "matching", "policy", "journal", "filters", "texts", "index", "configuration"),
-        *("routing", "engine"),
+        *("routing", "engine", "protocol"),
     },
     # A pipeline may publish into a hub that it opens, and through a broker that runs elsewhere: as a client of it.
     "spark": {

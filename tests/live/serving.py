@@ -12,7 +12,7 @@ from tidings.live.configuration.address import Address
 
 
 @contextmanager
-def serving(journal: object = "", port: int = 0, **tables: dict[str, Any]) -> Iterator[Address]:
+def serving(journal: object = "", port: int = 0, **tables: Any) -> Iterator[Address]:
     """Where a broker named b1 listens, until the end of the block; `tables` are those of its configuration."""
     with Served(journal, port, **tables) as served:
         yield served.broker.address

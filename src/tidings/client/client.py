@@ -1,5 +1,6 @@
 """A client of a broker: it publishes, subscribes, has a context, and finds its way back when a connection breaks."""
 
+import asyncio
 import secrets
 import time
 from collections import OrderedDict
@@ -276,6 +277,7 @@ class Client:
         held = self._subscriptions.pop(wanted, None)
         if held is not None:
             held.end()
+            self.has_room()
 
     def subscriptions(self) -> list[Subscription]:
         return list(self._subscriptions.values())
@@ -364,20 +366,34 @@ class Client:
 
     async def begin(self, subscription: Subscription) -> None:
         await self._tell_context()
-        wanted = subscription.wanted
-        self._subscriptions[wanted.id] = subscription
+        wanted, held = subscription.wanted, self._subscriptions
+        replaced = held.get(wanted.id)
+        held[wanted.id] = subscription  # notifications may come together with the answer
         try:
             done = await self._request(Kind.SUBSCRIBE, wanted)
-        except BaseException:
-            if self._subscriptions.get(wanted.id) is subscription:
-                del self._subscriptions[wanted.id]
+        except BaseException as error:
+            if held.get(wanted.id) is subscription:
+                del held[wanted.id]
+                if replaced is not None:
+                    held[wanted.id] = replaced
+                elif isinstance(error, asyncio.CancelledError) and wanted.durable is None:
+                    self._session.withdraw(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted.id))
             raise
         if done.id != wanted.id:  # a durable one has the id that it got first
-            self._subscriptions.pop(wanted.id, None)
+            held.pop(wanted.id, None)
             subscription.wanted = msgspec.structs.replace(wanted, id=done.id)
-            self._subscriptions[done.id] = subscription
+            replaced, held[done.id] = held.get(done.id), subscription
+        if replaced is not None and replaced is not subscription:
+            replaced.end()
         subscription.findings = list(done.findings)
         self._standing.subscriptions[subscription.id] = subscription.wanted
+
+    def leave(self, subscription: Subscription) -> None:
+        """A durable subscription is not listened to any more; the broker keeps what comes for it."""
+        if self._subscriptions.get(subscription.id) is subscription:
+            del self._subscriptions[subscription.id]
+            self._standing.subscriptions.pop(subscription.id, None)
+            self.has_room()
 
     def acknowledge(self, subscription: Subscription, events: list[UUID]) -> None:
         if events:
@@ -420,7 +436,7 @@ class Client:
     def _lost(self, lost: answers.Lost) -> None:
         held = self._subscriptions.get(lost.subscription)
         if held is not None:
-            held.told_lost(lost.count, lost.total)
+            held.told_lost(lost.count)
 
     def _context_set(self, context: Context) -> None:
         self._standing.context = context
