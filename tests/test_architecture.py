@@ -29,12 +29,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hub": {"model", "language", "matching", "policy", "journal", "filters", "texts", "index", "engine"},
     "simulation": {
         *("model", "language", "matching", "policy", "journal", "filters", "texts", "index", "configuration"),
-        *("routing", "engine"),
+        *("routing", "engine", "protocol"),
     },
-    # A pipeline may publish into a hub that it opens.
+    # A pipeline may publish into a hub that it opens, and through a broker that runs elsewhere: as a client of it.
     "spark": {
         *("model", "language", "matching", "policy", "journal", "filters", "index", "configuration"),
-        *("engine", "hub"),
+        *("engine", "hub", "client"),
     },
     "protocol": {"model", "language", "matching", "policy", "journal", "filters", "index", "routing", "engine"},
     "live": {

@@ -65,6 +65,7 @@ def as_json(*arguments: str) -> Any:
         "journal show",
         "bench",
         "bench spark",
+        *("bench brokers", "bench live", "bench live-contexts", "bench stalled"),
         *(f"bench {name}" for name in BENCHES),
     ],
 )

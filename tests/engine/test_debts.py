@@ -44,7 +44,7 @@ def sent_again(debts: Debts, now: int = 10 * MOVING) -> list[tuple[int, Republis
 
 def publish(debts: Debts, count: int) -> None:
     for offset in range(debts.end, debts.end + count):
-        debts.published(offset, identity(offset), goes_on=True)
+        debts.published(offset, event(offset), goes_on=True)
 
 
 def test_below_the_floor_everything_is_settled() -> None:
@@ -155,6 +155,16 @@ def test_a_client_that_has_moved_is_sent_what_is_owed_to_the_broker_that_is_gone
     assert len(again) == 2
 
 
+def test_what_a_publisher_that_has_moved_left_unsettled_is_sent_again_to_all() -> None:
+    debts = arranged("b2")
+    publish(debts, 2)
+    debts.settled(identity(0), 0)
+    debts.moved("other", "b2", 2, 0)
+    assert [one.whose for _, one in sent_again(debts)] == [("other",)]
+    debts.moved("p", "b2", 2, 0)
+    assert [(offset, one.only) for offset, one in sent_again(debts) if not one.whose] == [(1, (ABROAD, "b2"))]
+
+
 def test_it_is_the_same_after_a_restart() -> None:
     debts = arranged("b2", "b3")
     debts.rearranging(frozenset({"b1", "b2"}))
@@ -173,8 +183,8 @@ def test_it_is_the_same_after_a_restart() -> None:
 
 def test_an_event_that_was_published_twice_is_settled_once() -> None:
     debts = arranged("b2")
-    debts.published(0, identity(7), goes_on=True)
-    debts.published(1, identity(7), goes_on=True)
+    debts.published(0, event(7), goes_on=True)
+    debts.published(1, event(7), goes_on=True)
     debts.settled(identity(7), 0)
     assert debts.is_settled
 
@@ -211,7 +221,7 @@ class Played:
     def publish(self) -> None:
         offset = self.debts.end
         lagging = self.debts.lagging
-        self.debts.published(offset, identity(offset), goes_on=bool(self.present))
+        self.debts.published(offset, event(offset), goes_on=bool(self.present))
         if self.is_arranged and self.present:
             self.under_way.append(Sent(offset, 0, self.present - {*lagging}))
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tidings.cli.live_benches import live
 from tidings.cli.options import AsJson, Plot
 from tidings.cli.overlay_benches import overlay
 
@@ -16,6 +17,7 @@ bench = typer.Typer(
     rich_markup_mode=None,
 )
 bench.add_typer(overlay)
+bench.add_typer(live)
 
 
 @bench.command(name="language")

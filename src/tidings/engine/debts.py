@@ -65,6 +65,7 @@ class Debts:
         self._sent: dict[Creditor, int] = {}
         self._ripe: dict[Creditor, int] = {}
         self._sessions: dict[str, int] = {}  # of clients that have moved
+        self._latest: dict[str, int] = {}  # by publisher: the last that may not be settled
         self._now = self._progressed = 0  # when something was settled last
         self._patience = PATIENCE
         if state is not None:
@@ -123,11 +124,15 @@ class Debts:
 
     # What happens
 
-    def published(self, offset: int, event: UUID, *, goes_on: bool) -> None:
+    def published(self, offset: int, event: Event, *, goes_on: bool) -> None:
         """A publication is in the journal; `goes_on`: there are neighbours, so it will be settled."""
         self.end = offset + 1
         if goes_on:
-            self._wait(offset, event, 0)
+            self._wait(offset, event.id, 0)
+            self._latest.pop(event.publisher, None)
+            self._latest[event.publisher] = offset
+            if len(self._latest) > MAX_REMEMBERED_MOVES:
+                del self._latest[next(iter(self._latest))]
 
     def settled(self, event: UUID, round: int) -> bool:  # noqa: A002 - the route's word
         """Whether that counts: not in a round of a former network."""
@@ -153,13 +158,16 @@ class Debts:
 
     def moved(self, client: str, broker: str, session: int, now: int) -> None:
         """A client has come to a broker. What is owed to others, or not settled, may be due to it: it may have been
-        there. Where it was is not known; so what is older goes to its new broker first."""
+        there. Where it was is not known; so what is older goes to its new broker first. What it has published itself
+        and is not settled may have met those who turned to its new broker already: all are sent it again."""
         if self._sessions.get(client, 0) >= session:
             return
         self._sessions.pop(client, None)
         self._sessions[client] = session
         if len(self._sessions) > MAX_REMEMBERED_MOVES:
             del self._sessions[next(iter(self._sessions))]
+        if self._latest.pop(client, -1) >= self.floor:
+            self._owe_all(self.floor)
         before = [one for one in self._starts if one.client == client]
         owed = [offset for one, offset in self.owed.items() if not one.client and one.broker != broker]
         owed += [self._owed_to(one, self.floor) for one in before]

@@ -230,8 +230,8 @@ def _is_for(engine: "Engine", filed: Filed[Subscription], audience: Bloom | None
 
 def without_unasked(engine: "Engine", passed: Publish, neighbour: str) -> Publish:
     """An event with what some filter behind a link asks of its publisher's context, and no more."""
-    event = passed.event
-    if not event.context or not engine.strategy.spares_context or passed.journey.route.flood:
+    event, route = passed.event, passed.journey.route
+    if not event.context or not engine.strategy.spares_context or route.flood or route.unpruned:
         return passed
     asked = set(engine.transit.asked_behind(neighbour))
     if event.subscribers is not None:
@@ -239,7 +239,6 @@ def without_unasked(engine: "Engine", passed: Publish, neighbour: str) -> Publis
     if asked.issuperset(event.context):
         return passed
     kept = {name: value for name, value in event.context.items() if name in asked}
-    route = passed.journey.route
     gone = (*route.withheld, *(name for name in event.context if name not in asked))
     return Publish(
         msgspec.structs.replace(event, context=type(event.context).trusted(kept)),

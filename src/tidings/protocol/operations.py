@@ -75,6 +75,11 @@ def operation_frame(operation: Travelling, number: int = 0, vector: int = 0) -> 
     return frame(Kind.OPERATION, _ENCODER.encode(_Signal(operation)))
 
 
+def size_of(operation: Travelling) -> int:
+    """How many bytes it takes on the wire."""
+    return len(operation_frame(operation))
+
+
 def read_operation(body: bytes) -> Travelling:
     """The operation of a frame of the kind OPERATION; one of the `UNREADABLE` errors if there is none."""
     found = _OPERATIONS.decode(body)

@@ -114,7 +114,7 @@ class Broker:
         effects = self.engine.handle(operation, now)
         if isinstance(operation, Publish) and self._resends and not any(isinstance(one, Reject) for one in effects):
             offset = self.disk.write(operation.event)
-            self.debts.published(offset, operation.event.id, goes_on=bool(self.engine.neighbours))
+            self.debts.published(offset, operation.event, goes_on=bool(self.engine.neighbours))
         self._carry_out(effects)
         self._see_to_debts()
         return effects

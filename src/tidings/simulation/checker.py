@@ -79,6 +79,7 @@ class Checker:
         self._last: dict[tuple[str, str], int] = {}  # client or subscription, publisher -> the number of the last event
         self._moved: dict[str, int] = {}  # when clients moved last
         self._joined = Network.of(world).parts  # the brokers between which there was a way all through the burst
+        self._acquainted: dict[str, set[str]] = {name: {name} for name in world.brokers}  # that ever knew each other
 
     def take(self, step: Step) -> None:
         if isinstance(step, Publishes):
@@ -134,6 +135,8 @@ class Checker:
         is_whole = all(network.parts.get(name) == self._world.brokers.keys() for name in self._world.brokers)
         self._collect(is_whole=is_whole)
         self._collect_promised(is_whole=is_whole)
+        for name, part in network.parts.items():
+            self._acquainted[name] |= part
         if is_whole or not self._resends:
             self._recent, self._movers = [], set()
         self._burst = []
@@ -164,10 +167,12 @@ class Checker:
         return found
 
     def _promise(self) -> None:
-        """What durable subscriptions that were there will get, whatever fails."""
+        """What durable subscriptions that were there will get, whatever fails; from brokers that theirs has met."""
         for event, ingress, _, _ in self._burst:
             publisher = self._standings[event.publisher]
             for name, standings in self._standings.items():
+                if not self._acquainted[ingress].issuperset(one.broker for one in standings.all):
+                    continue
                 for wanted in standings.ids():
                     if all(
                         one is not None
@@ -232,13 +237,15 @@ class Checker:
     def _may_be_late(self, client: str, note: Notification) -> bool:
         """Whether it may have waited where the client, or its publisher, was before; or was published while others
         had not heard yet that it is wanted, and was sent again."""
+        if self._resends and self._has_moved_since(note.event.publisher, note.event):
+            return True
         versions = (one for one, _ in self._standings[client].versions(note.subscription) if one is not None)
         if all(one.durable is None for one in versions):
             return False
-        if self._resends and key_of(note) not in self._promised:
-            return True
-        who = (client, note.event.publisher) if self._resends else (client,)
-        return any(self._moved.get(name, -1) >= note.event.timestamp for name in who)
+        return self._has_moved_since(client, note.event) or (self._resends and key_of(note) not in self._promised)
+
+    def _has_moved_since(self, client: str, event: Event) -> bool:
+        return self._moved.get(client, -1) >= event.timestamp
 
     def _collect(self, *, is_whole: bool) -> None:
         """What is owed to clients that were away, and are back."""

@@ -14,6 +14,7 @@ from tidings.engine.tables import Tables
 from tidings.model.errors import InvalidValueError, UnsettledError
 from tidings.model.identity import ENTROPY_BYTES, uuid7
 from tidings.model.notification import Notification
+from tidings.protocol.operations import size_of
 from tidings.routing.kinds import Kinds
 from tidings.simulation.broker import Broker, Surroundings
 from tidings.simulation.chance import drawn_from
@@ -25,7 +26,6 @@ from tidings.simulation.link import HEARTBEAT, Link
 from tidings.simulation.network import Conditions, Network
 from tidings.simulation.topologies import Topology
 from tidings.simulation.trace import Trace
-from tidings.simulation.wire import size_of
 
 Trusts = Mapping[str, Iterable[str]] | Callable[[str, str], bool]
 _SHOWN = 5  # of each kind of thing that is still moving

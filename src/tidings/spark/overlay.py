@@ -80,9 +80,7 @@ def _left_behind(said: "DataFrame") -> "DataFrame":
     filters = said.where(f.col("kind").isin("subscribe", "unsubscribe"))
     held = filters.withColumn("following", f.lead("timestamp").over(_by("client", "id")))
     durable = held.where((f.col("kind") == "subscribe") & f.get_json_object("body", "$.durable").isNotNull())
-    after = (
-        (f.col("who") == f.col("client")) & (f.col("to") != f.col("journal")) & (f.col("left") > f.col("timestamp"))
-    )
+    after = (f.col("who") == f.col("client")) & (f.col("to") != f.col("journal")) & (f.col("left") > f.col("timestamp"))
     stood = f.col("following").isNull() | (f.col("following") > f.col("left"))
     ended = durable.join(moves, after & stood)
     first = ended.groupBy("journal", "client", "id", "offset").agg(f.min("left").alias("timestamp"))

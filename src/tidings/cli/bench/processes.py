@@ -14,14 +14,20 @@ def processor() -> float:
 
 def memory() -> int:
     """Bytes; what several of them share, such as a mapped file, is counted once."""
-    found = 0
-    for number in _family():
-        try:
-            lines = (_PROC / str(number) / "smaps_rollup").read_text().splitlines()
-        except OSError:  # it has just ended
-            continue
-        found += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
-    return found
+    return sum(_bytes(number, "Pss:") for number in _family())
+
+
+def resident(process: int) -> int:
+    """Bytes that one process has in memory."""
+    return _bytes(process, "Rss:")
+
+
+def _bytes(process: int, which: str) -> int:
+    try:
+        lines = (_PROC / str(process) / "smaps_rollup").read_text().splitlines()
+    except OSError:  # it has just ended
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(which))
 
 
 def _family() -> dict[int, list[str]]:

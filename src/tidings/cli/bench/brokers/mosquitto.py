@@ -1,0 +1,136 @@
+"""Mosquitto with one topic and one subscriber, its best case: it looks at no content, so it is the limit for others."""
+
+import getpass
+import os
+import shutil
+import socket
+from collections.abc import Sequence
+
+from tidings.cli.bench.brokers.children import Children, free_port
+from tidings.cli.bench.brokers.wire import Speech, Spoken, exactly
+from tidings.cli.bench.brokers.workload import EVENT_BYTES, STAMP_BYTES, Event, Interest
+from tidings.model.errors import TidingsError
+
+_PROGRAM = "mosquitto"
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"  # where Debian has it is not on everybody's path
+_TOPIC = b"events"
+_CONNACK, _PUBLISH, _PUBACK, _SUBACK = 0x20, 0x30, 0x40, 0x90
+_IDENTITIES = 0xFFFF  # packets have one of so many, from 1 on
+
+
+class Mosquitto(Spoken):
+    is_limit = True
+
+    def __init__(self, quality: int) -> None:
+        self.name = f"Mosquitto, one topic, QoS {quality}"
+        self._quality = quality
+
+    def lacking(self) -> str:
+        return "" if shutil.which(_PROGRAM, path=_PATH) else "apt-get install mosquitto"
+
+    def start(self, children: Children) -> int:
+        folder = children.folder
+        port = free_port()
+        lines = [
+            f"listener {port} 127.0.0.1",
+            "allow_anonymous true",
+            "persistence false",
+            "set_tcp_nodelay true",
+            "max_inflight_messages 0",  # as many as come
+            "max_queued_messages 0",
+            f"user {getpass.getuser()}",
+        ]
+        configuration = folder / "mosquitto.conf"
+        configuration.write_text("\n".join(lines) + "\n")
+        program = shutil.which(_PROGRAM, path=_PATH) or _PROGRAM
+        children.server("mosquitto", [program, "-c", configuration])
+        children.await_port("mosquitto", port)
+        return port
+
+    def speech(self) -> Speech:
+        return Mqtt(self._quality)
+
+
+class Mqtt(Speech):
+    """MQTT 3.1.1, as much of it as one topic needs."""
+
+    def __init__(self, quality: int) -> None:
+        self._quality = quality
+        self.acknowledged = 0 if quality else None
+        self._rest = b""
+        self._answers: list[bytes] = []
+        self._tails: list[bytes] = []
+
+    def greet(self, line: socket.socket) -> None:
+        line.sendall(_packet(0x10, _text(b"MQTT") + b"\x04\x02\x00\x00" + _text(b"")))
+        answer = exactly(line, 4)
+        if answer[0] != _CONNACK or answer[3]:
+            raise TidingsError(f"Mosquitto refuses the connection with code {answer[3]}")
+
+    def publishes(self, line: socket.socket, events: Sequence[Event]) -> None:
+        identity = 2 if self._quality else 0
+        size = 2 + len(_TOPIC) + identity + EVENT_BYTES
+        self._head = _packet(_PUBLISH | self._quality << 1, _text(_TOPIC), size)
+        # The attributes are bytes like any others to a broker that does not look.
+        self._tails = [_opaque(event) for event in events]
+        self._next = 0
+
+    def subscribe(self, line: socket.socket, interests: Sequence[Interest]) -> None:
+        line.sendall(_packet(0x82, b"\x00\x01" + _text(_TOPIC) + bytes([self._quality])))
+        if exactly(line, 5)[0] != _SUBACK:
+            raise TidingsError("Mosquitto does not take the subscription")
+
+    def publication(self, number: int, stamp: bytes) -> bytes:
+        if not self._quality:
+            return self._head + stamp + self._tails[number]
+        self._next = self._next % _IDENTITIES + 1
+        return self._head + self._next.to_bytes(2) + stamp + self._tails[number]
+
+    def hear(self, data: bytes) -> list[bytes]:
+        if self._rest:
+            data = self._rest + data
+        stamps, at, end = [], 0, len(data)
+        while end - at >= 2:
+            size, start = data[at + 1], at + 2
+            if size & 0x80:  # the length has a second byte; none of ours has three
+                if end - at < 3:
+                    break
+                size, start = size & 0x7F | data[at + 2] << 7, at + 3
+            if end - start < size:
+                break
+            kind = data[at]
+            at = start + size
+            if kind & 0xF0 == _PUBLISH:
+                start += 2 + (data[start] << 8 | data[start + 1])
+                if kind & 0x06:
+                    self._answers.append(b"\x40\x02" + data[start : start + 2])
+                    start += 2
+                stamps.append(data[start : start + STAMP_BYTES])
+            elif kind == _PUBACK and self.acknowledged is not None:
+                self.acknowledged += 1
+        self._rest = data[at:]
+        return stamps
+
+    def answer(self) -> bytes:
+        answers = b"".join(self._answers)
+        self._answers.clear()
+        return answers
+
+
+def _opaque(event: Event) -> bytes:
+    said = "".join(f"{name}{value}" for name, value in event.attributes.items())
+    return said.encode() + event.filling
+
+
+def _text(text: bytes) -> bytes:
+    return len(text).to_bytes(2) + text
+
+
+def _packet(kind: int, content: bytes, size: int | None = None) -> bytes:
+    """With the length that it will have when all of it has been said."""
+    left = len(content) if size is None else size
+    length = b""
+    while left > 0x7F:
+        length += bytes([left & 0x7F | 0x80])
+        left >>= 7
+    return bytes([kind]) + length + bytes([left]) + content
