@@ -170,7 +170,7 @@ class Questions:
     def _explain(self, session: "Session", about: Any) -> Any:
         given, desk = _read(about, Explained), self._broker.desk
         viewer = None if session.is_operator else session.name
-        event = past_event(desk, given.event)
+        event = past = past_event(desk, given.event)
         if event is None:
             event = possible_event(
                 desk,
@@ -182,7 +182,8 @@ class Questions:
                 policy=given.policy,
             )
         client = given.client or session.name if given.subscription is None else None
-        return [_explained(one) for one in explained(desk, event, given.subscription, client, viewer)]
+        found = explained(desk, event, given.subscription, client, viewer, is_past=past is not None)
+        return [_explained(one) for one in found]
 
     def _replay(self, session: "Session", about: Any) -> Any:
         wanted, desk = _read(about, Replayed), self._broker.desk
