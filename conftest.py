@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sybil import Sybil
 from tests.docs.blocks import parse_blocks
+from tests.docs.brokers import stop_brokers
 from tests.docs.tables import parse_tables
 from tests.sharing import Sharing
 
@@ -12,6 +13,7 @@ pytest_collect_file = Sybil(
     parsers=[parse_blocks, parse_tables],
     patterns=["README.md", "docs/*.md", "docs/*/*.md"],
     excludes=["docs/_build/*", "docs/_build/*/*"],
+    teardown=stop_brokers,
 ).pytest()
 
 

@@ -31,10 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("model", "language", "matching", "policy", "journal", "filters", "texts", "index", "configuration"),
         *("routing", "engine", "protocol"),
     },
-    # A pipeline may publish into a hub that it opens.
+    # A pipeline may publish into a hub that it opens, and through a broker that runs elsewhere: as a client of it.
     "spark": {
         *("model", "language", "matching", "policy", "journal", "filters", "index", "configuration"),
-        *("engine", "hub"),
+        *("engine", "hub", "client"),
     },
     "protocol": {"model", "language", "matching", "policy", "journal", "filters", "index", "routing", "engine"},
     "live": {

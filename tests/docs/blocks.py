@@ -2,7 +2,7 @@
 
 | language | what happens |
 |---|---|
-| `python` | a doctest session if it starts with `>>>`, else code that must run; one namespace a page |
+| `python` | a session if it starts with `>>>`, else code that must run; one namespace a page; see also `brokers.py` |
 | `console` | see `console.py` |
 | `json`, `toml` | it must parse |
 | `text` | shown only |
@@ -23,14 +23,17 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.abstract.doctest import DocTestStringParser
 from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
 
+from tests.docs.brokers import beside_brokers
 from tests.docs.console import run_console
 
 DIRECTIVES = frozenset({"literalinclude", "toctree", "note", "warning", "tip", "seealso", "contents"})
 SHOWN_ONLY = frozenset({"text"})
 
 fences = RawFencedCodeBlockLexer(re.compile(r"[ \t]*(?P<info>[^\n]*)\n"))
-_doctests = DocTestStringParser(DocTestEvaluator(doctest.ELLIPSIS))
-_python = PythonEvaluator()
+_doctest = DocTestEvaluator(doctest.ELLIPSIS)
+_doctests = DocTestStringParser(_doctest)
+_session = beside_brokers(_doctest)
+_python = beside_brokers(PythonEvaluator())
 
 
 def parse_blocks(document: Document) -> Iterable[Region]:
@@ -60,6 +63,7 @@ def _python_regions(block: Region, document: Document) -> Iterator[Region]:
         return
     for region in _doctests(source, document.path):
         region.adjust(block, source)
+        region.evaluator = _session
         yield region
 
 

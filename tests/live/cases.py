@@ -72,7 +72,8 @@ def run(scenario: Coroutine[Any, Any, _Answer], seconds: float = _SECONDS) -> _A
 def configuration(name: str = "b1", **tables: Any) -> Configuration:
     """Of a broker at a port of its own; tables are as in its file."""
     broker = {"name": name, "listen": "127.0.0.1:0", "stop_seconds": 1.0, **tables.pop("broker", {})}
-    return Configuration.from_values({"broker": broker, **tables})
+    heartbeat = {"interval_ms": 1000, "patience": 20}  # a machine with much to do is no dead one
+    return Configuration.from_values({"broker": broker, "heartbeat": heartbeat, **tables})
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,6 @@
 """What a client may ask of a broker, and how it is refused: by the same errors as in one process."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,11 +22,13 @@ from tidings.model.errors import (
 )
 from tidings.model.limits import MAX_PAYLOAD_BYTES
 from tidings.protocol import answers, requests
+from tidings.protocol.frames import Kind, frame
 from tidings.protocol.handshake import Bound, Bye, Welcome
 from tidings.protocol.notes import Note
 from tidings.protocol.publications import Safety, front
 
 LOOP = td.Schema("Loop", {"li": int, "ts": int, "lo": str})
+TOO_LARGE = bytes(MAX_PAYLOAD_BYTES + 1)
 TRIM = str(td.policies.trim())
 
 
@@ -151,9 +154,9 @@ PUBLISHED: list[tuple[str, dict[str, Any], str]] = [
     ("a sequence of 64 bits", {"sequence": 2**64 - 1}, "does not come after"),
     ("a system's name", {"attributes": {"$class": 1}}, "'$'"),
     ("too many attributes", {"attributes": {f"a{one}": one for one in range(10_000)}}, "MAX_ATTRIBUTES"),
-    ("a payload over the limit", {"payload": bytes(MAX_PAYLOAD_BYTES + 1)}, "MAX_PAYLOAD_BYTES"),
+    ("a payload over the limit", {"payload": TOO_LARGE}, "MAX_PAYLOAD_BYTES"),
     ("a subject over the limit", {"subject": "s" * 1_025}, "MAX_SUBJECT_CHARACTERS"),
-    ("a filter of subscribers", {"subscribers": "x >"}, "expected"),
+    ("a filter of subscribers", {"subscribers": "x >"}, "ends too early"),
     ("a policy", {"policy": "PolicyStatement {"}, ""),
     ("a token", {"token": bytes(16_385)}, "MAX_TOKEN_BYTES"),
     ("an unknown safety", {"safe": 9}, "safe"),
@@ -231,8 +234,7 @@ def test_of_two_clients_of_one_name_the_later_one_stays() -> None:
 
 def test_the_names_of_brokers_are_not_for_clients() -> None:
     async def scenario() -> None:
-        links = {"links": [{"broker": "b2"}]}
-        async with running("b1", **links) as b1:
+        async with running("b1", links=[{"broker": "b2"}]) as b1:
             with pytest.raises(ClosedError, match="b1 is the name of this broker"):
                 await td.connect(address(b1), "b1").__aenter__()
             async with Raw.to(b1) as neighbour:
@@ -252,7 +254,6 @@ def test_a_handshake_says_what_is_wrong_with_it() -> None:
                 (requests.Ask(1, "status"), "the first frame must be a HELLO"),
                 (hello(""), "HELLO: "),
                 (hello("x" * 256), "HELLO: "),
-                (hello("$x"), "HELLO: "),
                 (hello("car-1", -1), "session: must not be negative"),
                 (hello("car-1", role="king"), "HELLO: "),
             ]:
@@ -308,15 +309,16 @@ def test_a_subject_is_known_by_its_number_and_the_vector_stands_in_front() -> No
 @pytest.mark.parametrize("ahead", [front(1, 0b100), front(99, 0b1), front(2**32 - 1, 0)])
 def test_a_vector_that_cannot_be_is_refused_before_anything_is_decoded(ahead: bytes) -> None:
     async def scenario() -> None:
-        async with running(schemas=[{"subject": "Loop", "versions": [{"li": "int", "lo": "str"}]}]) as broker:
-            async with Raw.client(broker) as raw:
-                garbage = b"\xc1" * 100  # which no decoder would take
-                raw.send(len(b"\x0a" + ahead + garbage).to_bytes(4, "big") + b"\x0a" + ahead + garbage)
-                refused = await raw.answered()
-                assert refused.error == "SchemaError"
-                assert "attributes" in refused.reason or "number" in refused.reason
-                raw.send(publication(1, {"li": 1}, front(1, 1)))
-                assert isinstance(await raw.answered(), answers.Receipts)
+        schema = {"subject": "Loop", "attributes": {"li": "int", "lo": "str"}}
+        async with running(schemas=[schema]) as broker, Raw.client(broker) as raw:
+            raw.send(frame(Kind.PUBLISH, ahead + b"\xc1" * 100))  # which no decoder would take
+            refused = await raw.answered()
+            assert (refused.request, refused.error) == (0, "SchemaError")
+            assert "attributes" in refused.reason or "number" in refused.reason
+            raw.send(publication(300, {"li": 1}, ahead))
+            assert (await raw.answered()).request == 300
+            raw.send(publication(301, {"li": 1}, front(1, 1)))
+            assert isinstance(await raw.answered(), answers.Receipts)
 
     run(scenario())
 
@@ -333,15 +335,14 @@ def test_everybody_hears_of_a_subject_that_is_defined_later() -> None:
                 await definer.publish({"li": 1, "ts": 2}, subject="Loop")
                 await definer.publish({"ts": 2}, subject="Loop")
                 assert [one.attributes for one in await loops.take(timeout=5)] == [{"li": 1, "ts": 2}]
-                with pytest.raises(SchemaError, match="no attribute zz") as caught:
+                with pytest.raises(RefusedError, match="no attribute zz"):
                     await definer.publish({"li": 1, "zz": 2}, subject="Loop")
-                assert caught.value.name == "zz"
                 longer = LOOP.extend({"zz": int})
                 await car.schema(longer)
                 await until(lambda: definer._session._schemas["Loop"][1] == longer)
                 await definer.publish({"li": 3, "zz": 2}, subject="Loop")
                 assert [one.attributes for one in await loops.take(timeout=5)] == [{"li": 3, "zz": 2}]
-                with pytest.raises(SchemaError):
+                with pytest.raises(RefusedError, match="li is missing"):
                     await definer.schema(td.Schema("Loop", {"other": int}))
 
     run(scenario())
@@ -352,20 +353,20 @@ def test_everybody_hears_of_a_subject_that_is_defined_later() -> None:
 
 def test_some_questions_are_for_operators_only() -> None:
     async def scenario() -> None:
-        async with running(broker={"operators": ["boss"]}) as broker:
-            async with connect(broker, "boss") as boss, connect(broker, "car-1") as car:
-                await car.set_context(x=1)
-                held = await car.subscribe("a = 1")
-                tables = await boss.ask("tables")
-                assert tables["contexts"] == {"car-1": {"x": 1}}
-                assert [one["id"] for one in tables["subscriptions"]] == [held.id]
-                assert (await car.ask("status"))["clients"] == 2
-                assert (await car.ask("stats"))["broker"] == "b1"
-                await boss.set_policy(held.id, TRIM)
-                await car.publish({"a": 1, "b": 2})
-                assert [one.attributes for one in await held.take(timeout=5)] == [{"a": 1}]
-                with pytest.raises(RefusedError):
-                    await boss.unsubscribe(held.id)
+        given = {"operators": ["boss"]}
+        async with running(broker=given) as broker, connect(broker, "boss") as boss, connect(broker, "car-1") as car:
+            await car.set_context(x=1)
+            held = await car.subscribe("a = 1")
+            tables = await boss.ask("tables")
+            assert tables["contexts"] == {"car-1": {"x": 1}}
+            assert [one["id"] for one in tables["subscriptions"]] == [held.id]
+            assert (await car.ask("status"))["clients"] == 2
+            assert (await car.ask("stats"))["broker"] == "b1"
+            await boss.set_policy(held.id, TRIM)
+            await car.publish({"a": 1, "b": 2})
+            assert [one.attributes for one in await held.take(timeout=5)] == [{"a": 1}]
+            with pytest.raises(RefusedError):
+                await boss.unsubscribe(held.id)
 
     run(scenario())
 
@@ -404,10 +405,10 @@ def test_more_connections_than_may_be_are_told_so() -> None:
             await until(lambda: not broker.sessions)
             async with connect(broker, "c") as client:
                 assert client.is_connected
-        async with running(limits={"connections_per_address": 1}) as broker, Raw.client(broker, "a"):
-            async with Raw.to(broker) as second:
-                [bye] = await second.end()
-                assert "from this address" in bye.reason
+        limits = {"connections_per_address": 1}
+        async with running(limits=limits) as broker, Raw.client(broker, "a"), Raw.to(broker) as second:
+            [bye] = await second.end()
+            assert "from this address" in bye.reason
 
     run(scenario())
 
@@ -436,8 +437,12 @@ def test_subscriptions_are_counted_also_those_of_earlier_connections() -> None:
 
 def test_who_publishes_too_fast_waits_and_is_not_refused() -> None:
     async def scenario() -> None:
-        given = {"limits": {"publications_per_second": 200, "publications_burst": 20}}
-        async with running(**given) as broker, Raw.client(broker, "fast") as fast, connect(broker, "other") as other:
+        given = {"publications_per_second": 200, "publications_burst": 20}
+        async with (
+            running(limits=given) as broker,
+            Raw.client(broker, "fast") as fast,
+            connect(broker, "other") as other,
+        ):
             fast.send(b"".join(publication(number, {"n": number}) for number in range(1, 41)))
             first = await fast.answered()
             await until(lambda: not broker.sessions["fast"].connection.is_reading)
@@ -454,8 +459,6 @@ def test_no_more_publications_are_read_than_may_be_under_way() -> None:
     async def scenario() -> None:
         async with running(limits={"in_flight": 4}) as broker, connect(broker, "cam-1") as client:
             held = await client.subscribe("")
-            import asyncio
-
             receipts = await asyncio.gather(*[client.publish({"n": number}) for number in range(100)])
             assert [one.event.sequence for one in receipts] == list(range(1, 101))
             assert [one.attributes["n"] for one in await held.take(timeout=5)] == list(range(100))

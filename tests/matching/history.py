@@ -17,6 +17,7 @@ import pyarrow as pa
 import tidings as td
 from tidings import Context, ContextFilter, Event, uuid7
 from tidings.matching.index import neighbourhood
+from tidings.matching.index.several import Several
 from tidings.matching.reference import due
 
 CONTENTS = (
@@ -66,7 +67,7 @@ class History:
         steps_of: list[Callable[[], int]] = [
             *(self._add, self._add, self._add_many, self._remove, self._set_context, self._set_contexts),
             *(self._match, self._match, self._match, self._match_batch, self._flush, self._save, self._match_moving),
-            self._tidy,
+            *(self._tidy, self._match_several),
         ]
         few, neighbourhood._FEW = neighbourhood._FEW, -(1 << 40) if self._by_place else neighbourhood._FEW
         try:
@@ -205,6 +206,15 @@ class History:
         found = index.match(event.attributes, context=event.context, subscribers=event.subscribers)
         assert found == self._expected(event), event
         return len(found)
+
+    def _match_several(self) -> int:
+        """Events as they are, of which each value may be of any kind."""
+        events = [self._event() for _ in range(self._random.choice([0, 1, 8, 80]))]
+        found = self._index._attempt_pairs(Several(events))
+        assert found is not None
+        pairs = {(e, self._index.id(at)) for e, at in zip(found[0].tolist(), found[1].tolist(), strict=True)}
+        assert pairs == {(e, name) for e, event in enumerate(events) for name in self._expected(event)}
+        return len(pairs)
 
     def _match_batch(self) -> int:
         """Columns of one kind each, as many events as there may be, or none."""

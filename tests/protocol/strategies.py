@@ -20,6 +20,7 @@ from tidings.engine.operations import (
     Reside,
     SetContext,
     SetPolicy,
+    Settle,
     Subscribe,
     TellLinks,
     Travelling,
@@ -150,6 +151,8 @@ _routes = st.builds(
     st.one_of(st.just(b""), _hashes),
     st.one_of(st.none(), st.lists(_hashes, max_size=5).map(Bloom.of)),
     st.lists(names, max_size=2).map(tuple),
+    _counts,
+    *[st.lists(_clients, max_size=2).map(tuple)] * 3,
 )
 journeys = st.builds(Journey, _policies, st.booleans(), _shapes, st.dictionaries(_ids, _shapes, max_size=2), _routes)
 passages = st.builds(Publish, events, journeys)
@@ -184,5 +187,6 @@ operations: st.SearchStrategy[Travelling] = _all(
     st.builds(Reside, _clients, _digests, st.dictionaries(_clients, integers, max_size=3)),
     st.builds(Carry, _clients, _clients, _numbers, st.lists(st.tuples(notifications(), _ids), max_size=2).map(tuple)),
     st.builds(Carried, _clients, _numbers),
+    st.builds(Settle, st.lists(st.tuples(uuids, _counts), max_size=3).map(tuple)),
 )
 attributes = contents.map(Attributes)

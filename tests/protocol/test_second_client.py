@@ -1,5 +1,6 @@
 """The page of the wire protocol is enough: a client that was written from it talks to a real broker."""
 
+import contextlib
 import math
 import socket
 from collections.abc import Callable, Iterator
@@ -448,3 +449,61 @@ def test_a_length_that_cannot_be_ends_the_connection(connect: Connect, length: i
     with pytest.raises(Closed, match="a frame of") as closed:
         client.take(1)
     assert not closed.value.again
+
+
+# Those who are slow or silent
+
+
+def test_what_a_slow_reader_loses_is_told_where_it_is_missing() -> None:
+    limits = {"queue_bytes": 100_000, "slow_consumer": "lose_oldest"}
+    with serving(limits=limits) as found:
+        address = found.host, found.port
+        with SecondClient(address, "slow") as slow, SecondClient(address, "writer") as writer:
+            slow.subscribe("slow.1", "n >= 0")
+            sent = 0
+            while not writer.ask("stats")["lost"]:
+                for _ in range(50):
+                    writer.publish_only({"n": sent}, safe=0, payload=bytes(20_000))
+                    sent += 1
+            came: list[tuple[int, int]] = []  # the number that was due next, and how many were lost there
+            due = lost = 0
+            while due < sent:
+                kind, body = slow.step()
+                if kind == wire.LOST:
+                    subscription, count, total = body
+                    came.append((due, count))
+                    lost += count
+                    due += count
+                    assert (subscription, total) == ("slow.1", lost)
+                elif kind == wire.NOTE:
+                    assert body[1][4] == {"n": due}
+                    due += 1
+            assert came
+
+
+def test_who_says_nothing_for_too_long_is_gone() -> None:
+    with serving(heartbeat={"interval_ms": 20, "patience": 5}) as found:
+        with SecondClient((found.host, found.port), "asleep") as client:
+            assert wire.PING in unanswered(client)
+        with SecondClient((found.host, found.port), "awake") as client:
+            pings = 0
+            while pings < 10:
+                pings += client.step()[0] == wire.PING
+            assert client.ask("status")["clients"] == 1
+
+
+def unanswered(client: SecondClient) -> list[int]:
+    """The kinds of what comes until the broker closes, with nothing said to it."""
+    kinds: list[int] = []
+    with contextlib.suppress(Closed, ConnectionError):
+        while True:
+            kinds.append(client.next_frame()[0])
+    return kinds
+
+
+def test_what_was_sent_before_goodbye_is_carried_out(connect: Connect) -> None:
+    reader, writer = connect("stays"), connect("goes")
+    reader.subscribe("stays.1", "who = 'goes'")
+    writer.publish_only({"who": "goes"})
+    writer.leave()
+    assert attributes(reader.take(1)) == [{"who": "goes"}]

@@ -1,5 +1,6 @@
 """A client of a broker: it publishes, subscribes, has a context, and finds its way back when a connection breaks."""
 
+import asyncio
 import secrets
 import time
 from collections import OrderedDict
@@ -88,6 +89,11 @@ class Client:
     @property
     def is_connected(self) -> bool:
         return self._session.is_connected
+
+    @property
+    def sequence(self) -> int:
+        """The number of its last publication, as far as this client and the broker where it is know."""
+        return self._session.sequence
 
     async def move(self, addresses: str | Iterable[str]) -> None:
         """Goes to another broker with all that it has: who it is, its situation, what it offers and wants."""
@@ -189,9 +195,12 @@ class Client:
         policy: "str | Policy | None" = None,
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
+        sequence: int | None = None,
     ) -> Receipt:
         """Returns when the event is as safe as was asked: `accepted` (the broker has it in memory), `journaled` (it is
         on the broker's disk), `settled` (it has arrived wherever it is due).
+
+        `sequence` is the event's number among those of this client, beyond all before it; it counts by itself.
 
         Publish many at once without waiting for each, by tasks or `asyncio.gather`: what comes together goes together.
         """
@@ -207,7 +216,7 @@ class Client:
             id=uuid7(now, secrets.token_bytes(ENTROPY_BYTES)) if id is None else _event_id(id),
             publisher=self.name,
             timestamp=now,
-            sequence=session.next_sequence(),
+            sequence=session.next_sequence(sequence),
             attributes=given,
             subject=None if subject is None else checked_subject(subject),
             payload=None if payload is None else checked_payload(payload),
@@ -268,6 +277,7 @@ class Client:
         held = self._subscriptions.pop(wanted, None)
         if held is not None:
             held.end()
+            self.has_room()
 
     def subscriptions(self) -> list[Subscription]:
         return list(self._subscriptions.values())
@@ -356,20 +366,34 @@ class Client:
 
     async def begin(self, subscription: Subscription) -> None:
         await self._tell_context()
-        wanted = subscription.wanted
-        self._subscriptions[wanted.id] = subscription
+        wanted, held = subscription.wanted, self._subscriptions
+        replaced = held.get(wanted.id)
+        held[wanted.id] = subscription  # notifications may come together with the answer
         try:
             done = await self._request(Kind.SUBSCRIBE, wanted)
-        except BaseException:
-            if self._subscriptions.get(wanted.id) is subscription:
-                del self._subscriptions[wanted.id]
+        except BaseException as error:
+            if held.get(wanted.id) is subscription:
+                del held[wanted.id]
+                if replaced is not None:
+                    held[wanted.id] = replaced
+                elif isinstance(error, asyncio.CancelledError) and wanted.durable is None:
+                    self._session.withdraw(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted.id))
             raise
         if done.id != wanted.id:  # a durable one has the id that it got first
-            self._subscriptions.pop(wanted.id, None)
+            held.pop(wanted.id, None)
             subscription.wanted = msgspec.structs.replace(wanted, id=done.id)
-            self._subscriptions[done.id] = subscription
+            replaced, held[done.id] = held.get(done.id), subscription
+        if replaced is not None and replaced is not subscription:
+            replaced.end()
         subscription.findings = list(done.findings)
         self._standing.subscriptions[subscription.id] = subscription.wanted
+
+    def leave(self, subscription: Subscription) -> None:
+        """A durable subscription is not listened to any more; the broker keeps what comes for it."""
+        if self._subscriptions.get(subscription.id) is subscription:
+            del self._subscriptions[subscription.id]
+            self._standing.subscriptions.pop(subscription.id, None)
+            self.has_room()
 
     def acknowledge(self, subscription: Subscription, events: list[UUID]) -> None:
         if events:
@@ -412,7 +436,7 @@ class Client:
     def _lost(self, lost: answers.Lost) -> None:
         held = self._subscriptions.get(lost.subscription)
         if held is not None:
-            held.told_lost(lost.count, lost.total)
+            held.told_lost(lost.count)
 
     def _context_set(self, context: Context) -> None:
         self._standing.context = context

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
@@ -24,10 +25,12 @@ from tidings.model.errors import (
     ClosedError,
     InvalidValueError,
     PublishedBeforeError,
+    SchemaError,
     TidingsError,
     UnreachableError,
 )
 from tidings.model.event import Event, checked_client
+from tidings.model.limits import MAX_FRAME_BYTES, MAX_RECORD_BYTES
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
 from tidings.model.schema import Schema
@@ -35,10 +38,11 @@ from tidings.model.schematext import schema_of
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.events import Values
-from tidings.protocol.frames import Kind, frame
+from tidings.protocol.frames import LENGTH_BYTES, Kind, frame
 from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
 from tidings.protocol.notes import read_note
 from tidings.protocol.publications import Published, Safety, front
+from tidings.protocol.unreadable import UNREADABLE
 
 _LOG = logging.getLogger("tidings.client")
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -66,12 +70,12 @@ class _Pending(msgspec.Struct):
 
 
 class _Publication(msgspec.Struct):
-    """A publication that is not answered; `again`: it has been sent on an earlier connection."""
+    """A publication that is not answered; how often it was sent, on one connection each."""
 
     event: Event
     safe: Safety
     answer: "asyncio.Future[Receipt]"
-    again: bool = False
+    sent: int = 0
 
 
 class Session:
@@ -103,18 +107,21 @@ class Session:
         self._requests: dict[int, _Pending] = {}
         self._publications: dict[int, _Publication] = {}
         self._last_request = self._sequence = 0
-        self._room: asyncio.Event = asyncio.Event()
+        self._queue: deque[asyncio.Future[None]] = deque()  # who waits for room, in order
+        self._called = 0  # of those, who have been told that there is some, and have not gone on yet
+        self._takes_notes = True
         self._acknowledged: dict[str, list[bytes]] = {}
         self._schemas: dict[str, tuple[int, Schema]] = {}  # as the broker has bound them
         self._error: ClosedError | None = None
         self._connected = asyncio.Event()
         self._last_bye: Bye | None = None
+        self._address: BrokerAddress | None = None
 
     # Beginning and end
 
     @property
     def is_connected(self) -> bool:
-        return self._connected.is_set()
+        return self._connected.is_set() and self._error is None
 
     async def open(self) -> None:
         """Connects for the first time, to the first broker that answers."""
@@ -152,11 +159,12 @@ class Session:
             await self._keeping
         if self._wire is not None:
             self._wire.close("the client has closed")
-            await asyncio.wait_for(self._gone.wait(), 5) if self._connected.is_set() else None
+            await self._gone.wait()
         self._end(ClosedError(f"the client {self.name} is closed"), is_wanted=True)
 
     async def move(self, addresses: str | Iterable[str]) -> None:
-        """To another broker; returns when everything has been said there."""
+        """To another broker; returns when everything has been said there. If it cannot be reached, the client goes back
+        to one that can, and an `UnreachableError` says so."""
         self._check_open()
         wanted = read_addresses(addresses)
         self._addresses = [*wanted, *(one for one in self._addresses if one not in wanted)]
@@ -169,6 +177,9 @@ class Session:
         pending = [one.answer for one in self._requests.values()]
         if pending:
             await asyncio.wait(pending)
+        if self._address not in wanted:
+            told = ", ".join(map(str, wanted))
+            raise UnreachableError(f"no broker could be reached at {told}; the client is at {self.broker}")
 
     def _check_open(self) -> None:
         if self._error is not None:
@@ -186,35 +197,60 @@ class Session:
         number = self._next_request()
         numbered = msgspec.structs.replace(message, request=number)
         answer: asyncio.Future[Any] = self._loop.create_future()
+        data = self._checked(frame(kind, _ENCODE(numbered)))
         self._requests[number] = _Pending(kind, numbered, answer)
         if self._wire is not None and self._connected.is_set():
-            self._wire.say(kind, numbered)
+            self._wire.send(data)
+        self._look()
         return answer
 
-    def next_sequence(self) -> int:
-        self._sequence += 1
+    def withdraw(self, kind: Kind, message: msgspec.Struct) -> None:
+        """Takes something back that was asked for, without waiting for an answer."""
+        if self._error is None and self._keeping is not None:
+            self._ask(kind, message).add_done_callback(_ignored)
+
+    def _checked(self, data: bytes) -> bytes:
+        """Refuses what the broker would close the connection for."""
+        most = MAX_FRAME_BYTES if self._welcome is None else self._welcome.frame_bytes
+        if len(data) - LENGTH_BYTES > most:
+            raise InvalidValueError(f"what is to be sent has {len(data):,} bytes; the broker takes {most:,} at a time")
+        return data
+
+    @property
+    def sequence(self) -> int:
+        return self._sequence
+
+    def next_sequence(self, wanted: int | None = None) -> int:
+        if wanted is not None and wanted <= self._sequence:
+            raise InvalidValueError(f"sequence: {wanted} does not come after {self._sequence}, the last of {self.name}")
+        self._sequence = self._sequence + 1 if wanted is None else wanted
         return self._sequence
 
     async def publish(self, event: Event, safe: Safety) -> Receipt:
         self._check_open()
         number = self._next_request()
         answer: asyncio.Future[Receipt] = self._loop.create_future()
-        publication = self._publications[number] = _Publication(event, safe, answer)
+        publication = _Publication(event, safe, answer)
+        data = self._frame(number, publication)
+        self._publications[number] = publication
         if self._wire is not None and self._connected.is_set():
-            self._wire.send(self._frame(number, publication))
+            publication.sent += 1
+            self._wire.send(data)
+        self._look()
         return await answer
 
     def _frame(self, number: int, publication: _Publication) -> bytes:
         event = publication.event
         # What its broker knows need not be said, unless that may have changed since.
         context: Values | None = event.context
-        if self.standing.tells_context and not publication.again:
+        if self.standing.tells_context and self._connected.is_set() and not publication.sent:
             context = None
         subject, ahead = event.subject, _NOTHING_AHEAD
         if subject is not None and subject in self._schemas:
             bound, schema = self._schemas[subject]
-            ahead = front(bound, schema.bits_of(event.attributes))
-            subject = None
+            with contextlib.suppress(SchemaError):  # the broker may know a later version, and else says what is wrong
+                ahead = front(bound, schema.bits_of(event.attributes))
+                subject = None
         published = Published(
             number,
             event.id.bytes,
@@ -227,7 +263,7 @@ class Session:
             None if event.subscribers is None else str(event.subscribers),
             event.policy,
         )
-        return frame(Kind.PUBLISH, ahead + _ENCODE(published))
+        return self._checked(frame(Kind.PUBLISH, ahead + _ENCODE(published)))
 
     def acknowledge(self, subscription: str, events: list[UUID]) -> None:
         """Gathered, and told at the end of the turn."""
@@ -248,18 +284,43 @@ class Session:
 
     @property
     def is_full(self) -> bool:
-        """Whether more is under way than may be."""
+        """Whether as much is under way as may be, or others wait for room already."""
+        return bool(self._queue) or self._has_no_room
+
+    @property
+    def _has_no_room(self) -> bool:
         most = self._welcome.in_flight if self._welcome is not None else 1
-        return len(self._publications) >= most or (self._wire is not None and self._wire.is_full)
+        return len(self._publications) + self._called >= most or (self._wire is not None and self._wire.is_full)
 
     async def room(self) -> None:
-        while self.is_full and self._error is None:
-            self._room.clear()
-            await self._room.wait()
+        """Returns when there is some, to one after the other in the order in which they came."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._queue.append(turn)
+        self._make_room()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was called, and does not go on
+                self._called -= 1
+                self._make_room()
+            raise
+        self._called -= 1
+
+    def _make_room(self) -> None:
+        while self._queue and (self._error is not None or not self._has_no_room):
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._called += 1
 
     def read(self, wanted: bool) -> None:
+        """Whether notifications are to come. What is asked is answered all the same: until then everything is read."""
+        self._takes_notes = wanted
+        self._look()
+
+    def _look(self) -> None:
         if self._wire is not None:
-            self._wire.read(wanted)
+            self._wire.read(self._takes_notes or bool(self._requests or self._publications))
 
     # Connections
 
@@ -292,7 +353,6 @@ class Session:
             if self._wire is not None and now - last < patience / 2:  # else this process has slept itself
                 self._wire.beat(interval, patience)
             last = now
-            self._room.set()
 
     _place = 0
 
@@ -301,12 +361,12 @@ class Session:
         self._gone = gone = asyncio.Event()
         self._welcomed = self._loop.create_future()
         self.number = max(self.number + 1, time.time_ns() // 1000)
-        context = None if self._identity is None else self._identity.context()
         wire: Wire | None = None
         try:
+            context = None if self._identity is None else self._identity.context()
             async with asyncio.timeout(patience):
                 _, wire = await self._loop.create_connection(
-                    lambda: Wire(self._take, lambda reason: self._lost(gone, reason)),
+                    lambda: Wire(self._take, self._make_room, lambda reason: self._lost(gone, reason)),
                     address.host,
                     address.port,
                     ssl=context,
@@ -319,9 +379,10 @@ class Session:
                 welcome = await self._welcomed
         except TimeoutError:
             reason: str | None = f"no answer within {patience:.3g} seconds"
-        except (OSError, TidingsError) as error:
+        except (OSError, TidingsError, UnicodeError) as error:  # the last of a host that cannot be
             reason = str(error)
         else:
+            self._address = address
             self._begin(wire, welcome)
             return None
         if wire is not None:
@@ -331,7 +392,7 @@ class Session:
 
     def _begin(self, wire: Wire, welcome: Welcome) -> None:
         """Says everything again, then what is under way."""
-        wire.welcome(welcome.frame_bytes)
+        wire.welcome(MAX_RECORD_BYTES)
         self._welcome, self.broker = welcome, welcome.broker
         self._sequence = max(self._sequence, welcome.sequence)
         self.connections += 1
@@ -342,11 +403,17 @@ class Session:
                 self._ask(kind, message).add_done_callback(_heard)
             for pending in underway:
                 wire.say(pending.kind, pending.message)
-            for number, publication in self._publications.items():
-                publication.again = True
-                wire.send(self._frame(number, publication))
+            for number, publication in list(self._publications.items()):
+                try:
+                    data = self._frame(number, publication)
+                except InvalidValueError as error:  # this broker takes less than the last one did
+                    self._answer(self._publications.pop(number).answer, error)
+                    continue
+                publication.sent += 1
+                wire.send(data)
         self._tell_acknowledged()
-        self._room.set()
+        self._look()
+        self._make_room()
 
     def _lost(self, gone: asyncio.Event, reason: str) -> None:
         gone.set()
@@ -355,12 +422,14 @@ class Session:
         self._wire = None
         self._connected.clear()
         self._schemas.clear()
+        if self._last_bye is not None:
+            reason = self._last_bye.reason
         if self._welcomed is not None and not self._welcomed.done():
             self._welcomed.set_exception(UnreachableError(reason))
         if self._last_bye is not None and not self._last_bye.again:
             self._end(ClosedError(f"the broker has closed the connection of {self.name}: {self._last_bye.reason}"))
         self._last_bye = None
-        self._room.set()
+        self._make_room()
 
     def _end(self, error: ClosedError, *, is_wanted: bool = False) -> None:
         if self._error is not None:
@@ -369,22 +438,27 @@ class Session:
         answers: list[asyncio.Future[Any]] = [one.answer for one in self._requests.values()]
         answers += [one.answer for one in self._publications.values()]
         for answer in answers:
-            if not answer.done():
-                answer.set_exception(error)
+            self._answer(answer, error)
         self._requests.clear()
         self._publications.clear()
         self._connected.set()
-        self._room.set()
+        self._make_room()
         self.ended(None if is_wanted else error)
 
     # What comes
 
     def _take(self, frames: list[tuple[int, bytes]]) -> None:
-        for kind, body in frames:
-            if kind == Kind.NOTE:
-                self.notified(read_note(body, self.name))
-            elif kind in _DECODERS:
-                self._told(_DECODERS[kind].decode(body))
+        try:
+            for kind, body in frames:
+                if kind == Kind.NOTE:
+                    self.notified(read_note(body, self.name))
+                elif kind in _DECODERS:
+                    self._told(_DECODERS[kind].decode(body))
+        except UNREADABLE as error:
+            if self._wire is not None:
+                self._wire.end(f"the broker sent what cannot be read: {error}")
+        if not self._takes_notes:
+            self._look()
 
     def _told(self, message: Any) -> None:
         match message:
@@ -394,7 +468,7 @@ class Session:
                     if publication is not None and not publication.answer.done():
                         event = msgspec.structs.replace(publication.event, timestamp=one.timestamp)
                         publication.answer.set_result(Receipt(event, one.offset))
-                self._room.set()
+                self._make_room()
             case answers.Done() | answers.Answer():
                 pending = self._requests.pop(message.request, None)
                 if pending is not None and not pending.answer.done():
@@ -420,22 +494,32 @@ class Session:
         error = answers.error_of(refused)
         publication = self._publications.pop(refused.request, None)
         if publication is not None:
-            self._room.set()
-            if publication.answer.done():
-                return
-            if publication.again and isinstance(error, PublishedBeforeError):
-                publication.answer.set_result(Receipt(publication.event, -1))
+            self._make_room()
+            if publication.sent > 1 and isinstance(error, PublishedBeforeError):
+                if not publication.answer.done():
+                    publication.answer.set_result(Receipt(publication.event, -1))
             else:
-                publication.answer.set_exception(error)
+                self._answer(publication.answer, error)
             return
         pending = self._requests.pop(refused.request, None)
         if pending is None:
             _LOG.error("the broker has refused something: %s", error)
-        elif not pending.answer.done():
-            pending.answer.set_exception(error)
+        else:
+            self._answer(pending.answer, error)
+
+    @staticmethod
+    def _answer(answer: "asyncio.Future[Any]", error: TidingsError) -> None:
+        if not answer.done():
+            answer.set_exception(error)
 
 
 _NOTHING_AHEAD = front()
+
+
+def _ignored(answer: "asyncio.Future[Any]") -> None:
+    """It may have been refused: then there was nothing to take back."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _heard(answer: "asyncio.Future[Any]") -> None:

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 Callback = Callable[[Notification], Any]
 _LOG = logging.getLogger("tidings.client")
+# So many more than its limit may wait here: what has come together with the last one, or before an answer that the
+# program waits for meanwhile. Then the oldest is lost.
+_MORE = 10_000
 
 
 class Subscription:
     """Made by `Client.subscribe`: `await` it, or enter it with `async with`; then iterate.
 
-    `lost` counts what the broker lost for it since it was too slow to take it; `findings` are remarks on the policy
+    `lost` counts what was lost for it since it was too slow to take it; `findings` are remarks on the policy
     that was given with it. Of a durable one, what is not acknowledged comes again after the next connection.
     """
 
@@ -144,7 +147,9 @@ class Subscription:
 
     async def close(self) -> None:
         """Ends the subscription, unless it is durable: that one goes on collecting at the broker."""
-        if self.durable is None and not self._is_ended:
+        if self.durable is not None:
+            self._client.leave(self)
+        elif not self._is_ended:
             await self.unsubscribe()
         self.end()
 
@@ -193,16 +198,24 @@ class Subscription:
                 return
             self._unacknowledged[event] = False
         self._waiting.append(note)
+        if self.durable is None and len(self._waiting) > self.limit + _MORE:
+            self._waiting.popleft()
+            self.told_lost(1)
         self._changed.set()
 
     @property
     def is_full(self) -> bool:
-        return len(self._waiting) >= self.limit
+        """Of a durable one no more comes than may be unacknowledged."""
+        return self.durable is None and len(self._waiting) >= self.limit
 
-    def told_lost(self, count: int, total: int) -> None:
-        self.lost = total
-        if self._on_lost is not None:
+    def told_lost(self, count: int) -> None:
+        self.lost += count
+        if self._on_lost is None:
+            return
+        try:
             self._on_lost(count)
+        except Exception:
+            _LOG.exception("the function on_lost of the subscription %s raised", self.id)
 
     def end(self, error: Exception | None = None) -> None:
         """Nothing more comes; what waits can still be taken."""

@@ -4,14 +4,16 @@ An event loop of its own runs in a thread; every call is carried out there.
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
 from tidings.client.client import Advertised, Client, ContextText, Since, Text
 from tidings.client.subscription import Subscription
-from tidings.model.errors import ClosedError
+from tidings.model.errors import ClosedError, InvalidValueError
 from tidings.model.explanation import Explanation
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
@@ -30,20 +32,43 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="tidings-client", daemon=True)
         self._thread.start()
 
     def run(self, doing: Coroutine[Any, Any, _Answer]) -> _Answer:
-        if self._loop.is_closed():
+        if threading.current_thread() is self._thread:
             doing.close()
-            raise ClosedError("the client is closed")
-        return asyncio.run_coroutine_threadsafe(doing, self._loop).result()
+            raise InvalidValueError("a callback is called in the client's own thread, which cannot wait for itself")
+        with self._lock:
+            if self._is_stopped:
+                doing.close()
+                raise ClosedError("the client is closed")
+            answer = asyncio.run_coroutine_threadsafe(doing, self._loop)
+        try:
+            return answer.result()
+        except CancelledError:
+            raise ClosedError("the client was closed meanwhile") from None
 
     def stop(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        """Whoever still waits for something is told that it does not come."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._is_stopped = True
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 class SyncClient:
@@ -105,12 +130,11 @@ class SyncClient:
         return self._loop.run(self._client.publish(attributes, subscribers, payload, subject, policy, safe, id))
 
     def publish_many(self, events: Iterable[Mapping[str, Any]], safe: str = "journaled", **given: Any) -> list[Receipt]:
-        """Events, each as its attributes; they go together, and their receipts come in their order."""
+        """Events, each as its attributes; they go together, and their receipts come in their order. Where some are
+        refused, the error of the first is raised; the others are published."""
 
         async def all_of_them() -> list[Receipt]:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._client.publish(one, safe=safe, **given)) for one in events]
-            return [one.result() for one in tasks]
+            return await asyncio.gather(*[self._client.publish(one, safe=safe, **given) for one in events])
 
         return self._loop.run(all_of_them())
 
@@ -150,10 +174,8 @@ class SyncClient:
         self._loop.run(self._client.move(addresses))
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(ClosedError):
             self._loop.run(self._client.close())
-        except ClosedError:
-            return
         self._loop.stop()
 
     def __enter__(self) -> Self:

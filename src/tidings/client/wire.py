@@ -11,19 +11,26 @@ from tidings.protocol.handshake import Bye, Ping
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _PING = frame(Kind.PING, _ENCODE(Ping()))
+_LINGER = 5.0  # seconds
 
 
 class Wire(asyncio.Protocol):
-    """`taken` is called with the frames that came, `lost` once with the reason why no more will."""
+    """`taken` is called with the frames that came, `relieved` when more can be sent again, `lost` once with the reason
+    why no more comes."""
 
-    def __init__(self, taken: Callable[[list[tuple[int, bytes]]], None], lost: Callable[[str], None]) -> None:
-        self._taken, self._lost = taken, lost
+    def __init__(
+        self,
+        taken: Callable[[list[tuple[int, bytes]]], None],
+        relieved: Callable[[], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        self._taken, self._relieved, self._lost = taken, relieved, lost
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter()
         self._transport: asyncio.Transport | None = None
         self._now: list[bytes] = []
-        self._room = asyncio.Event()
-        self._room.set()
+        self.is_full = False  # whether the broker does not read as fast as is sent
+        self._lingering: asyncio.TimerHandle | None = None
         self._reason = ""
         self._is_reading = True
         self.heard = self._loop.time()
@@ -38,15 +45,6 @@ class Wire(asyncio.Protocol):
 
     def say(self, kind: Kind, message: msgspec.Struct) -> None:
         self.send(frame(kind, _ENCODE(message)))
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the broker does not read as fast as is sent."""
-        return not self._room.is_set()
-
-    async def room(self) -> None:
-        """Returns once it does."""
-        await self._room.wait()
 
     def welcome(self, limit: int) -> None:
         self._splitter.welcome(limit)
@@ -72,12 +70,13 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def close(self, reason: str) -> None:
-        """After what was sent before has gone."""
+        """After what was sent before has gone, if the broker reads it in time."""
         self._reason = self._reason or reason
         if self._transport is not None and not self._transport.is_closing():
             self.say(Kind.BYE, Bye(reason))
             self._write()
             self._transport.close()
+            self._lingering = self._loop.call_later(_LINGER, self.end, reason)
 
     # What the loop tells it
 
@@ -96,14 +95,18 @@ class Wire(asyncio.Protocol):
         self.say(Kind.PONG, ping)
 
     def pause_writing(self) -> None:
-        self._room.clear()
+        self.is_full = True
 
     def resume_writing(self) -> None:
-        self._room.set()
+        self.is_full = False
+        self._relieved()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._room.set()
+        self.is_full = False
+        self._now.clear()
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._lost(self._reason or (str(error) if error else "the broker has closed the connection"))
 
     def _write(self) -> None:

@@ -209,6 +209,12 @@ class Engine(Book):
             if matcher.is_untidy:
                 matcher.tidy()
 
+    def foresee(self, events: list[Event]) -> None:
+        """Publications of these events will be handled, one after the other. It changes nothing but how long they take,
+        whether or not they are."""
+        if len(self.subscriptions) > len(self.transit):
+            self.matcher.foresee(events)
+
     def at(self, now: int) -> None:
         """Another operation comes at that time: for those who lead it through the steps themselves."""
         self.now, self._answers = now, {}

@@ -12,12 +12,14 @@ from tidings.engine.directory import Directory
 from tidings.filters import ContextFilter
 from tidings.index import Index
 from tidings.matching.index.conjuncts import Kind
+from tidings.matching.index.several import Several
 from tidings.matching.reference import due
 from tidings.model.event import Event
 from tidings.model.expression import PAYLOAD
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 
+_TOGETHER = 4  # events that are matched faster together than one by one
 _WORTHWHILE = 4  # a directory of all, to be kept, is made where no more than so many subscriptions come to a pair
 
 
@@ -26,6 +28,9 @@ class Matcher(Protocol):
     def remove(self, id: str) -> None: ...  # noqa: A002 - the subscription's own word
     def set_context(self, client: str, context: Mapping[str, Any]) -> bool: ...
     def concerned(self, event: Event) -> Iterable[str]: ...
+    def foresee(self, events: list[Event]) -> None:
+        """These will be asked for; perhaps it is quicker to find out of all of them at once."""
+
     @property
     def is_untidy(self) -> bool:
         """Whether it would pay to `tidy`."""
@@ -49,6 +54,9 @@ class FastMatcher(Index):
     def __init__(self) -> None:
         super().__init__()
         self._directory: tuple[tuple[int, int], Directory, Any] | None = None  # of which state of the register
+        # Answers to questions that have not been asked yet, by the identity of events; and what was the case then.
+        self._foreseen: dict[int, tuple[Event, list[str]]] = {}
+        self._foreseen_in: tuple[tuple[int, int], int] | None = None
 
     @property
     def asks_payload(self) -> bool:
@@ -130,10 +138,33 @@ class FastMatcher(Index):
         return _context_filter(text)
 
     def concerned(self, event: Event) -> list[str]:
+        if self._foreseen:
+            known = self._foreseen.pop(id(event), None)
+            if known is not None and known[0] is event and self._foreseen_in == self._state:
+                return known[1]
         found = self._positions(
             event.attributes, event.context, event.subscribers, event.subject, event.payload, event.publisher
         )
-        return [self.id(position) for position in found.tolist()]
+        names = self._register.names
+        return [names[position] for position in found.tolist()]
+
+    def foresee(self, events: list[Event]) -> None:
+        state = self._state
+        pairs = self._attempt_pairs(Several(events)) if len(events) >= _TOGETHER else None
+        self._foreseen, self._foreseen_in = {}, state
+        if pairs is None:
+            return
+        names = self._register.names
+        found: list[list[str]] = [[] for _ in events]
+        for at, position in zip(pairs[0].tolist(), pairs[1].tolist(), strict=True):
+            found[at].append(names[position])
+        if self._state == state:
+            self._foreseen = {id(event): (event, ids) for event, ids in zip(events, found, strict=True)}
+
+    @property
+    def _state(self) -> tuple[tuple[int, int], int]:
+        """The same as long as the same events concern the same subscriptions."""
+        return self._register.state, self._contexts.written
 
 
 @lru_cache(maxsize=1024)
@@ -161,6 +192,9 @@ class NaiveMatcher:
         changed = self._contexts.get(client, Context()) != given
         self._contexts[client] = given
         return changed
+
+    def foresee(self, events: list[Event]) -> None:
+        """One by one is how it answers."""
 
     def tidy(self) -> None:
         """There is nothing to put in order."""

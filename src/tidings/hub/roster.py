@@ -53,6 +53,9 @@ class Roster:
     def of(self, client: str) -> list[HubSubscription]:
         return list(self._of.get(client, {}).values())
 
+    def count(self, client: str) -> int:
+        return len(self._of.get(client, ()))
+
     def durable(self, client: str, name: str) -> HubSubscription | None:
         return self._durable.get((client, name))
 

@@ -4,6 +4,7 @@ Each side of a connection says which numbers stand for which subjects in what is
 job in 003); 0 stands for none.
 """
 
+from tidings.hub.desk import Desk
 from tidings.model.schema import Schema
 from tidings.model.schematext import versions_of
 from tidings.model.subjects import Subjects
@@ -11,8 +12,12 @@ from tidings.protocol.handshake import Bound
 
 
 class Bindings:
-    def __init__(self, subjects: Subjects) -> None:
-        self._subjects = subjects
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    @property
+    def _subjects(self) -> Subjects:
+        return self._desk.engine.subjects  # of the engine that there is now: one may take another's place
 
     def bound(self, subject: str) -> Bound:
         schema = self._subjects.schema(subject)

@@ -37,7 +37,7 @@ from tidings.live.resending import Resending
 from tidings.live.session import Session
 from tidings.live.tls import Certificates, name_of
 from tidings.live.upkeep import Upkeep
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import InvalidValueError, JournalError
 from tidings.model.event import Event
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
@@ -90,7 +90,7 @@ class Broker:
                 given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options(), self._disk
             )
         self.desk = Desk(self.engine_settings(given), self.clock, self._trusts, archive, self.metrics, self)
-        self.bindings = Bindings(self.desk.engine.subjects)
+        self.bindings = Bindings(self.desk)
         self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()
         self._upkeep = Upkeep(self)
@@ -195,6 +195,8 @@ class Broker:
 
     def greeted_by_client(self, connection: Connection, hello: Hello) -> Session | None:
         refusal = self._refusal(connection, hello)
+        if refusal is None and self._is_broker(hello.name):
+            refusal = f"{hello.name} is the name of a broker"
         known = self.sessions.get(hello.name)
         if refusal is None and known is not None and known.number >= hello.session:
             refusal = f"{hello.name} is connected, with a later session"
@@ -246,6 +248,9 @@ class Broker:
                 return f"the certificate is that of {certified}, not of {hello.name}"
         return None
 
+    def _is_broker(self, name: str) -> bool:
+        return name in self.desk.engine.topology.brokers or any(one.broker == name for one in self.configuration.links)
+
     def _welcome(self, connection: Connection, hello: Hello, sequence: int, cost: int = 1) -> None:
         heartbeat, limits = self.configuration.heartbeat, self.configuration.limits
         connection.welcome(limits.frame_bytes)
@@ -268,7 +273,10 @@ class Broker:
         if self.sessions.get(session.name) is not session:
             return
         del self.sessions[session.name]
-        self.desk.operate(Disconnect(session.name), safe=False)
+        try:
+            self.desk.operate(Disconnect(session.name), safe=False)
+        except JournalError as error:
+            self.desk.note(f"{session.name} has left, and {error}")
         self.flush()
 
     def linked(self, connection: Connection, name: str, cost: int, ended: "asyncio.Future[None] | None") -> Link | None:
@@ -320,14 +328,13 @@ class Broker:
                 link = self.links.get(effect.neighbour)
                 if link is not None:
                     tasks.append((link.send, (effect.operation,)))
+            elif self.resending.take(effect):
+                self.at_the_end(self.resending.go_on)
             else:
                 tasks.append((self._carry_out, (effect,)))
         return tasks
 
     def _carry_out(self, effect: Effect) -> None:
-        if self.resending.take(effect):
-            self.at_the_end(self.resending.go_on)
-            return
         match effect:
             case Wake(microseconds):
                 self.later(microseconds / 1_000_000, self._tick)
@@ -366,9 +373,13 @@ class Broker:
         return self._loop.call_later(seconds, act)
 
     def _tick(self) -> None:
-        if not self.is_stopping:
+        if self.is_stopping:
+            return
+        try:
             self.desk.drive(Tick())
-            self.flush()
+        except JournalError as error:
+            self.desk.note(f"what time has brought is not told: {error}")
+        self.flush()
 
     @property
     def is_settled(self) -> bool:
@@ -397,7 +408,8 @@ class Broker:
             await asyncio.sleep(heartbeat.interval_ms / 1000)
             now = self._loop.time()
             used, elapsed = _processor_seconds(), now - then
-            self.desk.set_load(min(1.0, max(0.0, (used - spent) / elapsed)) if elapsed else 0.0)
+            if self.desk.failure is None:
+                self.desk.set_load(min(1.0, max(0.0, (used - spent) / elapsed)) if elapsed else 0.0)
             spent, then = used, now
             patience = heartbeat.interval_ms / 1000 * heartbeat.patience
             if elapsed > patience / 2:
@@ -432,6 +444,12 @@ class Broker:
 
     def _trusts(self, party: str, group: str) -> bool:
         return any(one.group == group and party in one.members for one in self.configuration.trust)
+
+    def subject_defined(self, subject: str) -> None:
+        """From now on clients may say the subject's number instead of its name."""
+        bound = self.bindings.bound(subject)
+        for session in self.sessions.values():
+            session.connection.say(Kind.BOUND, bound)
 
     def link_tls(self) -> SSLContext | None:
         return None if self.certificates is None else self.certificates.link

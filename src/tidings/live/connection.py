@@ -17,6 +17,7 @@ from tidings.protocol.frames import FramingError, Kind, Splitter, frame
 from tidings.protocol.handshake import Bye, Ping
 
 _HIGH_WATER = 256 * 1024  # bytes in the socket's own buffer before frames wait here
+_LINGER = 5.0  # seconds that the other side has to read the rest of a connection that is closed
 _ENCODE = msgspec.msgpack.Encoder().encode
 _PING = frame(Kind.PING, _ENCODE(Ping()))
 
@@ -58,6 +59,7 @@ class Connection(asyncio.Protocol):
         self._splitter = Splitter()
         self._transport: asyncio.Transport | None = None
         self._now: list[bytes] = []  # to be written at the end of this turn
+        self._now_bytes = 0
         self._waiting: deque[tuple[bytes, Hashable | None]] = deque()  # with what it is about, if it may be lost
         self.waiting_bytes = 0
         self._is_stalled = False
@@ -66,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._reason = ""
         self.heard = self._loop.time()  # when something came last
         self.stalled_since = 0.0
+        self._lingering: asyncio.TimerHandle | None = None
         self.owner: Owner
 
     # What its owner does
@@ -92,9 +95,14 @@ class Connection(asyncio.Protocol):
             self._waiting.append((data, about))
             self.waiting_bytes += len(data)
             return
+        if self._transport is None:
+            return
         if not self._now:
             self._loop.call_soon(self._write)
         self._now.append(data)
+        self._now_bytes += len(data)
+        if self._now_bytes > _HIGH_WATER:
+            self._write()  # so that it is known whether the rest has to wait
 
     def say(self, kind: Kind, message: msgspec.Struct) -> None:
         self.send(frame(kind, _ENCODE(message)))
@@ -109,6 +117,7 @@ class Connection(asyncio.Protocol):
         """Whether anything more is to come in for now."""
         if wanted != self.is_reading and self._transport is not None:
             self.is_reading = wanted
+            self.heard = self._loop.time()  # while it was not read it could not be heard
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
     def close(self, reason: str, *, again: bool = True, say: bool = True) -> None:
@@ -120,6 +129,7 @@ class Connection(asyncio.Protocol):
             self.say(Kind.BYE, Bye(reason, again))
             self._write()
         self._transport.close()
+        self._lingering = self._loop.call_later(_LINGER, self.abort, reason)
 
     def abort(self, reason: str) -> None:
         """At once: the other side does not read."""
@@ -187,6 +197,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self._is_stalled = False
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._waiting.clear()
         self._now.clear()
         self.waiting_bytes = 0
@@ -199,5 +212,6 @@ class Connection(asyncio.Protocol):
             return
         data = self._now[0] if len(self._now) == 1 else b"".join(self._now)
         self._now.clear()
+        self._now_bytes = 0
         self._metrics.bytes_out += len(data)
         self._transport.write(data)

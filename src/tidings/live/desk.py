@@ -149,10 +149,12 @@ class Desk(HubDesk):
         rows: list[journal.Operation] = []
         told: list[tuple[Outcome, int]] = []
         base, count = self.now(), 0
-        for published, subject in publications:
+        for published, event in self._events(publisher, publications, base):
             try:
                 self._check_open()
-                event = self._event(publisher.name, published, subject, base + count)
+                self._check_new(event)
+                if event.timestamp != base + count:  # one before it was refused
+                    event = msgspec.structs.replace(event, timestamp=base + count)
                 operation = Publish(event)
                 outcome = handled(self, operation, base + count)
             except TidingsError as error:
@@ -166,8 +168,7 @@ class Desk(HubDesk):
                     continue
                 told.append((outcome, count))
             else:
-                tasks = self.neighbours.bound(outcome.others) if outcome.others else []
-                taken.append(Taken(published, event, outcome, count, tasks))
+                taken.append(Taken(published, event, outcome, count, []))
                 self.roster.published(publisher.name, published.sequence, event.id)
             if self.archive is not None:
                 mine = outcome.rows(None if refused else operation, {})
@@ -195,6 +196,8 @@ class Desk(HubDesk):
             self._do_later(after, outcome.others)
         for one in taken:
             self.neighbours.published(one.event, first + one.row)
+            if one.outcome.others:
+                one.tasks.extend(self.neighbours.bound(one.outcome.others))
             if one.outcome.told or one.outcome.persisted:
                 self._note_told(one.outcome)
             if one.outcome.durable:
@@ -202,34 +205,31 @@ class Desk(HubDesk):
         self.metrics.accepted += len(taken)
         self.outgoing.add(after, self._release, publisher, taken, first)
 
-    def _event(self, publisher: str, published: Published, subject: str | None, now: int) -> Event:
-        id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
-        if id is None or id.version != 7:
-            raise InvalidValueError("id: an event is named by a UUIDv7")
+    def _events(
+        self, publisher: Publisher, publications: list[tuple[Published, str | None]], now: int
+    ) -> list[tuple[Published, Event]]:
+        """The events of publications that are well formed; what is not is refused."""
+        events: list[tuple[Published, Event]] = []
+        name, context = publisher.name, self.roster.contexts.get(publisher.name, NOTHING)
+        for published, subject in publications:
+            try:
+                events.append((published, _event(name, published, subject, context, now + len(events))))
+            except TidingsError as error:
+                self._refuse(publisher, published.request, error)
+        self.engine.foresee([event for _, event in events])
+        return events
+
+    def _check_new(self, event: Event) -> None:
         roster = self.roster
-        if roster.remembers(id):
-            raise PublishedBeforeError("admit", f"the event {id} was published before")
-        sequence, last = published.sequence, roster.sequences.get(publisher, 0)
+        if roster.remembers(event.id):
+            raise PublishedBeforeError("admit", f"the event {event.id} was published before")
+        sequence, last = event.sequence, roster.sequences.get(event.publisher, 0)
         if not last < sequence <= MAX_INTEGER:
             raise RefusedError(
                 "admit",
-                f"sequence: {sequence} does not come after {last}, the last of {publisher}; is it connected twice?",
+                f"sequence: {sequence} does not come after {last}, the last of {event.publisher}; "
+                "is it connected twice?",
             )
-        context = published.context
-        return Event(
-            id=id,
-            publisher=publisher,
-            timestamp=now,
-            sequence=sequence,
-            attributes=Attributes(published.attributes),
-            subject=None if subject is None else checked_subject(subject),
-            payload=None if published.payload is None else checked_payload(published.payload),
-            context=roster.contexts.get(publisher, NOTHING) if context is None else Context(context),
-            subscribers=None if published.subscribers is None else read_context_filter(published.subscribers),
-            policy=None if published.policy is None else policy_text(published.policy),
-            token=checked_bytes(published.token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
-            signature=checked_bytes(published.signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
-        )
 
     def _appended(self, rows: list[journal.Operation], base: int, count: int) -> int:
         """Where the rows of a batch stand, of which the first has the time `base`."""
@@ -278,7 +278,11 @@ class Desk(HubDesk):
             after = self._next if self.archive is not None else 0
         else:
             self.metrics.refuse(error)
-        self.outgoing.add(after, publisher.refuse, request, error)
+        self.outgoing.add(after, self._tell_refused, publisher, request, error)
+
+    @staticmethod
+    def _tell_refused(publisher: Publisher, request: int, error: TidingsError) -> None:
+        publisher.refuse(request, error)
 
     # All other operations
 
@@ -293,8 +297,12 @@ class Desk(HubDesk):
         if outcome.refused is not None:
             self.metrics.refused[outcome.refused.step] += 1
         if reply is not None:
-            self.outgoing.add(after, reply, findings if outcome.refused is None else outcome.refused)
+            self.outgoing.add(after, self._answer, reply, findings if outcome.refused is None else outcome.refused)
         return outcome
+
+    @staticmethod
+    def _answer(reply: Reply, result: list[str] | Reject) -> None:
+        reply(result)
 
     def receive(self, neighbour: str, operation: Travelling) -> None:
         """An operation of a neighbour. Of an event, what durable subscriptions here wait for is kept."""
@@ -306,7 +314,10 @@ class Desk(HubDesk):
         return all(note.subscription in self.roster.subscriptions for note, _ in carried.notifications)
 
     def drive(self, operation: Operation) -> Outcome:
-        """An operation that is not kept as such: of neighbours, of time, of links."""
+        """An operation that is not kept as such: of neighbours, of time, of links. Without a journal that can be relied
+        on, nothing follows from it."""
+        if self.failure is not None:
+            return Outcome()
         with self.guard:
             self._check_open()
             now = self.now()
@@ -368,7 +379,7 @@ class Desk(HubDesk):
             self.outgoing.drain(0)
             return
         self.outgoing.drain(archive.synced)
-        if self.outgoing and not self._syncing:
+        if self.outgoing and not self._syncing and self.failure is None:
             self._syncing = True
             self._sync_began = self.clock.now()
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
@@ -383,14 +394,32 @@ class Desk(HubDesk):
         self.metrics.commits.note((self.clock.now() - self._sync_began) / 1_000_000)
         error = done.exception()
         if isinstance(error, JournalError):
-            self.failure = error
-            self.note(f"the journal has failed: {error}")
+            self._fail(error)
             return
         if error is not None:
             raise error
         self.neighbours.flush()
         if self.archive is not None and self.archive.is_due and not self.closed:
             self.archive.keep(self)
+
+    def _fail(self, error: JournalError) -> None:
+        """Nobody knows what is on the disk: who waits for it is told so, and nothing of it goes out."""
+        self.failure = error
+        self.note(f"the journal has failed: {error}")
+        for after, act, about in self.outgoing.given_up():
+            if self.archive is not None and after <= self.archive.synced:
+                act(*about)
+            elif act == self._release:
+                publisher, taken, _ = about
+                for one in taken:
+                    publisher.refuse(one.published.request, error)
+            elif act == self._tell_refused:
+                publisher, request, _ = about
+                publisher.refuse(request, error)
+            elif act == self._answer:
+                reply, _ = about
+                reply(Reject("journal", str(error)))
+        self.neighbours.flush()
 
     def _post(self, outcome: Outcome, first: int, told_from: int, sync: bool) -> None:
         after = self._next if self.archive is not None and outcome.durable else 0
@@ -425,7 +454,10 @@ class Desk(HubDesk):
 
     def tell_lost(self, client: str, subscription: str, count: int) -> None:
         """Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own."""
-        self.drive(Lost(client, subscription, count))
+        try:
+            self.drive(Lost(client, subscription, count))
+        except JournalError as error:
+            self.note(f"{client} has lost {count} notifications of {subscription}, and {error}")
 
     def stop(self) -> None:
         """Everything is synced and goes out; the journal is closed."""
@@ -434,6 +466,27 @@ class Desk(HubDesk):
             self.outgoing.drain(self.archive.synced)
         self._syncer.shutdown()
         self.close()
+
+
+def _event(publisher: str, published: Published, subject: str | None, context: Context, now: int) -> Event:
+    """The event of a publication; `context` is its publisher's, unless it says another one."""
+    id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
+    if id is None or id.version != 7:
+        raise InvalidValueError("id: an event is named by a UUIDv7")
+    return Event(
+        id=id,
+        publisher=publisher,
+        timestamp=now,
+        sequence=published.sequence,
+        attributes=Attributes(published.attributes),
+        subject=None if subject is None else checked_subject(subject),
+        payload=None if published.payload is None else checked_payload(published.payload),
+        context=context if published.context is None else Context(published.context) if published.context else NOTHING,
+        subscribers=None if published.subscribers is None else read_context_filter(published.subscribers),
+        policy=None if published.policy is None else policy_text(published.policy),
+        token=checked_bytes(published.token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
+        signature=checked_bytes(published.signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
+    )
 
 
 def _expect(outcome: Outcome, first: int, told_from: int) -> None:

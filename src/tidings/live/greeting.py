@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidings.live.connection import Connection, Frame
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.model.event import checked_client
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import MAGIC, VERSION, Hello
@@ -35,11 +35,15 @@ class Greeting:
         except UNREADABLE as error:
             connection.close(f"HELLO: {error}", again=False)
             return
-        self._timer.cancel()
         greeted = self._broker.greeted_by_client if hello.role == "client" else self._broker.greeted_by_broker
-        owner = greeted(connection, hello)
+        try:
+            owner = greeted(connection, hello)
+        except TidingsError as error:  # such as a journal that cannot take it
+            connection.close(str(error))
+            return
         if owner is None:
             return  # it was told why
+        self.gone("it is known")
         connection.owner = owner
         if len(frames) > 1:
             owner.take(frames[1:])

@@ -7,11 +7,12 @@ import msgspec
 
 from tidings.engine.operations import Define, Join, Leave, Publish, Travelling
 from tidings.live.connection import Connection, Frame
-from tidings.model.errors import SchemaError, TidingsError
+from tidings.model.errors import SchemaError
 from tidings.protocol.frames import FramingError, Kind
 from tidings.protocol.handshake import Bound, Ping
 from tidings.protocol.operations import operation_frame, read_operation, read_passed
 from tidings.protocol.publications import check_front
+from tidings.protocol.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -63,7 +64,7 @@ class Link:
         try:
             for kind, body in frames:
                 self._take(kind, body)
-        except (msgspec.MsgspecError, TidingsError, KeyError, ValueError) as error:
+        except UNREADABLE as error:
             # What comes after it may depend on what was not understood: both sides begin anew.
             self._desk.metrics.misunderstood += 1
             _LOG.error("the link to %s is closed: a frame that cannot be read: %s", self.name, error)
@@ -80,7 +81,10 @@ class Link:
                 self._desk.receive(self.name, published)
             case Kind.OPERATION:
                 self._note_received()
-                self._desk.receive(self.name, read_operation(body))
+                operation = read_operation(body)
+                self._desk.receive(self.name, operation)
+                if isinstance(operation, Define) and self._desk.engine.subjects.find(operation.schema.subject):
+                    self._broker.subject_defined(operation.schema.subject)
             case Kind.PING:
                 self.connection.pong(_PING.decode(body))
             case Kind.PONG:

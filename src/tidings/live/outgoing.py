@@ -18,6 +18,11 @@ class Outgoing:
         """`act(*about)` is to be done once everything below `after` is safe."""
         self._things.append((after, act, about))
 
+    def given_up(self) -> list[tuple[int, Callable[..., Any], tuple[Any, ...]]]:
+        """Everything that waits, which is forgotten here."""
+        things, self._things = self._things, deque()
+        return list(things)
+
     @property
     def wants(self) -> int:
         """Up to where the disk must have got for the first of them to go; 0: it may go now."""

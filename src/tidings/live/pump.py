@@ -48,8 +48,12 @@ class InboxPump:
             self._complain(error)
             return
         notes = done.result()
-        if self._inbox.pump is not self:
-            return  # whoever has it now is given everything that is not acknowledged
+        other = self._inbox.pump
+        if other is not self:
+            self._inbox.redeliver()  # whoever has it now could not know of what was being read
+            if other is not None:
+                other.wake()
+            return
         self._send(notes)
         if notes:
             self.wake()

@@ -1,6 +1,7 @@
 """Questions that a client may ask, and their answers: plain values, nothing is changed by asking."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -17,14 +18,17 @@ from tidings.model.explanation import Explanation
 from tidings.model.filter import ContextFilter
 from tidings.model.schematext import versions_of
 from tidings.protocol import requests
-from tidings.protocol.notes import Note, to_wire_note
+from tidings.protocol.notes import to_wire_note
 from tidings.routing.offers import META
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
     from tidings.live.session import Session
 
+_LOG = logging.getLogger("tidings.live")
+_ENCODE = msgspec.msgpack.Encoder().encode
 _PAGE = 500  # notifications of a replay, at most, in one answer
+_PAGE_BYTES = 1024 * 1024  # which is full with the event that gets there
 _LOOKED_AT = 50_000  # events, at most, for one answer
 
 
@@ -81,10 +85,13 @@ class Questions:
     @staticmethod
     def _answered(session: "Session", request: int, answer: "asyncio.Future[Any]") -> None:
         error = answer.exception()
-        if isinstance(error, TidingsError):
-            session.refuse(request, error, counts=False)
-        else:
+        if error is None:
             session.answer(request, answer.result())
+            return
+        if not isinstance(error, TidingsError):
+            _LOG.error("a question of %s could not be answered", session.name, exc_info=error)
+            error = TidingsError(f"the broker could not answer: {error!r:.200}")
+        session.refuse(request, error, counts=False)
 
     # In the loop
 
@@ -173,12 +180,14 @@ class Questions:
             raise RefusedError("admit", f"replay is for subscriptions that {session.name} has")
         limit = max(1, min(wanted.limit, _PAGE))
         events = desk.archive.history.events_from(wanted.offset, wanted.since)
-        notes: list[Note] = []
-        following: int | None = None
+        notes: list[msgspec.Raw] = []
+        size, following = 0, None
         for offset, found in islice(_by_event(desk, wanted.subscriptions, events), _LOOKED_AT):
             following = offset + 1
-            notes += map(to_wire_note, found)
-            if len(notes) >= limit:
+            written = [msgspec.Raw(_ENCODE(to_wire_note(one))) for one in found]
+            notes += written
+            size += sum(len(memoryview(one)) for one in written)
+            if len(notes) >= limit or size >= _PAGE_BYTES:
                 return {"notes": notes, "next": following}
         return {"notes": notes, "next": following}
 

@@ -50,7 +50,8 @@ class Resending:
             self.debts.published(offset, event, goes_on=bool(self._broker.desk.engine.neighbours))
 
     def take(self, effect: Effect) -> bool:
-        """What the engine tells of events and of the network; whether it was about that."""
+        """What the engine tells of events and of the network; whether it was about that. It counts at once: the next
+        publication must not overtake what is owed from now on."""
         debts, now = self.debts, self._broker.clock.now()
         match effect:
             case Settled(event, round):
@@ -64,7 +65,14 @@ class Resending:
                 debts.moved(client, broker, session, now)
             case _:
                 return False
+        self._let_lag()
         return True
+
+    def _let_lag(self) -> None:
+        """New publications are not for those who are sent older ones first."""
+        engine, lagging = self._broker.desk.engine, self.debts.lagging
+        if lagging != engine.overlay.lagging:
+            engine.handle(Lag(lagging), self._broker.clock.now())
 
     def is_waiting(self, offset: int) -> bool:
         """Whether the publication there is not settled yet."""
@@ -85,12 +93,11 @@ class Resending:
     # Sending again
 
     def go_on(self) -> None:
-        """Sends the next piece, if there is one. New publications are not for those who are sent older ones first."""
+        """Sends the next piece, if there is one."""
         if not self.is_possible:
             return
-        broker, lagging = self._broker, self.debts.lagging
-        if lagging != broker.desk.engine.overlay.lagging:
-            broker.desk.drive(Lag(lagging))
+        self._let_lag()
+        broker = self._broker
         if self._is_reading or broker.is_full or broker.is_stopping or not self.debts.has_to_send:
             return
         piece = self.debts.piece(broker.clock.now())
@@ -134,6 +141,7 @@ class Resending:
         for offset, event in events:
             self._broker.desk.drive(self.debts.sends_again(piece, offset, event, now))
         self.debts.reached(piece, reached)
+        self._let_lag()
         self.go_on()
         self._broker.flush()
 

@@ -27,7 +27,8 @@ from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import FramingError, Kind, frame
 from tidings.protocol.handshake import Bye, Hello, Ping
-from tidings.protocol.publications import Published, check_front, check_vector, read_front
+from tidings.protocol.publications import Published, check_front, check_vector, read_front, request_of
+from tidings.protocol.unreadable import UNREADABLE
 from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ class Session:
         self._hello = hello
         self._moved = False
         self._pumps: dict[str, InboxPump] = {}
-        self._subscriptions = 0
         self._receipts: list[answers.Receipt] = []
         self._unanswered = 0
         self._is_throttled = False
@@ -100,10 +100,9 @@ class Session:
             if kind == Kind.PUBLISH:
                 size += len(body)
                 try:
-                    if (published := self._published(body)) is not None:
-                        publications.append(published)
-                except (msgspec.MsgspecError, TidingsError) as error:
-                    self._misunderstood(error)
+                    publications.append(self._published(body))
+                except UNREADABLE as error:
+                    self._misunderstood(error, request_of(body))
                 continue
             if publications:
                 self._accept(publications)
@@ -134,7 +133,7 @@ class Session:
         self._is_resting = False
         self._throttle()
 
-    def _published(self, body: bytes) -> tuple[Published, str | None] | None:
+    def _published(self, body: bytes) -> tuple[Published, str | None]:
         """A publication and its subject; None if it was refused."""
         ahead = read_front(body)
         if not ahead.number:
@@ -143,12 +142,7 @@ class Session:
         schema = self._broker.bindings.schema(ahead.number)
         check_front(ahead, schema)
         published = _PUBLISHED.decode(memoryview(body)[ahead.end :])
-        try:
-            check_vector(ahead, schema, published.attributes)
-        except TidingsError as error:
-            self._desk.metrics.refuse(error)
-            self.refuse(published.request, error, counts=False)
-            return None
+        check_vector(ahead, schema, published.attributes)
         return published, schema.subject
 
     def _take_other(self, kind: int, body: bytes) -> None:
@@ -160,7 +154,7 @@ class Session:
             return
         try:
             message = decoder.decode(body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self._misunderstood(error)
             return
         if isinstance(message, Ping):
@@ -175,12 +169,13 @@ class Session:
             self._desk.metrics.refuse(error)
             self.refuse(getattr(message, "request", 0), error, counts=False)
 
-    def _misunderstood(self, error: Exception) -> None:
-        """The frame was whole, so the next one can be read; this one has no number by which it could be answered."""
+    def _misunderstood(self, error: Exception, request: int = 0) -> None:
+        """The frame was whole, so the next one can be read; this one may have no number by which it could be
+        answered."""
         self._desk.metrics.misunderstood += 1
-        self.connection.say(
-            Kind.REFUSED, answers.Refused(0, "InvalidValueError", f"a frame that cannot be read: {error}")
-        )
+        if not isinstance(error, TidingsError) or isinstance(error, FramingError):
+            error = InvalidValueError(f"a frame that cannot be read: {error}")
+        self.refuse(request, error, counts=False)
 
     # Requests
 
@@ -193,7 +188,7 @@ class Session:
         held = roster.subscriptions.get(id)
         if policy is None and held is not None and held.subscriber == self.name:
             policy = held.subscription.policy  # coming back without one leaves the one that was set
-        if held is None and self._subscriptions >= self._limits.subscriptions_per_client:
+        if held is None and roster.count(self.name) >= self._limits.subscriptions_per_client:
             most = self._limits.subscriptions_per_client
             raise RefusedError("admit", f"{self.name} has {most:,} subscriptions, the most that this broker allows")
         subscription = Subscription.of(
@@ -217,7 +212,6 @@ class Session:
             safe=durable is not None,
         )
         if outcome.refused is None:
-            self._subscriptions += held is None
             self._attach(id)
 
     def _reside(self) -> None:
@@ -233,7 +227,7 @@ class Session:
         if isinstance(inbox, Wired):
             inbox.attend()
             inbox.outlet = self
-        elif isinstance(inbox, Kept) and id not in self._pumps:
+        elif isinstance(inbox, Kept):
             held.attach(None)
             pump = InboxPump(inbox, self.connection, self._broker.notes.frame, self._broker.readers, self._complain)
             inbox.pump = self._pumps[id] = pump
@@ -246,7 +240,6 @@ class Session:
         operation = operations.Unsubscribe(self.name, id, policy_text(wanted.policy))
         outcome = self._desk.operate(operation, lambda result: self._reply(wanted.request, result, id), safe=is_durable)
         if outcome.refused is None:
-            self._subscriptions -= 1
             self._pumps.pop(id, None)
 
     def _advertise(self, wanted: requests.Advertise) -> None:
@@ -294,11 +287,7 @@ class Session:
         schema = schema_of(wanted.subject, list(wanted.versions))
         outcome = self._operate(wanted, operations.Define(self.name, schema), safe=True)
         if outcome.refused is None:
-            self.bind(schema.subject)
-
-    def bind(self, subject: str) -> None:
-        """From now on the client may say the subject's number instead of its name."""
-        self.connection.say(Kind.BOUND, self._broker.bindings.bound(subject))
+            self._broker.subject_defined(schema.subject)
 
     def _acknowledge(self, done: requests.Acknowledge) -> None:
         held = self._desk.roster.subscriptions.get(done.subscription)

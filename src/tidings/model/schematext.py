@@ -1,9 +1,20 @@
 """Schemas and attribute filters as plain values and texts, and back."""
 
+from typing import Annotated
+
 import msgspec
 
 from tidings.model.errors import SchemaError
 from tidings.model.schema import AttributeFilter, Schema
+
+
+class _Structure(msgspec.Struct, frozen=True):
+    """An attribute filter with the schema that it is about, as JSON."""
+
+    subject: str
+    versions: Annotated[list[dict[str, str]], msgspec.Meta(min_length=1)]
+    names: list[str] = []
+    absent: list[str] = []
 
 
 def versions_of(schema: Schema) -> list[dict[str, str]]:
@@ -27,15 +38,6 @@ def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
     return schema
 
 
-class _Structure(msgspec.Struct, frozen=True):
-    """An attribute filter with the schema that it is about, as JSON."""
-
-    subject: str
-    versions: list[dict[str, str]]
-    names: list[str] = []
-    absent: list[str] = []
-
-
 def structure_text(structure: AttributeFilter) -> str:
     schema = structure.schema
     told = _Structure(schema.subject, versions_of(schema), sorted(structure.names), sorted(structure.absent))
@@ -43,12 +45,9 @@ def structure_text(structure: AttributeFilter) -> str:
 
 
 def structure_of(text: str) -> AttributeFilter:
-    """The attribute filter that `structure_text` tells; a `SchemaError` if there is none."""
+    """The attribute filter that `structure_text` tells; a `SchemaError` if it tells none."""
     try:
-        told = _STRUCTURE.decode(text)
-    except msgspec.MsgspecError as error:
+        given = msgspec.json.decode(text, type=_Structure)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise SchemaError(f"structure: {error}") from None
-    return AttributeFilter(schema_of(told.subject, told.versions), told.names, told.absent)
-
-
-_STRUCTURE = msgspec.json.Decoder(_Structure)
+    return AttributeFilter(schema_of(given.subject, given.versions), given.names, given.absent)

@@ -17,6 +17,8 @@ from tidings.protocol.frames import FramingError
 
 _FRONT = Struct(">IB")
 _NOTHING = _FRONT.pack(0, 0)
+_LONG_ARRAY = 0xDC  # in MessagePack: an array with its length in two bytes
+_INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # and numbers of so many bytes
 
 
 class Safety(IntEnum):
@@ -70,6 +72,21 @@ def read_front(body: bytes) -> Front:
     if len(body) < end:
         raise FramingError("a publication ends within its vector")
     return Front(number, int.from_bytes(body[_FRONT.size : end], "big"), end)
+
+
+def request_of(body: bytes) -> int:
+    """The number by which a publication is answered, read without what follows it; 0 if there is none.
+
+    It is the first thing in the array behind the vector, so that who is refused can be told of what.
+    """
+    try:
+        begin = read_front(body).end
+        begin += 3 if body[begin] == _LONG_ARRAY else 1
+        first = body[begin]
+        size = _INTEGERS.get(first, 0)
+        return int.from_bytes(body[begin + 1 : begin + 1 + size], "big") if size else first if first < 128 else 0
+    except (FramingError, IndexError):
+        return 0
 
 
 def check_front(front: Front, schema: Schema) -> None:

@@ -5,25 +5,17 @@ crash or a restart, publishes nothing twice: how far the sink has come stands in
 client of the sink's name, and every event has an id that is the same each time.
 """
 
-import hashlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
-from uuid import UUID
-
-import msgspec
 
 from tidings.model.errors import ClosedError, InvalidValueError, JournalError, PublishedBeforeError, TidingsError
-from tidings.model.identity import ENTROPY_BYTES, uuid7
+from tidings.spark.rows import EventIds, mapping, ordered, uniform
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 MARK_ROWS = 256  # after so many rows the sink notes in the hub how far it has come
-_TEXTS = ("publisher", "subject", "subscribers", "policy", "id")
-_KNOWN = ("id", "timestamp", "publisher", "subject", "payload", "context", "subscribers", "policy")
-_APART = ("token", "signature", "sequence", "published", "offset", "journal")  # of a journal; a hub gives its own
 _LOG = logging.getLogger("tidings")
 
 Refused = Callable[[Mapping[str, Any], TidingsError], None]
@@ -105,9 +97,9 @@ class HubSink:
         try:
             client = self._hub.client(row["publisher"] or self._publisher or "")
             if row["context"] is not None:
-                client.set_context(_mapping(row["context"], "context"), safe="accepted")
+                client.set_context(mapping(row["context"], "context"), safe="accepted")
             client.publish(
-                _mapping(row["attributes"], "attributes"),
+                mapping(row["attributes"], "attributes"),
                 subscribers=row["subscribers"],
                 payload=row["payload"],
                 subject=row["subject"],
@@ -139,71 +131,9 @@ def _query(batch: "DataFrame") -> str:
 
 def _rows(batch: "DataFrame", where: str) -> Iterator[dict[str, Any]]:
     """In an order that is the same each time, with ids that are the same each time."""
-    seen: Counter[bytes] = Counter()
-    for row in _uniform(batch).toLocalIterator(prefetchPartitions=True):
+    ids = EventIds(where)
+    for row in ordered(uniform(batch).repartition(1)).toLocalIterator(prefetchPartitions=True):
         found: dict[str, Any] = row.asDict()
         found["payload"] = None if found["payload"] is None else bytes(found["payload"])
-        found["id"] = _id(found, seen, where)
+        found["id"] = ids.of(found)
         yield found
-
-
-def _uniform(batch: "DataFrame") -> "DataFrame":
-    """The columns that are published, by one name and type each."""
-    from pyspark.sql import functions as f
-
-    columns: dict[str, Column] = {name: f.lit(None).cast("string").alias(name) for name in _TEXTS}
-    columns["payload"] = f.lit(None).cast("binary").alias("payload")
-    columns["context"] = f.lit(None).cast("string").alias("context")
-    columns["microseconds"] = f.lit(0).cast("bigint").alias("microseconds")
-    types = {field.name: field.dataType.typeName() for field in batch.schema.fields}
-    for name in {*_TEXTS, "payload"} & types.keys():
-        columns[name] = f.col(name)
-    if "context" in types:
-        columns["context"] = _json("context", types)
-    if types.get("timestamp") == "timestamp":
-        columns["microseconds"] = f.unix_micros("timestamp").alias("microseconds")
-    if "attributes" in types:
-        columns["attributes"] = _json("attributes", types)
-    else:
-        others = [name for name in types if name not in (*_KNOWN, *_APART)]
-        given = f.to_json(f.struct(*others)) if others else f.lit("{}")
-        columns["attributes"] = given.alias("attributes")
-    order = [name for name in ("timestamp", "journal", "offset", "sequence") if name in types]
-    uniform = batch.select(*columns.values(), *(f.col(name).alias(f"order_{name}") for name in order))
-    return (
-        uniform.repartition(1)
-        .sortWithinPartitions(*(f"order_{name}" for name in order), *sorted(columns))
-        .select(*sorted(columns))
-    )
-
-
-def _json(name: str, types: Mapping[str, str]) -> "Column":
-    from pyspark.sql import functions as f
-
-    return (f.col(name) if types[name] in ("string", "varchar", "char") else f.to_json(name)).alias(name)
-
-
-def _id(row: Mapping[str, Any], seen: Counter[bytes], where: str) -> UUID:
-    given = row["id"]
-    if given is not None:
-        try:
-            found = UUID(given)
-        except ValueError:
-            found = None
-        if found is not None and found.version == 7:
-            return found
-        digest = hashlib.sha256(given.encode()).digest()
-    else:
-        digest = hashlib.sha256(msgspec.json.encode([where, row])).digest()
-        seen[digest] += 1  # rows that are equal in everything are events of their own
-        digest = hashlib.sha256(digest + seen[digest].to_bytes(8, "big")).digest()
-    return uuid7(max(0, row["microseconds"] or 0) % (1000 << 48), digest[:ENTROPY_BYTES])
-
-
-def _mapping(text: str | None, name: str) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise InvalidValueError(f"{name}: not a JSON object: {error}") from None

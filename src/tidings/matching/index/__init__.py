@@ -410,13 +410,24 @@ class Index:
 
     def _attempt_batch(self, batch: Batch, first: int = 0) -> pa.Table | None:
         """The pairs, of events that are numbered from the `first` on; None as above."""
-        rehoused, removed = self._rehoused, self._register.removed
+        removed = self._register.removed
+        pairs = self._attempt_pairs(batch)
+        ids = self._register.ids()
+        if pairs is None or self._register.removed > removed + REST:  # a position may be another's by now
+            return None
+        event, position = pairs
+        named = pa.DictionaryArray.from_arrays(pa.array(position), ids)
+        return pa.table({"event": event + first if first else event, "subscription": named})
+
+    def _attempt_pairs(self, batch: Batch) -> Pairs | None:
+        rehoused = self._rehoused
         if rehoused & 1:
             return None
         encoded = batch.encoded(self._columns)
         segments, scratch = self._store.segments, self._scratch()
         if self._rehoused != rehoused:
             return None
+        self._looks += batch.size * self._store.detours
         parts = [self._matcher.many(encoded, scratch, raw, batch.size) for raw in segments]
         if self._homes and batch.has_contexts:
             nearby = self._match_all_nearby(encoded, batch, rehoused)
@@ -430,11 +441,7 @@ class Index:
             or batch.has_subscribers
         ):
             event, position = self._verdicts.of_batch(event, position, batch)
-        ids = self._register.ids()
-        if self._rehoused != rehoused or self._register.removed > removed + REST:  # a position may be another's by now
-            return None
-        named = pa.DictionaryArray.from_arrays(pa.array(position), ids)
-        return pa.table({"event": event + first if first else event, "subscription": named})
+        return (event, position) if self._rehoused == rehoused else None
 
     def match_moving(self, table: pa.Table, moves: Moves) -> Pairs:
         """Row numbers and positions: like `match_batch`, but each event as if the changes before it had been made. None

@@ -252,21 +252,31 @@ class Columns:
     def encode_rows(self, rows: Sequence[Mapping[str, Any]]) -> Events:
         """A batch of events that each bring their own names."""
         encoded = [self.encode(row) for row in rows]
-        names = dict.fromkeys(name for row in rows for name in row if name in self.numbers)
-        attributes = np.array([self.numbers[name] for name in names], np.int32)
-        place = np.zeros(len(self), np.int64)
-        place[attributes] = np.arange(len(attributes))
+        values = np.concatenate([np.empty(0), *(one for one, _ in encoded)])
+        sizes = np.array([len(one) for one, _ in encoded], np.int64)
+        first = np.cumsum(sizes) - sizes
+        numbers = values[first].astype(np.int64)  # of each event, that floats hold as they are
+        plain, plain_event = _steps(first + 1, numbers, 2)
+        other, other_event = _steps(first + 1 + 2 * numbers, (sizes - 1 - 2 * numbers) // 4, 4)
+        plain_attribute, other_attribute = values[plain].astype(np.int32), values[other].astype(np.int32)
+        attributes = np.unique(np.concatenate([plain_attribute, other_attribute]))
         size = (len(attributes), len(rows))
-        kind, f, r = np.zeros(size, np.uint8), np.zeros(size), np.zeros(size, np.int16)
-        tests, members = np.full(size, -1, np.int32), _Members()
-        for e, (values, passed) in enumerate(encoded):
-            end = 1 + 2 * int(values[0])
-            at = place[values[1:end:2].astype(np.int64)]
-            kind[at, e], f[at, e] = NUMBER, values[2:end:2]
-            at = place[values[end::4].astype(np.int64)]
-            kind[at, e], f[at, e], r[at, e] = values[end + 1 :: 4], values[end + 2 :: 4], values[end + 3 :: 4]
+        kind, f, r = np.zeros(size, np.uint8), np.zeros(size), _NOTHING_LOST
+        at = np.searchsorted(attributes, plain_attribute), plain_event
+        kind[at], f[at] = NUMBER, values[plain + 1]
+        at = np.searchsorted(attributes, other_attribute), other_event
+        kind[at], f[at] = values[other + 1], values[other + 2]
+        lost = values[other + 3]
+        if lost.any():
+            r = np.zeros(size, np.int16)
+            r[at] = lost
+        tests, members = NO_TESTS, _Members()
+        for e, (_, passed) in enumerate(encoded):
             if len(passed):
-                tests[at[0], e] = members.add(passed)  # whose value passed them is in the test's own number
+                if tests is NO_TESTS:
+                    tests = np.full(size, -1, np.int32)
+                # Whose value passed them is in the test's own number: any row will do that the event has.
+                tests[at[0][np.searchsorted(other_event, e)], e] = members.add(passed)
         return Events(attributes, kind, f, r, tests, *members.arrays())
 
     def encode_table(self, table: Mapping[str, pa.Array], rows: int) -> Events:
@@ -339,6 +349,13 @@ def whole_numbers(name: str, array: pa.Array) -> pa.Array:
         return array.cast(pa.int64()).fill_null(0)
     except pa.ArrowInvalid:
         raise InvalidValueError(f"{name}: has integers that do not fit into 64 bits with a sign") from None
+
+
+def _steps(first: Any, counts: Any, step: int) -> tuple[Any, Any]:
+    """So many places from the first on, a step apart, of each event; and the event of each."""
+    event = np.repeat(np.arange(len(first)), counts)
+    within = np.arange(len(event)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return first[event] + step * within, event
 
 
 class _Members:

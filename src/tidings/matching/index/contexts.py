@@ -48,6 +48,7 @@ class Contexts:
         self._users: Any  # subscriptions, by row
         self._sizes: Any  # values in the table, by row
         self._unchanged = np.empty(0, np.int64)
+        self.written = 0  # how often some were
         self._allot(64, 4)
 
     # Clients
@@ -119,6 +120,7 @@ class Contexts:
 
     def set(self, client: str, context: Mapping[str, Any]) -> int:
         """The client's context from now on: its row if that differs from the one before, else -1."""
+        self.written += 1
         row = self._rows.get(client)
         if row is None:
             row = self.row(client)
@@ -181,6 +183,7 @@ class Contexts:
 
     def write(self, moves: Moves, first: int, end: int) -> npt.NDArray[np.bool_]:
         """Makes some of the changes, those before them having been made; which ones changed something."""
+        self.written += 1
         rows, encoded = moves.rows, moves.encoded
         if end - first < len(moves):
             rows, encoded = rows[first:end], [np.ascontiguousarray(one[:, first:end]) for one in encoded]

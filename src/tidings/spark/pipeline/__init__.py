@@ -2,6 +2,6 @@
 
 from tidings.spark.pipeline.outcome import Outcome
 from tidings.spark.pipeline.pipeline import Pipeline
-from tidings.spark.pipeline.sinks import Console, Folder, Function, HubFolder, IntoHub, Sink
+from tidings.spark.pipeline.sinks import Console, Folder, Function, HubFolder, IntoBroker, IntoHub, Sink
 
-__all__ = ["Console", "Folder", "Function", "HubFolder", "IntoHub", "Outcome", "Pipeline", "Sink"]
+__all__ = ["Console", "Folder", "Function", "HubFolder", "IntoBroker", "IntoHub", "Outcome", "Pipeline", "Sink"]

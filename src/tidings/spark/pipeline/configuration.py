@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
-from tidings.configuration.checks import at_least_one, one_of
+from tidings.client.addresses import read_addresses
+from tidings.configuration.checks import at_least_one, one_of, readable
 from tidings.configuration.toml import TomlFile
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
+from tidings.spark.broker_sink import BrokerClients
 from tidings.spark.pipeline.durations import microseconds_of
-from tidings.spark.pipeline.sinks import Console, Folder, HubFolder, Sink
+from tidings.spark.pipeline.sinks import Console, Folder, HubFolder, IntoBroker, Sink
 
 INFER = "infer"
 AVAILABLE_NOW = "available-now"
@@ -97,26 +99,59 @@ class Result(_Table, frozen=True, kw_only=True):
     path: str | None = None
     rows: int | None = None  # of a batch that the console shows
     publisher: str | None = None  # of what goes into a hub
-    name: str | None = None  # of the sink in a hub
+    name: str | None = None  # of the sink in a hub, of the clients at a broker
+    address: str | list[str] | None = None  # of a broker, or several to try
+    safe: str | None = None
+    partitions: int | None = None
+    patience: str | None = None
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
 
     def __post_init__(self) -> None:
-        one_of("format", self.format, ("parquet", "json", "console", "hub"))
-        one_of("what", self.what, ("notifications",) if self.format == "hub" else _RESULTS)
-        if self.path is None and self.format != "console":
+        one_of("format", self.format, ("parquet", "json", "console", "hub", "broker"))
+        one_of("what", self.what, ("notifications",) if self.format in ("hub", "broker") else _RESULTS)
+        if self.path is None and self.format not in ("console", "broker"):
             raise InvalidValueError("path: is missing")
-        theirs = {"path": ("parquet", "json", "hub"), "rows": ("console",), "publisher": ("hub",), "name": ("hub",)}
-        for key, formats in theirs.items():
+        if self.address is None and self.format == "broker":
+            raise InvalidValueError("address: is missing; tidings://127.0.0.1:7450 is one")
+        for key, formats in _THEIRS.items():
             if getattr(self, key) is not None and self.format not in formats:
                 raise InvalidValueError(f"{key}: is for {' and '.join(formats)} alone, not for {self.format}")
         at_least_one("rows", self.rows)
+        if self.format == "broker":
+            self._clients(Path())
 
     def sink(self, base: Path) -> Sink:
+        if self.format == "broker":
+            return IntoBroker(self._clients(base))
         if self.format == "console":
             return Console(what=self.what, rows=self.rows or Console(what="matches").rows)  # type: ignore[arg-type]
         path = resolved(base, self.path or "")
         if self.format == "hub":
             return HubFolder(path, publisher=self.publisher or "pipeline", name=self.name or "spark-sink")
         return Folder(path=path, what=self.what, format=self.format)  # type: ignore[arg-type]
+
+    def _clients(self, base: Path) -> BrokerClients:
+        given = self.address or ""
+        addresses = given if isinstance(given, str) else ",".join(given)
+        readable("address", read_addresses, addresses)
+        said = {name: getattr(self, name) for name in ("name", "safe", "partitions")}
+        files = {name: getattr(self, name) for name in ("authority", "certificate", "key")}
+        if self.patience is not None:
+            said["patience"] = microseconds_of(self.patience, "patience") / 1_000_000
+        said |= {name: None if one is None else resolved(base, one) for name, one in files.items()}
+        return BrokerClients(addresses=addresses, **{name: value for name, value in said.items() if value is not None})
+
+
+_OF_BROKERS = ("address", "safe", "partitions", "patience", "authority", "certificate", "key")
+_THEIRS: dict[str, tuple[str, ...]] = {
+    "path": ("parquet", "json", "hub"),
+    "rows": ("console",),
+    "publisher": ("hub",),
+    "name": ("hub", "broker"),
+    **dict.fromkeys(_OF_BROKERS, ("broker",)),
+}
 
 
 class Configuration(_Table, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """What became of a batch, with the face of `Routed`: DataFrames on the physical rows, which are files by now."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tidings.spark.views import Views
@@ -13,9 +14,11 @@ What: TypeAlias = Literal["matches", "notifications", "rejected", "meta_events"]
 
 
 class Outcome(Views):
-    def __init__(self, batch: int, physical: "DataFrame", shards: int, counts: "Tally") -> None:
+    """`folder` is the checkpoint's, where a sink may keep its place."""
+
+    def __init__(self, batch: int, physical: "DataFrame", shards: int, counts: "Tally", folder: Path) -> None:
         super().__init__(shards)
-        self.batch, self.counts = batch, counts
+        self.batch, self.counts, self.folder = batch, counts, folder
         self._rows = physical
 
     def _physical(self, *, notifications: bool = False) -> "DataFrame":

@@ -16,7 +16,7 @@ from tidings.spark.pipeline.brake import Brake
 from tidings.spark.pipeline.durations import microseconds_of
 from tidings.spark.pipeline.ledger import BOOTSTRAP, Entry, Ledger
 from tidings.spark.pipeline.progress import Progress, progress_of
-from tidings.spark.pipeline.sinks import HubFolder, Sink
+from tidings.spark.pipeline.sinks import HubFolder, IntoBroker, Sink
 from tidings.spark.pipeline.step import Rules, Step, outcome_of
 from tidings.spark.registry import MOST_REPORTED, built
 from tidings.spark.route import planned, with_policies
@@ -201,8 +201,17 @@ class Pipeline:
         if not self._rules.in_order:
             return prepared(self._events)
         rows = [changes.event_rows(self._events)] if self._events is not None else []
-        rows += [changes.journal_rows(self._journal)] if self._journal is not None else []
+        rows += [changes.journal_rows(self._of_others(self._journal))] if self._journal is not None else []
         return changes.together([*rows, *self._changing(streaming=True)])
+
+    def _of_others(self, journal: "DataFrame") -> "DataFrame":
+        """The rows without what this pipeline has published itself: it would go round in circles."""
+        from pyspark.sql import functions as f
+
+        for sink in self._sinks:
+            if isinstance(sink, IntoBroker):
+                journal = journal.filter(~sink.has_published(f.col("publisher")))
+        return journal
 
     def _changing(self, *, streaming: bool) -> "list[DataFrame]":
         """What changes, as rows: that which streams, or that which is known beforehand."""

@@ -6,15 +6,17 @@ A sink is anything that can be called with an `Outcome`, and has `what`: the par
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from urllib.parse import quote
 
 import msgspec
 
 from tidings.hub import Hub as OpenHub
+from tidings.spark.broker_sink import BrokerClients, BrokerSink
 from tidings.spark.pipeline.outcome import Outcome, What
 from tidings.spark.sink import Hub, HubSink, to_hub
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 class Sink(Protocol):
@@ -99,14 +101,39 @@ class HubFolder:
         return partial(HubFolder, name=self._name), (self.path, self._publisher)
 
 
-def _as_events(notifications: "DataFrame") -> "DataFrame":
+class IntoBroker(msgspec.Struct, frozen=True):
+    """Publishes every notification through a live broker, once, as an event of its own: as `IntoHub` does, but from
+    where the rows are, by a client a partition. What belongs to one subscription comes from one client, in its order.
+    """
+
+    clients: BrokerClients
+
+    @property
+    def what(self) -> What:
+        return "notifications"
+
+    def __call__(self, outcome: Outcome) -> None:
+        name = self.clients.name
+        if outcome.count(self.what):
+            sink = BrokerSink(self.clients, str(outcome.folder / "published" / quote(name, safe="")), "subscription_id")
+            sink(_as_events(outcome.notifications, f"{name} {outcome.batch} "), outcome.batch)
+
+    def has_published(self, publisher: "Column") -> "Column":
+        """Whether an event of a journal came from here: whoever reads the broker's journal shall not route it again."""
+        from pyspark.sql import functions as f
+
+        name = self.clients.name
+        return f.coalesce((publisher == name) | publisher.startswith(f"{name}/"), f.lit(False))
+
+
+def _as_events(notifications: "DataFrame", where: str = "") -> "DataFrame":
     """With ids that are the same each time. Texts of JSON are put together, so that 1 and 1.0 stay what they are."""
     from pyspark.sql import functions as f
 
     told = f.to_json(f.struct(f.col("subscription_id").alias("subscription"), "subscriber"))
     more = f.when(f.col("attributes") == "{}", "}").otherwise(f.concat(f.lit(","), f.expr("substr(attributes, 2)")))
     return notifications.select(
-        f.concat_ws(" ", "event_id", "subscription_id").alias("id"),
+        f.concat(f.lit(where), "event_id", f.lit(" "), "subscription_id").alias("id"),
         f.concat(f.left(told, f.length(told) - 1), more).alias("attributes"),
-        *("timestamp", "payload"),
+        *("timestamp", "payload", "subscription_id"),
     )

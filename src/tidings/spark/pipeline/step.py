@@ -115,7 +115,7 @@ class Step:
 
 def outcome_of(spark: "SparkSession", ledger: Ledger, entry: Entry) -> Outcome:
     physical = spark.read.schema(DDL).parquet(str(ledger.results(entry.batch)))
-    return Outcome(entry.batch, physical, len(entry.places), entry.counts)
+    return Outcome(entry.batch, physical, len(entry.places), entry.counts, ledger.folder)
 
 
 def _tallies(spark: "SparkSession", results: Path) -> list[Tally]:

@@ -1,0 +1,169 @@
+"""A courier: a series that is given again, from its beginning, publishes nothing twice and leaves nothing out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.serving import Served
+from tidings.client import connect_sync
+from tidings.client.courier import IN_FLIGHT, Courier, Delivered, Letter
+from tidings.journal import Journal
+from tidings.model.errors import InvalidValueError, JournalFullError, TidingsError, UnreachableError
+from tidings.model.identity import uuid7
+from tidings.model.limits import MAX_REMEMBERED_EVENTS
+
+
+class KeptPlace:
+    """A place that outlives couriers."""
+
+    def __init__(self) -> None:
+        self.start: int | None = None
+        self.has_begun = False
+
+    def begin(self, last: int) -> int | None:
+        if not self.has_begun:
+            self.has_begun, self.start = True, last
+        return self.start
+
+    def lose_count(self) -> None:
+        self.start = None
+
+
+def letters(count: int, first: int = 0) -> Iterator[Letter | TidingsError]:
+    for number in range(first, first + count):
+        yield Letter(uuid7(1_700_000_000_000_000, number.to_bytes(10, "big")), {"n": number})
+
+
+def interrupted(count: int, after: int) -> Iterator[Letter | TidingsError]:
+    for number, letter in enumerate(letters(count)):
+        if number == after:
+            raise RuntimeError("the power went")
+        yield letter
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with Served(tmp_path / "broker") as found:
+        yield found
+
+
+def published(served: Served, tmp_path: Path) -> list[int]:
+    """What is in the journal, in its order; the broker is stopped."""
+    served.stop()
+    with Journal.open(tmp_path / "broker", name="b1", salt=b"x" * 10) as journal:
+        return [
+            next(iter(one.operation.event(str).attributes.values()))  # type: ignore[arg-type,misc]
+            for one in journal.read()
+            if one.operation.kind == "publish"
+        ]
+
+
+def test_a_series_is_published_once_however_often_it_is_given(served: Served, tmp_path: Path) -> None:
+    place, courier, count = KeptPlace(), Courier(served.address, "p"), IN_FLIGHT * 3 + 7
+    with pytest.raises(RuntimeError, match="the power went"):
+        courier.deliver(interrupted(count, IN_FLIGHT * 2 + 5), place)
+    done = courier.deliver(letters(count), place)
+    assert done == Delivered(published=count - 2 * IN_FLIGHT, known=2 * IN_FLIGHT)
+    assert courier.deliver(letters(count), place) == Delivered(known=count)
+    assert published(served, tmp_path) == list(range(count))
+
+
+def test_it_is_known_by_its_numbers_after_the_broker_has_forgotten_the_ids(served: Served, tmp_path: Path) -> None:
+    place, courier = KeptPlace(), Courier(served.address, "p")
+    assert courier.deliver(letters(10), place).published == 10
+    others = MAX_REMEMBERED_EVENTS + 10
+    assert Courier(served.address, "q").deliver(letters(others, 1_000), KeptPlace()).published == others
+    served.stop()
+    served.start()
+    assert courier.deliver(letters(12), place) == Delivered(published=2, known=10)
+    assert [one for one in published(served, tmp_path) if one < 1_000] == list(range(12))
+
+
+def test_the_next_series_begins_where_the_last_one_ended(served: Served, tmp_path: Path) -> None:
+    courier = Courier(served.address, "p", safe="settled")
+    for batch in range(3):
+        assert courier.deliver(letters(5, 5 * batch), KeptPlace()).published == 5
+    assert published(served, tmp_path) == list(range(15))
+
+
+def test_what_is_refused_is_told_and_the_rest_goes_on(served: Served, tmp_path: Path) -> None:
+    def some() -> Iterator[Letter | TidingsError]:
+        yield from letters(2)
+        yield InvalidValueError("attributes: not a JSON object")
+        yield Letter(uuid7(0, bytes(10)), {"n": object()})
+        yield from letters(2, 2)
+
+    place = KeptPlace()
+    done = Courier(served.address, "p").deliver(some(), place)
+    assert (done.published, done.known, done.refused, len(done.reasons)) == (4, 0, 2, 2)
+    again = Courier(served.address, "p").deliver(some(), place)
+    assert (again.published, again.known) == (0, 6)
+    assert published(served, tmp_path) == [0, 1, 2, 3]
+
+
+def test_a_broker_that_comes_back_gets_the_rest(served: Served, tmp_path: Path) -> None:
+    def stopping() -> Iterator[Letter | TidingsError]:
+        for number, letter in enumerate(letters(IN_FLIGHT * 2)):
+            if number == IN_FLIGHT + 1:
+                served.stop()
+                served.start()
+            yield letter
+
+    assert Courier(served.address, "p", patience=20).deliver(stopping(), KeptPlace()).published == IN_FLIGHT * 2
+    assert published(served, tmp_path) == list(range(IN_FLIGHT * 2))
+
+
+def test_a_broker_that_does_not_is_named_after_a_while(served: Served) -> None:
+    def stopping() -> Iterator[Letter | TidingsError]:
+        for number, letter in enumerate(letters(IN_FLIGHT * 2)):
+            if number == IN_FLIGHT + 1:
+                served.stop()
+            yield letter
+
+    courier = Courier(served.address, "p", patience=0.5)
+    with pytest.raises(UnreachableError, match="no answer for 0.5 seconds"):
+        courier.deliver(stopping(), KeptPlace())
+    with pytest.raises(UnreachableError, match="no broker could be reached"):
+        courier.deliver(letters(1), KeptPlace())
+
+
+def test_a_disk_that_was_full_for_a_while(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, place = served.broker.desk, KeptPlace()
+    append, refusals = desk._append, [JournalFullError("no room", tmp_path)] * 3
+
+    def full(rows: list[object], now: int) -> int:
+        if refusals and rows[0].kind == "publish":  # type: ignore[attr-defined]
+            raise refusals.pop()
+        return append(rows, now)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(desk, "_append", full)
+    done = Courier(served.address, "p").deliver(letters(10), place)
+    assert done.published == 10
+    assert place.start is None
+    again = Courier(served.address, "p").deliver(letters(12), place)
+    assert (again.published, again.known) == (2, 10)
+    assert published(served, tmp_path) == list(range(12))
+
+
+def test_a_disk_that_stays_full(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(rows: list[object], now: int) -> int:
+        raise JournalFullError("no room", tmp_path)
+
+    courier, place = Courier(served.address, "p", patience=0.3), KeptPlace()
+    assert courier.deliver(letters(1), place).published == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(served.broker.desk, "_append", full)
+        with pytest.raises(TidingsError):
+            courier.deliver(letters(5), place)
+    assert courier.deliver(letters(5), place).published == 4
+    assert published(served, tmp_path) == list(range(5))
+
+
+def test_the_number_of_an_event_comes_after_the_last(served: Served) -> None:
+    with connect_sync(served.address, "p") as client:
+        publish = client._client.publish
+        assert client._loop.run(publish({}, sequence=7)).event.sequence == 7
+        with pytest.raises(InvalidValueError, match="7 does not come after 7"):
+            client._loop.run(publish({}, sequence=7))
+        assert client.publish({}).event.sequence == 8
