@@ -40,9 +40,7 @@ def _play(story: on_overlay.Story, *, spark: bool, as_json: bool) -> None:
     if as_json:
         print_json({**facts, "seconds": round(seconds, 1)})
     else:
-        out.print(
-            f"\n{len(scenes)} scenes in {seconds:.1f} s. Where to go on: docs/tutorial.md, docs/tutorial/over-the-network.md\n"
-        )
+        out.print(f"\n{len(scenes)} scenes in {seconds:.1f} s. Where to go on: docs/tutorial.md and docs/tutorial\n")
 
 
 def _watched(scenes: list[Callable[[], Scene]]) -> Iterator[Scene]:
