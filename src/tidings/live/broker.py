@@ -418,11 +418,17 @@ class Broker:
                 self._look_after(link.connection, now, patience)
             for session in list(self.sessions.values()):
                 self._look_after(session.connection, now, patience, is_client=True)
-            self.moving.go_on()
-            self.resending.tick()
-            self._upkeep.tick()
-            self._tick()
-            self._keep_tidy()
+            try:
+                self._look_after_itself()
+            except Exception:  # who does not beat counts as dead: whatever it is, others are to be heard and told
+                _LOG.exception("what is done from time to time has failed")
+
+    def _look_after_itself(self) -> None:
+        self.moving.go_on()
+        self.resending.tick()
+        self._upkeep.tick()
+        self._tick()
+        self._keep_tidy()
 
     def _keep_tidy(self) -> None:
         """Beside everything else, since it may take long."""
