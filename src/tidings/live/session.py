@@ -27,7 +27,7 @@ from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import FramingError, Kind, frame
 from tidings.protocol.handshake import Bye, Hello, Ping
-from tidings.protocol.publications import Published, check_front, check_vector, read_front, request_of
+from tidings.protocol.publications import Published, check_front, check_vector, publication_request_of, read_front
 from tidings.protocol.unreadable import UNREADABLE
 from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
@@ -102,7 +102,7 @@ class Session:
                 try:
                     publications.append(self._published(body))
                 except UNREADABLE as error:
-                    self._misunderstood(error, request_of(body))
+                    self._misunderstood(error, publication_request_of(body))
                 continue
             if publications:
                 self._accept(publications)
@@ -155,7 +155,7 @@ class Session:
         try:
             message = decoder.decode(body)
         except UNREADABLE as error:
-            self._misunderstood(error)
+            self._misunderstood(error, requests.request_of(body))
             return
         if isinstance(message, Ping):
             self.connection.pong(message)
