@@ -39,6 +39,7 @@ from tidings.live.tls import Certificates, name_of
 from tidings.live.upkeep import Upkeep
 from tidings.model.errors import InvalidValueError, JournalError
 from tidings.model.event import Event
+from tidings.model.limits import MAX_RECORD_BYTES
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
 from tidings.protocol.notes import NoteWriter
@@ -288,7 +289,7 @@ class Broker:
                 return None
             known.connection.close("another link takes its place")
             known.gone("another link takes its place")
-        connection.welcome(self.configuration.limits.frame_bytes)
+        connection.welcome(MAX_RECORD_BYTES)  # what another broker has accepted is not refused here for its size
         if ended is not None:
             self._dialled[name] = ended
         link = self.links[name] = Link(self, connection, name, cost, dialled=ended is not None)
