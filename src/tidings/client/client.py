@@ -92,7 +92,7 @@ class Client:
 
     @property
     def sequence(self) -> int:
-        """The number of its last publication, as far as this client and the broker where it is know."""
+        """The number of the last publication that its broker had of this client when it connected."""
         return self._session.sequence
 
     async def move(self, addresses: str | Iterable[str]) -> None:
