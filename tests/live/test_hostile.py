@@ -204,8 +204,8 @@ def test_half_open_connections_by_the_hundred_are_closed_in_time() -> None:
                 for raw in silent:
                     await raw.end()
             await until(lambda: list(broker.sessions) == ["beside"])
-            assert not broker._greetings
-            assert broker._connections.total() == 1
+            assert not broker.reception.greetings
+            assert broker.reception.connections.total() == 1
 
     run(scenario())
 
@@ -339,9 +339,9 @@ def test_names_are_taken_over_by_the_hundred_and_nothing_is_left_of_them() -> No
                 for session in range(1, HUNDREDS):
                     raw = await stack.enter_async_context(Raw.client(broker, "same", session))
                     assert isinstance(await raw.asked(requests.Subscribe(1, "s")), answers.Done)
-                await until(lambda: broker._connections.total() == 2)
+                await until(lambda: broker.reception.connections.total() == 2)
                 assert sorted(broker.sessions) == ["beside", "same"]
-            await until(lambda: broker._connections.total() == 1)
+            await until(lambda: broker.reception.connections.total() == 1)
             assert broker.desk.roster.count("same") == 0
 
     run(scenario())

@@ -267,7 +267,7 @@ def test_a_handshake_says_what_is_wrong_with_it() -> None:
                 raw.say(hello("car-1"), requests.SetContext(1, {"x": 1}))
                 assert isinstance(await raw.told(), Welcome)
                 assert isinstance(await raw.answered(), answers.Done)
-        assert not broker._greetings
+        assert not broker.reception.greetings
 
     run(scenario())
 
