@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ssl import SSLContext
+from typing import Any
 
 import msgspec
 
@@ -387,6 +388,17 @@ class Broker:
         """Whether nothing is to be done here that can be done."""
         return self.desk.is_settled and self.moving.is_settled and self.resending.is_settled
 
+    def under_way(self) -> dict[str, Any]:
+        """What is to be done here, and by whom it is waited for."""
+        debts = self.resending.debts
+        return {
+            "tables": not self.desk.engine.is_settled,
+            "to_disk": len(self.desk.outgoing),
+            "publications": debts.unsettled,
+            "owed": {" ".join(filter(None, one)): offset for one, offset in sorted(debts.owed.items())},
+            "moving": self.moving.under_way,
+        }
+
     @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the disk, or to a neighbour, that clients are not read for a while."""
@@ -419,11 +431,11 @@ class Broker:
                 self._look_after(link.connection, now, patience)
             for session in list(self.sessions.values()):
                 self._look_after(session.connection, now, patience, is_client=True)
-            self.moving.go_on()
-            self.resending.tick()
-            self._upkeep.tick()
-            self._tick()
-            self._keep_tidy()
+            for act in (self.moving.go_on, self.resending.tick, self._upkeep.tick, self._tick, self._keep_tidy):
+                try:
+                    act()
+                except Exception:  # a heart that stops would be noticed by nobody: links would stay as they are
+                    _LOG.exception("%s could not do what is to be done from time to time", self.name)
 
     def _keep_tidy(self) -> None:
         """Beside everything else, since it may take long."""

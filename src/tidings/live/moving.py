@@ -43,12 +43,21 @@ class Moving:
         """Whether nothing is under way, nor waits for a broker that there is a way to."""
         return not self._parcels and not self._reading and not any(map(self._can_go, self._to))
 
+    @property
+    def under_way(self) -> list[str]:
+        """The clients that something waits for which is to follow them."""
+        return sorted({parcel.client for parcel in self._parcels.values()} | self._to.keys())
+
     def hand_over(self, client: str, broker: str) -> None:
         """The client is at that broker now."""
         session = self._broker.sessions.get(client)
         if session is not None:
             session.connection.abort(f"{client} has connected to {broker}")
             self._broker.left(session, f"it has connected to {broker}")
+        under_way = {parcel.subscription.id for parcel in self._parcels.values()}
+        for held in self._waiting(client):
+            if held.id not in under_way:
+                held.inbox.redeliver()  # what its connection took along, and it has perhaps never got, follows it too
         self._to[client] = broker
         self.go_on()
 
