@@ -296,7 +296,7 @@ def test_requests_that_ask_too_much_are_refused_and_the_connection_goes_on() -> 
     nest = "(" * 1_000 + "a = 1" + ")" * 1_000
     huge = "a = '" + "x" * 100_000 + "'"
     requested: list[tuple[bytes, int]] = [
-        (frame(Kind.ASK, deep), 0),
+        (frame(Kind.ASK, deep), 1),
         (frame(Kind.SUBSCRIBE, b"\x91" * 500_000), 0),
         (frame(Kind.PUBLISH, front() + b"\x95\x01" + b"\x81\xa1x" * 100_000), 1),
         *((framed(requests.Subscribe(2, "s", one)), 2) for one in (wide, long, nest, huge)),
