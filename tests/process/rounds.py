@@ -13,7 +13,7 @@ from tidings.cli.overlay.files import JOURNAL
 from tidings.model.errors import TidingsError
 from tidings.simulation.topologies import Topology
 
-_PATIENCE = 120  # seconds for what has to end some time; it is not what is measured
+_PATIENCE = 30  # seconds for what has to end some time; it is not what is measured
 _QUIET = 10  # seconds in which nothing comes any more
 
 
@@ -49,7 +49,7 @@ class Round:
             complaint = await self._end()
         finally:
             await overlay.close()
-        return complaint or self._judged()
+        return self._judged(complaint)
 
     async def _begin(self) -> None:
         """Two publishers that stay where they are, one that may go elsewhere, one whose broker is everybody's."""
@@ -81,7 +81,7 @@ class Round:
         try:
             await asyncio.to_thread(self._overlay.settle, _PATIENCE)
         except TidingsError as error:
-            complaint = f"the overlay does not settle: {error}\n{self._told()}"
+            complaint = f"the overlay does not settle: {error}"
         judged = Verdict(self._publishers, ())
         due = {one.name: {each.event.id for each in judged.due(one)} for one in self._subscribers}
         before, quiet = -1, 0.0
@@ -94,13 +94,13 @@ class Round:
             await one.close()
         return complaint
 
-    def _judged(self) -> str:
+    def _judged(self, complaint: str) -> str:
         verdict = Verdict(self._publishers, self._subscribers)
         self.accepted = sum(len(one.accepted) for one in self._publishers)
-        if not verdict.faults:
+        if not complaint and not verdict.faults:
             return ""
         journals = {name: self._overlay.folder / f"{name}{JOURNAL}" for name in self._overlay.brokers}
-        return "\n".join([*verdict.faults, *written_down(journals, verdict.events), self._told()])
+        return "\n".join([complaint, *verdict.faults, *written_down(journals, verdict.events), self._told()])
 
     def _told(self) -> str:
         return "\n".join([f"seed {self._seed}, faults:", *map(str, self._faults), f"folder {self._overlay.folder}"])

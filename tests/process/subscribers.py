@@ -1,11 +1,13 @@
 """Durable subscribers that acknowledge in batches, of which some are killed and come back, or go elsewhere."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from tests.process.publishers import PATIENCE
 from tests.process.relay import Relay
 from tidings.client import Client, connect
+from tidings.model.errors import UnreachableError
 from tidings.model.event import Event
 
 _BATCH = 50
@@ -39,16 +41,18 @@ class Subscriber:
     async def die(self) -> None:
         """It is gone without a word, with what it was told and had not acknowledged; another program takes its place."""
         self._relay.cut()
-        self._is_over = True
         if self._living is not None:
-            await self._living
+            self._living.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._living
         self._relay.heal()
         self._begin()
 
     async def move(self, address: str) -> None:
-        """To the broker there; the way to where it was is left alone."""
+        """To the broker there, if it can be reached."""
         if self._client is not None:
-            await self._client.move(address)
+            with contextlib.suppress(UnreachableError):
+                await self._client.move(address)
 
     def is_due(self, event: Event) -> bool:
         return self._zone is None or event.context.get("zone") == self._zone

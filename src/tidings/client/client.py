@@ -63,7 +63,7 @@ class Client:
         self._session = session
         self._standing: Standing = session.standing
         self._subscriptions: dict[str, Subscription] = {}
-        self._seen: OrderedDict[tuple[str, UUID], int] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._made = 0
         session.notified, session.lost, session.context_set = self._notified, self._lost, self._context_set
         session.ended = self._ended
@@ -92,7 +92,7 @@ class Client:
 
     @property
     def sequence(self) -> int:
-        """The number of its last publication, as far as this client and the broker where it is know."""
+        """The number of the last publication that its broker had of this client when it connected."""
         return self._session.sequence
 
     async def move(self, addresses: str | Iterable[str]) -> None:
@@ -426,7 +426,7 @@ class Client:
     def _is_known(self, note: Notification) -> bool:
         """Whether it was told in an earlier connection: an event that was under way to where the client has moved may
         come twice."""
-        key, number = (note.subscription, note.event.id), self._session.connections
+        key, number = (note.subscription, note.event.id.int), self._session.connections
         seen = self._seen
         told = seen.get(key)
         if told is not None and told < number:

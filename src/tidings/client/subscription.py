@@ -42,6 +42,7 @@ class Subscription:
         on_lost: Callable[[int], Any] | None,
     ) -> None:
         self.wanted = wanted
+        self.durable = wanted.durable
         self.lost = 0
         self.findings: list[str] = []
         self.limit = limit
@@ -51,7 +52,7 @@ class Subscription:
         # Of a durable one: what has come and is not acknowledged, whether it was taken; and what was acknowledged last.
         self._unacknowledged: OrderedDict[UUID, bool] = OrderedDict()
         self._acknowledged: OrderedDict[UUID, None] = OrderedDict()
-        self._changed = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []  # of those who wait for something to come
         self._closed: Exception | None = None
         self._is_ended = False
         self._worker: asyncio.Task[None] | None = None
@@ -59,10 +60,6 @@ class Subscription:
     @property
     def id(self) -> str:
         return self.wanted.id
-
-    @property
-    def durable(self) -> str | None:
-        return self.wanted.durable
 
     @property
     def waiting(self) -> int:
@@ -100,8 +97,15 @@ class Subscription:
 
     async def _come(self) -> None:
         while not self._waiting and not self._is_ended:
-            self._changed.clear()
-            await self._changed.wait()
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for one in waiters:
+            if not one.done():  # else who waited has given up
+                one.set_result(None)
 
     def _take(self) -> Notification:
         note = self._waiting.popleft()
@@ -189,8 +193,8 @@ class Subscription:
     # For the client
 
     def notified(self, note: Notification) -> None:
-        event = note.event.id
         if self.durable is not None:
+            event = note.event.id
             if event in self._unacknowledged:
                 return  # it is here, and comes again since another connection cannot know that
             if event in self._acknowledged:
@@ -201,7 +205,8 @@ class Subscription:
         if self.durable is None and len(self._waiting) > self.limit + _MORE:
             self._waiting.popleft()
             self.told_lost(1)
-        self._changed.set()
+        if self._waiters:
+            self._wake()
 
     @property
     def is_full(self) -> bool:
@@ -220,7 +225,7 @@ class Subscription:
     def end(self, error: Exception | None = None) -> None:
         """Nothing more comes; what waits can still be taken."""
         self._is_ended, self._closed = True, self._closed or error
-        self._changed.set()
+        self._wake()
 
     def __repr__(self) -> str:
         return f"<{self.id}: {self.wanted.content or 'everything'}, {self.waiting} waiting>"

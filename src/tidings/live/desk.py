@@ -49,6 +49,7 @@ from tidings.model.errors import (
     TidingsError,
 )
 from tidings.model.event import Event, checked_bytes, checked_payload, checked_subject
+from tidings.model.identity import is_uuid7, uuid_of
 from tidings.model.limits import MAX_INTEGER, MAX_SIGNATURE_BYTES, MAX_TOKEN_BYTES
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
@@ -470,8 +471,8 @@ class Desk(HubDesk):
 
 def _event(publisher: str, published: Published, subject: str | None, context: Context, now: int) -> Event:
     """The event of a publication; `context` is its publisher's, unless it says another one."""
-    id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
-    if id is None or id.version != 7:
+    id = uuid_of(published.id)  # noqa: A001
+    if not is_uuid7(id):
         raise InvalidValueError("id: an event is named by a UUIDv7")
     if not Safety.ACCEPTED <= published.safe <= Safety.SETTLED:
         raise InvalidValueError(f"safe: must be one of 0, 1 and 2, not {published.safe}")

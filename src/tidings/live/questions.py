@@ -122,6 +122,7 @@ class Questions:
             "uptime": round(time.monotonic() - broker.started, 3),
             "strategy": engine.settings.strategy,
             "settled": broker.is_settled,
+            "under_way": broker.under_way(),
             "clients": len(broker.sessions),
             "subscriptions": sum(one.is_client for one in engine.subscriptions),
             "links": {

@@ -1,6 +1,6 @@
 """Event ids: UUIDv7, so that ids sort by the time they were made. Time and entropy are handed in."""
 
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 from tidings.model.errors import InvalidValueError
 
@@ -18,4 +18,27 @@ def uuid7(microseconds: int, entropy: bytes) -> UUID:
         raise InvalidValueError(f"{microseconds} microseconds is outside of what a UUIDv7 can say")
     random = int.from_bytes(entropy, "big")
     number = milliseconds << 80 | 0x7 << 76 | (random >> 62 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
-    return UUID(int=number)
+    return _uuid(number)
+
+
+def uuid_of(data: bytes) -> UUID:
+    """The UUID of 16 bytes."""
+    if len(data) != 16:
+        raise InvalidValueError("a UUID has 16 bytes")
+    return _uuid(int.from_bytes(data, "big"))
+
+
+def is_uuid7(id: UUID) -> bool:  # noqa: A002 - the field's own name
+    """What `id.version == 7` tells, where the variant is the one that has versions."""
+    return id.int >> 76 & 0xF == 7 and id.int >> 62 & 0b11 == 0b10
+
+
+def _uuid(number: int) -> UUID:
+    """What `UUID(int=number)` makes, without its many questions: there is one for every event."""
+    made = _NEW(UUID)
+    _SET(made, "int", number)
+    _SET(made, "is_safe", _UNKNOWN)
+    return made
+
+
+_NEW, _SET, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown

@@ -181,6 +181,16 @@ def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> Non
     if depth > MAX_ATTRIBUTE_NESTING:
         raise InvalidValueError(f"{prefix}: nested deeper than MAX_ATTRIBUTE_NESTING ({MAX_ATTRIBUTE_NESTING})")
     for key, value in values.items():
+        if not prefix and type(key) is str and key in _GOOD_NAMES and key not in into and len(into) < MAX_ATTRIBUTES:
+            kind = type(value)  # most values need no more than a look
+            if (
+                (kind is str and len(value) <= MAX_STRING_CHARACTERS and value.isascii())
+                or (kind is int and MIN_INTEGER <= value <= MAX_INTEGER)
+                or (kind is float and value - value == 0.0)  # finite
+                or kind is bool
+            ):
+                into[key] = value
+                continue
         name = key if type(key) is str and key in _GOOD_NAMES else _noted_name(key)
         if value is None:
             continue

@@ -1,13 +1,13 @@
 """Events on the wire: MessagePack arrays, filters as their canonical texts."""
 
 from functools import lru_cache
-from uuid import UUID
 
 import msgspec
 
 from tidings.filters import ContextFilter
 from tidings.model.event import Event
 from tidings.model.filter import ContextFilter as ContextFilterValue
+from tidings.model.identity import uuid_of
 from tidings.model.values import Attributes, Context
 
 Values = dict[str, bool | int | float | str]
@@ -48,7 +48,7 @@ def to_wire(event: Event) -> WireEvent:
 def from_wire(wire: WireEvent) -> Event:
     """Of a broker, which has checked it: attributes may have the system's own names."""
     return Event(
-        id=UUID(bytes=wire.id),
+        id=uuid_of(wire.id),
         publisher=wire.publisher,
         timestamp=wire.timestamp,
         sequence=wire.sequence,

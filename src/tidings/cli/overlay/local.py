@@ -203,7 +203,7 @@ class LocalOverlay:
             elif set(status["brokers"]) != self._reach(name, set(active)):
                 moving.append(f"{name} knows of {', '.join(status['brokers'])} only")
             elif not status["settled"]:
-                moving.append(f"the tables of {name} are not complete")
+                moving.append(f"{name} has something under way: {_told(status['under_way'])}")
         if not moving:
             for name, status in statuses.items():
                 for other, link in status["links"].items():
@@ -220,6 +220,10 @@ class LocalOverlay:
                     reached.add(other)
                     left.append(other)
         return reached
+
+
+def _told(under_way: dict[str, Any]) -> str:
+    return ", ".join(f"{what} {value}" for what, value in under_way.items() if value) or "nothing any more"
 
 
 def _silent(_: str) -> None:
