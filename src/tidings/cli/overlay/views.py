@@ -17,7 +17,7 @@ _KINDS = ("advertisements", "subscriptions", "contexts", "policies", "schemas")
 
 
 class Asked(NamedTuple):
-    """Whom to ask: brokers by their addresses, else those of the overlay in a folder, else the usual one."""
+    """Whom to ask: the brokers of the overlay in a folder, else those at these addresses, else the usual one."""
 
     addresses: list[str]
     folder: Path | None
@@ -26,9 +26,9 @@ class Asked(NamedTuple):
     usual: str
 
     def places(self) -> list[str]:
-        if self.addresses:
-            return [one for given in self.addresses for one in given.split(",")]
-        return [self.usual] if self.folder is None else list(addresses_in(self.folder).values())
+        if self.folder is not None:
+            return list(addresses_in(self.folder).values())
+        return [one for given in self.addresses for one in given.split(",")] or [self.usual]
 
     def answers(self, question: str) -> list[dict[str, Any]]:
         """The answers in order; of who cannot be reached, just that. Without any answer there is an error."""
