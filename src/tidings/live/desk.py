@@ -473,6 +473,8 @@ def _event(publisher: str, published: Published, subject: str | None, context: C
     id = UUID(bytes=published.id) if len(published.id) == 16 else None  # noqa: A001
     if id is None or id.version != 7:
         raise InvalidValueError("id: an event is named by a UUIDv7")
+    if not Safety.ACCEPTED <= published.safe <= Safety.SETTLED:
+        raise InvalidValueError(f"safe: must be one of 0, 1 and 2, not {published.safe}")
     return Event(
         id=id,
         publisher=publisher,

@@ -13,7 +13,7 @@ from tidings.cli.overlay.child import Child
 from tidings.cli.overlay.files import CONFIGURATION, JOURNAL, LOG, taken, write_configuration
 from tidings.cli.overlay.ports import HOST, free_ports
 from tidings.model.errors import TidingsError, UnreachableError, UnsettledError
-from tidings.simulation.topologies import Topology
+from tidings.simulation.topologies import Edge, Topology
 
 _START_SECONDS = 300.0  # where kernels have to be compiled first, or a long journal to be read
 _SETTLE_SECONDS = 60.0
@@ -111,13 +111,18 @@ class LocalOverlay:
             tables[table] = {**tables.get(table, {}), **values}
         # One end calls, so that no two calls have to be weighed against each other.
         tables["links"] = [
-            {"broker": edge.other, "address": addresses[edge.other], "cost": edge.cost}
+            {"broker": edge.other, "address": self.way(edge, addresses[edge.other]), "cost": edge.cost}
             if edge.one == name
             else {"broker": edge.one, "cost": edge.cost}
             for edge in self.topology.edges
             if name in edge[:2]
         ]
         return tables
+
+    def way(self, link: Edge, address: str) -> str:
+        """Where the first broker of a link calls the second, which listens at that address: an overlay of another
+        class may put something in between."""
+        return address
 
     # While it runs
 
