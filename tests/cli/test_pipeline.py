@@ -127,7 +127,9 @@ def test_what_is_wrong_is_told_in_one_line(small: Path) -> None:
     small.write_text(FILE.replace('"json"', '"xml"'))
     done = tidings("run", small)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"tidings: {small}:13: sinks[0].format: 'xml' is none of parquet, json, console, hub\n"
+    assert (
+        done.stderr == f"tidings: {small}:13: sinks[0].format: 'xml' is none of parquet, json, console, hub, broker\n"
+    )
     assert "Traceback" not in done.stderr
     nothing = tidings("status", small.parent / "events")
     assert nothing.returncode == 1

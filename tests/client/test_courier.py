@@ -122,7 +122,7 @@ def test_a_broker_that_does_not_is_named_after_a_while(served: Served) -> None:
             yield letter
 
     courier = Courier(served.address, "p", patience=0.5)
-    with pytest.raises(UnreachableError, match="no answer for 0.5 seconds"):
+    with pytest.raises(UnreachableError, match=r"no answer for 0\.5 seconds"):
         courier.deliver(stopping(), KeptPlace())
     with pytest.raises(UnreachableError, match="no broker could be reached"):
         courier.deliver(letters(1), KeptPlace())

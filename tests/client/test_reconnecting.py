@@ -300,6 +300,33 @@ def test_a_client_moves_with_all_that_it_has() -> None:
     run(scenario())
 
 
+def test_what_waits_for_a_client_follows_it_however_large_it_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        given = {"frame_bytes": 2 * 1024 * 1024}
+        b1_folder, b2_folder = ({"folder": str(tmp_path / name)} for name in ("b1", "b2"))
+        async with running("b1", links=[{"broker": "b2"}], journal=b1_folder, limits=given) as b1:
+            links = [{"broker": "b1", "address": str(b1.address)}]
+            async with (
+                running("b2", links=links, journal=b2_folder, limits=given) as b2,
+                connect(b2, "cam-1") as camera,
+            ):
+                await until(lambda: b1.links and b1.is_settled and b2.is_settled)
+                await camera.advertise("")
+                async with connect(b1, "car-1") as car:
+                    held = await car.subscribe("", durable="all")
+                    await until(lambda: b1.is_settled and b2.is_settled)
+                payload = bytes(1024 * 1024)
+                await asyncio.gather(*[camera.publish({"n": n}, payload=payload, safe="settled") for n in range(20)])
+                async with connect(b2, "car-1") as car:
+                    held = await car.subscribe("", durable="all")
+                    assert await all_of(held, 20) == list(range(20))
+                assert b1.links
+                assert b1.metrics.misunderstood == b2.metrics.misunderstood == 0
+                assert b1.metrics.broken_connections == b2.metrics.broken_connections == 0
+
+    run(scenario())
+
+
 def test_who_cannot_move_is_told_and_goes_back() -> None:
     async def scenario() -> None:
         with socket.socket() as nobody:

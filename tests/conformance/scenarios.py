@@ -155,6 +155,14 @@ SCENARIOS: dict[str, list[Step]] = {
         Subscribes("dan", "gone too", "a > 0"),
         *published("ann", 5, subscribers="x is null"),
     ],
+    "a policy that was set stays when its subscriber moves": [
+        *advertised("ann"),
+        Subscribes("cyd", "s", "a > 1", policy=KEEP_A),
+        Subscribes("cyd", "s", "b = 1"),
+        *published("ann", 3),
+        Moves("cyd", "b3"),
+        *published("ann", 3),
+    ],
     "clients move": [
         *advertised("ann"),
         SetsContext("ann", {"x": 1}),

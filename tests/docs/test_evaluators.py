@@ -28,13 +28,13 @@ def evaluate(text: str, folder: Path) -> int:
     return len(found)
 
 
-CONNECTED = "import tidings as td; client = td.connect_sync('tidings://127.0.0.1:7450', name='reader')"
+CONNECTED = "with td.connect_sync('tidings://127.0.0.1:7450', name='reader') as client"
 GOOD = {
     "session": "```python\n>>> 1 + 1\n2\n```\n",
     "session with ellipsis": "```python\n>>> list(range(99))\n[0, 1, ..., 98]\n```\n",
     "code": "```python\nx = 1\nassert x\n```\n",
-    "broker": f"```python\n>>> {CONNECTED}\n>>> client.broker\n'b1'\n>>> client.close()\n```\n",
-    "broker, in code": f"```python\n{CONNECTED}\nassert client.broker == 'b1'\nclient.close()\n```\n",
+    "broker": f"```python\n>>> import tidings as td\n>>> {CONNECTED}: client.broker\n'b1'\n```\n",
+    "broker, in code": f"```python\nimport tidings as td\n{CONNECTED}:\n    assert client.broker == 'b1'\n```\n",
     "json": '```json\n{"a": [1, 2]}\n```\n',
     "toml": "```toml\na = 1\n```\n",
     "console": "```console\n$ python -c 'print(6 * 7)'\n42\n```\n",
@@ -60,7 +60,7 @@ BAD = {
     "failing code": "```python\nassert False\n```\n",
     "session that stops": "```python\n>>> 1 + 1\n2\n\nprint('never run')\n```\n",
     "comment before a session": "```python\n# first\n>>> 1 + 1\n3\n```\n",
-    "broker, wrong output": f"```python\n>>> {CONNECTED}\n>>> client.broker\n'b2'\n```\n",
+    "broker, wrong output": f"```python\n>>> import tidings as td\n>>> {CONNECTED}: client.broker\n'b2'\n```\n",
     "other language": "```bash\nls\n```\n",
     "no language": "```\nls\n```\n",
     "directive with code": "```{code-block} python\n1 / 0\n```\n",

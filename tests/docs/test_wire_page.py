@@ -76,8 +76,6 @@ def rows_of(first: str) -> list[Row]:
 
 def type_told(annotation: Any) -> str:
     """A type, in the words of the page."""
-    if annotation is Safety:
-        return "integer"
     if annotation in WORDS:
         return WORDS[annotation]
     if annotation == Values:

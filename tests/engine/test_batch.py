@@ -140,6 +140,19 @@ def test_a_text_that_is_no_object_is_the_problem_of_its_row_alone(
     assert second["reason"] == f"{column}: must be a JSON object"
 
 
+def test_what_drivers_note_for_themselves_is_passed_over_and_what_nobody_knows_is_not() -> None:
+    kinds = ["publish", "passed", "debts", "publish"]
+    given = table(kind=kinds, client=[None] * 4, body=[None] * 4)
+    batch = engine("a > 0 or c = 'y'").batch(given)
+    assert batch.matches["event"].to_pylist() == [0, 3]
+    assert batch.rejected.num_rows == 0
+    assert [len(one) for one in batch.effects()] == [1, 0, 0, 1]
+    unknown = engine("a > 0").batch(given.set_column(given.schema.get_field_index("kind"), "kind", [["$lost"] * 4]))
+    reasons = unknown.rejected["reason"].to_pylist()
+    assert len(reasons) == 4
+    assert all("a row of the kind '$lost' holds no operation of an engine" in one for one in reasons)
+
+
 def test_what_is_not_admitted_is_rejected_with_the_words_of_handle() -> None:
     made = engine("", advertisements_required=True)
     made.handle(Advertise(Advertisement.of(Filter.parse("a > 1"), id="ad", publisher="p")), 0)

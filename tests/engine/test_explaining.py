@@ -8,9 +8,10 @@ from tests.engine.messages import advertise, event, publish, situate, subscribe
 from tidings import Schema, policies
 from tidings.engine import Engine, Settings
 from tidings.engine.effects import Deliver
-from tidings.engine.explaining import HIDDEN, Explanation
+from tidings.engine.explaining import HIDDEN
 from tidings.engine.operations import Define, SetLoad, SetPolicy
 from tidings.model.event import Event
+from tidings.model.explanation import Explanation
 from tidings.model.schema import AttributeFilter
 
 BLOCK = "PolicyStatement { On(Publication) { If {BrokerLoadIndex() >= 0} Then {BlockMessage()} } }"

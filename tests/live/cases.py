@@ -50,6 +50,7 @@ KINDS: dict[type, Kind] = {
     answers.Answer: Kind.ANSWER,
     Note: Kind.NOTE,
 }
+_NOT_TOLD = (Kind.PING, Kind.PONG, Kind.OPERATION, Kind.PASS)
 _TOLD = {kind: message for message, kind in KINDS.items()}
 
 
@@ -151,12 +152,12 @@ class Raw:
         self.send(b"".join(map(framed, messages)))
 
     async def told(self, seconds: float = _SOON) -> Any:
-        """The next message that is no heartbeat; None at the end of the connection."""
+        """The next message that is neither a heartbeat nor between brokers; None at the end of the connection."""
         async with asyncio.timeout(seconds):
             while True:
                 while self._frames:
                     kind, body = self._frames.pop(0)
-                    if kind not in (Kind.PING, Kind.PONG):
+                    if kind not in _NOT_TOLD:
                         return msgspec.msgpack.decode(body, type=_TOLD[Kind(kind)])
                 try:
                     data = await self._reader.read(65_536)
@@ -174,6 +175,11 @@ class Raw:
     async def answered(self) -> Any:
         while isinstance(found := await self.told(), Note | Bound):
             pass
+        return found
+
+    async def next_note(self) -> Note:
+        while not isinstance(found := await self.told(), Note):
+            assert found is not None, "the connection has ended"
         return found
 
     async def end(self) -> list[Any]:

@@ -159,7 +159,7 @@ PUBLISHED: list[tuple[str, dict[str, Any], str]] = [
     ("a filter of subscribers", {"subscribers": "x >"}, "ends too early"),
     ("a policy", {"policy": "PolicyStatement {"}, ""),
     ("a token", {"token": bytes(16_385)}, "MAX_TOKEN_BYTES"),
-    ("an unknown safety", {"safe": 9}, "safe"),
+    ("an unknown safety", {"safe": 9}, "enum value 9"),
 ]
 
 

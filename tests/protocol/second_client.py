@@ -6,6 +6,7 @@ have wrong together, shows here.
 
 import secrets
 import socket
+import ssl
 import time
 from collections import deque
 from struct import pack, unpack_from
@@ -138,7 +139,9 @@ class Closed(Exception):  # noqa: N818
 class SecondClient:
     """One connection. Whatever is asked for is waited for; what comes meanwhile is kept in `notes` and the like."""
 
-    def __init__(self, address: tuple[str, int], name: str, last_broker: str = "") -> None:
+    def __init__(
+        self, address: tuple[str, int], name: str, last_broker: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
         self.name = name
         self.notes: deque[list[Any]] = deque()
         self.receipts: dict[int, list[Any]] = {}
@@ -146,11 +149,13 @@ class SecondClient:
         self.told: list[Frame] = []  # answers, and whatever else came
         self._request = 0
         self._rest = b""
-        self._socket = socket.create_connection(address, timeout=60)
+        plain = socket.create_connection(address, timeout=60)
+        self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=address[0])
         session = time.time_ns() // 1000
         self.send(HELLO, ["tidings", [1], "client", name, session, last_broker, 1, "second-client"])
         kind, body = self.next_frame()
         if kind != WELCOME:
+            self._socket.close()
             raise Closed(*body[:2])
         self.welcome = body
         self.broker, self._sequence = body[1], body[7]

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ from tests.live.serving import serving
 from tests.protocol import second_client as wire
 from tests.protocol.second_client import Closed, Refused, SecondClient, Unpacker, event_id, packed
 from tests.strategies import examples
+from tidings.protocol.requests import request_of
 
 Connect = Callable[..., SecondClient]
 
@@ -65,6 +68,15 @@ values = st.recursive(
 def test_its_messagepack_is_that_of_others(value: Any) -> None:
     assert msgspec.msgpack.decode(packed(value)) == value
     assert Unpacker(msgspec.msgpack.encode(value)).value() == value
+
+
+@examples(100, 1_000)
+@given(st.integers(0, 2**63 - 1), st.lists(st.text(), max_size=40))
+def test_the_number_of_a_request_is_found_however_it_is_written(number: int, more: list[str]) -> None:
+    for written in (packed([number, *more]), msgspec.msgpack.encode([number, *more])):
+        assert request_of(written) == number
+        assert request_of(b"ahead" + written + b"behind", 5) == number
+        assert request_of(written[:1]) == 0
 
 
 # Hello and goodbye
@@ -139,6 +151,25 @@ def test_a_broker_that_stops_says_that_one_may_try_again() -> None:
     assert closed.value.again
 
 
+def test_with_tls_a_client_has_the_name_in_its_certificate(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1", common_name="b1")
+    files = {name: tmp_path / f"{name}.pem" for name in ("certificate", "key", "authority")}
+    files["certificate"].write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(files["key"])
+    authority.cert_pem.write_to_path(files["authority"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(context)
+    authority.issue_cert(common_name="car-1").configure_cert(context)
+    with serving(tls={name: str(file) for name, file in files.items()}) as found:
+        address = found.host, found.port
+        with SecondClient(address, "car-1", tls=context) as client:
+            assert client.ping(1) == 1
+        with pytest.raises(Closed, match="car-1") as closed:
+            SecondClient(address, "car-2", tls=context)
+        assert not closed.value.again
+
+
 # Publishing and subscribing
 
 
@@ -197,7 +228,7 @@ def test_subjects_go_by_their_numbers(connect: Connect) -> None:
     assert later.bound["Loop"] == client.bound["Loop"]
 
 
-def test_a_vector_that_does_not_fit_is_refused_once(connect: Connect) -> None:
+def test_what_stands_in_front_and_does_not_fit_is_refused_once(connect: Connect) -> None:
     client = connect("vectors")
     client.ask_for(wire.DEFINE, "Vector", [{"a": "int", "b": "int"}])
     number = client.bound["Vector"][0]
@@ -208,16 +239,17 @@ def test_a_vector_that_does_not_fit_is_refused_once(connect: Connect) -> None:
     client.send(wire.PUBLISH, [93, event_id(), 1, 0, {"a": 1}], pack(">IB", number, 200))
     client.ping(1)
     told = [body[:2] for kind, body in client.told if kind == wire.REFUSED]
-    assert told == [[90, "SchemaError"], *[[0, "InvalidValueError"]] * 3]
+    assert told == [[90, "SchemaError"], [91, "SchemaError"], [92, "SchemaError"], [0, "InvalidValueError"]]
     assert client.publish({"a": 1}, subject="Vector")
 
 
 @pytest.mark.parametrize("safe", [-1, 3, 1.0, "settled", None])
 def test_a_safety_that_is_none_is_not_taken(connect: Connect, safe: Any) -> None:
     client = connect(f"unsafe-{safe}")
-    client.publish_only({"n": 1}, safe=safe)
-    client.ping(1)
-    assert [body[:2] for _, body in client.told] == [[0, "InvalidValueError"]]
+    request = client.publish_only({"n": 1}, safe=safe)
+    while not client.told:
+        client.step()
+    assert [body[:2] for _, body in client.told] == [[request, "InvalidValueError"]]
     assert not client.receipts
 
 
@@ -335,6 +367,28 @@ def test_advertisements_and_policies_are_set(connect: Connect) -> None:
     assert "governed.a" not in [one["id"] for one in client.ask("topics")["advertisements"]]
 
 
+def test_what_holds_already_may_be_said_again(connect: Connect) -> None:
+    client = connect("repeating")
+    said: list[tuple[int, list[Any]]] = [
+        (wire.DEFINE, ["Repeated", [{"a": "int"}]]),
+        (wire.SET_CONTEXT, [{"x": 1}]),
+        (wire.ENTRUST, ["somebody"]),
+        (wire.ADVERTISE, ["repeating.a", "a > 3"]),
+        (wire.SUBSCRIBE, ["repeating.1", "a > 3", None, None, "kept"]),
+        (wire.SUBSCRIBE, ["repeating.2", "a > 3"]),
+        (wire.SET_POLICY, ["repeating.1", None]),
+    ]
+    for kind, fields in said:
+        assert client.ask_for(kind, *fields)[1:] == client.ask_for(kind, *fields)[1:]
+    client.publish({"a": 4}, subject="Repeated")
+    assert sorted(note[0] for note in client.take(2)) == ["repeating.1", "repeating.2"]
+    for kind, id_ in [(wire.UNSUBSCRIBE, "repeating.2"), (wire.UNADVERTISE, "repeating.a")]:
+        client.ask_for(kind, id_)
+        with pytest.raises(Refused) as refused:
+            client.ask_for(kind, id_)
+        assert (refused.value.error, refused.value.step) == ("RefusedError", "admit")
+
+
 # Questions
 
 
@@ -409,28 +463,29 @@ def test_an_attribute_filter_is_told_as_json(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"),
+    ("kind", "body", "number"),
     [
-        (99, [1]),
-        (0, []),
-        (wire.DONE, [1, [], ""]),
-        (wire.HELLO, ["tidings", [1], "client", "confusing", 1]),
-        (wire.SUBSCRIBE, []),
-        (wire.SUBSCRIBE, [1, 2]),
-        (wire.SUBSCRIBE, {"request": 1}),
-        (wire.SUBSCRIBE, None),
-        (wire.PING, ["one"]),
-        (wire.ASK, [1, "status", []]),
-        (wire.ACKNOWLEDGE, ["x", "y"]),
+        (99, [1], 0),
+        (0, [], 0),
+        (wire.DONE, [1, [], ""], 0),
+        (wire.HELLO, ["tidings", [1], "client", "confusing", 1], 0),
+        (wire.SUBSCRIBE, [], 0),
+        (wire.SUBSCRIBE, [5, 2], 5),
+        (wire.SUBSCRIBE, [5_000_000_000], 5_000_000_000),
+        (wire.SUBSCRIBE, {"request": 1}, 0),
+        (wire.SUBSCRIBE, None, 0),
+        (wire.PING, ["one"], 0),
+        (wire.ASK, [7, "status", []], 7),
+        (wire.ACKNOWLEDGE, ["x", "y"], 0),
     ],
 )
 def test_a_frame_that_cannot_be_read_is_refused_and_the_next_one_is_read(
-    connect: Connect, kind: int, body: Any
+    connect: Connect, kind: int, body: Any, number: int
 ) -> None:
     client = connect("confusing")
     client.send(kind, body)
     assert client.ping(1) == 1
-    assert [body[:2] for _, body in client.told] == [[0, "InvalidValueError"]]
+    assert [body[:2] for _, body in client.told] == [[number, "InvalidValueError"]]
 
 
 def test_arrays_may_end_early_or_go_on(connect: Connect) -> None:

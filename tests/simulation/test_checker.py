@@ -206,12 +206,14 @@ def test_a_durable_subscription_that_does_not_stay_is_promised_nothing() -> None
     world, checker = watched()
     checker.take_all([Subscribes("sub", "d", "n > 1", durable="mine"), Unsubscribes("sub", "s"), Settles()])
     deafen(world, "sub")
-    cut = [Cut(0, "b2", "b3"), Publishes("pub", {"n": 2}), Settles()]
+    cut: list[Step] = [Cut(0, "b2", "b3"), Publishes("pub", {"n": 2}), Settles()]
     assert checker.take_all([*cut, Unsubscribes("sub", "d"), Heal(0, "b2", "b3"), Settles()]) == []
 
 
 def test_events_of_a_publisher_that_has_moved_may_come_late_to_a_durable_subscription() -> None:
-    for steps, expected in (([], ["order"]), ([Moves("pub", "b2"), Settles()], [])):
+    moved: list[Step] = [Moves("pub", "b2"), Settles()]
+    expectations: list[tuple[list[Step], list[str]]] = [([], ["order"]), (moved, [])]
+    for steps, expected in expectations:
         world, checker = watched()
         checker.take_all([Unsubscribes("sub", "s"), Subscribes("sub", "d", durable="mine"), Settles()])
         checker.take_all([Publishes("pub", {"n": 2}), Publishes("pub", {"n": 3}), *steps])

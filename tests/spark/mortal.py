@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.conformance.drivers import KEEP_A, REMOVE_B, TRIM, Told
 from tests.conformance.live import LiveDriver
 from tests.conformance.scenarios import OFFER
+from tidings.model.values import Value
 from tidings.simulation import Topology
 from tidings.simulation.steps import (
     Advertises,
@@ -78,7 +79,7 @@ def _step(chance: random.Random, name: str, topology: Topology) -> list[Step]:
         case 9 if name in ROAMERS:
             return [Returns(name)]
         case _:
-            said = {"a": number, "b": chance.randrange(2)}
+            said: dict[str, Value] = {"a": number, "b": chance.randrange(2)}
             subscribers = chance.choice([None, None, "x < 2"])
             return [Advertises(name, f"{name}.ad", "", OFFER, OFFER), Publishes(name, said, subscribers)]
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFile, OperatorName
+from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFile, Name, OperatorName
 
 brokers = typer.Typer(rich_markup_mode=None)
 overlay = typer.Typer(
@@ -85,7 +85,7 @@ OverlayFolder = Annotated[
 def overlay_status(
     connect: Addresses = None,
     folder: OverlayFolder = None,
-    name: OperatorName = "operator",
+    name: Name = "",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -102,7 +102,7 @@ def overlay_status(
 def overlay_stats(
     connect: Addresses = None,
     folder: OverlayFolder = None,
-    name: OperatorName = "operator",
+    name: Name = "",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:

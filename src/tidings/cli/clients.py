@@ -52,6 +52,9 @@ def publish(
     advertise: Annotated[
         bool, typer.Option(help="Advertise first, where brokers lead the way by advertisements.")
     ] = True,
+    pause: Annotated[
+        float, typer.Option(min=0, help="So many seconds are left for that to reach all brokers of an overlay.")
+    ] = 0.5,
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
@@ -78,7 +81,7 @@ def publish(
         None if policy_file is None else policy.read(policy_file),
         safe,
         {} if context_text is None else values.json_object(context_text, "--context"),
-        advertise,
+        pause if advertise else None,
     )
     caller = Caller(connect, name, identity)
     if event is None:

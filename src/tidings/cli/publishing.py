@@ -20,12 +20,15 @@ from tidings.texts import context_filter
 _IN_FLIGHT = 1_024
 _CHUNK = 1 << 18  # bytes
 _SHOWN_REFUSALS = 10
-_SPREADING = 0.5  # seconds for an advertisement to reach other brokers, and for their subscriptions to come
 _KEYS = ("attributes", "subject", "payload", "subscribers")
 
 
 class Common(NamedTuple):
-    """What all events of a call have; `advertise`: whether a broker that leads the way by advertisements is told."""
+    """What all events of a call have.
+
+    Brokers that lead the way by advertisements are told first that there will be events, and have the seconds of
+    `spreading` to tell each other, and for subscriptions to come; None: they are not told.
+    """
 
     subject: str | None
     subscribers: str | None
@@ -33,7 +36,7 @@ class Common(NamedTuple):
     policy: Any
     safe: str
     context: dict[str, Any]
-    advertise: bool
+    spreading: float | None
 
 
 def publish_one(caller: Caller, text: str, common: Common, *, as_json: bool) -> None:
@@ -111,7 +114,7 @@ async def _begin(client: Client, common: Common) -> None:
     """What has to be known of a publisher before its events are."""
     if common.context:
         await client.set_context(common.context)
-    if not common.advertise:
+    if common.spreading is None:
         return
     status = await client.ask("status")
     if status["strategy"] == "advertisement" and len(status["brokers"]) > 1:
@@ -120,7 +123,7 @@ async def _begin(client: Client, common: Common) -> None:
             publisher_context=sorted(common.context),
             subscriber_context=() if wanted is None else sorted(wanted.names),
         )
-        await asyncio.sleep(_SPREADING)
+        await asyncio.sleep(common.spreading)
 
 
 async def _publish(client: Client, given: dict[str, Any], common: Common) -> Receipt:

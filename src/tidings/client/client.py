@@ -92,7 +92,7 @@ class Client:
 
     @property
     def sequence(self) -> int:
-        """The number of its last publication, as far as this client and the broker where it is know."""
+        """The number of the last publication that its broker had of this client when it connected."""
         return self._session.sequence
 
     async def move(self, addresses: str | Iterable[str]) -> None:
@@ -367,6 +367,9 @@ class Client:
     async def begin(self, subscription: Subscription) -> None:
         await self._tell_context()
         wanted, held = subscription.wanted, self._subscriptions
+        known = self._standing.subscriptions.get(wanted.id)
+        if wanted.policy is None and known is not None:  # as the broker does: wherever this one goes, it has it
+            subscription.wanted = wanted = msgspec.structs.replace(wanted, policy=known.policy)
         replaced = held.get(wanted.id)
         held[wanted.id] = subscription  # notifications may come together with the answer
         try:

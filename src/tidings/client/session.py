@@ -218,7 +218,7 @@ class Session:
 
     @property
     def sequence(self) -> int:
-        return self._sequence
+        return 0 if self._welcome is None else self._welcome.sequence
 
     def next_sequence(self, wanted: int | None = None) -> int:
         if wanted is not None and wanted <= self._sequence:

@@ -5,25 +5,26 @@ An event loop of its own runs in a thread; every call is carried out there.
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import UUID
 
-from tidings.client.client import Advertised, Client, ContextText, Since, Text
+from tidings.client.client import Advertised, Client, Since
 from tidings.client.subscription import Subscription
 from tidings.model.errors import ClosedError, InvalidValueError
 from tidings.model.explanation import Explanation
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
-from tidings.model.schema import Schema
 from tidings.model.values import Context
 
 if TYPE_CHECKING:
     from tidings.policy.policy import Policy
 
 _Answer = TypeVar("_Answer")
+_Given = ParamSpec("_Given")
 _PAGE = 256
 
 
@@ -71,6 +72,33 @@ async def _cancel_others() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
+def _waited_for(
+    method: Callable[Concatenate[Client, _Given], Coroutine[Any, Any, _Answer]],
+) -> Callable[Concatenate["SyncClient", _Given], _Answer]:
+    """The same, with the same arguments, carried out by the client's own loop."""
+
+    @functools.wraps(method)
+    def waiting(self: "SyncClient", /, *given: _Given.args, **named: _Given.kwargs) -> _Answer:
+        return self._loop.run(method(self._client, *given, **named))
+
+    return waiting
+
+
+def _begun(
+    method: Callable[Concatenate[Client, _Given], Subscription],
+) -> Callable[Concatenate["SyncClient", _Given], "SyncSubscription"]:
+    """The same of a subscription, which has begun when it returns. A callback is called in the client's own thread."""
+
+    @functools.wraps(method)
+    def beginning(self: "SyncClient", /, *given: _Given.args, **named: _Given.kwargs) -> "SyncSubscription":
+        async def begun() -> Subscription:
+            return await method(self._client, *given, **named)
+
+        return SyncSubscription(self._loop, self._loop.run(begun()))
+
+    return beginning
+
+
 class SyncClient:
     """Made by `tidings.connect_sync`. Every method may be called from any thread."""
 
@@ -102,32 +130,11 @@ class SyncClient:
     def context(self) -> Context:
         return self._client.context
 
-    def set_context(self, mapping: Mapping[str, Any] | None = None, /, **given: Any) -> None:
-        """As `Client.set_context`."""
-        self._loop.run(self._client.set_context(mapping, **given))
-
-    def let_set_context(self, other: str, allowed: bool = True) -> None:
-        self._loop.run(self._client.let_set_context(other, allowed))
-
-    def advertise(self, content: Text = "", **given: Any) -> Advertised:
-        """As `Client.advertise`."""
-        return self._loop.run(self._client.advertise(content, **given))
-
-    def unadvertise(self, id: str | Advertised, policy: "str | Policy | None" = None) -> None:  # noqa: A002
-        self._loop.run(self._client.unadvertise(id, policy))
-
-    def publish(
-        self,
-        attributes: Mapping[str, Any] | None = None,
-        subscribers: ContextText | None = None,
-        payload: bytes | None = None,
-        subject: str | None = None,
-        policy: "str | Policy | None" = None,
-        safe: str = "journaled",
-        id: UUID | str | None = None,  # noqa: A002
-    ) -> Receipt:
-        """As `Client.publish`."""
-        return self._loop.run(self._client.publish(attributes, subscribers, payload, subject, policy, safe, id))
+    set_context = _waited_for(Client.set_context)
+    let_set_context = _waited_for(Client.let_set_context)
+    advertise = _waited_for(Client.advertise)
+    unadvertise = _waited_for(Client.unadvertise)
+    publish = _waited_for(Client.publish)
 
     def publish_many(self, events: Iterable[Mapping[str, Any]], safe: str = "journaled", **given: Any) -> list[Receipt]:
         """Events, each as its attributes; they go together, and their receipts come in their order. Where some are
@@ -138,40 +145,37 @@ class SyncClient:
 
         return self._loop.run(all_of_them())
 
-    def subscribe(self, content: Text = "", **given: Any) -> "SyncSubscription":
-        """As `Client.subscribe`; a callback is called in the client's own thread."""
-
-        async def begun() -> Subscription:
-            return await self._client.subscribe(content, **given)
-
-        return SyncSubscription(self._loop, self._loop.run(begun()))
+    subscribe = _begun(Client.subscribe)
 
     def unsubscribe(self, id: "str | SyncSubscription", policy: "str | Policy | None" = None) -> None:  # noqa: A002
-        self._loop.run(self._client.unsubscribe(id if isinstance(id, str) else id.id, policy))
+        self._loop.run(self._client.unsubscribe(_id(id), policy))
 
-    def set_policy(self, id: Any, policy: "str | Policy | None") -> list[str]:  # noqa: A002
-        return self._loop.run(self._client.set_policy(id if isinstance(id, str) else id.id, policy))
+    def set_policy(
+        self,
+        id: "str | SyncSubscription | Advertised",  # noqa: A002
+        policy: "str | Policy | None",
+    ) -> list[str]:
+        return self._loop.run(self._client.set_policy(_id(id), policy))
 
-    def schema(self, schema: Schema | str) -> Schema:
-        return self._loop.run(self._client.schema(schema))
+    schema = _waited_for(Client.schema)
+    topics = _waited_for(Client.topics)
 
-    def topics(self) -> dict[str, Any]:
-        return self._loop.run(self._client.topics())
-
-    def explain(self, event: Any, subscription: Any = None, **given: Any) -> list[Explanation]:
+    def explain(
+        self, event: Any, subscription: "str | SyncSubscription | None" = None, **given: Any
+    ) -> list[Explanation]:
         """As `Client.explain`."""
-        wanted = subscription.id if isinstance(subscription, SyncSubscription) else subscription
+        wanted = None if subscription is None else _id(subscription)
         return self._loop.run(self._client.explain(event, wanted, **given))
 
     def replay(self, since: Since = None) -> Iterator[Notification]:
         """As `Client.replay`."""
         return _iterated(self._loop, self._client.replay(since))
 
-    def ask(self, question: str, **about: Any) -> Any:
-        return self._loop.run(self._client.ask(question, **about))
+    move = _waited_for(Client.move)
 
-    def move(self, addresses: str | Iterable[str]) -> None:
-        self._loop.run(self._client.move(addresses))
+    def ask(self, question: str, **about: Any) -> Any:
+        """As `Client.ask`."""
+        return self._loop.run(self._client.ask(question, **about))
 
     def close(self) -> None:
         with contextlib.suppress(ClosedError):
@@ -245,6 +249,10 @@ class SyncSubscription:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _id(given: "str | SyncSubscription | Advertised") -> str:
+    return given if isinstance(given, str) else given.id
 
 
 def _iterated(loop: _Loop, found: AsyncIterator[Notification]) -> Iterator[Notification]:

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
 
-def publication(engine: "Engine", operation: Publish, sender: str) -> PublicationMessage:
+def publication(engine: "Engine", operation: Publish, sender: str, *, accepted: bool = False) -> PublicationMessage:
+    """`accepted`: it was, before; so it is not asked again whether it may be published."""
     event, journey = operation.event, operation.journey
     from_broker = sender in engine.neighbours
     if from_broker:
         admit_from_broker(engine, event.publisher, sender, journey.route.source)
     elif not journey.meta and not journey.route.round:  # no client's publication gets here with a journey
         admit_client(engine, event.publisher, sender)
-        admit_event(engine, event)
+        if not accepted:
+            admit_event(engine, event)
     text = event.policy if journey.policy is None else journey.policy
     return PublicationMessage(
         event,

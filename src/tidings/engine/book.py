@@ -8,7 +8,6 @@ import msgspec
 
 from tidings.engine import admission, meta
 from tidings.engine.deciding import Conflict
-from tidings.engine.departed import Departed
 from tidings.engine.directory import is_known_by_name
 from tidings.engine.journey import Version, Way
 from tidings.engine.matcher import FastMatcher, Matcher
@@ -69,7 +68,6 @@ class Book:
         self.offers = Offers()  # the advertisements that came from neighbours
         self.announced = Announced()  # the contexts of clients, as their brokers announce them
         self.passages = Passages()
-        self.departed = Departed()
         self._kinds = Kinds() if kinds is None else kinds
         self._fronts: dict[str, Front] = {}  # what is told over each link
         self._version = self.now = 0

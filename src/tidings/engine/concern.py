@@ -46,8 +46,6 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     wanted: list[Filed[Subscription]] = []
     if not message.stays_out and len(table) > len(engine.transit):
         wanted = table.those(sorted(engine.matcher.concerned(message.event)))
-    if not message.stays_out and not message.journey.meta:
-        wanted += engine.departed.wanting(message.event, engine.now, engine.settings.grace_microseconds)
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
     if message.route.round:
@@ -79,11 +77,15 @@ def _in_order(engine: "Engine", event: Event, wanted: list[Filed[Subscription]])
     """Without those of clients that have got a later event of the publisher before. Where nothing durable is to be
     lost, a durable subscription gets it late rather than never."""
     told = {one.owner for one in wanted}
-    late = {one for one in told if not engine.passages.in_order(one, event.publisher, event.sequence, engine.now)}
+    late = {one for one in told if not _is_in_order(engine, one, event)}
     if not late:
         return wanted
     spared = engine.settings.resends
     return [one for one in wanted if one.owner not in late or (spared and one.value.durable is not None)]
+
+
+def _is_in_order(engine: "Engine", client: str, event: Event) -> bool:
+    return engine.passages.in_order(client, event.publisher, event.sequence, event.timestamp, engine.now)
 
 
 def of_those(

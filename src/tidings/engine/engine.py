@@ -245,12 +245,13 @@ class Engine(Book):
         client: str | None = None,
         viewer: str | None = None,
         trusts: Trusts | None = None,
+        accepted: bool = False,
     ) -> list[Explanation]:
         """Why one subscription, or all of a client's, would or would not get the event now.
 
         `viewer` is who asks; None is the operator. A subscription that does not exist gives nothing, and so does one
         that is none of the viewer's business. `trusts` is asked who belongs to which trust group, where that is not
-        remembered.
+        remembered. An event that was `accepted` in the past may be published, whatever is advertised now.
         """
         if subscription is not None:
             found = self.subscriptions.get(subscription)
@@ -259,12 +260,13 @@ class Engine(Book):
             filed = self.subscriptions.of(client or "")
         # Who publishes could find out a subscriber's situation by asking again and again.
         allowed = [one for one in filed if viewer in (None, one.owner) or self.governs(viewer)]
-        return [explaining.explain(self, event, one, viewer, trusts) for one in sorted(allowed, key=lambda one: one.id)]
+        chosen = sorted(allowed, key=lambda one: one.id)
+        return [explaining.explain(self, event, one, viewer, trusts, accepted=accepted) for one in chosen]
 
     def preview(self, event: Event, subscription: str, now: int, trusts: Trusts | None = None) -> Notification | None:
-        """What a subscription would get if the event came now."""
+        """What a subscription would get if an event that was accepted came now."""
         self.now = now
-        found = self.explain(event, subscription=subscription, trusts=trusts)
+        found = self.explain(event, subscription=subscription, trusts=trusts, accepted=True)
         return found[0].notification if found and found[0].delivered else None
 
     # What the steps of the pipeline ask

@@ -48,15 +48,18 @@ def explain(
     filed: Filed[Subscription],
     viewer: str | None = None,
     trusts: Callable[[str, str], bool] | None = None,
+    *,
+    accepted: bool = False,
 ) -> Explanation:
-    """What would happen to the event now, for that subscription; `viewer` is who asks, None for the operator."""
+    """What would happen to the event now, for that subscription; `viewer` is who asks, None for the operator. One that
+    was `accepted` in the past may be published."""
     steps: list[Step] = []
     delivery, owner = None, None
     rules: tuple[str, ...] = ()
     # Only the broker itself publishes in its name: such an event is a meta-event.
     journey = META if event.publisher == engine.name else NEW
     try:
-        message = admission.publication(engine, Publish(event, journey), event.publisher)
+        message = admission.publication(engine, Publish(event, journey), event.publisher, accepted=accepted)
         if trusts is not None:
             _ask_at_once(message, trusts)
         steps.append(Step("admit", True))

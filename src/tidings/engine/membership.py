@@ -20,7 +20,6 @@ def connect(engine: "Engine", operation: Connect) -> list[Effect]:
     client = operation.client
     if client in engine.neighbours or client in engine.topology.brokers:
         return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
-    engine.departed.returns(client)
     if operation.session != 1:  # it was here before, or elsewhere
         engine.overlay.came_again(client)
     effects = situations.arrived(engine, client, operation.session)
@@ -47,10 +46,7 @@ def give_up(engine: "Engine", client: str) -> list[Effect]:
     """A client is at another broker now: everything of it goes, durable or not."""
     engine.held.forget(client)
     effects: list[Effect] = []
-    wanted = [one for one in engine.subscriptions.of(client) if one.is_client]
-    if engine.settings.resends:
-        engine.departed.leaves(client, wanted, engine.context(client), engine.now)
-    for subscription in wanted:
+    for subscription in [one for one in engine.subscriptions.of(client) if one.is_client]:
         effects += engine.run(Unsubscribe(client, subscription.id), client)
     for advertisement in [one for one in engine.advertisements.of(client) if one.is_client]:
         effects += engine.run(Unadvertise(client, advertisement.id), client)

@@ -51,6 +51,7 @@ class Overlay:
         self.is_complete = True
         self.announcer = announcing.Announcer(engine)
         self.residents: dict[str, int] = {}  # clients that have moved here, and with which session
+        self._heard: dict[str, int] = {}  # what was told in this network of clients that have moved
         self._came: dict[str, int] = {}  # clients that have come again lately, and when; the oldest first
         self._changed = 0  # when the network changed last
         self._is_stirred = False  # whether it has, since it was looked at
@@ -185,8 +186,10 @@ class Overlay:
         engine.forget_what_was_sent()
         beside = self.topology.shared.neighbours(self._name)
         effects = ahead + [Send(name, Define(self._name, one)) for name in beside for one in engine.subjects]
+        self._heard.clear()
         if self.residents:
-            effects += (Send(name, Reside(self._name, self.digest, dict(self.residents))) for name in beside)
+            told = Reside(self._name, self.digest, dict(self.residents))
+            effects += (Send(name, told) for name in self._around())
         for advertisement in [one for one in engine.advertisements if one.is_local and not one.id.startswith(META)]:
             for name in beside:
                 effects += routes.forward_advertisement(engine, advertisement, name)
@@ -286,8 +289,19 @@ class Overlay:
         if len(self.residents) > MAX_RESIDENTS:
             del self.residents[next(iter(self.residents))]  # whoever was away all the time does not hear of it
         told = Reside(self._name, self.digest, {client: self.residents[client]})
-        effects: list[Effect] = [Send(name, told) for name in self.topology.shared.neighbours(self._name)]
+        effects: list[Effect] = [Send(name, told) for name in self._around()]
         return effects + self._moved(told)
+
+    def _around(self) -> Iterable[str]:
+        """Who is told of clients that have moved. Where events do not follow the shared tree it is told over every
+        link: so the source of an event hears of it before that is settled by a broker that has heard of it."""
+        if self._floods_moves:
+            return [name for name in self._inside() if name in self.topology.brokers]
+        return self.topology.shared.neighbours(self._name)
+
+    @property
+    def _floods_moves(self) -> bool:
+        return self._engine.settings.resends and self._engine.strategy.by_source
 
     def _moved(self, told: Reside) -> list[Effect]:
         if not self._engine.settings.resends:
@@ -297,6 +311,14 @@ class Overlay:
     def take_residents(self, told: Reside, sender: str) -> list[Effect]:
         engine = self._engine
         effects: list[Effect] = []
+        if self._floods_moves:
+            if told.origin == self._name or all(
+                self._heard.get(client, 0) >= session for client, session in told.clients.items()
+            ):
+                return []
+            self._heard |= told.clients
+            while len(self._heard) > MAX_RESIDENTS:
+                del self._heard[next(iter(self._heard))]
         for client, session in told.clients.items():
             if told.origin == self._name or self.residents.get(client, 0) >= session:
                 continue
@@ -304,7 +326,7 @@ class Overlay:
                 self.residents.pop(client, None)
                 effects += membership.give_up(engine, client)
                 effects.append(HandOver(client, told.origin))
-        onward = (name for name in self.topology.shared.neighbours(self._name) if name != sender)
+        onward = (name for name in self._around() if name != sender)
         return effects + self._moved(told) + [Send(name, told) for name in onward]
 
     def carry(self, told: Carry) -> list[Effect]:

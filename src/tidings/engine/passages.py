@@ -28,7 +28,7 @@ class Passages:
     def __init__(self) -> None:
         self._seen: dict[UUID, Seen] = {}
         self._before: Seen | None = None  # what was known of the last event before it came
-        self._last: dict[tuple[str, str], tuple[int, int]] = {}  # client, publisher -> number, when
+        self._last: dict[tuple[str, str], tuple[int, int, int]] = {}  # client, publisher -> number, timestamp, when
         self.overtaken = 0  # events that were not delivered, since later ones of their publishers had been
 
     def note(self, event: UUID, *, flood: bool, round: int = 0, here: bool = True) -> Passage:  # noqa: A002
@@ -58,17 +58,18 @@ class Passages:
         """It goes everywhere from here, whether or not it came so."""
         self._seen[event] = self._seen[event]._replace(flood=True)
 
-    def in_order(self, client: str, publisher: str, number: int, now: int) -> bool:
-        """Whether the client may be told now; an event without a number has no place in an order."""
+    def in_order(self, client: str, publisher: str, number: int, timestamp: int, now: int) -> bool:
+        """Whether the client may be told now; an event without a number has no place in an order. A publisher that has
+        begun to count anew, elsewhere, publishes later all the same."""
         if not number:
             return True
         key = client, publisher
         last = self._last.pop(key, None)
-        if last is not None and last[0] > number and now - last[1] < ORDER_MEMORY:
+        if last is not None and last[0] > number and last[1] > timestamp and now - last[2] < ORDER_MEMORY:
             self._last[key] = last
             self.overtaken += 1
             return False
-        self._last[key] = number, now
+        self._last[key] = number, timestamp, now
         if len(self._last) > MAX_REMEMBERED_PASSAGES:
             del self._last[next(iter(self._last))]
         return True

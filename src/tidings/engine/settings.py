@@ -15,9 +15,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = "advertisement"  # of routing: see `tidings.routing`
     merging: bool = False  # whether what is sent over a link is merged where that changes nothing else
     settling_microseconds: int = 200_000  # so long the network is to be quiet before tables are made anew
-    # So long a context counts after it has changed, and a durable subscription after it has gone to another broker, for
-    # events under way.
-    grace_microseconds: int = 10_000_000
+    grace_microseconds: int = 10_000_000  # so long a context counts after it has changed, for events under way
     # Whether one may publish only what one has advertised; None: where advertisements lead the way to others.
     advertisements_required: bool | None = None
     abroad: frozenset[str] = frozenset()  # the neighbours that belong to another sub-overlay

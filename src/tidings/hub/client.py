@@ -265,8 +265,8 @@ class Client:
         past = past_event(self._desk, event)
         given = possible_event(self._desk, self.name, event, **about) if past is None else past
         if subscription is None:
-            return explained(self._desk, given, None, self.name, viewer=self.name)
-        return explained(self._desk, given, given_id(subscription), None, viewer=self.name)[0]
+            return explained(self._desk, given, None, self.name, viewer=self.name, is_past=past is not None)
+        return explained(self._desk, given, given_id(subscription), None, viewer=self.name, is_past=past is not None)[0]
 
     def close(self) -> None:
         """Leaves: what is not durable goes, what is goes on collecting. The name can come back."""

@@ -180,8 +180,8 @@ class Hub:
         past = past_event(self._desk, event)
         given = possible_event(self._desk, publisher, event, **about) if past is None else past
         if subscription is None:
-            return explained(self._desk, given, None, client)
-        return explained(self._desk, given, given_id(subscription), None)[0]
+            return explained(self._desk, given, None, client, is_past=past is not None)
+        return explained(self._desk, given, given_id(subscription), None, is_past=past is not None)[0]
 
     def retain(self, before: int | None = None, max_bytes: int | None = None) -> int:
         """Removes the oldest segments of the journal: those before a time (microseconds), or over a size; how many.

@@ -93,11 +93,19 @@ def possible_event(
 
 
 def explained(
-    desk: "Desk", event: Event, subscription: str | None, client: str | None, viewer: str | None = None
+    desk: "Desk",
+    event: Event,
+    subscription: str | None,
+    client: str | None,
+    viewer: str | None = None,
+    *,
+    is_past: bool = False,
 ) -> "list[Explanation]":
     """Of one subscription, or of all that a client has; `viewer` is who asks, None is the operator."""
     with desk.guard:
-        found = desk.engine.explain(event, subscription=subscription, client=client, viewer=viewer, trusts=desk.trusts)
+        found = desk.engine.explain(
+            event, subscription=subscription, client=client, viewer=viewer, trusts=desk.trusts, accepted=is_past
+        )
     if subscription is not None and not found:
         raise RefusedError("admit", f"there is no subscription {subscription} that {viewer or 'anybody'} may ask about")
     return found

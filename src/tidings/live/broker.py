@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ssl import SSLContext
+from typing import Any
 
 import msgspec
 
@@ -39,6 +40,7 @@ from tidings.live.tls import Certificates, name_of
 from tidings.live.upkeep import Upkeep
 from tidings.model.errors import InvalidValueError, JournalError
 from tidings.model.event import Event
+from tidings.model.limits import MAX_RECORD_BYTES
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
 from tidings.protocol.notes import NoteWriter
@@ -288,7 +290,7 @@ class Broker:
                 return None
             known.connection.close("another link takes its place")
             known.gone("another link takes its place")
-        connection.welcome(self.configuration.limits.frame_bytes)
+        connection.welcome(MAX_RECORD_BYTES)  # what another broker has accepted is not refused here for its size
         if ended is not None:
             self._dialled[name] = ended
         link = self.links[name] = Link(self, connection, name, cost, dialled=ended is not None)
@@ -386,6 +388,17 @@ class Broker:
         """Whether nothing is to be done here that can be done."""
         return self.desk.is_settled and self.moving.is_settled and self.resending.is_settled
 
+    def under_way(self) -> dict[str, Any]:
+        """What is to be done here, and by whom it is waited for."""
+        debts = self.resending.debts
+        return {
+            "tables": not self.desk.engine.is_settled,
+            "to_disk": len(self.desk.outgoing),
+            "publications": debts.unsettled,
+            "owed": {" ".join(filter(None, one)): offset for one, offset in sorted(debts.owed.items())},
+            "moving": self.moving.under_way,
+        }
+
     @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the disk, or to a neighbour, that clients are not read for a while."""
@@ -418,11 +431,11 @@ class Broker:
                 self._look_after(link.connection, now, patience)
             for session in list(self.sessions.values()):
                 self._look_after(session.connection, now, patience, is_client=True)
-            self.moving.go_on()
-            self.resending.tick()
-            self._upkeep.tick()
-            self._tick()
-            self._keep_tidy()
+            for act in (self.moving.go_on, self.resending.tick, self._upkeep.tick, self._tick, self._keep_tidy):
+                try:
+                    act()
+                except Exception:  # a heart that stops would be noticed by nobody: links would stay as they are
+                    _LOG.exception("%s could not do what is to be done from time to time", self.name)
 
     def _keep_tidy(self) -> None:
         """Beside everything else, since it may take long."""

@@ -91,11 +91,11 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes, about: Hashable | None = None) -> None:
         """A frame, or several; in order. `about` marks what may be lost if the other side is too slow."""
+        if not self.is_open:
+            return
         if self._is_stalled:
             self._waiting.append((data, about))
             self.waiting_bytes += len(data)
-            return
-        if self._transport is None:
             return
         if not self._now:
             self._loop.call_soon(self._write)
@@ -137,11 +137,17 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def lose_oldest(self, left: int) -> Counter[Hashable]:
-        """Of what waits and may be lost, the oldest is, until no more than so many bytes wait; how much, of what."""
+    @property
+    def waiting(self) -> int:
+        """How many frames wait."""
+        return len(self._waiting)
+
+    def lose_oldest(self, left_bytes: int, left: int) -> Counter[Hashable]:
+        """Of what waits and may be lost, the oldest is, until no more than so many bytes and frames wait; how much, of
+        what."""
         lost: Counter[Hashable] = Counter()
         kept: deque[tuple[bytes, Hashable | None]] = deque()
-        while self._waiting and self.waiting_bytes > left:
+        while self._waiting and (self.waiting_bytes > left_bytes or len(self._waiting) + len(kept) > left):
             data, about = self._waiting.popleft()
             if about is None:
                 kept.append((data, about))

@@ -474,6 +474,8 @@ def _event(publisher: str, published: Published, subject: str | None, context: C
     id = uuid_of(published.id)  # noqa: A001
     if not is_uuid7(id):
         raise InvalidValueError("id: an event is named by a UUIDv7")
+    if not Safety.ACCEPTED <= published.safe <= Safety.SETTLED:
+        raise InvalidValueError(f"safe: must be one of 0, 1 and 2, not {published.safe}")
     return Event(
         id=id,
         publisher=publisher,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidings.live.broker import Broker
 
 _PARCEL = 200  # notifications at a time
+_PARCEL_BYTES = 1024 * 1024  # of payloads, with the last of which it is full
 _PATIENCE = 2.0  # seconds until what has not arrived is sent again
 
 
@@ -42,12 +43,21 @@ class Moving:
         """Whether nothing is under way, nor waits for a broker that there is a way to."""
         return not self._parcels and not self._reading and not any(map(self._can_go, self._to))
 
+    @property
+    def under_way(self) -> list[str]:
+        """The clients that something waits for which is to follow them."""
+        return sorted({parcel.client for parcel in self._parcels.values()} | self._to.keys())
+
     def hand_over(self, client: str, broker: str) -> None:
         """The client is at that broker now."""
         session = self._broker.sessions.get(client)
         if session is not None:
             session.connection.abort(f"{client} has connected to {broker}")
             self._broker.left(session, f"it has connected to {broker}")
+        under_way = {parcel.subscription.id for parcel in self._parcels.values()}
+        for held in self._waiting(client):
+            if held.id not in under_way:
+                held.inbox.redeliver()  # what its connection took along, and it has perhaps never got, follows it too
         self._to[client] = broker
         self.go_on()
 
@@ -95,10 +105,10 @@ class Moving:
             elif inbox.must_read:
                 self._reading.add(held.id)
                 loop = asyncio.get_running_loop()
-                done = loop.run_in_executor(self._broker.readers, inbox.take, _PARCEL)
+                done = loop.run_in_executor(self._broker.readers, _taken, inbox)
                 done.add_done_callback(lambda notes, held=held: self._read(client, held, notes))  # type: ignore[misc]
             else:
-                self._carry(client, held, inbox.take(_PARCEL))
+                self._carry(client, held, _taken(inbox))
         if not self._waiting(client):
             self._to.pop(client, None)
 
@@ -125,3 +135,16 @@ class Moving:
     def _forget(self, client: str, held: HubSubscription) -> None:
         """All of it is there: the subscription is the other broker's alone."""
         self._broker.desk.forget(Unsubscribe(client, held.id))
+
+
+def _taken(inbox: Kept) -> list[Notification]:
+    """The next that go together: as many as make a frame of moderate size."""
+    notes = inbox.take(1)
+    size = sum(len(note.payload or b"") for note in notes)
+    while notes and len(notes) < _PARCEL and size < _PARCEL_BYTES and not inbox.must_read:
+        found = inbox.take(1)
+        if not found:
+            break
+        notes += found
+        size += len(found[0].payload or b"")
+    return notes

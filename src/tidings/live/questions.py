@@ -58,6 +58,10 @@ class About(msgspec.Struct):
     subject: str
 
 
+class Gone(msgspec.Struct):
+    broker: str
+
+
 class Questions:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -67,6 +71,7 @@ class Questions:
             "status": self._status,
             "stats": self._stats,
             "tables": self._tables,
+            "forget": self._forget,
         }
         self._slow: dict[str, Callable[[Session, Any], Any]] = {"explain": self._explain, "replay": self._replay}
 
@@ -117,6 +122,7 @@ class Questions:
             "uptime": round(time.monotonic() - broker.started, 3),
             "strategy": engine.settings.strategy,
             "settled": broker.is_settled,
+            "under_way": broker.under_way(),
             "clients": len(broker.sessions),
             "subscriptions": sum(one.is_client for one in engine.subscriptions),
             "links": {
@@ -136,8 +142,7 @@ class Questions:
         return {"broker": broker.name, **broker.metrics.numbers(), "links": links}
 
     def _tables(self, session: "Session", _: Any) -> Any:
-        if not session.is_operator:
-            raise RefusedError("admit", f"{session.name} is no operator; the broker's configuration names them")
+        _check_operator(session)
         tables = self._broker.desk.engine.tables()
         return {
             "broker": self._broker.name,
@@ -151,12 +156,22 @@ class Questions:
             "sent": tables.sent,
         }
 
+    def _forget(self, session: "Session", about: Any) -> Any:
+        """The one question that changes something: a broker that will not come back is owed nothing any more."""
+        _check_operator(session)
+        broker, name = self._broker, _read(about, Gone).broker
+        if name in broker.links:
+            raise RefusedError("admit", f"{name} is there: there is a link to it")
+        was_known = name in broker.resending.debts.known
+        broker.resending.forget(name)
+        return {"broker": broker.name, "forgotten": was_known}
+
     # In a thread: these may have to read the journal
 
     def _explain(self, session: "Session", about: Any) -> Any:
         given, desk = _read(about, Explained), self._broker.desk
         viewer = None if session.is_operator else session.name
-        event = past_event(desk, given.event)
+        event = past = past_event(desk, given.event)
         if event is None:
             event = possible_event(
                 desk,
@@ -168,7 +183,8 @@ class Questions:
                 policy=given.policy,
             )
         client = given.client or session.name if given.subscription is None else None
-        return [_explained(one) for one in explained(desk, event, given.subscription, client, viewer)]
+        found = explained(desk, event, given.subscription, client, viewer, is_past=past is not None)
+        return [_explained(one) for one in found]
 
     def _replay(self, session: "Session", about: Any) -> Any:
         wanted, desk = _read(about, Replayed), self._broker.desk
@@ -190,6 +206,11 @@ class Questions:
             if len(notes) >= limit or size >= _PAGE_BYTES:
                 return {"notes": notes, "next": following}
         return {"notes": notes, "next": following}
+
+
+def _check_operator(session: "Session") -> None:
+    if not session.is_operator:
+        raise RefusedError("admit", f"{session.name} is no operator; the broker's configuration names them")
 
 
 def _by_event(desk: Any, ids: list[str], events: Iterator[Any]) -> Iterator[Any]:

@@ -154,7 +154,12 @@ class Resending:
         if now < self._write_at or state == self._written or desk.archive is None:
             return
         self._write_at, self._written = now + _WRITTEN_AFTER, state
-        desk.write(journal.Operation.control(DEBTS, body=msgspec.to_builtins(state)))
+        desk.write(debts_row(state))
+
+
+def debts_row(state: State) -> journal.Operation:
+    # By way of JSON: a row holds lists, and `to_builtins` would leave tuples.
+    return journal.Operation.control(DEBTS, body=msgspec.json.decode(msgspec.json.encode(state)))
 
 
 def read_debts(row: journal.Operation) -> State:

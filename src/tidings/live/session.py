@@ -27,7 +27,7 @@ from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import FramingError, Kind, frame
 from tidings.protocol.handshake import Bye, Hello, Ping
-from tidings.protocol.publications import Published, check_front, check_vector, read_front, request_of
+from tidings.protocol.publications import Published, check_front, check_vector, publication_request_of, read_front
 from tidings.protocol.unreadable import UNREADABLE
 from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
@@ -102,7 +102,7 @@ class Session:
                 try:
                     publications.append(self._published(body))
                 except UNREADABLE as error:
-                    self._misunderstood(error, request_of(body))
+                    self._misunderstood(error, publication_request_of(body))
                 continue
             if publications:
                 self._accept(publications)
@@ -155,7 +155,7 @@ class Session:
         try:
             message = decoder.decode(body)
         except UNREADABLE as error:
-            self._misunderstood(error)
+            self._misunderstood(error, requests.request_of(body))
             return
         if isinstance(message, Ping):
             self.connection.pong(message)
@@ -336,16 +336,20 @@ class Session:
     def notify(self, note: Notification, inbox: Wired) -> None:
         connection = self.connection
         connection.send(self._broker.notes.frame(note), inbox)
-        if connection.waiting_bytes > self._limits.queue_bytes:
+        limits = self._limits
+        is_full = connection.waiting_bytes > limits.queue_bytes or connection.waiting > limits.queue_notifications
+        if is_full and connection.is_open:
             self._too_slow()
 
     def _too_slow(self) -> None:
         """More waits than may: the client loses the oldest of it, or its connection."""
         if self._limits.slow_consumer == DISCONNECT:
             self._desk.metrics.slow_disconnected += 1
-            self.connection.abort("too slow: more waits for it than queue_bytes")
+            self.connection.abort("too slow: more waits for it than queue_bytes or queue_notifications")
             return
-        for inbox, count in self.connection.lose_oldest(self._limits.queue_bytes * 3 // 4).items():
+        limits = self._limits
+        lost = self.connection.lose_oldest(limits.queue_bytes * 3 // 4, limits.queue_notifications * 3 // 4)
+        for inbox, count in lost.items():
             if isinstance(inbox, Wired):
                 self._lost(inbox, count)
 

@@ -14,11 +14,10 @@ from tidings.model.errors import SchemaError
 from tidings.model.schema import Schema
 from tidings.protocol.events import Values
 from tidings.protocol.frames import FramingError
+from tidings.protocol.requests import request_of
 
 _FRONT = Struct(">IB")
 _NOTHING = _FRONT.pack(0, 0)
-_LONG_ARRAY = 0xDC  # in MessagePack: an array with its length in two bytes
-_INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # and numbers of so many bytes
 
 
 class Safety(IntEnum):
@@ -35,7 +34,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
     request: int
     id: bytes
     sequence: int
-    safe: Safety
+    safe: int
     attributes: Values
     subject: str | None = None
     payload: bytes | None = None
@@ -74,18 +73,11 @@ def read_front(body: bytes) -> Front:
     return Front(number, int.from_bytes(body[_FRONT.size : end], "big"), end)
 
 
-def request_of(body: bytes) -> int:
-    """The number by which a publication is answered, read without what follows it; 0 if there is none.
-
-    It is the first thing in the array behind the vector, so that who is refused can be told of what.
-    """
+def publication_request_of(body: bytes) -> int:
+    """The number by which a publication is answered, read without what follows it; 0 if there is none."""
     try:
-        begin = read_front(body).end
-        begin += 3 if body[begin] == _LONG_ARRAY else 1
-        first = body[begin]
-        size = _INTEGERS.get(first, 0)
-        return int.from_bytes(body[begin + 1 : begin + 1 + size], "big") if size else first if first < 128 else 0
-    except (FramingError, IndexError):
+        return request_of(body, read_front(body).end)
+    except FramingError:
         return 0
 
 

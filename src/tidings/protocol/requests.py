@@ -6,6 +6,11 @@ import msgspec
 
 from tidings.protocol.events import Values
 
+# In MessagePack: how many bytes an array has in front of its first element, and a number behind its first byte.
+_ARRAYS = {**dict.fromkeys(range(0x91, 0xA0), 1), 0xDC: 3, 0xDD: 5}
+_INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_SIGNED = 0xD0
+
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True):
     request: int
@@ -81,3 +86,19 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
 
 
 Request = Subscribe | Unsubscribe | Advertise | Unadvertise | SetContext | Entrust | SetPolicy | Define | Ask
+
+
+def request_of(body: bytes, begin: int = 0) -> int:
+    """The number by which a request is answered, 0 if there is none: the first thing in the array that begins there.
+
+    It is read without what follows, so that who sends what cannot be read is told which of its requests that was.
+    """
+    ahead = _ARRAYS.get(body[begin]) if begin < len(body) else None
+    if ahead is None or begin + ahead >= len(body):
+        return 0
+    begin += ahead
+    first = body[begin]
+    size = _INTEGERS.get(first, 0)
+    if not size:
+        return first if first < 0x80 else 0
+    return int.from_bytes(body[begin + 1 : begin + 1 + size], "big", signed=first >= _SIGNED)

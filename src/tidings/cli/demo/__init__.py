@@ -1,22 +1,30 @@
 """`tidings demo`: the story so far, played on this machine. Every line that it prints has just been computed."""
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from tidings.cli.demo import filters, on_spark, stories
+from tidings.cli.demo import filters, on_overlay, on_spark, stories
 from tidings.cli.demo.scene import Scene
 from tidings.cli.terminal import out, print_json, progress
 
 
 def play(*, spark: bool, as_json: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _play(on_overlay.Story(Path(folder)), spark=spark, as_json=as_json)
+
+
+def _play(story: on_overlay.Story, *, spark: bool, as_json: bool) -> None:
     begin = time.perf_counter()
     scenes: list[Callable[[], Scene]] = [
         *(filters.languages, filters.mistakes, filters.covering),
         *(stories.fire, stories.cars_and_cameras, stories.traffic_loops, stories.supply_chain, stories.security_zones),
+        story.brokers_and_a_hub,
     ]
     if spark:
-        scenes += [on_spark.spark_agrees, on_spark.spark_streams]
+        scenes += [on_spark.spark_agrees, on_spark.spark_streams, story.brokers_and_spark]
     facts: dict[str, Any] = {}
     try:
         for scene in _watched(scenes):
@@ -32,7 +40,7 @@ def play(*, spark: bool, as_json: bool) -> None:
     if as_json:
         print_json({**facts, "seconds": round(seconds, 1)})
     else:
-        out.print(f"\n{len(scenes)} scenes in {seconds:.1f} s. Where to go on: docs/tutorial.md\n")
+        out.print(f"\n{len(scenes)} scenes in {seconds:.1f} s. Where to go on: docs/tutorial.md and docs/tutorial\n")
 
 
 def _watched(scenes: list[Callable[[], Scene]]) -> Iterator[Scene]:

@@ -5,7 +5,6 @@ Each step has settled everywhere before the next is taken: so the overlay, the h
 
 import asyncio
 import json
-import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tidings.cli.demo.scene import Scene, good, quiet
 from tidings.cli.overlay import LocalOverlay
+from tidings.cli.overlay.files import JOURNAL
 from tidings.client import Client, Subscription, connect
 from tidings.hub import Hub
 from tidings.model.errors import TidingsError
@@ -49,20 +49,53 @@ class Played(NamedTuple):
     moved: int  # how many moves that was, each time
 
 
-def cars_on_an_overlay() -> Scene:
-    journey = drawn()
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        with LocalOverlay(star(_BROKERS), folder / "overlay") as overlay:
+class Story:
+    """Played on brokers, whose journals stay in the folder for Spark to read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._notes: set[Note] = set()
+
+    def brokers_and_a_hub(self) -> Scene:
+        journey = drawn()
+        begin = time.perf_counter()
+        with LocalOverlay(star(_BROKERS), self._folder / "overlay") as overlay:
             started = time.perf_counter() - begin
             played = asyncio.run(_played(overlay, journey))
-            statuses = overlay.statuses()
-        with Hub(folder / "hub", name="hub") as hub:
+            brokers = len(overlay.statuses())
+        with Hub(self._folder / "hub", name="hub") as hub:
             told = _on_hub(hub, journey)
-    if played.notes != told:
-        differing = len(played.notes ^ told)
-        raise TidingsError(f"the overlay and the hub differ in {differing} notifications: please report this")
+        self._notes = played.notes
+        if played.notes != told:
+            differing = len(played.notes ^ told)
+            raise TidingsError(f"the overlay and the hub differ in {differing} notifications: please report this")
+        return _scene(journey, played, told, brokers, started)
+
+    def brokers_and_spark(self) -> Scene:
+        """The journals of all brokers, read together: the same again."""
+        from tidings.cli.demo.on_spark import local_session
+        from tidings.spark import history, overlay, retrace
+
+        folders = sorted(str(one) for one in (self._folder / "overlay").glob(f"*{JOURNAL}"))
+        journal = overlay.read(local_session(), folders).cache()
+        known = {row["id"]: (row["publisher"], row["sequence"]) for row in history.events(journal).collect()}
+        found = retrace(journal).notifications.collect()
+        notes = {
+            (*known[row["event_id"]], name, json.dumps(json.loads(row["attributes"]), sort_keys=True))
+            for row in found
+            for name in row["subscriptions"]
+        }
+        if notes != self._notes:
+            differing = len(notes ^ self._notes)
+            raise TidingsError(f"the overlay and Spark differ in {differing} notifications: please report this")
+        line = (
+            f"Spark reads the journals of all {len(folders)} brokers as one, and gives {good(len(notes))} notifications"
+        )
+        lines = [f"{line}: those that cars were told by their brokers"]
+        return Scene("The overlay's journals on Spark", lines, {"live_on_spark": len(notes)})
+
+
+def _scene(journey: Journey, played: Played, told: set[Note], brokers: int, started: float) -> Scene:
     events = _CAMERAS * len(journey.rounds)
     ratio = played.resubscribing / max(1, played.moving)
     told_alike = (
@@ -80,7 +113,7 @@ def cars_on_an_overlay() -> Scene:
         quiet(f"each car subscribed once: msg = 'accident', from publishers where {NEAR}"),
     ]
     facts = {
-        "brokers": len(statuses),
+        "brokers": brokers,
         "overlay": len(played.notes),
         "hub": len(told),
         "messages_moving": played.moving,

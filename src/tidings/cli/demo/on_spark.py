@@ -28,7 +28,7 @@ def spark_agrees() -> Scene:
     ours = sum(truth(wanted.expression, Scope(Attributes.of(event))) is True for event in events)
     err.print("starting Spark ...", style="dim")
     rows = [tuple(event.get(name) for name in ("class", "n", "d", "note")) for event in events]
-    frame = _session().createDataFrame(rows, "class string, n bigint, d double, note string")
+    frame = local_session().createDataFrame(rows, "class string, n bigint, d double, note string")
     theirs = frame.filter(str(wanted)).count()
     if ours != theirs:
         raise TidingsError(f"Tidings finds {ours} events and Spark {theirs}: please report this")
@@ -47,7 +47,7 @@ def spark_streams() -> Scene:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         due, published, changes = _drive(folder / "hub")
-        spark = _session()
+        spark = local_session()
         stream = spark.readStream.format("tidings").option("maxRowsPerBatch", 1_000).load(str(folder / "hub"))
         sink = Folder(path=str(folder / "notifications"))
         pipeline = Pipeline(
@@ -78,10 +78,10 @@ def spark_streams() -> Scene:
 
 
 def stop() -> None:
-    _session().stop()
+    local_session().stop()
 
 
-def _session() -> Any:
+def local_session() -> Any:
     from tidings.spark import session
 
     return session("tidings demo", master="local[2]", **{"spark.sql.shuffle.partitions": 2})

@@ -13,7 +13,7 @@ from tidings.cli.overlay.child import Child
 from tidings.cli.overlay.files import CONFIGURATION, JOURNAL, LOG, taken, write_configuration
 from tidings.cli.overlay.ports import HOST, free_ports
 from tidings.model.errors import TidingsError, UnreachableError, UnsettledError
-from tidings.simulation.topologies import Topology
+from tidings.simulation.topologies import Edge, Topology
 
 _START_SECONDS = 300.0  # where kernels have to be compiled first, or a long journal to be read
 _SETTLE_SECONDS = 60.0
@@ -111,13 +111,18 @@ class LocalOverlay:
             tables[table] = {**tables.get(table, {}), **values}
         # One end calls, so that no two calls have to be weighed against each other.
         tables["links"] = [
-            {"broker": edge.other, "address": addresses[edge.other], "cost": edge.cost}
+            {"broker": edge.other, "address": self.way(edge, addresses[edge.other]), "cost": edge.cost}
             if edge.one == name
             else {"broker": edge.one, "cost": edge.cost}
             for edge in self.topology.edges
             if name in edge[:2]
         ]
         return tables
+
+    def way(self, link: Edge, address: str) -> str:
+        """Where the first broker of a link calls the second, which listens at that address: an overlay of another
+        class may put something in between."""
+        return address
 
     # While it runs
 
@@ -198,7 +203,7 @@ class LocalOverlay:
             elif set(status["brokers"]) != self._reach(name, set(active)):
                 moving.append(f"{name} knows of {', '.join(status['brokers'])} only")
             elif not status["settled"]:
-                moving.append(f"the tables of {name} are not complete")
+                moving.append(f"{name} has something under way: {_told(status['under_way'])}")
         if not moving:
             for name, status in statuses.items():
                 for other, link in status["links"].items():
@@ -215,6 +220,10 @@ class LocalOverlay:
                     reached.add(other)
                     left.append(other)
         return reached
+
+
+def _told(under_way: dict[str, Any]) -> str:
+    return ", ".join(f"{what} {value}" for what, value in under_way.items() if value) or "nothing any more"
 
 
 def _silent(_: str) -> None:

@@ -15,7 +15,7 @@ SHAPES: dict[str, Callable[[int], Topology]] = {"star": star, "line": line, "rin
 class Links(msgspec.Struct, forbid_unknown_fields=True):
     """The file: pairs of brokers with or without a cost, and brokers that have no link."""
 
-    links: list[tuple[str, str] | tuple[str, str, int]] = []
+    links: list[list[str | int]] = []
     brokers: list[str] = []
 
 
@@ -28,9 +28,17 @@ def read_shape(given: str, brokers: int | None) -> Topology:
         raise InvalidValueError(f"--topology is one of {', '.join(SHAPES)} or a file, and there is no file {given}")
     if brokers is not None:
         raise InvalidValueError("--brokers: the file of a topology says itself which brokers there are")
-    file = TomlFile(path)
-    found = file.read(Links)
+    found = TomlFile(path).read(Links)
     try:
-        return Topology.of(found.links, found.brokers)
+        return Topology.of([_link(one) for one in found.links], found.brokers)
     except InvalidValueError as error:
         raise InvalidValueError(f"{path}: {error}") from None
+
+
+def _link(given: list[str | int]) -> tuple[str, str, int]:
+    match given:
+        case [str(one), str(other)]:
+            return one, other, 1
+        case [str(one), str(other), int(cost)]:
+            return one, other, cost
+    raise InvalidValueError(f"links: {given} is no link; write two brokers and, if you like, a cost: ['b1', 'b2', 3]")
