@@ -214,6 +214,7 @@ class Connection(asyncio.Protocol):
         self.owner.gone(self._reason or (str(error) if error else "the other side has closed the connection"))
         if self._closed is not None:
             self._closed(self)
+        del self.owner  # which holds this connection: so both are let go at once, not when somebody looks for circles
 
     def _write(self) -> None:
         if not self._now or self._transport is None:
