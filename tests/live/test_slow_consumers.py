@@ -255,9 +255,9 @@ def test_nothing_is_left_of_somebody_who_does_not_read_and_is_taken_over(monkeyp
             await publish(camera, COUNT)
             stalled = broker.sessions["lazy"].connection
             assert stalled.is_stalled
-            before = broker._connections.total()
+            before = broker.reception.connections.total()
             async with Raw.client(broker, "lazy", 2):
-                await until(lambda: broker._connections.total() == before)
+                await until(lambda: broker.reception.connections.total() == before)
                 assert stalled.waiting_bytes == 0
                 assert not stalled.is_open
 
