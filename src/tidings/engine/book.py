@@ -263,7 +263,7 @@ class Book:
         if isinstance(given, Subscription) and given.structure is not None:
             names = names.union(given.structure.names, given.structure.absent)
         source = Source(kind, given.id, owner, given.content, names, self.governs(owner))
-        filed = Filed[Any](given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
+        filed: Filed[Any] = Filed(given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
         filed.is_local = filed.is_client or self.leaves(hop)
         filed.origin = self.name
         filed.govern(policy)

@@ -1,7 +1,7 @@
 """What a broker knows: the advertisements, subscriptions, contexts and policies that it holds."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ _ON_DELIVERY = (Operation.FORWARD, MessageType.PUBLICATION, Matching.AFTER)
 Value = TypeVar("Value", bound=Advertisement | Subscription)
 _NOBODY: frozenset[str] = frozenset()
 _NOWHERE: Mapping[str, bool] = {}
+_UNRULED: Mapping[Any, tuple[Ruling, ...]] = {}
 
 
 class Filed(Generic[Value]):
@@ -71,8 +72,8 @@ class Filed(Generic[Value]):
         self.past: tuple[tuple[bytes, int], ...] = ()
         self.policy: CompiledPolicy | None = None  # the owner's
         self.operator_policy: CompiledPolicy | None = None  # what the operator set here
-        self._rulings: dict[_Key, tuple[Ruling, ...]] = {}
-        self._inherited: dict[MessageType, tuple[Ruling, ...]] = {}
+        self._rulings: Mapping[_Key, tuple[Ruling, ...]] = _UNRULED
+        self._inherited: Mapping[MessageType, tuple[Ruling, ...]] = _UNRULED
         self.is_plain = False  # a client's, with a notification each and no rule of its own on what it gets
         # The rules on publications that are applied after matching, and those that publications inherit.
         self.on_publications: tuple[Ruling, ...] = ()
@@ -94,16 +95,18 @@ class Filed(Generic[Value]):
             self.operator_policy = policy
         else:
             self.policy = policy
-        self._rulings, self._inherited = {}, {}
+        rulings: dict[_Key, tuple[Ruling, ...]] = {}
+        inherited: dict[MessageType, tuple[Ruling, ...]] = {}
         operators = Source(self.source.kind, self.id, self.owner, self.source.filter, self.source.names, True, True)
         for given, source in ((self.policy, self.source), (self.operator_policy, operators)):
             for key, rules in ({} if given is None else given.rules).items():
                 here = tuple((rule, source) for rule in rules if rule.rule.attach is Attach.NEVER)
                 down = tuple((rule, source) for rule in rules if rule.rule.attach is not Attach.NEVER)
                 if here:
-                    self._rulings[key] = (*self._rulings.get(key, ()), *here)
+                    rulings[key] = (*rulings.get(key, ()), *here)
                 if down:
-                    self._inherited[key[1]] = (*self._inherited.get(key[1], ()), *down)
+                    inherited[key[1]] = (*inherited.get(key[1], ()), *down)
+        self._rulings, self._inherited = rulings or _UNRULED, inherited or _UNRULED
         self._note_plainness()
 
     def _note_plainness(self) -> None:

@@ -11,6 +11,8 @@ from tidings.model.notification import Notification
 class Inbox:
     """Of a subscription that is not durable: keeps the newest `limit`, loses the oldest. For any number of threads."""
 
+    __slots__ = ("_changed", "_closed", "_left", "_lock", "_sleepers", "_waiting", "limit", "lost")
+
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.lost = 0

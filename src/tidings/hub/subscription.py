@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Callback = Callable[[Notification], Any]
 _LOG = logging.getLogger("tidings")
+_TURN = threading.Lock()  # one for all of them, of which there are very many: nobody holds it for long
 
 
 class HubSubscription:
@@ -28,16 +29,25 @@ class HubSubscription:
     the policy that was given with it.
     """
 
+    __slots__ = ("_claimed", "_desk", "_findings", "callback", "durable", "failed", "inbox", "subscription")
+
     def __init__(self, desk: "Desk", subscription: Subscription, inbox: Inbox) -> None:
         self.subscription = subscription
         self.durable = subscription.durable
         self.inbox = inbox
         self.callback: Callback | None = None
-        self.findings: list[str] = []
+        self._findings: list[str] | None = None
         self.failed = 0  # callbacks that raised
         self._desk = desk
-        self._turn = threading.Lock()
         self._claimed = False
+
+    @property
+    def findings(self) -> list[str]:
+        return self._findings or []
+
+    @findings.setter
+    def findings(self, findings: list[str]) -> None:
+        self._findings = findings or None
 
     @property
     def id(self) -> str:
@@ -137,14 +147,14 @@ class HubSubscription:
         self.inbox.leave()
 
     def claim(self) -> bool:
-        with self._turn:
+        with _TURN:
             if self._claimed or self.callback is None or not self.inbox.ready():
                 return False
             self._claimed = True
             return True
 
     def release(self) -> None:
-        with self._turn:
+        with _TURN:
             self._claimed = False
 
     def run(self, limit: int) -> None:

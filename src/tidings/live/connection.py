@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tidings.live.metrics import Metrics
+from tidings.live.tls import name_of
 from tidings.protocol.frames import FramingError, Kind, Splitter, frame
 from tidings.protocol.handshake import Bye, Ping
 
@@ -81,9 +82,10 @@ class Connection(asyncio.Protocol):
     def is_stalled(self) -> bool:
         return self._is_stalled
 
-    def peer(self, what: str) -> Any:
-        """What the transport knows of the other end: `peername`, `peercert`."""
-        return None if self._transport is None else self._transport.get_extra_info(what)
+    @property
+    def certified_name(self) -> str | None:
+        """The name in the certificate of the other side."""
+        return None if self._transport is None else name_of(self._transport.get_extra_info("peercert"))
 
     def welcome(self, limit: int) -> None:
         """It is known who this is: frames may be as large as frames may be."""
@@ -212,6 +214,7 @@ class Connection(asyncio.Protocol):
         self.owner.gone(self._reason or (str(error) if error else "the other side has closed the connection"))
         if self._closed is not None:
             self._closed(self)
+        del self.owner  # which holds this connection: so both are let go at once, not when somebody looks for circles
 
     def _write(self) -> None:
         if not self._now or self._transport is None:

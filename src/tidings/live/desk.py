@@ -87,10 +87,6 @@ class Neighbours(Protocol):
 
     def flush(self) -> None: ...
     def debts(self) -> State: ...
-    def recall_given(self, held: HubSubscription, row: journal.Operation) -> None:
-        if row.id is not None:
-            self._given.note(held.inbox, UUID(row.id))
-
     def needed(self) -> int | None:
         """From which offset on the journal may have to be read again, for other brokers."""
         ...
@@ -367,6 +363,10 @@ class Desk(HubDesk):
         with self.guard:
             if self.failure is None and not self.closed:
                 self._append([row], self.now())
+
+    def recall_given(self, held: HubSubscription, row: journal.Operation) -> None:
+        if row.id is not None:
+            self._given.note(held.inbox, UUID(row.id))
 
     def recall(self, row: journal.Operation) -> None:
         self.saved_debts = read_debts(row)

@@ -17,6 +17,8 @@ class Wired(Inbox):
     """Of a subscription that is not durable: nothing waits here. What waits, waits in the connection, and is bounded
     there for all subscriptions of a client together."""
 
+    __slots__ = ("id", "outlet")
+
     def __init__(self, limit: int, id: str) -> None:  # noqa: A002
         # Nothing of what an inbox with a queue needs: there are very many.
         self.limit, self.id = limit, id

@@ -69,18 +69,6 @@ class Session:
         self._lost_now: Counter[Wired] = Counter()  # since the client was told last
         self._is_resting = False  # it has sent more than it may
         self.limit(broker.configuration.limits)
-        self._handlers: dict[Any, Callable[[Any], None]] = {
-            requests.Subscribe: self._subscribe,
-            requests.Unsubscribe: self._unsubscribe,
-            requests.Advertise: self._advertise,
-            requests.Unadvertise: self._unadvertise,
-            requests.SetContext: self._set_context,
-            requests.Entrust: self._entrust,
-            requests.SetPolicy: self._set_policy,
-            requests.Define: self._define,
-            requests.Acknowledge: self._acknowledge,
-            requests.Ask: self._ask,
-        }
 
     @property
     def is_operator(self) -> bool:
@@ -164,7 +152,7 @@ class Session:
             self.connection.close("", say=False)
             return
         try:
-            self._handlers[type(message)](message)
+            _HANDLERS[type(message)](self, message)
         except TidingsError as error:
             self._desk.metrics.refuse(error)
             self.refuse(getattr(message, "request", 0), error, counts=False)
@@ -398,6 +386,20 @@ class Session:
     def gone(self, reason: str) -> None:
         self._pumps.clear()
         self._broker.left(self, reason)
+
+
+_HANDLERS: dict[Any, Callable[[Session, Any], None]] = {
+    requests.Subscribe: Session._subscribe,
+    requests.Unsubscribe: Session._unsubscribe,
+    requests.Advertise: Session._advertise,
+    requests.Unadvertise: Session._unadvertise,
+    requests.SetContext: Session._set_context,
+    requests.Entrust: Session._entrust,
+    requests.SetPolicy: Session._set_policy,
+    requests.Define: Session._define,
+    requests.Acknowledge: Session._acknowledge,
+    requests.Ask: Session._ask,
+}
 
 
 def _allowances(limits: Limits) -> tuple[Allowance | None, Allowance | None]:

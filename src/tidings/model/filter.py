@@ -3,13 +3,20 @@
 `tidings.Filter` and `tidings.ContextFilter` add parsing, matching and covering on top.
 """
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
 from tidings.model.errors import FilterError
 from tidings.model.expression import TRUE, Attribute, Condition, Own, walk
+from tidings.model.limits import MAX_CACHED_NAMES
 from tidings.model.text import written
+
+
+@lru_cache(MAX_CACHED_NAMES)
+def _shared(names: frozenset[str]) -> frozenset[str]:
+    """One for all filters that speak of the same: there are very many of them."""
+    return names
 
 
 class _FilterValue(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -39,7 +46,7 @@ class _FilterValue(msgspec.Struct, frozen=True, eq=False, dict=True):
     def names(self) -> frozenset[str]:
         """The attributes (or the other party's context values) that the filter speaks of, without the system's."""
         found = {node.name for node in walk(self.expression) if isinstance(node, Attribute)}
-        return frozenset(name for name in found if not name.startswith("$"))
+        return _shared(frozenset(name for name in found if not name.startswith("$")))
 
 
 class Filter(_FilterValue, frozen=True, eq=False):
