@@ -92,6 +92,13 @@ class Neighbours(Protocol):
         ...
 
 
+class _More(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a broker beside what it holds of a hub."""
+
+    debts: State
+    given: dict[str, bytes]
+
+
 class Taken(NamedTuple):
     """A publication that was accepted, and what follows from it; `row` is its place among those of its batch."""
 
@@ -206,7 +213,7 @@ class Desk(HubDesk):
             if one.outcome.durable:
                 _expect(one.outcome, first + one.row, first + one.row + 1)
                 for held, note in one.outcome.durable:
-                    self._given.note(held.inbox, note.event.id)
+                    self._given.note(held, note.event.id)
         self.metrics.accepted += len(taken)
         self.outgoing.add(after, self._release, publisher, taken, first)
 
@@ -328,7 +335,7 @@ class Desk(HubDesk):
             now = self.now()
             outcome = handled(self, operation, now)
             if outcome.durable:
-                outcome.keep_only(lambda held, note: self._given.note(held.inbox, note.event.id))
+                outcome.keep_only(lambda held, note: self._given.note(held, note.event.id))
             if outcome.deliveries or outcome.told or outcome.persisted:
                 is_kept = bool(outcome.durable or outcome.told or outcome.persisted)
                 rows = outcome.rows(None, {}) if is_kept else []
@@ -366,7 +373,7 @@ class Desk(HubDesk):
 
     def recall_given(self, held: HubSubscription, row: journal.Operation) -> None:
         if row.id is not None:
-            self._given.note(held.inbox, UUID(row.id))
+            self._given.note(held, UUID(row.id))
 
     def recall(self, row: journal.Operation) -> None:
         self.saved_debts = read_debts(row)
@@ -375,11 +382,15 @@ class Desk(HubDesk):
         return self.neighbours.needed()
 
     def more(self) -> bytes:
-        return msgspec.msgpack.encode(self.neighbours.debts())
+        return msgspec.msgpack.encode(
+            _More(self.neighbours.debts(), self._given.state(self.roster.subscriptions.values()))
+        )
 
     def recall_more(self, saved: bytes) -> None:
         if saved:
-            self.saved_debts = msgspec.msgpack.decode(saved, type=State)
+            more = msgspec.msgpack.decode(saved, type=_More)
+            self.saved_debts = more.debts
+            self._given.recall(more.given, self.roster.subscriptions)
 
     # What goes out
 
