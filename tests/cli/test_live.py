@@ -235,7 +235,7 @@ def test_a_policy_is_applied_and_why_an_event_comes_is_explained(overlay: LocalO
 
 def test_every_broker_of_a_folder_is_asked(overlay: LocalOverlay) -> None:
     folder = ("--folder", str(overlay.folder))
-    one, other = told(overlay, "b1", "overlay", "status", *folder, "--connect", ",".join(overlay.addresses.values()))
+    one, other = told(overlay, "b1", "overlay", "status", *folder)
     assert (one["broker"], other["broker"]) == ("b1", "b2")
     assert (list(one["links"]), list(other["links"])) == (["b2"], ["b1"])
     code, out, _ = run(overlay, "b1", "overlay", "stats")

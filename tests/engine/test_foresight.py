@@ -75,11 +75,11 @@ def test_answers_are_the_same_whatever_has_changed_since(
     before: list[tuple[str, object]], foreseen: list[Event], then: list[int | tuple[str, object]]
 ) -> None:
     fast, naive = FastMatcher(), NaiveMatcher()
-    known, known_too = set[str](), set[str]()
+    known: tuple[set[str], set[str]] = set(), set()
 
     def change(what: tuple[str, object]) -> None:
-        _change(fast, known, what)
-        _change(naive, known_too, what)
+        _change(fast, known[0], what)
+        _change(naive, known[1], what)
 
     for one in before:
         change(one)

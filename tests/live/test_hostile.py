@@ -204,8 +204,8 @@ def test_half_open_connections_by_the_hundred_are_closed_in_time() -> None:
                 for raw in silent:
                     await raw.end()
             await until(lambda: list(broker.sessions) == ["beside"])
-            assert not broker._greetings
-            assert broker._connections.total() == 1
+            assert not broker.reception.greetings
+            assert broker.reception.connections.total() == 1
 
     run(scenario())
 
@@ -296,7 +296,7 @@ def test_requests_that_ask_too_much_are_refused_and_the_connection_goes_on() -> 
     nest = "(" * 1_000 + "a = 1" + ")" * 1_000
     huge = "a = '" + "x" * 100_000 + "'"
     requested: list[tuple[bytes, int]] = [
-        (frame(Kind.ASK, deep), 0),
+        (frame(Kind.ASK, deep), 1),
         (frame(Kind.SUBSCRIBE, b"\x91" * 500_000), 0),
         (frame(Kind.PUBLISH, front() + b"\x95\x01" + b"\x81\xa1x" * 100_000), 1),
         *((framed(requests.Subscribe(2, "s", one)), 2) for one in (wide, long, nest, huge)),
@@ -339,9 +339,9 @@ def test_names_are_taken_over_by_the_hundred_and_nothing_is_left_of_them() -> No
                 for session in range(1, HUNDREDS):
                     raw = await stack.enter_async_context(Raw.client(broker, "same", session))
                     assert isinstance(await raw.asked(requests.Subscribe(1, "s")), answers.Done)
-                await until(lambda: broker._connections.total() == 2)
+                await until(lambda: broker.reception.connections.total() == 2)
                 assert sorted(broker.sessions) == ["beside", "same"]
-            await until(lambda: broker._connections.total() == 1)
+            await until(lambda: broker.reception.connections.total() == 1)
             assert broker.desk.roster.count("same") == 0
 
     run(scenario())

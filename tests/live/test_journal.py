@@ -193,8 +193,8 @@ def test_after_a_failed_sync_everything_is_refused_and_the_broker_is_not_ready(t
                 await car.set_context(x=1)
             assert len(list(hindrances(broker))) == 1
             await asyncio.sleep(0.1)  # some heartbeats
-            assert broker._beating is not None
-            assert not broker._beating.done()
+            assert broker._heart is not None
+            assert broker._heart.is_beating
             assert (await car.ask("status"))["broker"] == "b1"
             with pytest.raises(UnreachableError, match="sync"):
                 await connect(broker, "late", patience=0.2).__aenter__()
@@ -228,8 +228,8 @@ async def stopped_hard(broker: Broker) -> None:
         connection.abort("killed")
     assert broker._server is not None
     broker._server.close()
-    if broker._beating is not None:
-        broker._beating.cancel()
+    if broker._heart is not None:
+        broker._heart.stop()
     broker.is_stopping = True
     await asyncio.sleep(0)
     assert broker.desk.archive is not None

@@ -9,6 +9,7 @@ import pytest
 
 from tests.live.cases import Raw, connect, run, running, until
 from tidings.client import Client, Subscription
+from tidings.live import connection
 from tidings.live.broker import Broker
 from tidings.live.connection import _HIGH_WATER
 from tidings.protocol import answers, requests
@@ -242,5 +243,22 @@ def test_the_others_are_told_one_by_one_while_somebody_is_full() -> None:
                 await camera.publish({"n": number}, safe="accepted")
                 for other in others:
                     assert [note.attributes["n"] for note in await other.take(timeout=10)] == [number]
+
+    run(scenario())
+
+
+def test_nothing_is_left_of_somebody_who_does_not_read_and_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_LINGER", 0.2)
+
+    async def scenario() -> None:
+        async with one_does_not_read() as (broker, _, _, camera, _):
+            await publish(camera, COUNT)
+            stalled = broker.sessions["lazy"].connection
+            assert stalled.is_stalled
+            before = broker.reception.connections.total()
+            async with Raw.client(broker, "lazy", 2):
+                await until(lambda: broker.reception.connections.total() == before)
+                assert stalled.waiting_bytes == 0
+                assert not stalled.is_open
 
     run(scenario())

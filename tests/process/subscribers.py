@@ -19,6 +19,7 @@ class Subscriber:
 
     def __init__(self, name: str, zone: int | None = None) -> None:
         self.name, self._zone = name, zone
+        self.has_moved = False
         self.lives: list[list[Event]] = []
         self.is_ready = asyncio.Event()
         self._relay = Relay()
@@ -39,7 +40,7 @@ class Subscriber:
         await self._relay.close()
 
     async def die(self) -> None:
-        """It is gone without a word, with what it was told and had not acknowledged; another program takes its place."""
+        """Gone without a word, with what it was told and had not acknowledged; another program takes its place."""
         self._relay.cut()
         if self._living is not None:
             self._living.cancel()
@@ -52,6 +53,7 @@ class Subscriber:
         """To the broker there, if it can be reached."""
         if self._client is not None:
             with contextlib.suppress(UnreachableError):
+                self.has_moved = True
                 await self._client.move(address)
 
     def is_due(self, event: Event) -> bool:

@@ -111,7 +111,7 @@ def debts_are_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
 def what_comes_late_never_comes(patch: pytest.MonkeyPatch) -> None:
     def strictly(engine: Engine, event: Event, wanted: list[Filed[Subscription]]) -> list[Filed[Subscription]]:
         told = {one.owner for one in wanted}
-        late = {one for one in told if not engine.passages.in_order(one, event.publisher, event.sequence, engine.now)}
+        late = {one for one in told if not concern._is_in_order(engine, one, event)}
         return [one for one in wanted if one.owner not in late]
 
     patch.setattr(concern, "_in_order", strictly)

@@ -130,3 +130,21 @@ def overlay_tables(
     from tidings.cli.overlay.views import Asked, tables
 
     tables(Asked(connect or [], folder, name, identity, DEFAULT_BROKER), as_json=as_json)
+
+
+@overlay.command(name="forget")
+def overlay_forget(
+    broker: Annotated[str, typer.Argument(help="The broker that will not come back.")],
+    connect: Addresses = None,
+    folder: OverlayFolder = None,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a broker will not come back: what others keep for it, to send it what it has missed, they may let go.
+
+    Example: tidings overlay forget b3 --folder tidings-overlay
+    """
+    from tidings.cli.overlay.views import Asked, forget
+
+    forget(Asked(connect or [], folder, name, identity, DEFAULT_BROKER), broker, as_json=as_json)

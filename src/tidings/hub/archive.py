@@ -168,6 +168,7 @@ class Archive:
             held = desk.roster.subscriptions.get(id)
             if held is not None and isinstance(held.inbox, Backlog):
                 held.inbox.recall(offset)
+                desk.recall_given(held, row)
         _seen(desk.engine, row)
 
     def _controlled(self, engine: Engine, record: Record) -> Operation | None:

@@ -150,9 +150,16 @@ class Backlog(Inbox):
 
     def _taking(self, limit: int | None) -> list[Notification]:
         count = len(self._entries) if limit is None else min(limit, len(self._entries))
-        taken = [self._entries.popleft() for _ in range(count)]
-        self._taken.update((entry[1].event.id, entry) for entry in taken)
-        return [note for _, note in taken]
+        notes: list[Notification] = []
+        for _ in range(count):
+            entry = self._entries.popleft()
+            note = entry[1]
+            if note.event.id in self._taken:
+                self._pending -= 1  # it has come twice, and is acknowledged with the first
+            else:
+                self._taken[note.event.id] = entry
+                notes.append(note)
+        return notes
 
     def _sleep(self, timeout: float | None) -> None:
         self._sleepers += 1

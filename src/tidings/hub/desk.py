@@ -273,6 +273,9 @@ class Desk:
     def recall(self, row: journal.Operation) -> None:
         """A broker's: a row of one of its own kinds, when the journal is read again."""
 
+    def recall_given(self, held: HubSubscription, row: journal.Operation) -> None:
+        """A broker's: a durable subscription was given the event of a row."""
+
     def needed(self) -> int | None:
         """A broker's: from which offset on others may have to be sent what is in its journal."""
         return None

@@ -1,5 +1,6 @@
 """The outcome of an operation: what its effects come to, and how it is written down."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +39,13 @@ class Outcome:
         told = {event.id for event in self.told}
         self.deliveries = [one for one in self.deliveries if one[1].event.id in told]
         self.durable = tuple(one for one in self.durable if one[1].event.id in told)
+
+    def keep_only(self, wanted: Callable[[HubSubscription, Notification], bool]) -> None:
+        """Of what is for durable subscriptions, only what is wanted."""
+        unwanted = {(held.id, note.event.id) for held, note in self.durable if not wanted(held, note)}
+        if unwanted:
+            self.deliveries = [one for one in self.deliveries if (one[0].id, one[1].event.id) not in unwanted]
+            self.durable = tuple(one for one in self.durable if (one[0].id, one[1].event.id) not in unwanted)
 
     def rows(self, operation: Operation | None, notes: dict[str, Any]) -> list[journal.Operation]:
         """The operation, if it is to be kept; then the meta-events that it caused, the events of other brokers that it

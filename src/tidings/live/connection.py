@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tidings.live.metrics import Metrics
+from tidings.live.tls import name_of
 from tidings.protocol.frames import FramingError, Kind, Splitter, frame
 from tidings.protocol.handshake import Bye, Ping
 
@@ -81,9 +82,10 @@ class Connection(asyncio.Protocol):
     def is_stalled(self) -> bool:
         return self._is_stalled
 
-    def peer(self, what: str) -> Any:
-        """What the transport knows of the other end: `peername`, `peercert`."""
-        return None if self._transport is None else self._transport.get_extra_info(what)
+    @property
+    def certified_name(self) -> str | None:
+        """The name in the certificate of the other side."""
+        return None if self._transport is None else name_of(self._transport.get_extra_info("peercert"))
 
     def welcome(self, limit: int) -> None:
         """It is known who this is: frames may be as large as frames may be."""

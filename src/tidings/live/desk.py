@@ -37,6 +37,7 @@ from tidings.hub.outcome import Outcome
 from tidings.hub.roster import NOTHING
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.trust import Provider
+from tidings.live.given import Given
 from tidings.live.inbox import Kept, Wired
 from tidings.live.metrics import Metrics
 from tidings.live.outgoing import Outgoing
@@ -122,6 +123,7 @@ class Desk(HubDesk):
         self._sync_began = 0
         self._syncer = ThreadPoolExecutor(1, "tidings-sync")
         self.saved_debts: State | None = None
+        self._given = Given()
         super().__init__(settings, clock, trust, archive)
 
     def begin(self) -> None:
@@ -203,6 +205,8 @@ class Desk(HubDesk):
                 self._note_told(one.outcome)
             if one.outcome.durable:
                 _expect(one.outcome, first + one.row, first + one.row + 1)
+                for held, note in one.outcome.durable:
+                    self._given.note(held.inbox, note.event.id)
         self.metrics.accepted += len(taken)
         self.outgoing.add(after, self._release, publisher, taken, first)
 
@@ -323,6 +327,8 @@ class Desk(HubDesk):
             self._check_open()
             now = self.now()
             outcome = handled(self, operation, now)
+            if outcome.durable:
+                outcome.keep_only(lambda held, note: self._given.note(held.inbox, note.event.id))
             if outcome.deliveries or outcome.told or outcome.persisted:
                 is_kept = bool(outcome.durable or outcome.told or outcome.persisted)
                 rows = outcome.rows(None, {}) if is_kept else []
@@ -357,6 +363,10 @@ class Desk(HubDesk):
         with self.guard:
             if self.failure is None and not self.closed:
                 self._append([row], self.now())
+
+    def recall_given(self, held: HubSubscription, row: journal.Operation) -> None:
+        if row.id is not None:
+            self._given.note(held.inbox, UUID(row.id))
 
     def recall(self, row: journal.Operation) -> None:
         self.saved_debts = read_debts(row)

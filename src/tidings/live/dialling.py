@@ -107,11 +107,11 @@ class Call:
             self._fail(f"it is {welcome.broker} that listens there")
             return
         tls = self._broker.configuration.tls
-        certified = self._broker.certified_name(self._connection) if tls.is_on and tls.check_names else welcome.broker
+        certified = self._connection.certified_name if tls.is_on and tls.check_names else welcome.broker
         if certified != welcome.broker:
             self._fail(f"its certificate is that of {certified}")
             return
-        link = self._broker.linked(self._connection, welcome.broker, self._wanted.cost, self.ended)
+        link = self._broker.neighbourhood.linked(self._connection, welcome.broker, self._wanted.cost, self.ended)
         if link is None:
             self._fail("the link is up already")
             return

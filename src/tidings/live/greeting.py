@@ -35,7 +35,8 @@ class Greeting:
         except UNREADABLE as error:
             connection.close(f"HELLO: {error}", again=False)
             return
-        greeted = self._broker.greeted_by_client if hello.role == "client" else self._broker.greeted_by_broker
+        reception = self._broker.reception
+        greeted = reception.greeted_by_client if hello.role == "client" else reception.greeted_by_broker
         try:
             owner = greeted(connection, hello)
         except TidingsError as error:  # such as a journal that cannot take it
@@ -71,4 +72,4 @@ class Greeting:
 
     def gone(self, reason: str) -> None:
         self._timer.cancel()
-        self._broker.ungreeted(self)
+        self._broker.reception.ungreeted(self)

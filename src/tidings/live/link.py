@@ -113,7 +113,7 @@ class Link:
         self._broker.look_again()
 
     def gone(self, reason: str) -> None:
-        if self._broker.unlinked(self):
+        if self._broker.neighbourhood.unlinked(self):
             _LOG.warning("the link to %s is gone: %s", self.name, reason)
             self._desk.drive(Leave(self.name))
             self._broker.flush()

@@ -35,5 +35,5 @@ async def _change_links(broker: "Broker", former: Configuration, given: Configur
     wanted = {one.broker: one for one in given.links}
     for one in former.links:
         if wanted.get(one.broker) != one:
-            await broker.hang_up(one.broker)
-    broker.dial()
+            await broker.neighbourhood.hang_up(one.broker)
+    broker.neighbourhood.dial()

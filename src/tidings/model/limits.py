@@ -58,6 +58,7 @@ MAX_CACHED_OVERLAPS: Final = 65_536
 MAX_REMEMBERED_PASSAGES: Final = 65_536  # of events, by their ids, and of publishers, by their last numbers
 MAX_UNSETTLED_PUBLICATIONS: Final = 262_144  # that a broker has passed on
 MAX_REMEMBERED_MOVES: Final = 65_536  # of clients between brokers
+MAX_REMEMBERED_GIVEN: Final = 131_072  # events that durable subscriptions of a broker were given
 
 # Work that is bounded: past these the answer is the safe one (semantics: covers no, overlaps yes)
 MAX_COVERING_STEPS: Final = 10_000

@@ -1,4 +1,4 @@
-"""`tidings overlay status | stats | tables`: running brokers, asked how they are and what they know."""
+"""`tidings overlay status | stats | tables | forget`: running brokers, asked how they are and what they know."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ _KINDS = ("advertisements", "subscriptions", "contexts", "policies", "schemas")
 
 
 class Asked(NamedTuple):
-    """Whom to ask: brokers by their addresses, else those of the overlay in a folder, else the usual one."""
+    """Whom to ask: the brokers of the overlay in a folder, else those at these addresses, else the usual one."""
 
     addresses: list[str]
     folder: Path | None
@@ -26,21 +26,21 @@ class Asked(NamedTuple):
     usual: str
 
     def places(self) -> list[str]:
-        if self.addresses:
-            return [one for given in self.addresses for one in given.split(",")]
-        return [self.usual] if self.folder is None else list(addresses_in(self.folder).values())
+        if self.folder is not None:
+            return list(addresses_in(self.folder).values())
+        return [one for given in self.addresses for one in given.split(",")] or [self.usual]
 
-    def answers(self, question: str) -> list[dict[str, Any]]:
+    def answers(self, question: str, **about: Any) -> list[dict[str, Any]]:
         """The answers in order; of who cannot be reached, just that. Without any answer there is an error."""
-        found = [self._answer(place, question) for place in self.places()]
+        found = [self._answer(place, question, about) for place in self.places()]
         if all(_UNREACHABLE in one for one in found):
             raise UnreachableError("; ".join(one[_UNREACHABLE] for one in found))
         return found
 
-    def _answer(self, place: str, question: str) -> dict[str, Any]:
+    def _answer(self, place: str, question: str, about: dict[str, Any]) -> dict[str, Any]:
         try:
             with Caller(place, self.name, self.identity).opened() as client:
-                return dict(client.ask(question))
+                return dict(client.ask(question, **about))
         except UnreachableError as error:
             return {"address": place, _UNREACHABLE: str(error)}
 
@@ -88,6 +88,15 @@ def tables(asked: Asked, *, as_json: bool) -> None:
             if shown.row_count:
                 out.print(shown, markup=False)
     _check(found)
+
+
+def forget(asked: Asked, broker: str, *, as_json: bool) -> None:
+    """A broker that will not come back: those that are asked keep nothing for it any more."""
+
+    def row(one: dict[str, Any]) -> tuple[str, ...]:
+        return one["broker"], f"{broker} is forgotten" if one["forgotten"] else f"has never heard of {broker}"
+
+    _show(asked.answers("forget", broker=broker), ("broker", ""), row, as_json=as_json)
 
 
 def _advertisements(one: dict[str, Any]) -> Table:

@@ -17,7 +17,6 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 Names = tuple[str, ...]
 Positive = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[int, Meta(ge=0, le=86_400_000)]
-Fraction = Annotated[float, Meta(ge=0, le=86_400_000)]  # of a time
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Rate = Annotated[float, Meta(gt=0, le=1e12)]
 

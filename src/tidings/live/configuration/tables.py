@@ -9,7 +9,6 @@ from tidings.engine.settings import Settings
 from tidings.journal import JournalOptions
 from tidings.live.configuration.address import Address
 from tidings.live.configuration.kinds import (
-    Fraction,
     Milliseconds,
     Names,
     Positive,
@@ -103,9 +102,6 @@ class Journal(Table, frozen=True, kw_only=True):
     """What the broker has accepted, on disk. Without a folder it is in memory, and gone with the broker."""
 
     folder: Annotated[str, said("The journal's folder; empty: there is none.", is_path=True)] = ""
-    commit_wait_ms: Annotated[
-        Fraction, said("So many milliseconds a commit waits for others to join it, when it could begin.")
-    ] = 0.0
     roll_bytes: Annotated[Positive, said("A log of this size is closed, and a new one begun.")] = _JOURNAL.roll_bytes
     roll_records: Annotated[Positive, said("The same by its number of records.")] = _JOURNAL.roll_records
     retain_days: Annotated[

@@ -1,0 +1,121 @@
+"""The reception of a broker: who connects is counted, greeted, and let in as a client or as a neighbour, or not."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tidings.engine.operations import Connect
+from tidings.live.connection import Connection
+from tidings.live.greeting import Greeting
+from tidings.live.link import Link
+from tidings.live.session import Session
+from tidings.protocol.frames import Kind
+from tidings.protocol.handshake import VERSION, Hello, Welcome
+
+if TYPE_CHECKING:
+    from tidings.live.broker import Broker
+
+
+class Reception:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.connections: Counter[str] = Counter()  # by host
+        self.greetings: set[Greeting] = set()
+
+    def opened(self, connection: Connection) -> Greeting:
+        host, limits = connection.host, self._broker.configuration.limits
+        self.connections[host] += 1
+        greeting = Greeting(self._broker, connection)
+        self.greetings.add(greeting)
+        if self._broker.is_stopping:
+            connection.close("the broker stops")
+        elif self.connections.total() > limits.connections:
+            connection.close("too many connections; try later, or another broker")
+        elif self.connections[host] > limits.connections_per_address:
+            connection.close("too many connections from this address", again=False)
+        return greeting
+
+    def ungreeted(self, greeting: Greeting) -> None:
+        self.greetings.discard(greeting)
+
+    def closed(self, connection: Connection) -> None:
+        host = connection.host
+        self.connections[host] -= 1
+        if not self.connections[host]:
+            del self.connections[host]
+
+    def greeted_by_client(self, connection: Connection, hello: Hello) -> Session | None:
+        refusal = self._refusal(connection, hello)
+        if refusal is None and self._is_broker(hello.name):
+            refusal = f"{hello.name} is the name of a broker"
+        known = self._broker.sessions.get(hello.name)
+        if refusal is None and known is not None and known.number >= hello.session:
+            refusal = f"{hello.name} is connected, with a later session"
+        if refusal is not None:
+            connection.close(refusal, again=False)
+            return None
+        if known is not None:
+            known.connection.close(f"{hello.name} has connected anew", again=False)
+            self._broker.left(known, "it has connected anew")
+        self._broker.moving.came_back(hello.name)
+        moved = bool(hello.last_broker) and hello.last_broker != self._broker.name
+        outcome = self._broker.desk.operate(Connect(hello.name, moved, hello.session), safe=False)
+        if outcome.refused is not None:
+            connection.close(outcome.refused.reason, again=False)
+            return None
+        self._welcome(connection, hello, self._broker.desk.roster.sequences.get(hello.name, 0))
+        session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello)
+        self._broker.desk.sessions[hello.name] = hello.session
+        for bound in self._broker.bindings.all():
+            connection.say(Kind.BOUND, bound)
+        return session
+
+    def greeted_by_broker(self, connection: Connection, hello: Hello) -> Link | None:
+        wanted = next((one for one in self._broker.configuration.links if one.broker == hello.name), None)
+        refusal = self._refusal(connection, hello)
+        if refusal is None and wanted is None:
+            refusal = f"{self._broker.name} has no link to {hello.name}; say so in its configuration"
+        known = self._broker.links.get(hello.name)
+        if refusal is None and known is not None and known.dialled and self._broker.name < hello.name:
+            refusal = "the link is up already"
+        if refusal is not None or wanted is None:
+            connection.close(refusal or "")
+            return None
+        self._welcome(connection, hello, 0, wanted.cost)
+        link = self._broker.neighbourhood.linked(connection, hello.name, wanted.cost, None)
+        if link is not None:
+            link.start()
+        return link
+
+    def _refusal(self, connection: Connection, hello: Hello) -> str | None:
+        if hello.name == self._broker.name:
+            return f"{hello.name} is the name of this broker"
+        tls = self._broker.configuration.tls
+        if tls.is_on and tls.check_names:
+            certified = connection.certified_name
+            if certified is None and (hello.role == "broker" or tls.require_client_certificate):
+                return "a certificate is needed here"
+            if certified is not None and certified != hello.name:
+                return f"the certificate is that of {certified}, not of {hello.name}"
+        return None
+
+    def _is_broker(self, name: str) -> bool:
+        return name in self._broker.desk.engine.topology.brokers or any(
+            one.broker == name for one in self._broker.configuration.links
+        )
+
+    def _welcome(self, connection: Connection, hello: Hello, sequence: int, cost: int = 1) -> None:
+        heartbeat, limits = self._broker.configuration.heartbeat, self._broker.configuration.limits
+        connection.welcome(limits.frame_bytes)
+        welcome = Welcome(
+            VERSION,
+            self._broker.name,
+            self._broker.incarnation,
+            heartbeat.interval_ms,
+            heartbeat.patience,
+            limits.frame_bytes,
+            limits.in_flight,
+            sequence,
+            cost,
+            self._broker.desk.archive is not None,
+        )
+        connection.say(Kind.WELCOME, welcome)
