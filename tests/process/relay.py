@@ -40,8 +40,8 @@ class Relay:
         self._abort()
 
     def silence(self) -> None:
-        """Nothing passes, and nobody is told: neither of bytes, nor of ends that have closed. A connection that
-        outlives it goes on with what was held back, as TCP does."""
+        """Nothing passes, and nobody is told: neither of bytes, nor of ends that have closed. A connection that is open
+        after it goes on with what was held back, as TCP does."""
         self._flows.clear()
 
     def heal(self) -> None:

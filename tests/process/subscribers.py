@@ -40,7 +40,7 @@ class Subscriber:
         await self._relay.close()
 
     async def die(self) -> None:
-        """Gone without a word, with what it was told and had not acknowledged; another program takes its place."""
+        """It is gone without a word, with what it had not acknowledged; another program takes its place."""
         self._relay.cut()
         if self._living is not None:
             self._living.cancel()

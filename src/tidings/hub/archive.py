@@ -79,7 +79,7 @@ class Archive:
         self._rows = self._control = 0  # since the last snapshot
         self.rows_due = ROWS
         self.control_due = CONTROL_ROWS
-        self._due = CONTROL_ROWS
+        self._least = 0  # control rows between two snapshots: writing one costs as much as it holds subscriptions
         self._keeping: threading.Thread | None = None
         self._closing = False
 
@@ -196,7 +196,7 @@ class Archive:
 
     @property
     def is_due(self) -> bool:
-        return self._control >= self._due or self._rows >= self.rows_due
+        return self._control >= max(self.control_due, self._least) or self._rows >= self.rows_due
 
     def keep(self, desk: "Desk") -> None:
         """Begins to write a snapshot, and to roll logs that are full, if nobody does."""
@@ -219,7 +219,7 @@ class Archive:
         with desk.guard:
             offset, data = self.journal.next, _saved(desk, self.lost)
             self._rows = self._control = 0
-            self._due = max(self.control_due, len(desk.roster.subscriptions))
+            self._least = len(desk.roster.subscriptions)
         self.sync(offset)
         self.journal.write_snapshot(offset, data)
 
