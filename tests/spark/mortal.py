@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.conformance.drivers import KEEP_A, REMOVE_B, TRIM, Told
 from tests.conformance.live import LiveDriver
 from tests.conformance.scenarios import OFFER
+from tidings.client import connect
 from tidings.model.values import Value
 from tidings.simulation import Topology
 from tidings.simulation.steps import (
@@ -25,6 +26,7 @@ PUBLISHERS = ("ann", "bob")  # who stay: a program that starts anew elsewhere ca
 ROAMERS = ("cyd", "dan", "eve")
 CLIENTS = (*PUBLISHERS, *ROAMERS)
 STRATEGY = "gsf"
+DURABLE = ".3"  # how the ids of durable subscriptions end
 
 
 class MortalDriver(LiveDriver):
@@ -34,8 +36,16 @@ class MortalDriver(LiveDriver):
 
     def power_cut(self, before: Path, after: Path) -> None:
         """The brokers begin anew from what is on their disks now; of the clients nobody is connected."""
+        self._loop.run_until_complete(self._synced())
         shutil.copytree(before, after)
         self._loop.run_until_complete(self._begin_anew(after))
+
+    async def _synced(self) -> None:
+        """What clients have acknowledged is on the disk with the next event that is: else they are told again."""
+        await self._settled()
+        for name, broker in self._brokers.items():
+            async with connect(str(broker.address), name=f"witness-{name}") as witness:
+                await witness.publish({}, subscribers="nobody = 1")
 
     async def _begin_anew(self, folder: Path) -> None:
         await self._stop()

@@ -42,7 +42,6 @@ class Subscription:
         on_lost: Callable[[int], Any] | None,
     ) -> None:
         self.wanted = wanted
-        self.durable = wanted.durable
         self.lost = 0
         self.findings: list[str] = []
         self.limit = limit
@@ -60,6 +59,10 @@ class Subscription:
     @property
     def id(self) -> str:
         return self.wanted.id
+
+    @property
+    def durable(self) -> str | None:
+        return self.wanted.durable
 
     @property
     def waiting(self) -> int:
