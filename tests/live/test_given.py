@@ -9,6 +9,7 @@ import pytest
 
 from tidings.client import connect
 from tidings.engine.operations import Carry
+from tidings.engine.passages import Passage
 from tidings.hub import Hub
 from tidings.hub.backlog import Backlog
 from tidings.live.broker import Broker
@@ -78,4 +79,25 @@ async def _followed(folder: Path, restarts: bool) -> None:
     broker.flush()
     held = broker.desk.roster.subscriptions[note.subscription]
     assert held.waiting == 1
+    await broker.stop()
+
+
+def test_what_has_followed_one_client_still_comes_to_the_others_after_a_restart(tmp_path: Path) -> None:
+    """It was never sent to them: a broker that took it for delivered here would leave them out."""
+    asyncio.run(_followed_by_others(tmp_path))
+
+
+async def _followed_by_others(folder: Path) -> None:
+    tables = {"broker": {"name": "b1", "listen": "127.0.0.1:0"}, "journal": {"folder": str(folder)}}
+    broker = Broker(Configuration.from_values(tables))
+    address = f"tidings://{await broker.start()}"
+    async with connect(address, "c") as client, client.subscribe("n > 0", durable="all") as subscription:
+        carried = msgspec.structs.replace(_note(_FIRST), subscription=subscription.id, subscriber="c")
+        broker.desk.drive(Carry("b2", "b1", 1, ((carried, "all"),)))
+        broker.flush()
+        assert [note.event.id for note in await subscription.take(timeout=30)] == [_FIRST]
+    await broker.stop()
+    broker = Broker(Configuration.from_values(tables))
+    await broker.start()
+    assert broker.desk.engine.passages.note(_FIRST, flood=False, round=1) is Passage.FIRST
     await broker.stop()

@@ -13,7 +13,7 @@ from tidings.cli.overlay.files import JOURNAL
 from tidings.model.errors import TidingsError
 from tidings.simulation.topologies import Topology
 
-_PATIENCE = 30  # seconds for what has to end some time; it is not what is measured
+_PATIENCE = 120  # seconds for what has to end some time; it is not what is measured
 _QUIET = 10  # seconds in which nothing comes any more
 
 

@@ -144,7 +144,6 @@ class Desk(HubDesk):
             self.operate(Unsubscribe(self.name, subscription.id), safe=False)
         for advertisement in self.engine.advertisements.of(self.name):
             self.operate(Unadvertise(self.name, advertisement.id), safe=False)
-        self.engine.remember_passages(UUID(int=event) for event in self.roster.remembered)
 
     # Publications of clients
 
