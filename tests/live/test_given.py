@@ -1,8 +1,18 @@
 """An event that comes by several ways is given to a durable subscription once."""
 
+import asyncio
+from pathlib import Path
 from uuid import UUID
 
+import msgspec
+import pytest
+
+from tidings.client import connect
+from tidings.engine.operations import Carry
+from tidings.hub import Hub
 from tidings.hub.backlog import Backlog
+from tidings.live.broker import Broker
+from tidings.live.configuration import Configuration
 from tidings.live.given import Given
 from tidings.model.event import Event
 from tidings.model.notification import Notification
@@ -16,12 +26,18 @@ def _note(event: UUID) -> Notification:
     return Notification(event=made, subscription="s", subscriber="c", attributes=made.attributes, payload=None)
 
 
-def test_an_inbox_is_given_an_event_once_and_another_one_too() -> None:
-    given, one, other = Given(), Backlog(10, None), Backlog(10, None)
-    assert given.note(one, _FIRST)
-    assert not given.note(one, _FIRST)
-    assert given.note(one, _SECOND)
-    assert given.note(other, _FIRST)
+def test_a_subscription_is_given_an_event_once_also_after_its_state_was_saved_and_another_one_too() -> None:
+    with Hub() as hub:
+        client = hub.client("c")
+        one, other = client.subscribe("n > 0", durable="one"), client.subscribe("n > 0", durable="other")
+        given, later = Given(), Given()
+        assert given.note(one, _FIRST)
+        assert not given.note(one, _FIRST)
+        assert given.note(one, _SECOND)
+        assert given.note(other, _FIRST)
+        later.recall(given.state([one]), {held.id: held for held in (one, other)})
+        assert not later.note(one, _FIRST)
+        assert later.note(other, _FIRST)
 
 
 def test_what_has_come_twice_into_a_backlog_keeps_its_place_and_is_acknowledged_once() -> None:
@@ -36,3 +52,30 @@ def test_what_has_come_twice_into_a_backlog_keeps_its_place_and_is_acknowledged_
     assert done is not None
     backlog.acknowledge(done)
     assert backlog.state()[3] == backlog.waiting == 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_follows_a_client_and_was_given_before_is_not_given_again(tmp_path: Path, restarts: bool) -> None:
+    asyncio.run(_followed(tmp_path, restarts))
+
+
+async def _followed(folder: Path, restarts: bool) -> None:
+    tables = {"broker": {"name": "b1", "listen": "127.0.0.1:0"}, "journal": {"folder": str(folder)}}
+    broker = Broker(Configuration.from_values(tables))
+    address = f"tidings://{await broker.start()}"
+    async with connect(address, "c") as client, client.subscribe("n > 0", durable="all") as subscription:
+        await client.publish({"n": 1})
+        (note,) = await subscription.take(timeout=30)
+        await subscription.acknowledge(note)
+        await client.topics()  # an answer comes after all that was said before
+    if restarts:
+        await broker.stop()
+        broker = Broker(Configuration.from_values(tables))
+        await broker.start()
+    new = _note(_SECOND)
+    new = msgspec.structs.replace(new, subscription=note.subscription, subscriber="c")
+    broker.desk.drive(Carry("b2", "b1", 1, ((note, "all"), (new, "all"))))
+    broker.flush()
+    held = broker.desk.roster.subscriptions[note.subscription]
+    assert held.waiting == 1
+    await broker.stop()

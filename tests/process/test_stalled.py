@@ -34,7 +34,7 @@ async def _played(address: str) -> None:
             if number <= _SMALL:
                 await publisher.publish({"n": number, "size": "small"}, safe="accepted")
         for one in others:
-            told: list[int] = []
+            told: list[object] = []
             while len(told) < _SMALL and (taken := await one.take(timeout=30)):
                 told += [int(note.attributes["n"]) for note in taken]
             assert told == list(range(1, _SMALL + 1))

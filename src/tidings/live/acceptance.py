@@ -140,7 +140,7 @@ class Acceptance:
             if outcome.durable:
                 outcome.expect(first + row, first + row + 1)
                 for held, note in outcome.durable:
-                    self._desk.given.note(held.inbox, note.event.id)
+                    self._desk.given.note(held, note.event.id)
         self._desk.metrics.accepted += len(chunk.taken)
         self._desk.outgoing.add(after, self._release, publisher, chunk.taken, first)
 

@@ -50,6 +50,13 @@ from tidings.model.subscription import Subscription
 Reply = Callable[[list[str] | Reject], None]
 
 
+class _More(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a broker beside what it holds of a hub."""
+
+    debts: State
+    given: dict[str, bytes]
+
+
 class Desk(HubDesk):
     own_kinds = frozenset({DEBTS})
 
@@ -137,7 +144,7 @@ class Desk(HubDesk):
             now = self.now()
             outcome = handled(self, operation, now)
             if outcome.durable:
-                outcome.keep_only(lambda held, note: self.given.note(held.inbox, note.event.id))
+                outcome.keep_only(lambda held, note: self.given.note(held, note.event.id))
             if outcome.deliveries or outcome.told or outcome.persisted:
                 is_kept = bool(outcome.durable or outcome.told or outcome.persisted)
                 rows = outcome.rows(None, {}) if is_kept else []
@@ -175,7 +182,7 @@ class Desk(HubDesk):
 
     def recall_given(self, held: HubSubscription, row: journal.Operation) -> None:
         if row.id is not None:
-            self.given.note(held.inbox, UUID(row.id))
+            self.given.note(held, UUID(row.id))
 
     def recall(self, row: journal.Operation) -> None:
         self.saved_debts = read_debts(row)
@@ -184,11 +191,15 @@ class Desk(HubDesk):
         return self.neighbours.needed()
 
     def more(self) -> bytes:
-        return msgspec.msgpack.encode(self.neighbours.debts())
+        return msgspec.msgpack.encode(
+            _More(self.neighbours.debts(), self.given.state(self.roster.subscriptions.values()))
+        )
 
     def recall_more(self, saved: bytes) -> None:
         if saved:
-            self.saved_debts = msgspec.msgpack.decode(saved, type=State)
+            more = msgspec.msgpack.decode(saved, type=_More)
+            self.saved_debts = more.debts
+            self.given.recall(more.given, self.roster.subscriptions)
 
     # What goes out
 
