@@ -253,6 +253,22 @@ def test_a_subscription_may_turn_durable_and_back() -> None:
 # Where to
 
 
+def test_what_was_taken_back_before_the_connection_broke_is_no_error() -> None:
+    async def scenario() -> None:
+        async with running() as broker, connect(broker, "car-1") as car:
+            held = await car.subscribe("a = 1")
+            offer = await car.advertise("a = 1")
+            assert car._session._wire is not None
+            car._session._wire._taken = lambda frames: None  # the answers are lost on the way
+            doing = [asyncio.ensure_future(held.unsubscribe()), asyncio.ensure_future(car.unadvertise(offer))]
+            await until(lambda: not broker.desk.engine.advertisements.of("car-1"))
+            assert not any(one.done() for one in doing)
+            await cut(broker, car)
+            await asyncio.gather(*doing)
+
+    run(scenario())
+
+
 def test_of_several_brokers_the_first_that_answers_is_taken_and_the_next_when_it_is_gone() -> None:
     async def scenario() -> None:
         with socket.socket() as nobody:

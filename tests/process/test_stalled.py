@@ -36,7 +36,7 @@ async def _played(address: str) -> None:
         for one in others:
             told: list[object] = []
             while len(told) < _SMALL and (taken := await one.take(timeout=30)):
-                told += [note.attributes["n"] for note in taken]
+                told += [int(note.attributes["n"]) for note in taken]
             assert told == list(range(1, _SMALL + 1))
             assert one.lost == 0
         while not stalled.lost and await stalled.take(timeout=30):

@@ -25,6 +25,7 @@ from tidings.model.errors import (
     ClosedError,
     InvalidValueError,
     PublishedBeforeError,
+    RefusedError,
     SchemaError,
     TidingsError,
     UnreachableError,
@@ -62,11 +63,17 @@ _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
 
 
 class _Pending(msgspec.Struct):
-    """A request that is not answered."""
+    """A request that is not answered; `again`: it has been sent on an earlier connection, and may have been done."""
 
     kind: Kind
     message: msgspec.Struct
     answer: "asyncio.Future[Any]"
+    again: bool = False
+
+    def is_done(self, error: TidingsError) -> bool:
+        """Whether it is refused since there is nothing left to take back."""
+        takes_back = self.kind in (Kind.UNSUBSCRIBE, Kind.UNADVERTISE)
+        return self.again and takes_back and isinstance(error, RefusedError) and error.step == "admit"
 
 
 class _Publication(msgspec.Struct):
@@ -402,6 +409,7 @@ class Session:
             for kind, message in self.standing.said_again():
                 self._ask(kind, message).add_done_callback(_heard)
             for pending in underway:
+                pending.again = True
                 wire.say(pending.kind, pending.message)
             for number, publication in list(self._publications.items()):
                 try:
@@ -504,8 +512,10 @@ class Session:
         pending = self._requests.pop(refused.request, None)
         if pending is None:
             _LOG.error("the broker has refused something: %s", error)
-        else:
+        elif not pending.is_done(error):
             self._answer(pending.answer, error)
+        elif not pending.answer.done():
+            pending.answer.set_result(answers.Done(refused.request))
 
     @staticmethod
     def _answer(answer: "asyncio.Future[Any]", error: TidingsError) -> None:

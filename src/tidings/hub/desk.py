@@ -100,7 +100,7 @@ class Desk:
         """Everything given has been checked."""
         roster = self.roster
         with self.guard:
-            self._check_open()
+            self.check_open()
             now = self.now()
             if id is None:
                 id = uuid7(now, self.clock.entropy())  # noqa: A001
@@ -140,7 +140,7 @@ class Desk:
         self, operation: Operation, notes: Mapping[str, Any] | None = None
     ) -> tuple[list[str], int, Outcome]:
         """The part of `control` that is done under the lock; `finish` must follow."""
-        self._check_open()
+        self.check_open()
         now = self.now()
         outcome = handled(self, operation, now)
         notes = dict(notes or {})
@@ -160,7 +160,7 @@ class Desk:
 
     def set_load(self, load: float) -> None:
         with self.guard:
-            self._check_open()
+            self.check_open()
             self.engine.handle(SetLoad(load), self.now())
             self.load = load
 
@@ -173,7 +173,7 @@ class Desk:
         if not isinstance(inbox, Backlog):
             raise InvalidValueError(f"{subscription.id} is not durable: there is nothing to acknowledge")
         with self.guard:
-            self._check_open()
+            self.check_open()
             done = inbox.acknowledgement(events)
             if done is None:
                 return 0
@@ -201,7 +201,7 @@ class Desk:
 
     def client(self, name: str) -> Client:
         with self.guard:
-            self._check_open()
+            self.check_open()
             found = self._clients.get(name)
             if found is None:
                 found = self._clients[name] = Client(self, name)
@@ -293,7 +293,7 @@ class Desk:
 
     # What the above is made of
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self.closed:
             raise ClosedError(f"the hub {self.name} is closed")
         if self.failure is not None:
@@ -390,7 +390,7 @@ class Desk:
     def _tell_loss(self, held: HubSubscription) -> None:
         try:
             with self.guard:
-                self._check_open()
+                self.check_open()
                 now = self.now()
                 outcome = handled(self, Lost(held.subscriber, held.id, held.lost), now)
                 self._written(None, outcome, now, {}, sync=False)

@@ -90,6 +90,12 @@ class Outcome:
             batches[-1].deliveries.append(delivery)
         return sorted(batches, key=lambda batch: batch.offset)
 
+    def expect(self, first: int, told_from: int) -> None:
+        """Durable inboxes hear of what will come before it may."""
+        for batch in self.batches(first, told_from, 0):
+            for held, _ in batch.deliveries:
+                held.inbox.expect(batch.offset)
+
     def _lasting(self, event: Event) -> dict[str, Any]:
         """Answers that the engine remembers, for the operations after this one."""
         lasting = [one for one in self.trusted if one[3] > event.timestamp]

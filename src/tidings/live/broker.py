@@ -22,12 +22,13 @@ from tidings.live.bindings import Bindings
 from tidings.live.configuration import Change, Configuration
 from tidings.live.configuration.address import Address
 from tidings.live.connection import Connection
-from tidings.live.desk import Desk, Task
+from tidings.live.desk import Desk
 from tidings.live.heart import Heart
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
 from tidings.live.moving import Moving
 from tidings.live.neighbourhood import Neighbourhood
+from tidings.live.neighbours import Task
 from tidings.live.own import put_own
 from tidings.live.questions import Questions
 from tidings.live.reception import Reception

@@ -56,7 +56,7 @@ class Resending:
         match effect:
             case Settled(event, round):
                 if debts.settled(event, round):
-                    self._broker.desk.settled(event)
+                    self._broker.desk.acceptance.settled(event)
             case Rearranging(brokers):
                 debts.rearranging(brokers)
             case Arranged(brokers):

@@ -104,7 +104,7 @@ class Session:
 
     def _accept(self, publications: list[tuple[Published, str | None]]) -> None:
         self._unanswered += len(publications)
-        self._desk.accept(self, publications)
+        self._desk.acceptance.accept(self, publications)
         self._throttle()
 
     def _account(self, publications: int, size: int) -> None:

@@ -1,0 +1,246 @@
+"""Acceptance: publications of clients are taken together, as they come; each is told of when it is as safe as asked."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from tidings import journal
+from tidings.engine.operations import Publish
+from tidings.hub.handling import handled
+from tidings.hub.outcome import Outcome
+from tidings.hub.roster import NOTHING
+from tidings.live.neighbours import Task
+from tidings.model.errors import (
+    InvalidValueError,
+    JournalError,
+    PublishedBeforeError,
+    RefusedError,
+    TidingsError,
+)
+from tidings.model.event import Event, checked_bytes, checked_payload, checked_subject
+from tidings.model.identity import is_uuid7, uuid_of
+from tidings.model.limits import MAX_INTEGER, MAX_SIGNATURE_BYTES, MAX_TOKEN_BYTES
+from tidings.model.values import Attributes, Context
+from tidings.protocol.events import read_context_filter
+from tidings.protocol.publications import Published, Safety
+from tidings.texts import policy_text
+
+if TYPE_CHECKING:
+    from tidings.live.desk import Desk
+
+
+class Publisher(Protocol):
+    """Who is told what became of a publication."""
+
+    name: str
+
+    def receipt(self, request: int, offset: int, timestamp: int) -> None: ...
+    def refuse(self, request: int, error: TidingsError) -> None: ...
+
+
+class Taken(NamedTuple):
+    """A publication that was accepted, and what follows from it; `row` is its place among those of its batch."""
+
+    published: Published
+    event: Event
+    outcome: Outcome
+    row: int
+    tasks: list[Task]
+
+
+class Chunk:
+    """Publications of one publisher that came together: those that were accepted, what is told of others, and the rows
+    of them all for the journal, or how many there would be."""
+
+    __slots__ = ("count", "rows", "taken", "told")
+
+    def __init__(self) -> None:
+        self.taken: list[Taken] = []
+        self.told: list[tuple[Outcome, int]] = []
+        self.rows: list[journal.Operation] = []
+        self.count = 0
+
+
+class Acceptance:
+    def __init__(self, desk: "Desk") -> None:
+        self._desk = desk
+        self._settling: dict[UUID, tuple[Publisher, int, int, int]] = {}  # what is to be told when an event is settled
+
+    def accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> None:
+        """Publications with their subjects, in order; the publisher is told of each when it is as safe as it wants."""
+        with self._desk.guard:
+            self._accept(publisher, publications)
+
+    def _accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> None:
+        last, base = self._desk.roster.sequences.get(publisher.name, 0), self._desk.now()
+        chunk = self._handled(publisher, publications, base)
+        if not chunk.taken and not chunk.told:
+            return
+        try:
+            first = self._desk.appended(chunk.rows, base, chunk.count)
+        except JournalError as error:
+            self._desk.roster.sequences[publisher.name] = last
+            for one in chunk.taken:
+                self._desk.engine.passages.forget(one.event.id)
+                self._desk.roster.forget(one.event.id)
+                self._refuse(publisher, one.published.request, error)
+            return
+        self._enter(publisher, chunk, first)
+
+    def _handled(self, publisher: Publisher, publications: list[tuple[Published, str | None]], base: int) -> Chunk:
+        """What the engine says to each of them; what it refuses is told."""
+        chunk = Chunk()
+        for published, event in self._events(publisher, publications, base):
+            now = base + chunk.count
+            try:
+                self._desk.check_open()
+                self._check_new(event)
+                if event.timestamp != now:  # one before it was refused
+                    event = msgspec.structs.replace(event, timestamp=now)
+                operation = Publish(event)
+                outcome = handled(self._desk, operation, now)
+            except TidingsError as error:
+                self._refuse(publisher, published.request, error)
+                continue
+            refused = outcome.refused
+            if refused is None:
+                chunk.taken.append(Taken(published, event, outcome, chunk.count, []))
+                self._desk.roster.published(publisher.name, published.sequence, event.id)
+            else:
+                outcome.keep_only_what_was_told()
+                self._refuse(publisher, published.request, RefusedError(refused.step, refused.reason))
+                if not outcome.told and not outcome.persisted:
+                    continue
+                chunk.told.append((outcome, chunk.count))
+            if self._desk.archive is not None:
+                mine = outcome.rows(None if refused else operation, {})
+                chunk.rows += mine
+                chunk.count += len(mine)
+            else:
+                chunk.count += (refused is None) + len(outcome.told) + len(outcome.persisted)
+        return chunk
+
+    def _enter(self, publisher: Publisher, chunk: Chunk, first: int) -> None:
+        """They are in the journal from that offset on: what follows goes out once they are safe."""
+        safe = self._desk.archive is not None and any(one.published.safe for one in chunk.taken)
+        after = self._desk.next if safe else 0
+        for outcome, row in chunk.told:
+            self._desk.note_told(outcome)
+            outcome.expect(first + row, first + row)
+            self._desk.outgoing.add(after, self._desk.put_all, outcome, first + row, first + row)
+            self._desk.do_later(after, outcome.others)
+        for _, event, outcome, row, tasks in chunk.taken:
+            self._desk.neighbours.published(event, first + row)
+            if outcome.others:
+                tasks.extend(self._desk.neighbours.bound(outcome.others))
+            if outcome.told or outcome.persisted:
+                self._desk.note_told(outcome)
+            if outcome.durable:
+                outcome.expect(first + row, first + row + 1)
+                for held, note in outcome.durable:
+                    self._desk.given.note(held, note.event.id)
+        self._desk.metrics.accepted += len(chunk.taken)
+        self._desk.outgoing.add(after, self._release, publisher, chunk.taken, first)
+
+    def _events(
+        self, publisher: Publisher, publications: list[tuple[Published, str | None]], now: int
+    ) -> list[tuple[Published, Event]]:
+        """The events of publications that are well formed; what is not is refused."""
+        events: list[tuple[Published, Event]] = []
+        name, context = publisher.name, self._desk.roster.contexts.get(publisher.name, NOTHING)
+        for published, subject in publications:
+            try:
+                events.append((published, _event(name, published, subject, context, now + len(events))))
+            except TidingsError as error:
+                self._refuse(publisher, published.request, error)
+        self._desk.engine.foresee([event for _, event in events])
+        return events
+
+    def _check_new(self, event: Event) -> None:
+        roster = self._desk.roster
+        if roster.remembers(event.id):
+            raise PublishedBeforeError("admit", f"the event {event.id} was published before")
+        sequence, last = event.sequence, roster.sequences.get(event.publisher, 0)
+        if not last < sequence <= MAX_INTEGER:
+            raise RefusedError(
+                "admit",
+                f"sequence: {sequence} does not come after {last}, the last of {event.publisher}; "
+                "is it connected twice?",
+            )
+
+    def _release(self, publisher: Publisher, taken: list[Taken], first: int) -> None:
+        delivered = 0
+        for published, event, outcome, row, tasks in taken:
+            offset = first + row
+            if outcome.durable or outcome.told:
+                self._desk.put_all(outcome, offset, offset + 1)
+            else:
+                for held, note in outcome.deliveries:
+                    held.inbox.put(note, offset)
+            delivered += len(outcome.deliveries)
+            for act, about in tasks:
+                act(*about)
+            if published.safe < Safety.SETTLED or not self._desk.neighbours.is_waiting(offset):
+                publisher.receipt(published.request, offset, event.timestamp)
+            else:
+                self._settling[event.id] = publisher, published.request, offset, event.timestamp
+        self._desk.metrics.delivered += delivered
+        if delivered:
+            took = self._desk.clock.now() - taken[0].event.timestamp
+            self._desk.metrics.delivered_after.note(took / 1_000_000, delivered)
+
+    def settled(self, event: UUID) -> None:
+        """An event has arrived wherever it is due."""
+        waiting = self._settling.pop(event, None)
+        if waiting is not None:
+            publisher, request, offset, timestamp = waiting
+            publisher.receipt(request, offset, timestamp)
+
+    def give_up(self, act: Callable[..., None], about: tuple[Any, ...], error: TidingsError) -> None:
+        """What was to go out will not: if it was for publishers, they are told why."""
+        if act == self._release:
+            publisher, taken, _ = about
+            for one in taken:
+                publisher.refuse(one.published.request, error)
+        elif act == self._tell_refused:
+            publisher, request, _ = about
+            publisher.refuse(request, error)
+
+    def _refuse(self, publisher: Publisher, request: int, error: TidingsError) -> None:
+        """Told in the order of things: what was published before may still be on its way to the disk."""
+        after = 0
+        if isinstance(error, PublishedBeforeError):
+            self._desk.metrics.repeated += 1
+            after = self._desk.next if self._desk.archive is not None else 0
+        else:
+            self._desk.metrics.refuse(error)
+        self._desk.outgoing.add(after, self._tell_refused, publisher, request, error)
+
+    @staticmethod
+    def _tell_refused(publisher: Publisher, request: int, error: TidingsError) -> None:
+        publisher.refuse(request, error)
+
+
+def _event(publisher: str, published: Published, subject: str | None, context: Context, now: int) -> Event:
+    """The event of a publication; `context` is its publisher's, unless it says another one."""
+    id = uuid_of(published.id)  # noqa: A001
+    if not is_uuid7(id):
+        raise InvalidValueError("id: an event is named by a UUIDv7")
+    if not Safety.ACCEPTED <= published.safe <= Safety.SETTLED:
+        raise InvalidValueError(f"safe: must be one of 0, 1 and 2, not {published.safe}")
+    return Event(
+        id=id,
+        publisher=publisher,
+        timestamp=now,
+        sequence=published.sequence,
+        attributes=Attributes(published.attributes),
+        subject=None if subject is None else checked_subject(subject),
+        payload=None if published.payload is None else checked_payload(published.payload),
+        context=context if published.context is None else Context(published.context) if published.context else NOTHING,
+        subscribers=None if published.subscribers is None else read_context_filter(published.subscribers),
+        policy=None if published.policy is None else policy_text(published.policy),
+        token=checked_bytes(published.token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
+        signature=checked_bytes(published.signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
+    )

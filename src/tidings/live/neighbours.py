@@ -1,0 +1,31 @@
+"""What a desk asks of whoever has links to other brokers."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tidings.engine.debts import State
+from tidings.engine.effects import Effect
+from tidings.model.event import Event
+
+Task = tuple[Callable[..., None], tuple[Any, ...]]
+
+
+class Neighbours(Protocol):
+    """Who carries out what concerns other brokers."""
+
+    def bound(self, effects: list[Effect]) -> list[Task]:
+        """What is to be done for effects, when it is their turn: what is sent is for the links that there are now."""
+        ...
+
+    def published(self, event: Event, offset: int) -> None:
+        """An event of a client is in the journal, or would be."""
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether the publication there has not arrived yet wherever it is due."""
+        ...
+
+    def flush(self) -> None: ...
+    def debts(self) -> State: ...
+    def needed(self) -> int | None:
+        """From which offset on the journal may have to be read again, for other brokers."""
+        ...
