@@ -289,15 +289,6 @@ def test_history_is_for_durable_subscriptions_alone() -> None:
     assert told(overlay, "fleeting", "at-b4") == [1, 2]
 
 
-def test_what_was_delivered_before_a_restart_is_not_delivered_again() -> None:
-    overlay = served()
-    event, other = overlay.event("pub", {"n": 1}), overlay.event("pub", {"n": 2})
-    overlay.engines["b4"].remember_passages([event.id])
-    overlay.do("b1", Republish(event, 5, ("b4",)))
-    overlay.do("b1", Republish(other, 6, ("b4",)))
-    assert [dict(note.attributes) for note in overlay.notifications("at-b4")] == [{"n": 2}]
-
-
 def test_it_needs_no_advertisement_any_more() -> None:
     overlay = served()
     event = overlay.event("pub", {"n": 1})

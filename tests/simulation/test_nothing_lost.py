@@ -228,6 +228,25 @@ def test_a_subscriber_moves_while_events_are_under_way(strategy: str) -> None:
 
 
 @each_strategy
+def test_what_has_followed_one_subscriber_comes_to_the_others_of_its_new_broker(strategy: str) -> None:
+    """Also if that one crashes in between: it has given it to nobody else."""
+    stage = Stage(line(3), strategy, home="b1")
+    roamer = stage.world.clients["at-b1"]
+    stage.world.cut("b1", "b2")
+    stage.world.run(6.0)
+    roamer.disconnect()
+    stage.publish(3)
+    roamer.move("b2")
+    stage.world.run(1.0)
+    stage.world.heal("b1", "b2")
+    stage.world.run(0.71)  # what waited has followed, and tables are not complete
+    stage.world.crash("b2")
+    stage.world.run(1.0)
+    stage.world.restart("b2")
+    stage.check()
+
+
+@each_strategy
 def test_a_publisher_goes_elsewhere_when_its_broker_crashes(strategy: str) -> None:
     """What it publishes at once reaches those who were there; what the first broker had accepted comes late."""
     stage = Stage(line(4), strategy, home="b1")

@@ -1,9 +1,8 @@
 """The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
-from uuid import UUID
 
 from tidings.engine import associating, explaining, membership, meta, pipeline, routes, situations
 from tidings.engine.book import Book
@@ -192,10 +191,6 @@ class Engine(Book):
         from tidings.engine import batch  # pyarrow is loaded by those who need it
 
         return batch.run(self, table, now)
-
-    def remember_passages(self, events: Iterable[UUID]) -> None:
-        """Events that were delivered here before the broker started anew, the oldest first: they are not again."""
-        self.passages.remember(events)
 
     @property
     def is_untidy(self) -> bool:

@@ -1,6 +1,5 @@
 """What has passed a broker of an overlay: no event twice, and none to a client behind a later one of its publisher."""
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
@@ -48,11 +47,6 @@ class Passages:
             self._seen.pop(event, None)
         else:
             self._seen[event] = self._before
-
-    def remember(self, events: Iterable[UUID]) -> None:
-        """Events that were delivered here before this broker started anew, the oldest first."""
-        for event in events:
-            self._put(event, Seen(0, False, True))
 
     def flooded(self, event: UUID) -> None:
         """It goes everywhere from here, whether or not it came so."""

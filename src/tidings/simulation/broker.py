@@ -262,10 +262,8 @@ class Broker:
 
     def _deliver(self, note: Notification, durable: str | None) -> None:
         client = self.sessions.get(note.subscriber)
-        if durable is not None:
-            if not self.disk.keep(note, durable):
-                return
-            self.disk.remember(note.event.id)
+        if durable is not None and not self.disk.keep(note, durable):
+            return
         if client is not None:
             self._hand(client, note, durable=durable is not None)
         elif note.subscriber == self.name:
@@ -319,7 +317,6 @@ class Broker:
     def restart(self) -> None:
         """With what is on the disk; links come up by themselves, clients come back after a while."""
         self.engine = self._make_engine()
-        self.engine.remember_passages(self.disk.delivered)
         self.debts = Debts(self.name, self.disk.debts, len(self.disk.journal))
         self._is_sending_again = False
         self.is_up = True

@@ -8,7 +8,6 @@ from tidings.engine.debts import State
 from tidings.engine.operations import Connect, Operation, SetContext, Subscribe
 from tidings.engine.tables import Tables
 from tidings.model.event import Event
-from tidings.model.limits import MAX_REMEMBERED_PASSAGES
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
@@ -26,18 +25,12 @@ class Disk:
         self.moved: dict[str, str] = {}  # client -> the broker that it went to, and that what waits here follows it to
         self.journal: list[Event] = []  # what was published here
         self.debts: State | None = None  # what others may have missed of that
-        self.delivered: dict[UUID, None] = {}  # what durable subscriptions have got, the oldest first
         self._waiting: dict[str, dict[Key, Owed]] = {}  # by client, in order
 
     def write(self, event: Event) -> int:
         """The offset at which it is in the journal."""
         self.journal.append(event)
         return len(self.journal) - 1
-
-    def remember(self, event: UUID) -> None:
-        self.delivered[event] = None
-        if len(self.delivered) > MAX_REMEMBERED_PASSAGES:
-            del self.delivered[next(iter(self.delivered))]
 
     def write_tables(self, tables: Tables) -> None:
         """What of a broker's tables outlives it. Every change is on the disk once it is accepted: so it is enough to
