@@ -4,6 +4,7 @@ reaches those who missed it, and nobody twice."""
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from tests.engine.overlay import LINE, Overlay, on_publications
@@ -301,7 +302,7 @@ def test_a_durable_subscription_gets_an_event_late_rather_than_never() -> None:
     overlay = served()
     overlay.subscribe("b4", "fleeting")
     first, second = overlay.event("pub", {"n": 1}), overlay.event("pub", {"n": 2})
-    overlay.do("b1", Publish(second))
+    overlay.do("b1", Publish(msgspec.structs.replace(second, timestamp=first.timestamp + 1)))
     overlay.do("b1", Publish(first))
     assert told(overlay, "at-b4", "fleeting") == [2, 1]
 
