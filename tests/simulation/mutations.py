@@ -189,4 +189,4 @@ def what_is_told_under_another_digest_is_taken(patch: pytest.MonkeyPatch) -> Non
 
 @mutation
 def events_may_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Passages, "in_order", lambda passages, client, publisher, number, now: True)
+    patch.setattr(Passages, "in_order", lambda passages, client, publisher, number, timestamp, now: True)

@@ -59,7 +59,7 @@ class Passages:
             return True
         key = client, publisher
         last = self._last.pop(key, None)
-        if last is not None and last[0] > number and last[1] > timestamp and now - last[2] < ORDER_MEMORY:
+        if last is not None and last[0] > number and last[1] >= timestamp and now - last[2] < ORDER_MEMORY:
             self._last[key] = last
             self.overtaken += 1
             return False
