@@ -9,7 +9,6 @@ import contextlib
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
@@ -20,12 +19,12 @@ from tidings._version import __version__
 from tidings.client.addresses import BrokerAddress, read_addresses
 from tidings.client.identity import Identity
 from tidings.client.standing import Standing
+from tidings.client.turns import Turns
+from tidings.client.underway import Pending, Publication, Underway, fail
 from tidings.client.wire import Wire
 from tidings.model.errors import (
     ClosedError,
     InvalidValueError,
-    PublishedBeforeError,
-    RefusedError,
     SchemaError,
     TidingsError,
     UnreachableError,
@@ -62,29 +61,6 @@ _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
 }
 
 
-class _Pending(msgspec.Struct):
-    """A request that is not answered; `again`: it has been sent on an earlier connection, and may have been done."""
-
-    kind: Kind
-    message: msgspec.Struct
-    answer: "asyncio.Future[Any]"
-    again: bool = False
-
-    def is_done(self, error: TidingsError) -> bool:
-        """Whether it is refused since there is nothing left to take back."""
-        takes_back = self.kind in (Kind.UNSUBSCRIBE, Kind.UNADVERTISE)
-        return self.again and takes_back and isinstance(error, RefusedError) and error.step == "admit"
-
-
-class _Publication(msgspec.Struct):
-    """A publication that is not answered; how often it was sent, on one connection each."""
-
-    event: Event
-    safe: Safety
-    answer: "asyncio.Future[Receipt]"
-    sent: int = 0
-
-
 class Session:
     def __init__(
         self,
@@ -111,11 +87,9 @@ class Session:
         self._welcome: Welcome | None = None
         self._gone: asyncio.Event = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
-        self._requests: dict[int, _Pending] = {}
-        self._publications: dict[int, _Publication] = {}
-        self._last_request = self._sequence = 0
-        self._queue: deque[asyncio.Future[None]] = deque()  # who waits for room, in order
-        self._called = 0  # of those, who have been told that there is some, and have not gone on yet
+        self._underway = Underway()
+        self._sequence = 0
+        self._turns = Turns(lambda: self._error is not None or not self._has_no_room)
         self._takes_notes = True
         self._acknowledged: dict[str, list[bytes]] = {}
         self._schemas: dict[str, tuple[int, Schema]] = {}  # as the broker has bound them
@@ -157,7 +131,7 @@ class Session:
         if self._keeping is None:
             return
         if self._error is None and self.is_connected:
-            waiting = [one.answer for one in self._publications.values()]
+            waiting = [one.answer for one in self._underway.publications.values()]
             if waiting:
                 await asyncio.wait(waiting, timeout=self._patience)
             self._tell_acknowledged()
@@ -181,7 +155,7 @@ class Session:
             self._wire.close("the client moves")
         await self._connected.wait()
         self._check_open()
-        pending = [one.answer for one in self._requests.values()]
+        pending = [one.answer for one in self._underway.requests.values()]
         if pending:
             await asyncio.wait(pending)
         if self._address not in wanted:
@@ -201,11 +175,11 @@ class Session:
         return await self._ask(kind, message)
 
     def _ask(self, kind: Kind, message: msgspec.Struct) -> "asyncio.Future[Any]":
-        number = self._next_request()
+        number = self._underway.next_number()
         numbered = msgspec.structs.replace(message, request=number)
         answer: asyncio.Future[Any] = self._loop.create_future()
         data = self._checked(frame(kind, _ENCODE(numbered)))
-        self._requests[number] = _Pending(kind, numbered, answer)
+        self._underway.requests[number] = Pending(kind, numbered, answer)
         if self._wire is not None and self._connected.is_set():
             self._wire.send(data)
         self._look()
@@ -235,18 +209,18 @@ class Session:
 
     async def publish(self, event: Event, safe: Safety) -> Receipt:
         self._check_open()
-        number = self._next_request()
+        number = self._underway.next_number()
         answer: asyncio.Future[Receipt] = self._loop.create_future()
-        publication = _Publication(event, safe, answer)
+        publication = Publication(event, safe, answer)
         data = self._frame(number, publication)
-        self._publications[number] = publication
+        self._underway.publications[number] = publication
         if self._wire is not None and self._connected.is_set():
             publication.sent += 1
             self._wire.send(data)
         self._look()
         return await answer
 
-    def _frame(self, number: int, publication: _Publication) -> bytes:
+    def _frame(self, number: int, publication: Publication) -> bytes:
         event = publication.event
         # What its broker knows need not be said, unless that may have changed since.
         context: Values | None = event.context
@@ -285,40 +259,21 @@ class Session:
         for subscription, events in told.items():
             self._wire.say(Kind.ACKNOWLEDGE, requests.Acknowledge(subscription, tuple(events)))
 
-    def _next_request(self) -> int:
-        self._last_request += 1
-        return self._last_request
-
     @property
     def is_full(self) -> bool:
         """Whether as much is under way as may be, or others wait for room already."""
-        return bool(self._queue) or self._has_no_room
+        return bool(self._turns) or self._has_no_room
 
     @property
     def _has_no_room(self) -> bool:
         most = self._welcome.in_flight if self._welcome is not None else 1
-        return len(self._publications) + self._called >= most or (self._wire is not None and self._wire.is_full)
+        return len(self._underway.publications) + self._turns.called >= most or (
+            self._wire is not None and self._wire.is_full
+        )
 
     async def room(self) -> None:
         """Returns when there is some, to one after the other in the order in which they came."""
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._queue.append(turn)
-        self._make_room()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it was called, and does not go on
-                self._called -= 1
-                self._make_room()
-            raise
-        self._called -= 1
-
-    def _make_room(self) -> None:
-        while self._queue and (self._error is not None or not self._has_no_room):
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self._called += 1
+        await self._turns.wait()
 
     def read(self, wanted: bool) -> None:
         """Whether notifications are to come. What is asked is answered all the same: until then everything is read."""
@@ -327,7 +282,7 @@ class Session:
 
     def _look(self) -> None:
         if self._wire is not None:
-            self._wire.read(self._takes_notes or bool(self._requests or self._publications))
+            self._wire.read(self._takes_notes or bool(self._underway))
 
     # Connections
 
@@ -357,8 +312,9 @@ class Session:
                 async with asyncio.timeout(interval):
                     await self._gone.wait()
             now = self._loop.time()
-            if self._wire is not None and now - last < patience / 2:  # else this process has slept itself
-                self._wire.beat(interval, patience)
+            slept = now - last > patience / 2  # this process itself: the broker may be there all the same
+            if self._wire is not None:
+                self._wire.beat(interval, float("inf") if slept else patience)
             last = now
 
     _place = 0
@@ -373,7 +329,7 @@ class Session:
             context = None if self._identity is None else self._identity.context()
             async with asyncio.timeout(patience):
                 _, wire = await self._loop.create_connection(
-                    lambda: Wire(self._take, self._make_room, lambda reason: self._lost(gone, reason)),
+                    lambda: Wire(self._take, self._turns.call, lambda reason: self._lost(gone, reason)),
                     address.host,
                     address.port,
                     ssl=context,
@@ -405,23 +361,23 @@ class Session:
         self.connections += 1
         self._connected.set()
         if self.connections > 1:
-            underway = list(self._requests.values())
+            underway = list(self._underway.requests.values())
             for kind, message in self.standing.said_again():
                 self._ask(kind, message).add_done_callback(_heard)
             for pending in underway:
                 pending.again = True
                 wire.say(pending.kind, pending.message)
-            for number, publication in list(self._publications.items()):
+            for number, publication in list(self._underway.publications.items()):
                 try:
                     data = self._frame(number, publication)
                 except InvalidValueError as error:  # this broker takes less than the last one did
-                    self._answer(self._publications.pop(number).answer, error)
+                    fail(self._underway.publications.pop(number).answer, error)
                     continue
                 publication.sent += 1
                 wire.send(data)
         self._tell_acknowledged()
         self._look()
-        self._make_room()
+        self._turns.call()
 
     def _lost(self, gone: asyncio.Event, reason: str) -> None:
         gone.set()
@@ -437,20 +393,15 @@ class Session:
         if self._last_bye is not None and not self._last_bye.again:
             self._end(ClosedError(f"the broker has closed the connection of {self.name}: {self._last_bye.reason}"))
         self._last_bye = None
-        self._make_room()
+        self._turns.call()
 
     def _end(self, error: ClosedError, *, is_wanted: bool = False) -> None:
         if self._error is not None:
             return
         self._error = error
-        answers: list[asyncio.Future[Any]] = [one.answer for one in self._requests.values()]
-        answers += [one.answer for one in self._publications.values()]
-        for answer in answers:
-            self._answer(answer, error)
-        self._requests.clear()
-        self._publications.clear()
+        self._underway.end(error)
         self._connected.set()
-        self._make_room()
+        self._turns.call()
         self.ended(None if is_wanted else error)
 
     # What comes
@@ -471,18 +422,13 @@ class Session:
     def _told(self, message: Any) -> None:
         match message:
             case answers.Receipts(receipts):
-                for one in receipts:
-                    publication = self._publications.pop(one.request, None)
-                    if publication is not None and not publication.answer.done():
-                        event = msgspec.structs.replace(publication.event, timestamp=one.timestamp)
-                        publication.answer.set_result(Receipt(event, one.offset))
-                self._make_room()
+                self._underway.take_receipts(receipts)
+                self._turns.call()
             case answers.Done() | answers.Answer():
-                pending = self._requests.pop(message.request, None)
-                if pending is not None and not pending.answer.done():
-                    pending.answer.set_result(message if isinstance(message, answers.Done) else message.answer)
+                self._underway.take_answer(message)
             case answers.Refused():
-                self._refused(message)
+                self._underway.take_refusal(message)
+                self._turns.call()
             case answers.Lost():
                 self.lost(message)
             case answers.Context(context):
@@ -497,30 +443,6 @@ class Session:
                     self._wire.pong(message)
             case Bye():
                 self._last_bye = message
-
-    def _refused(self, refused: answers.Refused) -> None:
-        error = answers.error_of(refused)
-        publication = self._publications.pop(refused.request, None)
-        if publication is not None:
-            self._make_room()
-            if publication.sent > 1 and isinstance(error, PublishedBeforeError):
-                if not publication.answer.done():
-                    publication.answer.set_result(Receipt(publication.event, -1))
-            else:
-                self._answer(publication.answer, error)
-            return
-        pending = self._requests.pop(refused.request, None)
-        if pending is None:
-            _LOG.error("the broker has refused something: %s", error)
-        elif not pending.is_done(error):
-            self._answer(pending.answer, error)
-        elif not pending.answer.done():
-            pending.answer.set_result(answers.Done(refused.request))
-
-    @staticmethod
-    def _answer(answer: "asyncio.Future[Any]", error: TidingsError) -> None:
-        if not answer.done():
-            answer.set_exception(error)
 
 
 _NOTHING_AHEAD = front()

@@ -1,0 +1,99 @@
+"""What is under way: requests and publications that are not answered yet, to be said again on another connection."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tidings.model.errors import PublishedBeforeError, RefusedError, TidingsError
+from tidings.model.event import Event
+from tidings.model.receipt import Receipt
+from tidings.protocol import answers
+from tidings.protocol.frames import Kind
+from tidings.protocol.publications import Safety
+
+_LOG = logging.getLogger("tidings.client")
+
+
+class Pending(msgspec.Struct):
+    """A request that is not answered; `again`: it has been sent on an earlier connection, and may have been done."""
+
+    kind: Kind
+    message: msgspec.Struct
+    answer: "asyncio.Future[Any]"
+    again: bool = False
+
+    def is_done(self, error: TidingsError) -> bool:
+        """Whether it is refused since there is nothing left to take back."""
+        takes_back = self.kind in (Kind.UNSUBSCRIBE, Kind.UNADVERTISE)
+        return self.again and takes_back and isinstance(error, RefusedError) and error.step == "admit"
+
+
+class Publication(msgspec.Struct):
+    """A publication that is not answered; how often it was sent, on one connection each."""
+
+    event: Event
+    safe: Safety
+    answer: "asyncio.Future[Receipt]"
+    sent: int = 0
+
+
+class Underway:
+    """By the numbers of requests, in their order."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, Pending] = {}
+        self.publications: dict[int, Publication] = {}
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.publications)
+
+    def next_number(self) -> int:
+        self._last += 1
+        return self._last
+
+    def take_receipts(self, receipts: Iterable[answers.Receipt]) -> None:
+        for one in receipts:
+            publication = self.publications.pop(one.request, None)
+            if publication is not None and not publication.answer.done():
+                event = msgspec.structs.replace(publication.event, timestamp=one.timestamp)
+                publication.answer.set_result(Receipt(event, one.offset))
+
+    def take_answer(self, message: answers.Done | answers.Answer) -> None:
+        pending = self.requests.pop(message.request, None)
+        if pending is not None and not pending.answer.done():
+            pending.answer.set_result(message if isinstance(message, answers.Done) else message.answer)
+
+    def take_refusal(self, refused: answers.Refused) -> None:
+        error = answers.error_of(refused)
+        publication = self.publications.pop(refused.request, None)
+        pending = self.requests.pop(refused.request, None)
+        if publication is not None:
+            if publication.sent > 1 and isinstance(error, PublishedBeforeError):
+                if not publication.answer.done():
+                    publication.answer.set_result(Receipt(publication.event, -1))
+            else:
+                fail(publication.answer, error)
+        elif pending is None:
+            _LOG.error("the broker has refused something: %s", error)
+        elif not pending.is_done(error):
+            fail(pending.answer, error)
+        elif not pending.answer.done():
+            pending.answer.set_result(answers.Done(refused.request))
+
+    def end(self, error: TidingsError) -> None:
+        """No answer will come any more."""
+        for pending in self.requests.values():
+            fail(pending.answer, error)
+        for publication in self.publications.values():
+            fail(publication.answer, error)
+        self.requests.clear()
+        self.publications.clear()
+
+
+def fail(answer: "asyncio.Future[Any]", error: TidingsError) -> None:
+    if not answer.done():
+        answer.set_exception(error)
