@@ -5,7 +5,6 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -25,6 +24,8 @@ from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.schematext import schema_of, structure_text, versions_of
+from tidings.model.since import Since as Since
+from tidings.model.since import start_of
 from tidings.model.subscription import Notify
 from tidings.model.values import Attributes, Context
 from tidings.protocol import answers, requests
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 
 Text = str | Filter
 ContextText = str | ContextFilter
-Since = datetime | int | Receipt | None
 _SAFE = {"accepted": Safety.ACCEPTED, "journaled": Safety.JOURNALED, "settled": Safety.SETTLED}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTEXT = Context()
 
 
@@ -349,7 +348,7 @@ class Client:
         came now, from the broker's journal, in order."""
         chosen = self._subscriptions.values() if subscriptions is None else subscriptions
         ids = [one.id if isinstance(one, Subscription) else one for one in chosen]
-        timestamp, offset = _start(since)
+        offset, timestamp = start_of(since)
         while True:
             found = await self.ask("replay", subscriptions=ids, since=timestamp, offset=offset)
             for note in msgspec.convert(found["notes"], list[Note]):
@@ -476,23 +475,6 @@ def _event_id(given: UUID | str) -> UUID:
 
 def _offer(offer: tuple[str, ...] | ContextFilter) -> str | tuple[str, ...]:
     return str(offer) if isinstance(offer, ContextFilter) else offer
-
-
-def _start(since: Since) -> tuple[int, int]:
-    """The time and the offset from which on is meant."""
-    match since:
-        case None:
-            return 0, 0
-        case Receipt():
-            return 0, max(0, since.offset)
-        case datetime():
-            if since.tzinfo is None:
-                raise InvalidValueError("since: a datetime needs a time zone, such as datetime.now(UTC)")
-            passed = since - _EPOCH
-            return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds, 0
-        case int() if not isinstance(since, bool):
-            return since, 0
-    raise InvalidValueError("since: a datetime, microseconds since 1970, or the Receipt of a publication")
 
 
 def _explanation(told: dict[str, Any]) -> Explanation:

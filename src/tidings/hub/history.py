@@ -3,7 +3,6 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -14,17 +13,16 @@ from tidings.filters import ContextFilter
 from tidings.hub import due
 from tidings.hub.backlog import Entry, Read
 from tidings.journal import EVENTS, PUBLISH
-from tidings.model.errors import InvalidValueError, OffsetGoneError
+from tidings.model.errors import OffsetGoneError
 from tidings.model.event import Event
-from tidings.model.receipt import Receipt
+from tidings.model.since import Since as Since
+from tidings.model.since import start_of
 from tidings.model.subscription import Subscription
 
 if TYPE_CHECKING:
     from tidings.journal import Journal, Record
 
-Since = datetime | int | Receipt | None
 _READERS = 32  # files that are held open for subscriptions that are behind
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class History:
@@ -109,22 +107,3 @@ class History:
             self._readers[id, start] = reader
             if len(self._readers) > _READERS:
                 self._readers.popitem(last=False)
-
-
-def start_of(since: Since) -> tuple[int, int]:
-    """The offset and the time from which on is meant."""
-    match since:
-        case None:
-            return 0, 0
-        case Receipt():
-            return since.offset, 0
-        case datetime():
-            if since.tzinfo is None:
-                raise InvalidValueError("since: a datetime needs a time zone, such as datetime.now(UTC)")
-            passed = since - _EPOCH
-            return 0, (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
-        case bool():
-            pass
-        case int():
-            return 0, since
-    raise InvalidValueError("since: a datetime, microseconds since 1970, or the Receipt of a publication")
