@@ -219,3 +219,20 @@ def test_beside_a_writer_that_rolls_and_retains(tmp_path: Path) -> None:
                 offset, gone = error.first, gone + 1
     assert writer.returncode == 0
     assert gone < 6
+
+
+def test_a_log_that_becomes_a_segment_while_it_is_looked_at_is_found_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal.open(tmp_path, options=JournalOptions(convert=False)) as journal:
+        journal.commit(map(publication, range(10)), 1)
+        reader = JournalReader(tmp_path)
+        look = JournalReader._log_stretches
+
+        def rolled_meanwhile(*given: Any) -> Any:
+            if journal.unrolled or not list(tmp_path.rglob("*.parquet")):
+                journal.roll()
+            return look(*given)
+
+        monkeypatch.setattr(JournalReader, "_log_stretches", rolled_meanwhile)
+        assert sum(batch.num_rows for batch in reader.read()) == 10

@@ -46,6 +46,7 @@ from tidings.protocol.unreadable import UNREADABLE
 
 _LOG = logging.getLogger("tidings.client")
 _ENCODE = msgspec.msgpack.Encoder().encode
+_CHANCE = random.Random()  # noqa: S311 - of its own: programs that use this library may seed the common one
 _SOONEST, _LATEST = 0.05, 5.0  # seconds between two attempts
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.WELCOME: msgspec.msgpack.Decoder(Welcome),
@@ -299,7 +300,7 @@ class Session:
                     break
                 self._place += 1
                 # Somewhat at random, so that clients that were cut off together do not come back together.
-                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311
+                await asyncio.sleep(delay * _CHANCE.uniform(0.5, 1.0))
                 delay = min(2 * delay, _LATEST)
 
     async def _watch(self) -> None:

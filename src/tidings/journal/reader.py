@@ -87,6 +87,12 @@ class JournalReader:
 
     def stretches(self, start: int, end: int, wanted: Wanted = EVERYTHING) -> list[Stretch]:
         """The work of reading from `start` to `end`, which must be durable; what cannot hold anything is left out."""
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError):  # a log has just become a segment, or retention took it away
+                return self._stretches(start, end, wanted)
+        return self._stretches(start, end, wanted)
+
+    def _stretches(self, start: int, end: int, wanted: Wanted) -> list[Stretch]:
         found: list[Stretch] = []
         parts = self._parts()
         if start < min(end, parts[0].first):

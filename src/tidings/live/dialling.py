@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidings.live.broker import Broker
 
 _LOG = logging.getLogger("tidings.live")
+_CHANCE = random.Random()  # noqa: S311 - of its own: programs that use this library may seed the common one
 _SOONEST, _LATEST = 0.1, 5.0  # seconds between two calls
 _WELCOME = msgspec.msgpack.Decoder(Welcome)
 _BYE = msgspec.msgpack.Decoder(Bye)
@@ -51,7 +52,7 @@ class Dialler:
                     told = reason
                     _LOG.info("%s cannot be reached at %s: %s", self.wanted.broker, self.wanted.address, reason)
             # A little at random, so that brokers that were cut off together do not come back together.
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(delay * _CHANCE.uniform(0.5, 1.0))
             delay = min(2 * delay, _LATEST)
 
 
