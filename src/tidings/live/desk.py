@@ -72,7 +72,6 @@ class Desk(HubDesk):
         self.metrics = metrics
         self.neighbours = neighbours
         self.outgoing = Outgoing()
-        self.sessions: dict[str, int] = {}  # client -> the session in which it was here last
         self.acceptance = Acceptance(self)
         self._syncing = False
         self._sync_began = 0

@@ -64,7 +64,6 @@ class Reception:
             return None
         self._welcome(connection, hello, self._broker.desk.roster.sequences.get(hello.name, 0))
         session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello)
-        self._broker.desk.sessions[hello.name] = hello.session
         for bound in self._broker.bindings.all():
             connection.say(Kind.BOUND, bound)
         return session
