@@ -357,22 +357,22 @@ def test_what_one_broker_is_sent_again_does_not_go_abroad() -> None:
 
 def test_an_event_of_a_higher_round_passes_again_and_is_delivered_once() -> None:
     passages = Passages()
-    assert passages.note(EVENT, flood=False) is Passage.FIRST
-    assert passages.note(EVENT, flood=False) is Passage.AGAIN
-    assert passages.note(EVENT, flood=False, round=2) is Passage.ONWARD
-    assert passages.note(EVENT, flood=False, round=1) is Passage.AGAIN
+    assert passages.note(EVENT, 1, flood=False) is Passage.FIRST
+    assert passages.note(EVENT, 1, flood=False) is Passage.AGAIN
+    assert passages.note(EVENT, 1, flood=False, round=2) is Passage.ONWARD
+    assert passages.note(EVENT, 1, flood=False, round=1) is Passage.AGAIN
 
 
 def test_an_event_that_only_passed_is_delivered_when_it_is_sent_again() -> None:
     passages = Passages()
-    assert passages.note(EVENT, flood=False, here=False) is Passage.ONWARD
-    assert passages.note(EVENT, flood=False, round=1) is Passage.FIRST
-    assert passages.note(EVENT, flood=False, round=2) is Passage.ONWARD
+    assert passages.note(EVENT, 1, flood=False, here=False) is Passage.ONWARD
+    assert passages.note(EVENT, 1, flood=False, round=1) is Passage.FIRST
+    assert passages.note(EVENT, 1, flood=False, round=2) is Passage.ONWARD
 
 
 def test_an_event_that_waits_for_an_answer_is_as_it_was_before_it_came() -> None:
     passages = Passages()
-    passages.note(EVENT, flood=False, here=False)
-    passages.note(EVENT, flood=False, round=1)
+    passages.note(EVENT, 1, flood=False, here=False)
+    passages.note(EVENT, 1, flood=False, round=1)
     passages.forget(EVENT)
-    assert passages.note(EVENT, flood=False, round=1) is Passage.FIRST
+    assert passages.note(EVENT, 1, flood=False, round=1) is Passage.FIRST

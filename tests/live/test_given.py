@@ -99,5 +99,5 @@ async def _followed_by_others(folder: Path) -> None:
     await broker.stop()
     broker = Broker(Configuration.from_values(tables))
     await broker.start()
-    assert broker.desk.engine.passages.note(_FIRST, flood=False, round=1) is Passage.FIRST
+    assert broker.desk.engine.passages.note(_FIRST, 1, flood=False, round=1) is Passage.FIRST
     await broker.stop()

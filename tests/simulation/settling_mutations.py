@@ -28,8 +28,8 @@ def mutation(made: Mutation) -> Mutation:
 def an_event_that_is_sent_again_does_not_pass_where_it_was(patch: pytest.MonkeyPatch) -> None:
     note = Passages.note
 
-    def once(passages: Passages, event: object, *, flood: bool, round: int = 0, here: bool = True) -> Passage:  # noqa: A002
-        return note(passages, event, flood=flood, here=here)  # type: ignore[arg-type]
+    def once(passages: Passages, event: object, now: int, *, flood: bool, round: int = 0, here: bool = True) -> Passage:  # noqa: A002
+        return note(passages, event, now, flood=flood, here=here)  # type: ignore[arg-type]
 
     patch.setattr(Passages, "note", once)
 
@@ -38,8 +38,10 @@ def an_event_that_is_sent_again_does_not_pass_where_it_was(patch: pytest.MonkeyP
 def an_event_that_is_sent_again_is_delivered_where_it_was(patch: pytest.MonkeyPatch) -> None:
     note = Passages.note
 
-    def always(passages: Passages, event: object, *, flood: bool, round: int = 0, here: bool = True) -> Passage:  # noqa: A002
-        found = note(passages, event, flood=flood, round=round, here=here)  # type: ignore[arg-type]
+    def always(
+        passages: Passages, event: object, now: int, *, flood: bool, round: int = 0, here: bool = True
+    ) -> Passage:  # noqa: A002
+        found = note(passages, event, now, flood=flood, round=round, here=here)  # type: ignore[arg-type]
         return Passage.FIRST if here and found is Passage.ONWARD else found
 
     patch.setattr(Passages, "note", always)

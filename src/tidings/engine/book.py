@@ -68,6 +68,7 @@ class Book:
         self.offers = Offers()  # the advertisements that came from neighbours
         self.announced = Announced()  # the contexts of clients, as their brokers announce them
         self.passages = Passages()
+        self.came: dict[str, int] = {}  # durable subscriptions of clients here -> since when they have been here
         self._kinds = Kinds() if kinds is None else kinds
         self._fronts: dict[str, Front] = {}  # what is told over each link
         self._version = self.now = 0
@@ -205,6 +206,7 @@ class Book:
         if before is not None:
             self._take_out(before)
         filed = self.put_filed(given, message.sender, message.attached, way)
+        self._note_coming(filed)
         if before is not None:
             self._forget_scope(before)
             self._keep_former(before, filed)
@@ -216,6 +218,13 @@ class Book:
             filed.govern(before.operator_policy, operator=True)
             self.note_rules(filed)
         return before, filed
+
+    def _note_coming(self, filed: Filed[Any]) -> None:
+        """What has not been here before gets what was published meanwhile; what stays, as another one, does not."""
+        if filed.is_client and isinstance(filed.value, Subscription) and filed.value.durable is not None:
+            self.came.setdefault(filed.id, self.now)
+        else:
+            self.came.pop(filed.id, None)
 
     def _keep_former(self, before: Filed[Any], filed: Filed[Any]) -> None:
         """A subscriber has moved. Where it was, its subscription may stand for others', which are told when it is taken
@@ -272,6 +281,7 @@ class Book:
     def unfile(self, filed: Filed[Any]) -> None:
         """Takes a filter out of its table."""
         self._take_out(filed)
+        self.came.pop(filed.id, None)
         self._forget_scope(filed)
 
     def _take_out(self, filed: Filed[Any]) -> None:

@@ -49,7 +49,7 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
     if message.route.round:
-        wanted = _of_history(message, wanted)
+        wanted = _of_history(engine, message, wanted)
     if not engine.neighbours:
         return of_those(engine, message, wanted)
     if message.route.withheld:
@@ -63,11 +63,16 @@ def _can_judge(filed: Filed[Subscription], withheld: tuple[str, ...]) -> bool:
     return filed.value.publishers is None or filed.value.publishers.names.isdisjoint(withheld)
 
 
-def _of_history(message: PublicationMessage, wanted: list[Filed[Subscription]]) -> list[Filed[Subscription]]:
-    """What is sent again after a long time, or to clients that have come since, is for durable subscriptions alone."""
+def _of_history(
+    engine: "Engine", message: PublicationMessage, wanted: list[Filed[Subscription]]
+) -> list[Filed[Subscription]]:
+    """What is sent again after a long time, or to clients that have come since, is for durable subscriptions alone; and
+    not for those that stood here when it came first: it has been found out already whether it is for them."""
     route, event = message.route, message.event
     if route.whose:
-        return [one for one in wanted if one.value.durable is not None and one.owner in route.whose]
+        judged = engine.passages.judged(event.id)
+        due = [one for one in wanted if one.value.durable is not None and one.owner in route.whose]
+        return [one for one in due if engine.came.get(one.id, 0) >= judged]
     if route.round - event.timestamp > HISTORY:
         return [one for one in wanted if one.value.durable is not None]
     return wanted

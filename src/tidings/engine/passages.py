@@ -16,11 +16,12 @@ class Passage(Enum):
 
 
 class Seen(NamedTuple):
-    """The last round in which an event passed, whether it went everywhere, and whether it was for the clients here."""
+    """The last round in which an event passed, whether it went everywhere, and when it was judged for all clients here;
+    0: not yet."""
 
     round: int
     flood: bool
-    is_delivered: bool
+    judged: int
 
 
 class Passages:
@@ -30,16 +31,22 @@ class Passages:
         self._last: dict[tuple[str, str], tuple[int, int, int]] = {}  # client, publisher -> number, timestamp, when
         self.overtaken = 0  # events that were not delivered, since later ones of their publishers had been
 
-    def note(self, event: UUID, *, flood: bool, round: int = 0, here: bool = True) -> Passage:  # noqa: A002
+    def note(self, event: UUID, now: int, *, flood: bool, round: int = 0, here: bool = True) -> Passage:  # noqa: A002
         """An event comes by; `here`: in this round it is for the clients of this broker too."""
         seen = self._before = self._seen.get(event)
+        judged = now if here else 0
         if seen is None:
-            self._put(event, Seen(round, flood, here))
+            self._put(event, Seen(round, flood, judged))
             return Passage.FIRST if here else Passage.ONWARD
         if round <= seen.round and (seen.flood or not flood):
             return Passage.AGAIN
-        self._seen[event] = Seen(max(round, seen.round), flood or seen.flood, here or seen.is_delivered)
-        return Passage.FIRST if here and not seen.is_delivered else Passage.ONWARD
+        self._seen[event] = Seen(max(round, seen.round), flood or seen.flood, seen.judged or judged)
+        return Passage.FIRST if here and not seen.judged else Passage.ONWARD
+
+    def judged(self, event: UUID) -> int:
+        """When it was found out for whom of all clients here it is; 0 if that is not known."""
+        seen = self._seen.get(event)
+        return 0 if seen is None else seen.judged
 
     def forget(self, event: UUID) -> None:
         """The event that came last waits, and comes again."""

@@ -29,7 +29,7 @@ def pass_by(engine: "Engine", message: PublicationMessage) -> bool:
         route = message.route
     elsewhere = is_for_others(engine, message)
     here = not elsewhere and not route.whose
-    passage = engine.passages.note(message.event.id, flood=route.flood, round=route.round, here=here)
+    passage = engine.passages.note(message.event.id, engine.now, flood=route.flood, round=route.round, here=here)
     message.stays_out = elsewhere if route.whose else passage is Passage.ONWARD
     return passage is not Passage.AGAIN
 

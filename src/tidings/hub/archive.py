@@ -15,7 +15,7 @@ from tidings.engine.operations import Operation, SetLoad, Subscribe, Trust
 from tidings.hub import due
 from tidings.hub.backlog import Backlog
 from tidings.hub.history import History
-from tidings.hub.outcome import LOAD, TRUST
+from tidings.hub.outcome import JUDGED, LOAD, TRUST
 from tidings.hub.roster import LIMIT
 from tidings.hub.trust import Provider, asked
 from tidings.journal import EVENTS, LOST, PUBLISH, Journal, JournalOptions, Record, Span
@@ -249,10 +249,14 @@ class Archive:
 
 
 def _seen(engine: Engine, row: Row) -> None:
-    """What an engine remembers of a publication: how far its own have been counted, and whom it trusts."""
+    """What an engine remembers of a publication: how far its own have been counted, whom it trusts, and that clients
+    here have got it, if it comes again: contexts and subscriptions may be others by then."""
     if row.publisher == engine.name:
         engine.sequence = max(engine.sequence, row.sequence or 0)
-    for answer in records.notes(row).get(TRUST, ()):
+    notes = records.notes(row)
+    if JUDGED in notes and row.id is not None:
+        engine.passages.note(UUID(row.id), notes[JUDGED], flood=False)
+    for answer in notes.get(TRUST, ()):
         engine.handle(Trust(*answer), row.published or 0)
 
 

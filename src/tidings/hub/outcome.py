@@ -17,6 +17,7 @@ from tidings.model.notification import Notification
 
 TRUST = "$trust"  # with a row: what was answered to the engine's questions
 LOAD = "$load"  # with a row: the load, where there was any
+JUDGED = "$judged"  # with an event of another broker: when it was found out whom of all clients here it is for
 _META = Journey(meta=True)
 
 
@@ -47,9 +48,12 @@ class Outcome:
             self.deliveries = [one for one in self.deliveries if (one[0].id, one[1].event.id) not in unwanted]
             self.durable = tuple(one for one in self.durable if (one[0].id, one[1].event.id) not in unwanted)
 
-    def rows(self, operation: Operation | None, notes: dict[str, Any]) -> list[journal.Operation]:
+    def rows(
+        self, operation: Operation | None, notes: dict[str, Any], judged: Callable[[UUID], int] = lambda _: 0
+    ) -> list[journal.Operation]:
         """The operation, if it is to be kept; then the meta-events that it caused, the events of other brokers that it
-        brought to durable subscriptions, and what rules persist."""
+        brought to durable subscriptions, and what rules persist. `judged`: when
+        it was found out whom of all clients here an event of another broker is for."""
         if type(operation) is Publish and not (self.durable or self.told or self.persisted or self.trusted):
             return [records.row(operation)]  # most are so
         events = {event.id: event for event in self.told}
@@ -70,7 +74,8 @@ class Outcome:
         for event in self.told:
             rows.append(records.row(Publish(event, _META), _owed(event, owed)))
         for event in passed.values():
-            rows.append(records.passed(event, _owed(event, owed)))
+            when = judged(event.id)
+            rows.append(records.passed(event, {**_owed(event, owed), **({JUDGED: when} if when else {})}))
         for kept in self.persisted:
             rows.append(journal.Operation.control("persist", id=kept.store, body={"message": kept.message}))
         return rows

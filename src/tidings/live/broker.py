@@ -212,6 +212,9 @@ class Broker:
     def is_waiting(self, offset: int) -> bool:
         return self.resending.is_waiting(offset)
 
+    def committing(self) -> None:
+        self.resending.committing()
+
     def debts(self) -> State:
         return self.resending.debts.state()
 

@@ -145,7 +145,7 @@ class Desk(HubDesk):
                 outcome.keep_only(lambda held, note: self.given.note(held, note.event.id))
             if outcome.deliveries or outcome.told or outcome.persisted:
                 is_kept = bool(outcome.durable or outcome.told or outcome.persisted)
-                rows = outcome.rows(None, {}) if is_kept else []
+                rows = outcome.rows(None, {}, self.engine.passages.judged) if is_kept else []
                 first = self.appended(rows, now, len(rows))
                 self.note_told(outcome)
                 after = self._next if rows and self.archive is not None else 0
@@ -183,7 +183,7 @@ class Desk(HubDesk):
             self.given.note(held, UUID(row.id))
 
     def recall(self, row: journal.Operation) -> None:
-        self.saved_debts = read_debts(row)
+        self.saved_debts = read_debts(row, self.saved_debts)
 
     def needed(self) -> int | None:
         return self.neighbours.needed()
@@ -210,6 +210,7 @@ class Desk(HubDesk):
         self.outgoing.drain(archive.synced)
         if self.outgoing and not self._syncing and self.failure is None:
             self._syncing = True
+            self.neighbours.committing()
             self._sync_began = self.clock.now()
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
             done.add_done_callback(self._synced)

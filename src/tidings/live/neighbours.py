@@ -24,6 +24,9 @@ class Neighbours(Protocol):
         """Whether the publication there has not arrived yet wherever it is due."""
         ...
 
+    def committing(self) -> None:
+        """The journal is about to be synced: what should be in it has to be written now."""
+
     def flush(self) -> None: ...
     def debts(self) -> State: ...
     def needed(self) -> int | None:

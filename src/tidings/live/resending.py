@@ -59,6 +59,8 @@ class Resending:
                     self._broker.desk.acceptance.settled(event)
             case Rearranging(brokers):
                 debts.rearranging(brokers)
+                if debts.known != self._written.known:  # nothing that goes to them may be forgotten with them
+                    self._write_now()
             case Arranged(brokers):
                 debts.arranged(brokers, now)
             case Moved(client, broker, session):
@@ -87,8 +89,7 @@ class Resending:
     def forget(self, broker: str) -> None:
         """It will not come back."""
         self.debts.forget(broker)
-        self._write_at = 0.0
-        self._write()
+        self._write_now()
 
     # Sending again
 
@@ -149,12 +150,26 @@ class Resending:
 
     def _write(self) -> None:
         """Now and then: with an older state more is sent again, and nothing is lost."""
-        now, desk = self._broker.now(), self._broker.desk
-        state = self.debts.state()
-        if now < self._write_at or state == self._written or desk.archive is None:
+        if self._broker.now() >= self._write_at and self.debts.state() != self._written:
+            self._write_now()
+
+    def _write_now(self) -> None:
+        desk = self._broker.desk
+        if desk.archive is not None:
+            self._write_at, self._written = self._broker.now() + _WRITTEN_AFTER, self.debts.state()
+            desk.write(debts_row(self._written))
+
+    def committing(self) -> None:
+        """With what is synced anyway: up to where all is settled. What is sent again after a power cut, though it had
+        arrived, would be judged by what clients want by then."""
+        desk = self._broker.desk
+        if not desk.engine.neighbours:
             return
-        self._write_at, self._written = now + _WRITTEN_AFTER, state
-        desk.write(debts_row(state))
+        state = self.debts.state()
+        if state != self._written:
+            only_floor = state == msgspec.structs.replace(self._written, floor=state.floor)
+            self._written = state
+            desk.write(floor_row(state.floor) if only_floor else debts_row(state))
 
 
 def debts_row(state: State) -> journal.Operation:
@@ -162,5 +177,13 @@ def debts_row(state: State) -> journal.Operation:
     return journal.Operation.control(DEBTS, body=msgspec.json.decode(msgspec.json.encode(state)))
 
 
-def read_debts(row: journal.Operation) -> State:
-    return msgspec.convert(row.content(), State)
+def floor_row(floor: int) -> journal.Operation:
+    return journal.Operation.control(DEBTS, body={"floor": floor})
+
+
+def read_debts(row: journal.Operation, before: State | None = None) -> State:
+    """What a row says, together with those before it."""
+    said = row.content()
+    if len(said) == 1:
+        return msgspec.structs.replace(before or State(), floor=said["floor"])
+    return msgspec.convert(said, State)
