@@ -39,8 +39,14 @@ def an_event_that_is_sent_again_is_delivered_where_it_was(patch: pytest.MonkeyPa
     note = Passages.note
 
     def always(
-        passages: Passages, event: object, now: int, *, flood: bool, round: int = 0, here: bool = True
-    ) -> Passage:  # noqa: A002
+        passages: Passages,
+        event: object,
+        now: int,
+        *,
+        flood: bool,
+        round: int = 0,
+        here: bool = True,  # noqa: A002
+    ) -> Passage:
         found = note(passages, event, now, flood=flood, round=round, here=here)  # type: ignore[arg-type]
         return Passage.FIRST if here and found is Passage.ONWARD else found
 
