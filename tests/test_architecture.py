@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "tidings"
 ALL = {
     *("model", "language", "matching", "policy", "journal", "filters", "texts", "index", "configuration"),
-    *("routing", "engine", "hub", "simulation", "spark", "protocol", "live", "client", "cli"),
+    *("routing", "engine", "hub", "simulation", "spark", "protocol", "live", "client", "cli", "security", "services"),
 }
 # A room may import itself and these; `filters` is the public face at the top of the package, `texts` what reads for it.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -20,29 +20,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "matching": {"model"},
     "policy": {"model"},
     "journal": {"model"},
+    "security": {"model"},
     "configuration": {"model"},
     "filters": {"model", "language", "matching"},
     "texts": {"model", "policy", "filters"},
     "index": {"model", "language", "matching", "filters"},
     "routing": {"model", "language", "matching", "policy", "filters"},
-    "engine": {"model", "language", "matching", "policy", "journal", "filters", "index", "routing"},
-    "hub": {"model", "language", "matching", "policy", "journal", "filters", "texts", "index", "engine"},
+    "engine": {"model", "language", "matching", "policy", "security", "journal", "filters", "index", "routing"},
+    "hub": {"model", "language", "matching", "policy", "security", "journal", "filters", "texts", "index", "engine"},
     "simulation": {
         *("model", "language", "matching", "policy", "journal", "filters", "texts", "index", "configuration"),
-        *("routing", "engine", "protocol"),
+        *("routing", "engine", "protocol", "security"),
     },
     # A pipeline may publish into a hub that it opens, and through a broker that runs elsewhere: as a client of it.
     "spark": {
         *("model", "language", "matching", "policy", "journal", "filters", "index", "configuration"),
-        *("engine", "hub", "client"),
+        *("engine", "hub", "client", "security"),
     },
     "protocol": {"model", "language", "matching", "policy", "journal", "filters", "index", "routing", "engine"},
     "live": {
         *("model", "language", "matching", "policy", "journal", "filters", "texts", "index", "configuration"),
-        *("routing", "engine", "hub", "protocol"),
+        *("routing", "engine", "hub", "protocol", "security"),
     },
     # A client speaks with brokers, and holds none.
-    "client": {"model", "language", "matching", "policy", "filters", "texts", "protocol"},
+    "client": {"model", "language", "matching", "policy", "security", "filters", "texts", "protocol"},
+    # Key management centres and discovery nodes are clients of the overlay, too.
+    "services": {"model", "security", "client", "filters", "journal", "configuration"},
     "cli": ALL,
     "__init__": ALL,
     "_version": set(),
@@ -50,13 +53,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 ONLY_IN = {
     "pyspark": {"spark"},
-    "asyncio": {"live", "client", "cli"},
+    "asyncio": {"live", "client", "cli", "services"},
     "ssl": {"live", "client"},
     "uvicorn": {"live"},
     "prometheus_client": {"live"},
-    "time": {"hub", "live", "client", "cli"},  # in the hub: its clock
+    "time": {"hub", "live", "client", "cli", "services"},  # in the hub: its clock
     "random": {"simulation", "live", "client", "cli"},
-    "secrets": {"hub", "live", "client", "cli"},
+    "secrets": {"hub", "live", "client", "cli", "security", "services"},
+    "cryptography": {"security"},
     "typer": {"cli"},
     "rich": {"cli"},
 }

@@ -44,8 +44,8 @@ def an_event_that_is_sent_again_is_delivered_where_it_was(patch: pytest.MonkeyPa
         now: int,
         *,
         flood: bool,
-        round: int = 0,
-        here: bool = True,  # noqa: A002
+        round: int = 0,  # noqa: A002
+        here: bool = True,
     ) -> Passage:
         found = note(passages, event, now, flood=flood, round=round, here=here)  # type: ignore[arg-type]
         return Passage.FIRST if here and found is Passage.ONWARD else found

@@ -43,6 +43,15 @@ class PublishedBeforeError(RefusedError):
     """An event with this id was published before, as far as is remembered."""
 
 
+class SecurityError(TidingsError):
+    """Something that cannot be trusted; `check` is a word for what it did not pass."""
+
+    def __init__(self, check: str, reason: str) -> None:
+        super().__init__(reason)
+        self.check = check
+        self.reason = reason
+
+
 class ClosedError(TidingsError):
     """The hub, the client or the subscription was closed before."""
 

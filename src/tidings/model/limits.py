@@ -15,7 +15,7 @@ MAX_ATTRIBUTE_NESTING: Final = 8
 MAX_PAYLOAD_BYTES: Final = 4 * 1024 * 1024
 MAX_SUBJECT_CHARACTERS: Final = 1_024
 MAX_TOKEN_BYTES: Final = 16_384
-MAX_SIGNATURE_BYTES: Final = 1_024
+MAX_SIGNATURE_BYTES: Final = 65_536  # of a seal: with 48 bytes for each attribute and context value
 
 # Filters
 MAX_FILTER_CHARACTERS: Final = 65_536
@@ -47,6 +47,17 @@ MAX_TOLD_CONFLICTS: Final = 65_536
 MAX_TOLD_EVENTS: Final = 1_000
 MAX_KNOWN_TRUST: Final = 65_536
 MAX_COMPARED_RULES: Final = 64  # that act on one copy, for conflicts to be told
+
+# Security
+MAX_TEMPLATE_TAGS: Final = 16
+MAX_SIGNED_BATCH: Final = 4_096  # events under one signature
+MAX_INSTANCE_MESSAGES: Final = 2**32  # under one content key
+MAX_INSTANCE_BYTES: Final = 2**36
+MAX_CHECKED_TOKENS: Final = 65_536  # that are remembered as good
+MAX_REFUSED_TOKENS: Final = 4_096  # that are remembered as bad
+MAX_REPLAY_INSTANCES: Final = 262_144  # of publishers, whose last event is remembered
+MAX_SECURE_TOPICS: Final = 65_536
+MAX_REVOKED: Final = 1_000_000
 
 # The overlay
 MAX_BROKERS: Final = 100_000

@@ -1,0 +1,143 @@
+"""Credentials: topics, tokens and notices that have been checked. Each costs signatures once; the revoked are out."""
+
+import hashlib
+from collections.abc import Iterable
+
+from tidings.model.errors import SecurityError
+from tidings.model.limits import MAX_CHECKED_TOKENS, MAX_REFUSED_TOKENS, MAX_SECURE_TOPICS
+from tidings.security.certificates import Anchor, Role
+from tidings.security.notices import Notice, SignedNotice
+from tidings.security.records import TopicRecord
+from tidings.security.revocation import Entry, Revocations, Update, serial_of
+from tidings.security.token import Token
+
+
+class Credentials:
+    """Pure: it asks nobody, and draws nothing."""
+
+    def __init__(self, anchor: Anchor, overlay: str = "tidings") -> None:
+        self.anchor, self.overlay = anchor, overlay
+        self.revocations = Revocations(anchor)
+        self.topics: dict[bytes, TopicRecord] = {}
+        self.notices: dict[bytes, SignedNotice] = {}
+        self._tokens: dict[bytes, Token] = {}  # by digest; the one that was checked first comes first
+        self._refused: dict[bytes, SecurityError] = {}
+        # Where a revocation has to look: by serial number of holder and centre, and by topic.
+        self._by_serial: dict[bytes, set[bytes]] = {}
+        self._by_topic: dict[bytes, set[bytes]] = {}
+        self.version = 0  # rises with every topic that is learnt: for whoever keeps an index of templates
+
+    # What is told
+
+    def learn(self, record: TopicRecord, now: int) -> bool:
+        """Whether the topic, or this version of it, is new; one that is not to be trusted raises a `SecurityError`."""
+        known = self.topics.get(record.id)
+        if known is not None and known.data == record.data:
+            return False
+        record.check(self.anchor, self.overlay, now)
+        self.revocations.check(record.owner, now)
+        if known is not None:
+            if not record.replaces(known):
+                raise SecurityError("topic", f"another record of {known.template} counts, by {known.owner.name}")
+            self._drop(self._by_topic.get(record.id, ()))
+        for other in self.topics.values():
+            is_others = other.id != record.id and other.owner.name != record.owner.name
+            if is_others and other.template.overlaps(record.template):
+                raise SecurityError("topic", f"{record.template} overlaps {other.template} of {other.owner.name}")
+        if known is None and len(self.topics) >= MAX_SECURE_TOPICS:
+            raise SecurityError("topic", f"more than MAX_SECURE_TOPICS ({MAX_SECURE_TOPICS:,}) secure topics")
+        self.topics[record.id] = record
+        self.version += 1
+        return True
+
+    def heed(self, notice: SignedNotice, now: int) -> bool:
+        """Whether the notice says something new; only that of the topic's own centre counts."""
+        said = notice.notice
+        record = self.topics.get(said.topic)
+        if record is None:
+            raise SecurityError("topic", "the notice is of a topic that is not known here")
+        if notice.kmc.fingerprint != record.kmc:
+            raise SecurityError("kmc", f"{notice.kmc.name} is not the centre that counts for {record.template}")
+        self.anchor.check(notice.kmc, now, Role.KMC)
+        self.revocations.check(notice.kmc, now)
+        known = self.notices.get(said.topic)
+        if known is not None and known.notice.version >= said.version:
+            return False
+        self.notices[said.topic] = notice
+        return True
+
+    def revoke(self, update: Update) -> tuple[Entry, ...]:
+        """Takes an update of the list; what was checked with those certificates is forgotten."""
+        new = tuple(self.revocations.take(update))
+        for entry in new:
+            self._drop(self._by_serial.get(entry.serial, ()))
+        return new
+
+    # What is asked
+
+    def token(self, data: bytes, now: int) -> Token:
+        """The token, if it is good for something; what is checked at every use (`Token.check_use`) is not asked."""
+        digest = hashlib.sha256(data).digest()
+        found = self._tokens.get(digest)
+        if found is None:
+            refused = self._refused.get(digest)
+            if refused is not None:
+                raise SecurityError(refused.check, refused.reason)
+            found = self._checked(data, digest, now)
+        self._check_grant(found)
+        return found
+
+    def check_trusted(self, token: Token, at: int) -> None:
+        """Nobody who has to do with it has been revoked by then."""
+        for certificate in (token.kmc, token.holder, token.record.owner):
+            self.revocations.check(certificate, at)
+
+    def notice(self, topic: bytes) -> Notice | None:
+        found = self.notices.get(topic)
+        return None if found is None else found.notice
+
+    def _check_grant(self, token: Token) -> None:
+        notice = self.notice(token.topic)
+        if notice is not None and token.grant < notice.grants.get(token.holder.fingerprint.hex(), 0):
+            raise SecurityError("revoked", f"what {token.holder.name} was granted on {token.template} was taken back")
+
+    def _checked(self, data: bytes, digest: bytes, now: int) -> Token:
+        try:
+            token = Token(data)
+            token.check(self.anchor, self.overlay, now)
+        except SecurityError as error:
+            if error.check not in ("expired", "not yet"):  # these pass by
+                self._refused[digest] = error
+                if len(self._refused) > MAX_REFUSED_TOKENS:
+                    del self._refused[next(iter(self._refused))]
+            raise
+        known = self.topics.get(token.topic)
+        if known is None or known.data != token.record.data:
+            self.learn(token.record, now)
+        self._put(digest, token)
+        return token
+
+    def _put(self, digest: bytes, token: Token) -> None:
+        self._tokens[digest] = token
+        for serial in self._serials(token):
+            self._by_serial.setdefault(serial, set()).add(digest)
+        self._by_topic.setdefault(token.topic, set()).add(digest)
+        if len(self._tokens) > MAX_CHECKED_TOKENS:
+            self._drop([next(iter(self._tokens))])
+
+    @staticmethod
+    def _serials(token: Token) -> set[bytes]:
+        return {serial_of(one) for one in (token.holder, token.kmc, token.record.owner)}
+
+    def _drop(self, digests: Iterable[bytes]) -> None:
+        for digest in list(digests):
+            token = self._tokens.pop(digest, None)
+            if token is None:
+                continue
+            for serial in self._serials(token):
+                self._by_serial[serial].discard(digest)
+                if not self._by_serial[serial]:
+                    del self._by_serial[serial]
+            self._by_topic[token.topic].discard(digest)
+            if not self._by_topic[token.topic]:
+                del self._by_topic[token.topic]

@@ -1,0 +1,38 @@
+"""Bytes that are signed: one encoding of every value, and a purpose in front, so that no signature serves two."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from tidings.model.errors import SecurityError
+
+Value = TypeVar("Value")
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def encoded(value: Any) -> bytes:
+    return _ENCODER.encode(value)
+
+
+def decoded(data: bytes, type: type[Value], what: str) -> Value:  # noqa: A002 - as msgspec calls it
+    """The value, if these are the bytes that it has: another encoding of the same is refused, since caches and
+    signatures go by bytes."""
+    try:
+        value = msgspec.msgpack.decode(data, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise SecurityError("form", f"this is no {what}: {error}") from None
+    if _ENCODER.encode(value) != data:
+        raise SecurityError("form", f"this is no {what}: it is not in canonical form")
+    return value
+
+
+def purpose(name: str, body: bytes) -> bytes:
+    """What is signed: never the body alone."""
+    return b"tidings/1/" + name.encode() + b"\0" + body
+
+
+class Signed(msgspec.Struct, frozen=True, array_like=True):
+    """A value in its canonical bytes, and a signature over them."""
+
+    body: bytes
+    signature: bytes

@@ -1,0 +1,237 @@
+"""The gate: what a broker checks of what comes, and of what it hands out. It routes what it cannot read, and refuses
+what it cannot trust.
+
+Pure, but for signatures: time is given, and nothing is drawn. What is refused raises a `SecurityError`, and is counted.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from tidings.model.errors import SecurityError
+from tidings.model.event import Event
+from tidings.security import envelope
+from tidings.security.certificates import Certificate, Role
+from tidings.security.credentials import Credentials
+from tidings.security.encoding import encoded, purpose
+from tidings.security.envelope import ADDITION, Addition, Seal
+from tidings.security.identity import Identity
+from tidings.security.records import TopicRecord
+from tidings.security.replay import Ingress
+from tidings.security.template import key_of
+from tidings.security.token import Right, Token
+
+FRESHNESS = 300_000_000  # microseconds that a publisher's clock may be wrong by, and that a replay is remembered for
+PROOF = "subscription"  # the purpose of a subscriber's signature
+
+
+class Gate:
+    """Of one broker. `verifies`: it checks signatures of events too, at a hundred microseconds each; subscribers always
+    do. `identity`: the broker's own, with which it signs what it adds to sealed events."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        verifies: bool = True,
+        freshness: int = FRESHNESS,
+        identity: Identity | None = None,
+    ) -> None:
+        self.credentials, self.verifies, self.identity = credentials, verifies, identity
+        self.ingress = Ingress(freshness)
+        self.refused: Counter[str] = Counter()
+        self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
+        self._names: set[str] = set()
+        self._version = -1
+
+    # Publications
+
+    def admit(self, event: Event, now: int) -> None:
+        """Of a client, where it enters."""
+        try:
+            if self._is_plain(event):
+                return
+            seal, token = self._checked(event, now)
+            if token.holder.name != event.publisher:
+                raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {event.publisher}")
+            if not token.template.matches(event.subject, event.attributes):
+                raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
+            self._check_epoch(seal, now)
+            self.ingress.check(event.publisher, seal, now)
+            if self.verifies:
+                self._verify(event, seal, token)
+        except SecurityError as error:
+            self.refused[error.check] += 1
+            raise
+        self.ingress.note(event.publisher, seal)
+
+    def pass_on(self, event: Event, now: int) -> None:
+        """Of another broker, where it entered: that it came before is found out by its id."""
+        try:
+            if self._is_plain(event):
+                return
+            seal, token = self._checked(event, now)
+            if token.holder.name != event.publisher:
+                raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {event.publisher}")
+            if not token.template.admits(event.subject, event.attributes):
+                raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
+            if self.verifies:
+                self._verify(event, seal, token)
+        except SecurityError as error:
+            self.refused[error.check] += 1
+            raise
+
+    def check_stored(self, event: Event, accepted: int) -> None:
+        """Before an event of a journal is handed out again: of someone who has been revoked since, only what was
+        accepted while it was valid."""
+        if event.token is not None and event.signature is not None:
+            self.credentials.check_trusted(self.credentials.token(event.token, accepted), accepted)
+
+    def recall(self, event: Event) -> None:
+        """An event that was accepted before a restart: it must not be accepted again."""
+        if event.token is not None and event.signature is not None:
+            self.ingress.note(event.publisher, Seal.of(event))
+
+    def _is_plain(self, event: Event) -> bool:
+        """Whether it is on no secure topic. One that is, or that claims to be, has a token and a seal."""
+        if event.token is None and event.signature is None:
+            record = self.topic_of(event.subject, event.attributes)
+            if record is None:
+                return True
+            raise SecurityError("token", f"the topic {record.template} is secure: publish with a token for it")
+        if event.token is None or event.signature is None:
+            raise SecurityError("token", "a sealed event has both a token and a seal")
+        return False
+
+    def _checked(self, event: Event, now: int) -> tuple[Seal, Token]:
+        """All that is checked on every path."""
+        self.credentials.revocations.check_fresh(now)
+        seal = Seal.of(event)
+        assert event.token is not None  # noqa: S101  # see `_is_plain`
+        token = self.credentials.token(event.token, now)
+        self.credentials.check_trusted(token, now)
+        token.check_use(Right.PUBLISH, now)
+        if seal.topic != token.topic:
+            raise SecurityError("topic", "the seal is of another topic than the token")
+        if seal.suite != token.record.suite:
+            raise SecurityError("form", "the seal is of another suite than the topic")
+        return seal, token
+
+    def _check_epoch(self, seal: Seal, now: int) -> None:
+        notice = self.credentials.notice(seal.topic)
+        if notice is None or seal.epoch >= notice.epoch:
+            return
+        if seal.epoch < notice.accepted or now >= notice.accepted_until:
+            raise SecurityError("epoch", f"epoch {seal.epoch} is over; fetch the key of epoch {notice.epoch}")
+
+    @staticmethod
+    def _verify(event: Event, seal: Seal, token: Token) -> None:
+        envelope.check_scope(event, seal)
+        envelope.check_attributes(event, seal)
+        envelope.check_signature(event, seal, token.key)
+
+    # Subscriptions
+
+    def subscription(self, token_data: bytes, subscriber: str, now: int) -> Token:
+        """The token of a subscription, when it comes and when it is used."""
+        try:
+            self.credentials.revocations.check_fresh(now)
+            token = self.credentials.token(token_data, now)
+            if token.holder.name != subscriber:
+                raise SecurityError("holder", f"the token is that of {token.holder.name}, not of {subscriber}")
+            self.credentials.check_trusted(token, now)
+            token.check_use(Right.SUBSCRIBE, now)
+        except SecurityError as error:
+            self.refused[error.check] += 1
+            raise
+        return token
+
+    def check_proof(self, token_data: bytes, said: bytes, nonce: bytes, signature: bytes, now: int) -> None:
+        """Whether the subscriber has the key that its token names: a token alone is anybody's. `said` is what it asks
+        for, `nonce` what this broker gave it when it came."""
+        token = self.credentials.token(token_data, now)
+        try:
+            Ed25519PublicKey.from_public_bytes(token.key).verify(signature, proof_of(said, nonce))
+        except InvalidSignature:
+            self.refused["proof"] += 1
+            raise SecurityError("proof", f"this was not signed by the token's holder, {token.holder.name}") from None
+
+    def may_get(self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int) -> bool:
+        """Whether a sealed event may be handed to a subscription with that token, if it has one."""
+        if token_data is None:
+            return False
+        try:
+            token = self.subscription(token_data, subscriber, now)
+        except SecurityError:
+            return False
+        if token.topic != seal.topic:
+            return False
+        return token.template.covers(token.record.template) or token.template.matches(event.subject, event.attributes)
+
+    # What is handed out
+
+    def shown(self, event: Event, added: Mapping[str, Any] | None = None) -> Event:
+        """A sealed event as a subscriber gets it: without the salts of what was taken away, and with what was added
+        signed by this broker, if it can."""
+        event = envelope.trimmed(event, shown=True)
+        if not added or self.identity is None:
+            return event
+        seal = Seal.of(event)
+        signature = self.identity.sign(ADDITION, addition_of(event, dict(added)))
+        made = Addition(dict(added), self.identity.certificate.der, signature)
+        return msgspec.structs.replace(
+            event, signature=msgspec.structs.replace(seal, additions=(*seal.additions, made)).data
+        )
+
+    # Topics
+
+    def topic_of(self, subject: str | None, attributes: Mapping[str, Any]) -> TopicRecord | None:
+        """The secure topic that an event is on, if it is on one."""
+        topics = self.credentials.topics
+        if not topics:
+            return None
+        if self._version != self.credentials.version:
+            self._index()
+        if subject is not None:
+            for record in self._templates.get(("", subject), ()):
+                return record
+        for name in self._names.intersection(attributes) if len(attributes) > len(self._names) else attributes:
+            if name in self._names:
+                for record in self._templates.get((name, key_of(attributes[name])), ()):
+                    if record.template.matches(subject, attributes):
+                        return record
+        return None
+
+    def _index(self) -> None:
+        self._templates, self._names = {}, set()
+        for record in self.credentials.topics.values():
+            key = record.template.key
+            self._templates.setdefault(key, []).append(record)
+            self._names.add(key[0])
+        self._version = self.credentials.version
+
+
+def proof_of(said: bytes, nonce: bytes) -> bytes:
+    """What a subscriber signs: with a nonce of the session, so that it cannot be used in another one."""
+    return purpose(PROOF, encoded((nonce, said)))
+
+
+def addition_of(event: Event, added: dict[str, Any]) -> bytes:
+    """What a broker signs of what it adds: of this event, and no other."""
+    return encoded((event.id.bytes, added))
+
+
+def additions(event: Event, seal: Seal, credentials: Credentials, now: int) -> dict[str, Any]:
+    """What brokers have added, as far as they can be trusted; the last one counts."""
+    added: dict[str, Any] = {}
+    for one in seal.additions:
+        certificate = Certificate.read(one.certificate)
+        credentials.anchor.check(certificate, now, Role.BROKER)
+        credentials.revocations.check(certificate, now)
+        certificate.verify(ADDITION, addition_of(event, one.attributes), one.signature)
+        added |= one.attributes
+    return added

@@ -1,0 +1,62 @@
+"""The routing root: one hash over all attributes and context values of an event, each in a leaf of its own.
+
+Attributes route, and policies may take them away. Every leaf has a salt of its own, so a leaf whose value is gone, with
+its salt, tells nothing; what is left can still be checked against the root, which is signed.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from tidings.model.errors import SecurityError
+from tidings.security.encoding import encoded
+
+SALT = 16
+LEAF = 32
+_ATTRIBUTE, _CONTEXT = "a", "c"
+Salts = dict[str, bytes]
+
+
+def leaves(attributes: Mapping[str, Any], context: Mapping[str, Any], chance: bytes) -> tuple[Salts, bytes]:
+    """Salts by the leaves' names, and the leaves in their order; `chance` is for salts, `SALT` bytes each."""
+    salts: Salts = {}
+    made: list[bytes] = []
+    start = 0
+    for where, values in ((_ATTRIBUTE, attributes), (_CONTEXT, context)):
+        for name, value in values.items():
+            salt = chance[start : start + SALT]
+            start += SALT
+            salts[where + name] = salt
+            made.append(_leaf(where, name, value, salt))
+    return salts, b"".join(sorted(made))
+
+
+def root_of(ordered: bytes) -> bytes:
+    return hashlib.sha256(b"\x02" + ordered).digest()
+
+
+def check(
+    attributes: Mapping[str, Any], context: Mapping[str, Any], salts: Salts, ordered: bytes, added: Mapping[str, Any]
+) -> None:
+    """Everything that is there was there when it was signed, or was added and is signed by who added it."""
+    if len(ordered) % LEAF:
+        raise SecurityError("attributes", "the leaves of the routing root are 32 bytes each")
+    there = {ordered[start : start + LEAF] for start in range(0, len(ordered), LEAF)}
+    for where, values in ((_ATTRIBUTE, attributes), (_CONTEXT, context)):
+        for name, value in values.items():
+            if where == _ATTRIBUTE and name in added and added[name] == value and type(added[name]) is type(value):
+                continue
+            salt = salts.get(where + name)
+            if salt is None or len(salt) != SALT or _leaf(where, name, value, salt) not in there:
+                what = "attribute" if where == _ATTRIBUTE else "context value"
+                raise SecurityError("attributes", f"the {what} {name} is not as its publisher signed it")
+
+
+def trimmed(salts: Salts, attributes: Mapping[str, Any], context: Mapping[str, Any]) -> Salts:
+    """Without the salts of what has been taken away."""
+    kept = {_ATTRIBUTE: attributes, _CONTEXT: context}
+    return {name: salt for name, salt in salts.items() if name[1:] in kept[name[0]]}
+
+
+def _leaf(where: str, name: str, value: Any, salt: bytes) -> bytes:
+    return hashlib.sha256(b"\x00" + salt + encoded((where, name, type(value).__name__, value))).digest()

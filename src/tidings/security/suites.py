@@ -1,0 +1,61 @@
+"""The ciphers that a topic's owner may ask for."""
+
+from enum import IntEnum
+from typing import Protocol
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+from tidings.model.errors import InvalidValueError
+
+NONCE = 12  # bytes
+
+
+class Cipher(Protocol):
+    def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+    def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+
+
+class Suite(IntEnum):
+    AES_128_GCM = 1
+    AES_192_GCM = 2
+    AES_256_GCM = 3
+    CHACHA20_POLY1305 = 4
+
+    @classmethod
+    def of(cls, algorithm: str, bits: int | None = None) -> "Suite":
+        """By the words of a topic's owner: `aes-gcm` with 128, 192 or 256 bits, or `chacha20-poly1305`; or the name of
+        one, as `aes-256-gcm`."""
+        for one in cls:
+            if one.text == algorithm.lower() and bits in (None, one.bits):
+                return one
+        known = algorithm.lower()
+        if known == "aes-gcm":
+            for one in cls:
+                if one is not cls.CHACHA20_POLY1305 and one.bits == (256 if bits is None else bits):
+                    return one
+            raise InvalidValueError(f"a key of {bits} bits: aes-gcm has keys of 128, 192 or 256 bits")
+        if known in {one.text for one in cls}:
+            raise InvalidValueError(f"a key of {bits} bits: {known} has keys of {cls._named(known).bits} bits")
+        names = ", ".join(one.text for one in cls)
+        raise InvalidValueError(f"the algorithm {algorithm!r} is not offered; take one of {names}")
+
+    @classmethod
+    def _named(cls, text: str) -> "Suite":
+        return next(one for one in cls if one.text == text)
+
+    @property
+    def text(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def bits(self) -> int:
+        return {1: 128, 2: 192}.get(self.value, 256)
+
+    @property
+    def key_bytes(self) -> int:
+        return self.bits // 8
+
+    def cipher(self, key: bytes) -> Cipher:
+        if len(key) != self.key_bytes:
+            raise InvalidValueError(f"a key of {self.text} has {self.bits} bits")
+        return ChaCha20Poly1305(key) if self is Suite.CHACHA20_POLY1305 else AESGCM(key)

@@ -1,0 +1,118 @@
+"""Templates of topics: which events are on a secure topic, and on which part of it a token gives rights.
+
+`/Sports/Football` is a subject; `Sports=NBA,Team=*` are tags, each an attribute that has the value, or is there. A tag
+is text, an attribute may be typed: `Floor=3` means '3' and 3.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from tidings.model.errors import InvalidValueError
+from tidings.model.limits import MAX_SUBJECT_CHARACTERS, MAX_TEMPLATE_TAGS
+
+ANY = "*"
+_LARGE = Decimal(10) ** 30
+
+
+class Template(msgspec.Struct, frozen=True):
+    """`tags` are sorted by name. One of a subject has none."""
+
+    subject: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Template":
+        return _parsed(text)
+
+    def __str__(self) -> str:
+        return self.subject if self.subject is not None else ",".join(f"{name}={value}" for name, value in self.tags)
+
+    def matches(self, subject: str | None, attributes: Mapping[str, Any]) -> bool:
+        """Whether an event is on the topic."""
+        if self.subject is not None:
+            return subject == self.subject
+        return all(_has(attributes.get(name), value) for name, value in self.tags)
+
+    def admits(self, subject: str | None, attributes: Mapping[str, Any]) -> bool:
+        """Whether nothing that is left of an event says that it was not on the topic."""
+        if self.subject is not None:
+            return subject == self.subject
+        return all(name not in attributes or _has(attributes[name], value) for name, value in self.tags)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """A name and a value that every event on it has: for whoever has many templates."""
+        if self.subject is not None:
+            return "", self.subject
+        name, value = next(one for one in self.tags if one[1] != ANY)
+        return name, key_of(value)
+
+    def covers(self, other: "Template") -> bool:
+        """Whether all that is on the other one is on this one."""
+        if self.subject is not None or other.subject is not None:
+            return self.subject == other.subject and self.subject is not None
+        narrower = dict(other.tags)
+        return all(name in narrower and value in (ANY, narrower[name]) for name, value in self.tags)
+
+    def overlaps(self, other: "Template") -> bool:
+        """Whether an event can be on both. One of a subject and one of tags always may: an event has both."""
+        if self.subject is not None and other.subject is not None:
+            return self.subject == other.subject
+        if self.subject is not None or other.subject is not None:
+            return True
+        mine = dict(self.tags)
+        return all(name not in mine or ANY in (value, mine[name]) or value == mine[name] for name, value in other.tags)
+
+
+@lru_cache(4_096)
+def _parsed(text: str) -> Template:
+    if not isinstance(text, str) or not text or len(text) > MAX_SUBJECT_CHARACTERS:
+        raise InvalidValueError(f"template: a text of 1 to MAX_SUBJECT_CHARACTERS ({MAX_SUBJECT_CHARACTERS:,})")
+    if "=" not in text:
+        if ANY in text:
+            raise InvalidValueError(f"template: {text}: a subject has no *; for several use tags, as in Team=*")
+        return Template(subject=text)
+    tags: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = (one.strip() for one in part.partition("="))
+        if not equals or not name or not value or "=" in value:
+            raise InvalidValueError(f"template: {part.strip()!r}: a tag is name=value, or name=* for 'present'")
+        if ANY in value and value != ANY:
+            raise InvalidValueError(f"template: {part.strip()!r}: * stands alone and means 'present'")
+        if name in tags:
+            raise InvalidValueError(f"template: {name} stands there twice")
+        tags[name] = value
+    if len(tags) > MAX_TEMPLATE_TAGS:
+        raise InvalidValueError(f"template: more than MAX_TEMPLATE_TAGS ({MAX_TEMPLATE_TAGS}) tags")
+    if all(value == ANY for value in tags.values()):
+        raise InvalidValueError("template: at least one tag has a value; else it would claim too many events")
+    return Template(tags=tuple(sorted(tags.items())))
+
+
+def key_of(value: Any) -> str:
+    """The same for all values that a tag means, and maybe for some more."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    try:
+        return format(Decimal(value).normalize(), "f") if abs(Decimal(value)) < _LARGE else str(value)
+    except (InvalidOperation, TypeError, ValueError):
+        return str(value).lower()
+
+
+def _has(value: Any, wanted: str) -> bool:
+    if value is None:
+        return False
+    if wanted == ANY or value == wanted:
+        return True
+    if isinstance(value, bool):
+        return wanted.lower() == ("true" if value else "false")
+    if isinstance(value, int | float):
+        try:
+            return Decimal(wanted) == value  # exactly: a template grants no neighbouring number
+        except InvalidOperation:
+            return False
+    return False
