@@ -1,7 +1,7 @@
 """Questions to a key management centre or a discovery node, and their answers, as payloads of events.
 
 A question is signed with the asker's certificate and sealed to the service's key; it carries a fresh key for the
-answer, and where that is to be sent. An answer is signed inside of what is sealed, and names the question that it answers: HPKE
+answer, and where that is to be sent. An answer is signed inside of what is sealed, and names its question: HPKE
 alone would not say whom it is from.
 """
 
