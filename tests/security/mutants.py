@@ -75,7 +75,7 @@ def is_killed(check: Check) -> bool:
 
 def main(module: str, line: str) -> int:
     sys.meta_path.insert(0, _Loader(module, int(line)))
-    return 0 if pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS]) == 1 else 1
+    return 0 if pytest.main(["-q", "-x", "-p", "no:cacheprovider", *TESTS]) == 1 else 1
 
 
 if __name__ == "__main__":
