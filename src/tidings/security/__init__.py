@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidings.security.gate import Gate
     from tidings.security.identity import Identity
     from tidings.security.keys import EpochKey, Keyring
+    from tidings.security.member import Member
     from tidings.security.opening import Opener, open_sealed
     from tidings.security.records import TopicRecord
     from tidings.security.sealing import Sealer, seal
@@ -26,6 +27,7 @@ _HOMES = {
     "Gate": "gate",
     "Identity": "identity",
     "Keyring": "keys",
+    "Member": "member",
     "Opener": "opening",
     "Right": "token",
     "Role": "certificates",
@@ -44,6 +46,7 @@ __all__ = [
     "Gate",
     "Identity",
     "Keyring",
+    "Member",
     "Opener",
     "Right",
     "Role",

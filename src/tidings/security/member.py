@@ -1,0 +1,144 @@
+"""A member: an entity with its tokens and keys. It seals what it publishes on secure topics, and opens what it gets.
+
+It asks nobody itself: whoever is connected asks the centre for it (`wants`), and hands over the answer (`take`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tidings.model.errors import SecurityError
+from tidings.model.event import Event
+from tidings.security.centre_questions import GivesKeys, WantsKeys
+from tidings.security.certificates import Certificate
+from tidings.security.credentials import Credentials
+from tidings.security.gate import Gate, proof_of
+from tidings.security.identity import Identity
+from tidings.security.keys import Keyring
+from tidings.security.notices import SignedNotice
+from tidings.security.opening import Opener
+from tidings.security.records import TopicRecord
+from tidings.security.sealing import Sealer
+from tidings.security.token import Right, Token
+
+
+class _Membership:
+    """Of one topic."""
+
+    def __init__(self, token: Token, messages: int, renew_at: int) -> None:
+        self.token, self.messages, self.renew_at = token, messages, renew_at
+        self.sealer: Sealer | None = None
+
+
+class Member:
+    """The signing key is new for every member, and never leaves it: a token names its public half."""
+
+    def __init__(self, identity: Identity, credentials: Credentials) -> None:
+        self.identity, self.credentials = identity, credentials
+        self.keyring = Keyring()
+        self._signing_key = Ed25519PrivateKey.generate()
+        self._topics = Gate(credentials)  # for its index of templates
+        self._opener = Opener(credentials, self.keyring)
+        self._memberships: dict[bytes, _Membership] = {}
+        self._last = 0  # the time of the last event that was sealed: each is later
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    # Topics and keys
+
+    def topic_of(self, subject: str | None, attributes: Mapping[str, Any]) -> TopicRecord | None:
+        """The secure topic that an event would be on, as far as topics are known here."""
+        return self._topics.topic_of(subject, attributes)
+
+    def wants(self, record: TopicRecord, kmc: Certificate) -> WantsKeys:
+        """What to ask the topic's centre for."""
+        latest = self.keyring.latest(record.id)
+        have = 0 if latest is None else latest.epoch
+        return WantsKeys.make(record.id, self._signing_key, self.identity.certificate, kmc, have)
+
+    def take(self, given: GivesKeys, now: int) -> Token:
+        """What the centre has answered: it is checked like anybody else's word."""
+        token = self.credentials.token(given.token, now)
+        self.credentials.check_trusted(token, now)
+        if token.holder != self.identity.certificate or token.key != self._signing_key.public_key().public_bytes_raw():
+            raise SecurityError("holder", "the token that the centre has sent is not for this member")
+        self.credentials.heed(SignedNotice(given.notice), now)
+        for key in given.keys:
+            if key.topic != token.topic:
+                raise SecurityError("topic", "the centre has sent the key of another topic")
+            self.keyring.put(key)
+        self._memberships[token.topic] = _Membership(token, given.messages, given.renew_at)
+        return token
+
+    def token(self, topic: bytes) -> Token | None:
+        held = self._memberships.get(topic)
+        return None if held is None else held.token
+
+    def needs_renewal(self, topic: bytes, now: int) -> bool:
+        """Whether it is time to ask the centre again: there is nothing yet, it ends soon or is used up, or the centre
+        has told of another epoch."""
+        held, key = self._memberships.get(topic), self.keyring.latest(topic)
+        if held is None or key is None or now >= min(held.renew_at, key.until):
+            return True
+        notice = self.credentials.notice(topic)
+        if notice is not None and notice.epoch > key.epoch:
+            return True
+        return held.sealer is not None and held.sealer.messages >= held.messages
+
+    def topics(self) -> list[bytes]:
+        """Those that it has a token for."""
+        return list(self._memberships)
+
+    # What it does with them
+
+    def seal(self, event: Event, now: int) -> Event:
+        """The event sealed, if it is on a secure topic; as it is, if not. Raises a `SecurityError` that says what is
+        missing. Its `timestamp` in the seal is later than that of any one before."""
+        record = self.topic_of(event.subject, event.attributes)
+        if record is None:
+            return event
+        self._last = max(self._last + 1, now)
+        return self._sealer(record, now).seal(event, self._last)
+
+    def seal_all(self, events: list[Event], now: int) -> list[Event]:
+        """Events on one secure topic, with one signature."""
+        record = self.topic_of(events[0].subject, events[0].attributes)
+        if record is None:
+            return events
+        self._last = max(self._last + 1, now)
+        return self._sealer(record, now).seal_all(events, self._last)
+
+    def _sealer(self, record: TopicRecord, now: int) -> Sealer:
+        held, key = self._memberships.get(record.id), self.keyring.latest(record.id)
+        if held is None or key is None:
+            raise SecurityError(
+                "token", f"the topic {record.template} is secure, and {self.name} has no token for it: ask its owner"
+            )
+        held.token.check_use(Right.PUBLISH, now)
+        if now >= key.until:
+            raise SecurityError("epoch", f"the key of {record.template} has expired; fetch another one")
+        if held.sealer is None or held.sealer.key.epoch != key.epoch:
+            held.sealer = Sealer(key, held.token, self._signing_key)
+        return held.sealer
+
+    def open(self, event: Event, accepted: int, *, again: bool = False) -> Event:
+        """The event with its payload readable; `accepted`: when its broker took it."""
+        return self._opener.open(event, accepted, again=again)
+
+    def prove(self, said: bytes, nonce: bytes) -> bytes:
+        """Shows a broker that it is the holder of its tokens; see `Gate.check_proof`."""
+        return self._signing_key.sign(proof_of(said, nonce))
+
+    def __repr__(self) -> str:
+        return f"<Member {self.name}>"
+
+
+def read_given(body: bytes) -> GivesKeys:
+    try:
+        return msgspec.msgpack.decode(body, type=GivesKeys)
+    except msgspec.MsgspecError as error:
+        raise SecurityError("form", f"the centre's answer cannot be read: {error}") from None
