@@ -8,6 +8,7 @@ import pytest
 from tests.engine.messages import advertise, publish, subscribe
 from tests.engine.overlay import on_publications
 from tests.security.world import HOUR, NOW, World
+from tidings import ContextFilter
 from tidings.engine import Engine, Settings
 from tidings.engine.effects import Deliver, Effect, Expelled, Reject, Told
 from tidings.engine.operations import Heed, Learn, Publish, Revoke, Subscribe
@@ -269,8 +270,6 @@ def test_what_a_policy_adds_is_signed_by_the_broker(world: World) -> None:
 
 
 def test_for_whom_it_is_stays_with_the_publisher(world: World) -> None:
-    from tidings import ContextFilter
-
     broker = engine(world)
     broker.handle(bobs(world), NOW)
     event = sealed(world, subscribers=ContextFilter.parse("this.x = 1.5"))
