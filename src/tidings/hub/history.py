@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -15,7 +15,6 @@ from tidings.hub.backlog import Entry, Read
 from tidings.journal import EVENTS, PUBLISH
 from tidings.model.errors import OffsetGoneError
 from tidings.model.event import Event
-from tidings.model.notification import Notification
 from tidings.model.since import Since as Since
 from tidings.model.since import start_of
 from tidings.model.subscription import Subscription
@@ -32,8 +31,8 @@ class History:
         self._readers: OrderedDict[tuple[str, int], Iterator[Record]] = OrderedDict()  # by subscription and place
         self._changing = threading.Lock()
 
-    def due_to(self, subscription: Subscription, may_have: Callable[[Notification], bool] = lambda _: True) -> Read:
-        """Reads on in what is due to a durable subscription, as far as its owner may still have it."""
+    def due_to(self, subscription: Subscription) -> Read:
+        """Reads on in what is due to a durable subscription."""
         id, subscriber = subscription.id, subscription.subscriber  # noqa: A001
         named = msgspec.json.encode(id).decode()
 
@@ -48,7 +47,7 @@ class History:
                 if row.kind in EVENTS and row.body is not None and named in row.body:
                     said = records.notes(row).get(due.DUE, ())
                     note = due.notification(said, row.event(ContextFilter.parse), id, subscriber)
-                    if note is not None and may_have(note):
+                    if note is not None:
                         found.append((record.offset, note))
                 if len(found) >= count:
                     return found, position
