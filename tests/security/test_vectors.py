@@ -1,5 +1,5 @@
-"""Vectors by others, of NIST, the IETF and their implementers, through our own doors to the primitives: they are a package
-of their own, and none of them is kept here."""
+"""Vectors by others, of NIST, the IETF and their implementers, through our own doors to the primitives: a package of
+their own, of which nothing is kept here."""
 
 from collections.abc import Iterator
 from importlib.resources import files
