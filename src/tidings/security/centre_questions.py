@@ -1,4 +1,4 @@
-"""What entities ask of a key management centre, and what it answers: the bodies of `exchange`'s questions and answers."""
+"""What entities ask of a key management centre, and its answers: the bodies of questions and answers of `exchange`."""
 
 import msgspec
 from cryptography.exceptions import InvalidSignature

@@ -79,7 +79,7 @@ class Member:
         return None if held is None else held.token
 
     def needs_renewal(self, topic: bytes, now: int) -> bool:
-        """Whether it is time to ask the centre again: there is nothing yet, or it ends soon, or is used up, or the centre
+        """Whether it is time to ask the centre again: there is nothing yet, it ends soon or is used up, or the centre
         has told of another epoch."""
         held, key = self._memberships.get(topic), self.keyring.latest(topic)
         if held is None or key is None or now >= min(held.renew_at, key.until):
