@@ -29,8 +29,11 @@ class Ledger:
         self._path, self._disk = path, disk or Disk()
         self._failure: JournalError | None = None
         self._fd = -1
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = FolderLock(path.parent, what)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = FolderLock(path.parent, what)
+        except OSError as error:
+            raise JournalError(f"{path.parent}: {error.strerror or error}", path) from error
         try:
             if not path.exists():
                 self._disk.create(path, HEADER, mode=0o600)
