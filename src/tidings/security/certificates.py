@@ -42,6 +42,7 @@ class Certificate:
         except ValueError:
             raise SecurityError("certificate", "a certificate says a role that there is not") from None
         self.serial = x509_certificate.serial_number
+        self.serial_bytes = self.serial.to_bytes((self.serial.bit_length() + 7) // 8 or 1, "big")
         self.not_before = microseconds(x509_certificate.not_valid_before_utc)
         self.not_after = microseconds(x509_certificate.not_valid_after_utc)
 
