@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tidings.model.errors import SecurityError
 from tidings.model.limits import MAX_SIGNED_BATCH
 
 Path = tuple[bytes, ...]
+Place = tuple[bytes, int, int, Path]  # a node: which one of how many on its level, and the path that is left from there
 DIGEST = 32
 
 
@@ -39,28 +39,6 @@ def tree(digests: Sequence[bytes]) -> tuple[bytes, list[Path]]:
     return level[0], [tuple(one) for one in paths]
 
 
-class Place(NamedTuple):
-    """A node of a batch's tree: which one of how many on its level, and the path that is left from there."""
-
-    node: bytes
-    index: int
-    size: int
-    path: Path
-
-    @property
-    def is_root(self) -> bool:
-        return self.size == 1
-
-    def above(self) -> "Place":
-        node, index, size, path = self
-        if index ^ 1 < size:
-            if not path:
-                raise SecurityError("form", "the path in the batch is too short")
-            node = _node(path[0], node) if index & 1 else _node(node, path[0])
-            path = path[1:]
-        return Place(node, index >> 1, (size + 1) >> 1, path)
-
-
 def place_of(digest: bytes, index: int, size: int, path: Path) -> Place:
     """The place of the event that is `index` of `size`."""
     if not 0 <= index < size <= MAX_SIGNED_BATCH:
@@ -68,18 +46,23 @@ def place_of(digest: bytes, index: int, size: int, path: Path) -> Place:
     for one in path:
         if len(one) != DIGEST:
             raise SecurityError("form", "this is no place in a batch")
-    return Place(_leaf(digest), index, size, path)
+    return _leaf(digest), index, size, path
 
 
-def root_of(digest: bytes, index: int, size: int, path: Path) -> bytes:
-    """The root that this path leads to, from the event that is `index` of `size`."""
-    place = place_of(digest, index, size, path)
-    while not place.is_root:
-        place = place.above()
-    return checked_root(place)
+def above(place: Place) -> Place:
+    """The next one on the way to the root, which is that of size 1."""
+    node, index, size, path = place
+    if index ^ 1 < size:
+        if not path:
+            raise SecurityError("form", "the path in the batch is too short")
+        node = _node(path[0], node) if index & 1 else _node(node, path[0])
+        path = path[1:]
+    return node, index >> 1, (size + 1) >> 1, path
 
 
-def checked_root(place: Place) -> bytes:
-    if place.path:
+def root_at(place: Place) -> bytes:
+    """The root, where the path has led to it."""
+    node, _, _, path = place
+    if path:
         raise SecurityError("form", "the path in the batch is too long")
-    return place.node
+    return node

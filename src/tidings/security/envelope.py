@@ -79,8 +79,19 @@ class Seal(msgspec.Struct, frozen=True, array_like=True):
         """The associated data: nothing of it can change without the payload becoming unreadable."""
         return encoded(
             (
-                *(self.version, self.suite, self.topic, self.epoch, event.id.bytes, event.publisher, self.instance),
-                *(self.counter, self.timestamp, self.sequence, event.subject, self.scope, self.commitment),
+                self.version,
+                self.suite,
+                self.topic,
+                self.epoch,
+                event.id.bytes,
+                event.publisher,
+                self.instance,
+                self.counter,
+                self.timestamp,
+                self.sequence,
+                event.subject,
+                self.scope,
+                self.commitment,
                 root.root_of(self.leaves),
             )
         )

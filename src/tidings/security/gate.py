@@ -33,7 +33,7 @@ PROOF = "subscription"  # the purpose of a subscriber's signature
 class Gate:
     """Of one broker. `verifies`: it checks signatures of events too, at a hundred microseconds each; subscribers always
     do. `freshness`: microseconds that a publisher's clock may be wrong by; None for what was accepted before and is
-    judged again by the time of that. `identity`: the broker's own, with which it signs what it adds to sealed events."""
+    judged again, by the time of that. `identity`: the broker's own: with it it signs what it adds to sealed events."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
-from tidings.security.batches import Place, checked_root, place_of
+from tidings.security.batches import Place, above, place_of, root_at
 from tidings.security.encoding import purpose
 from tidings.security.envelope import BATCH, EVENT, Seal
 
@@ -33,11 +33,12 @@ class Signatures:
         passed = []
         while place not in known:
             passed.append(place)
-            if place.is_root:
-                self._verify(key, seal.signature, purpose(BATCH, checked_root(place)))
+            if place[2] == 1:
+                self._verify(key, seal.signature, purpose(BATCH, root_at(place)))
                 break
-            place = place.above()
-        self._remember((key, seal.signature), passed)
+            place = above(place)
+        if passed:
+            self._remember((key, seal.signature), passed)
 
     def _verify(self, key: bytes, signature: bytes, said: bytes) -> None:
         public = self._keys.get(key)
