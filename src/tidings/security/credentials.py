@@ -67,6 +67,21 @@ class Credentials:
             self._drop(self._by_serial.get(entry.serial, ()))
         return new
 
+    def recall(self, records: Iterable[TopicRecord], notices: Iterable[SignedNotice], update: Update | None) -> None:
+        """What was checked before a restart. It is not asked again whether it can be trusted: a topic that is forgotten,
+        because its owner is not trusted any more, would be open to everybody."""
+        for record in records:
+            known = self.topics.get(record.id)
+            if known is None or record.replaces(known):
+                self.topics[record.id] = record
+                self.version += 1
+        for notice in notices:
+            known_notice = self.notices.get(notice.notice.topic)
+            if known_notice is None or known_notice.notice.version < notice.notice.version:
+                self.notices[notice.notice.topic] = notice
+        if update is not None:
+            self.revoke(update)
+
     # What is asked
 
     def token(self, data: bytes, now: int) -> Token:

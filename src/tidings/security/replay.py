@@ -60,8 +60,17 @@ class Ingress:
                 gone = self._latest.pop(next(iter(self._latest)))
                 self._floor = max(self._floor, gone.timestamp)
 
+    @property
+    def floor(self) -> int:
+        return self._floor
+
     def state(self) -> list[Latest]:
         return list(self._latest.values())
+
+    def restore(self, known: Iterable[Latest], floor: int) -> None:
+        """What `state` and `floor` were before a restart."""
+        self.recall(known)
+        self._floor = max(self._floor, floor)
 
 
 class Window:
