@@ -68,8 +68,8 @@ class Credentials:
         return new
 
     def recall(self, records: Iterable[TopicRecord], notices: Iterable[SignedNotice], update: Update | None) -> None:
-        """What was checked before a restart. It is not asked again whether it can be trusted: a topic that is forgotten,
-        because its owner is not trusted any more, would be open to everybody."""
+        """What was checked before a restart. It is not asked again whether it can be trusted: a topic that is
+        forgotten, because its owner is not trusted any more, would be open to everybody."""
         for record in records:
             known = self.topics.get(record.id)
             if known is None or record.replaces(known):
@@ -97,8 +97,8 @@ class Credentials:
         for certificate in (token.kmc, token.holder, token.record.owner):
             self.revocations.check(certificate, at)
 
-    def notice(self, topic: bytes, now: int) -> Notice | None:
-        """The latest one that is known; who knows the past too answers with the one of that time."""
+    def notice(self, topic: bytes, now: int | None = None) -> Notice | None:
+        """The latest one; who knows the past too answers with the one of that time."""
         found = self.notices.get(topic)
         return None if found is None else found.notice
 

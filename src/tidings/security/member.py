@@ -84,7 +84,7 @@ class Member:
         held, key = self._memberships.get(topic), self.keyring.latest(topic)
         if held is None or key is None or now >= min(held.renew_at, key.until):
             return True
-        notice = self.credentials.notice(topic, now)
+        notice = self.credentials.notice(topic)
         if notice is not None and notice.epoch > key.epoch:
             return True
         return held.sealer is not None and held.sealer.messages >= held.messages

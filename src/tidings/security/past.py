@@ -23,7 +23,7 @@ class PastCredentials(Credentials):
         insort(told, said, key=lambda one: one.issued)
         return True
 
-    def notice(self, topic: bytes, now: int) -> Notice | None:
+    def notice(self, topic: bytes, now: int | None = None) -> Notice | None:
         told = self._told.get(topic, ())
-        place = bisect_right(told, now, key=lambda one: one.issued)
+        place = len(told) if now is None else bisect_right(told, now, key=lambda one: one.issued)
         return told[place - 1] if place else None
