@@ -19,7 +19,7 @@ from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_SECURE_TOPICS, MAX_SIGNED_BATCH
 from tidings.security import Authority, Credentials, Identity, Right, Role, Suite, Token, TopicRecord
 from tidings.security.authority import DAY, NEXT_UPDATE
-from tidings.security.batches import Path, above, place_of, root_at, tree
+from tidings.security.batches import root_of, tree
 from tidings.security.certificates import Anchor, Certificate, moment
 from tidings.security.encoding import Signed, encoded
 from tidings.security.envelope import ContentKeys, Seal
@@ -411,13 +411,6 @@ def test_suites_by_their_names() -> None:
 
 
 # Batches
-
-
-def root_of(digest: bytes, index: int, size: int, path: Path) -> bytes:
-    place = place_of(digest, index, size, path)
-    while place[2] > 1:
-        place = above(place)
-    return root_at(place)
 
 
 @examples(60, 2_000)
