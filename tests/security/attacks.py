@@ -12,7 +12,7 @@ from tidings.model.event import Event
 from tidings.model.identity import uuid7
 from tidings.model.values import Attributes, Context
 from tidings.security import Authority, Right, Role, Token, TopicRecord
-from tidings.security.encoding import Signed, encoded
+from tidings.security.encoding import Signed, encoded, purpose
 from tidings.security.envelope import Seal
 
 # Doors: where a client's event enters, between brokers, from a journal (as on Spark), and at a subscriber.
@@ -33,6 +33,7 @@ def attacks(world: World) -> list[Attack]:
         *_tokens(world),
         *_envelopes(world),
         *_topics(world),
+        *_signed_nonsense(world),
         *_flipped_tokens(world),
         *_flipped_seals(world),
         *_flipped_payloads(world),
@@ -106,6 +107,8 @@ def _tokens(world: World) -> Iterator[Attack]:
     yield Attack("a token signed anew by somebody else", msgspec.structs.replace(good, token=resigned))
     purposes = encoded(Signed(raw[0], world.kmc.sign("notice", raw[0])))
     yield Attack("a token signed for another purpose", msgspec.structs.replace(good, token=purposes))
+    longer = b"\xdc\x00\x02" + world.token().data[1:]
+    yield Attack("a token in another encoding", msgspec.structs.replace(good, token=longer))
     padded = world.token().data + b"\xc0"
     yield Attack("a token with something behind it", msgspec.structs.replace(good, token=padded))
 
@@ -210,6 +213,8 @@ def _envelopes(world: World) -> Iterator[Attack]:
     yield sealed("a place beyond the batch", size=2, index=2, path=(bytes(32),))
     yield sealed("a batch that is too large", size=2**40, index=0, path=(bytes(32),) * 40)
     yield sealed("a path in no batch", path=(bytes(32),))
+    longer = b"\xdd\x00\x00" + (good.signature or b"")[1:]
+    yield event("a seal in another encoding", signature=longer)
     yield event("a seal with something behind it", signature=(good.signature or b"") + b"\0")
     other = world.sealer(who="eve", token=world.token("eve"))
     yield Attack(
@@ -221,6 +226,39 @@ def _envelopes(world: World) -> Iterator[Attack]:
     yield Attack("an event of a batch in another's place", msgspec.structs.replace(first, signature=mixed.data))
     yield Attack("the payload of another event", msgspec.structs.replace(first, payload=second.payload))
     yield Attack("the seal of another event", msgspec.structs.replace(first, signature=second.signature))
+
+
+def _signed_nonsense(world: World) -> Iterator[Attack]:
+    """By a publisher that has a token, and signs what nobody should take."""
+    good = _sealed(world, 65_000)
+    seal = Seal.of(good)
+
+    def signed(
+        name: str, doors: frozenset[str] = EVERYWHERE, payload: bytes | None = good.payload, **said: object
+    ) -> Attack:
+        changed = msgspec.structs.replace(good, payload=payload)
+        made = msgspec.structs.replace(seal, **said)
+        signature = world.signing["ann"].sign(purpose("event", made.digest(changed)))
+        return Attack(
+            f"{name}, signed by its publisher",
+            msgspec.structs.replace(changed, signature=msgspec.structs.replace(made, signature=signature).data),
+            doors,
+        )
+
+    at_end = frozenset({SUBSCRIBER})
+    yield signed("another version", version=2)
+    yield signed("another suite", suite=1)
+    yield signed("a suite that there is not", suite=99)
+    yield signed("another topic", topic=bytes(16))
+    yield signed("a short instance", instance=b"x")
+    yield signed("a counter below zero", counter=-1)
+    yield signed("half a leaf", leaves=seal.leaves[:-1])
+    yield signed("no leaves", leaves=b"")
+    yield signed("no payload", at_end, payload=None)
+    yield signed("a payload shorter than a tag", at_end, payload=b"x" * 15)
+    yield signed("a payload that is none", at_end, payload=b"x" * 100)
+    yield signed("another nonce", at_end, counter=seal.counter + 1)
+    yield signed("another commitment", at_end, commitment=bytes(32))
 
 
 def _flipped_tokens(world: World, count: int = 190) -> Iterator[Attack]:
