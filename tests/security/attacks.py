@@ -225,8 +225,8 @@ def _envelopes(world: World) -> Iterator[Attack]:
 
 def _flipped_tokens(world: World, count: int = 190) -> Iterator[Attack]:
     good = _sealed(world, 70_000)
-    for index, data in _flipped(good.token or b"", count):
-        yield Attack(f"a token with bit {index} flipped", msgspec.structs.replace(good, token=data))
+    for place, (_, data) in enumerate(_flipped(good.token or b"", count)):
+        yield Attack(f"a token flipped at place {place}", msgspec.structs.replace(good, token=data))
 
 
 def _flipped_seals(world: World, count: int = 190) -> Iterator[Attack]:
@@ -237,19 +237,19 @@ def _flipped_seals(world: World, count: int = 190) -> Iterator[Attack]:
     wrapped = data.index(seal.wrapped)
     beyond = wrapped + len(seal.wrapped) + 1
     named = [(data.index(name.encode()) - 1, data.index(salt)) for name, salt in seal.salts.items()]
-    for index, changed in _flipped(data, count):
+    for place, (index, changed) in enumerate(_flipped(data, count)):
         doors = EVERYWHERE
         if wrapped - 2 <= index // 8 < beyond:
             doors = frozenset({SUBSCRIBER})
         elif any(start <= index // 8 < end for start, end in named):
             doors = AT_BROKERS
-        yield Attack(f"a seal with bit {index} flipped", msgspec.structs.replace(good, signature=changed), doors)
+        yield Attack(f"a seal flipped at place {place}", msgspec.structs.replace(good, signature=changed), doors)
 
 
 def _flipped_payloads(world: World, count: int = 60) -> Iterator[Attack]:
     good = _sealed(world, 70_002)
-    for index, changed in _flipped(good.payload or b"", count):
-        yield Attack(f"a payload with bit {index} flipped", msgspec.structs.replace(good, payload=changed))
+    for place, (_, changed) in enumerate(_flipped(good.payload or b"", count)):
+        yield Attack(f"a payload flipped at place {place}", msgspec.structs.replace(good, payload=changed))
 
 
 def _flipped(data: bytes, count: int) -> Iterator[tuple[int, bytes]]:

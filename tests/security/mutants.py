@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "tidings" / "security"
 TESTS = [f"tests/security/test_{name}.py" for name in ("attacks", "envelope", "records", "exchange")]
 MODULES = (  # where what comes from others is judged
     *("batches", "certificates", "credentials", "encoding", "envelope", "exchange", "gate", "opening", "records"),
-    *("replay", "revocation", "root", "template", "token"),
+    *("replay", "revocation", "root", "signatures", "template", "token"),
 )
 
 
@@ -75,7 +75,7 @@ def is_killed(check: Check) -> bool:
 
 def main(module: str, line: str) -> int:
     sys.meta_path.insert(0, _Loader(module, int(line)))
-    return 0 if pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS]) == 1 else 1
+    return 0 if pytest.main(["-q", "-x", "-p", "no:cacheprovider", *TESTS]) == 1 else 1
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -35,6 +36,7 @@ from tidings.protocol.publications import Safety
 from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
+    from tidings.client.mailbox import Mailbox
     from tidings.policy.policy import Policy
 
 Text = str | Filter
@@ -360,6 +362,13 @@ class Client:
     async def ask(self, question: str, **about: Any) -> Any:
         """A question to the broker that changes nothing."""
         return await self._session.request(Kind.ASK, requests.Ask(0, question, about))
+
+    @cached_property
+    def mailbox(self) -> "Mailbox":
+        """Where the answers of key management centres and discovery nodes come; see `tidings.client.asking`."""
+        from tidings.client.mailbox import Mailbox
+
+        return Mailbox(self)
 
     # For its subscriptions
 

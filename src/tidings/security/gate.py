@@ -22,6 +22,7 @@ from tidings.security.envelope import ADDITION, Addition, Seal
 from tidings.security.identity import Identity
 from tidings.security.records import TopicRecord
 from tidings.security.replay import Ingress
+from tidings.security.signatures import Signatures
 from tidings.security.template import key_of
 from tidings.security.token import Right, Token
 
@@ -31,18 +32,20 @@ PROOF = "subscription"  # the purpose of a subscriber's signature
 
 class Gate:
     """Of one broker. `verifies`: it checks signatures of events too, at a hundred microseconds each; subscribers always
-    do. `identity`: the broker's own, with which it signs what it adds to sealed events."""
+    do. `freshness`: microseconds that a publisher's clock may be wrong by; None for what was accepted before and is
+    judged again, by the time of that. `identity`: the broker's own: with it it signs what it adds to sealed events."""
 
     def __init__(
         self,
         credentials: Credentials,
         *,
         verifies: bool = True,
-        freshness: int = FRESHNESS,
+        freshness: int | None = FRESHNESS,
         identity: Identity | None = None,
     ) -> None:
         self.credentials, self.verifies, self.identity = credentials, verifies, identity
         self.ingress = Ingress(freshness)
+        self._signatures = Signatures()
         self.refused: Counter[str] = Counter()
         self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
         self._names: set[str] = set()
@@ -128,17 +131,16 @@ class Gate:
         return seal, token
 
     def _check_epoch(self, seal: Seal, now: int) -> None:
-        notice = self.credentials.notice(seal.topic)
+        notice = self.credentials.notice(seal.topic, now)
         if notice is None or seal.epoch >= notice.epoch:
             return
         if seal.epoch < notice.accepted or now >= notice.accepted_until:
             raise SecurityError("epoch", f"epoch {seal.epoch} is over; fetch the key of epoch {notice.epoch}")
 
-    @staticmethod
-    def _verify(event: Event, seal: Seal, token: Token) -> None:
+    def _verify(self, event: Event, seal: Seal, token: Token) -> None:
         envelope.check_scope(event, seal)
         envelope.check_attributes(event, seal)
-        envelope.check_signature(event, seal, token.key)
+        self._signatures.check(event, seal, token.key)
 
     # Subscriptions
 
