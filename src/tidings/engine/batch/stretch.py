@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.engine import admission, concern, governing, meta, routes, telling
+from tidings.engine import admission, concern, governing, meta, routes, sealed, telling
 from tidings.engine.batch.contexts import ContextChanges
 from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
 from tidings.engine.batch.publications import Publications
@@ -20,7 +20,7 @@ from tidings.engine.batch.regimes import Rulebook, advertised, message_of, regim
 from tidings.engine.batch.shapes import shaping_by
 from tidings.engine.batch.verdicts import Court, Verdicts
 from tidings.engine.directory import Directory
-from tidings.engine.effects import Ask, Effect
+from tidings.engine.effects import Ask, Effect, Reject
 from tidings.engine.governing import Delivery, Governed
 from tidings.engine.journey import META
 from tidings.engine.matcher import FastMatcher
@@ -191,7 +191,7 @@ class Stretch:
         receiver = np.array([numbers[one.hop] for one in wanted], np.int64)[place]
         court = Court(Copies(self._scene, event, receiver, receivers), wanted, place, self._record.shapes)
         verdicts = court.judge(regime, regimes)
-        self._special |= verdicts.special & self._alive
+        self._special |= (verdicts.special | self._unconverted(event, verdicts)) & self._alive
         order = self._order(event, place, receiver, wanted, verdicts)
         left = order[(verdicts.shape[order] >= 0) & ~self._special[event[order]]]
         self._record.deliver(self._numbers[event[left]], place[left], wanted, verdicts.shape[left].astype(np.int32))
@@ -200,6 +200,16 @@ class Stretch:
         for row, at in zip(event[special].tolist(), place[special].tolist(), strict=True):
             mine.setdefault(row, []).append(wanted[at])
         self._one_by_one(mine)
+
+    def _unconverted(self, event: Ints, verdicts: Verdicts) -> npt.NDArray[np.bool_]:
+        """Sealed events that a rule wants converted: that it does not happen is told."""
+        found = np.zeros(self._events.count, bool)
+        is_sealed = self._events.is_sealed
+        if is_sealed.any():
+            converts = np.array([one.conversion is not None for one in self._record.shapes.known], bool)
+            copies = event[(verdicts.shape >= 0) & converts[verdicts.shape]]
+            found[copies] = is_sealed[copies]
+        return found
 
     def _order(
         self, event: Ints, place: Ints, receiver: Ints, wanted: list[Filed[Subscription]], verdicts: Verdicts
@@ -243,11 +253,13 @@ def alone(engine: "Engine", events: Publications, row: int, number: int, record:
     engine.at(int(events.now[row]))
     event = events.event(row)
     try:
+        sealed.admit(engine, event)
         message = admission.publication(engine, Publish(event), event.publisher)
     except Refused as refusal:
         record.reject(number, refusal.step, refusal.reason)
     else:
-        one_by_one(engine, message, None, number, record)
+        if one_by_one(engine, message, None, number, record):
+            sealed.note(engine, event)
 
 
 def one_by_one(
@@ -256,8 +268,9 @@ def one_by_one(
     wanted: list[Filed[Subscription]] | None,
     number: int,
     record: Record,
-) -> None:
-    """One publication through the engine's own steps; where it would wait for an answer, it is withheld.
+) -> bool:
+    """One publication through the engine's own steps; where it would wait for an answer, it is withheld. Whether it was
+    accepted.
 
     `wanted` are those that it is due to, if that is known; `number` is the event's in the record.
     """
@@ -280,19 +293,21 @@ def one_by_one(
                 deliveries = governed.deliveries
     except Refused as refusal:
         record.reject(number, refusal.step, refusal.reason)
-        return
+        return False
     except NeedsAnswer as question:
         record.take(number, message.event, [Ask(question.party, question.group)], engine)
-        return
+        return True
     for one in deliveries:
         record.deliver_one(number, one)
-    if governed is None:
-        return
-    news = telling.said(engine, message, governed)
-    asked = [Ask(question.party, question.group) for _, question in governed.waiting if question is not None]
-    record.take(number, message.event, [*effects, *asked, *telling.kept(message, governed)], engine)
-    for place, attributes in enumerate(news):
-        tell(engine, engine.meta_event(attributes, message.id, str(place)), number, record)
+    if governed is not None:
+        news = telling.said(engine, message, governed)
+        asked = [Ask(question.party, question.group) for _, question in governed.waiting if question is not None]
+        record.take(number, message.event, [*effects, *asked, *telling.kept(message, governed)], engine)
+        for place, attributes in enumerate(news):
+            tell(engine, engine.meta_event(attributes, message.id, str(place)), number, record)
+    if message.intruders:
+        record.take(number, message.event, sealed.expelled(engine, message), engine)
+    return not any(isinstance(one, Reject) for one in effects)
 
 
 def tell(engine: "Engine", event: Event, cause: int, record: Record) -> None:
