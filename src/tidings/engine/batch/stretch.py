@@ -60,6 +60,7 @@ class Stretch:
         self._alive = np.ones(publications.count, bool)
         self._special = np.zeros(publications.count, bool)
         self._policies: list[CompiledPolicy | None] = []
+        self._vetting = None if engine.gate is None else Vetting(engine, engine.gate, publications)
 
     def run(self, rulebook: Rulebook | None) -> Rulebook | None:
         """Into the record, with all changes made; the rulebook that was used, for the next stretch."""
@@ -73,8 +74,9 @@ class Stretch:
         self._early()
         event, place, directory = self._matched()
         if not (self._engine.rules or self._policies or self._engine.special):
+            event, place = self._entitled(event, place, directory)
             self._record.deliver_to(self._numbers[event], place, directory, self._cut(place, directory))
-            self._one_by_one({})
+            self._one_by_one(self._set_apart)
             return rulebook
         used = np.flatnonzero(np.bincount(place)) if len(place) else place
         wanted = self._engine.subscriptions.those(directory.ids.take(pa.array(used)).to_pylist())
