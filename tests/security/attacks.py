@@ -1,5 +1,5 @@
-"""Attacks: tokens and envelopes that are forged, altered, expired, replayed or out of their scope, each made from a good
-one. Whoever looks at events refuses all that are for its kind of door."""
+"""Attacks: tokens and envelopes that are forged, altered, expired, replayed or out of their scope, each made from a
+good one. Whoever looks at events refuses all that are for its kind of door."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -230,8 +230,8 @@ def _flipped_tokens(world: World, count: int = 190) -> Iterator[Attack]:
 
 
 def _flipped_seals(world: World, count: int = 190) -> Iterator[Attack]:
-    """But for what only subscribers need: the wrapped key, which the centre may wrap anew; and the names of salts, which
-    only brokers mind, since an attribute without a salt is to subscribers one that a policy has taken away."""
+    """But for what only subscribers need: the wrapped key, which the centre may wrap anew; and the names of salts,
+    which only brokers mind, since an attribute without a salt is to subscribers one that a policy has taken away."""
     good = _sealed(world, 70_001)
     data, seal = good.signature or b"", Seal.of(good)
     wrapped = data.index(seal.wrapped)

@@ -1,4 +1,4 @@
-"""Mutants of the checks: each `raise` of a check taken out in turn. Attacks that then get through show that it is needed.
+"""Mutants of the checks: each `raise` of a check taken out in turn. Attacks that then get through show its need.
 
 `python -m tests.security.mutants MODULE LINE` runs the tests of attacks with that one check taken out, in a process of
 its own, and ends with 0 if they fail: the mutant is killed.
@@ -19,8 +19,10 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidings" / "security"
 TESTS = [f"tests/security/test_{name}.py" for name in ("attacks", "envelope", "records", "exchange")]
-MODULES = ("batches", "certificates", "credentials", "encoding", "envelope", "exchange", "gate", "opening", "records")
-MODULES += ("replay", "revocation", "root", "signatures", "template", "token")  # where what comes from others is judged
+MODULES = (  # where what comes from others is judged
+    *("batches", "certificates", "credentials", "encoding", "envelope", "exchange", "gate", "opening", "records"),
+    *("replay", "revocation", "root", "signatures", "template", "token"),
+)
 
 
 class Check(NamedTuple):
@@ -62,7 +64,7 @@ class _Loader(importlib.abc.Loader, importlib.abc.MetaPathFinder):
 
     def exec_module(self, module: ModuleType) -> None:
         tree = _Without(self._line).visit(ast.parse(self._path.read_text()))
-        exec(compile(ast.fix_missing_locations(tree), str(self._path), "exec"), module.__dict__)
+        exec(compile(ast.fix_missing_locations(tree), str(self._path), "exec"), module.__dict__)  # noqa: S102
 
 
 def is_killed(check: Check) -> bool:
@@ -73,7 +75,7 @@ def is_killed(check: Check) -> bool:
 
 def main(module: str, line: str) -> int:
     sys.meta_path.insert(0, _Loader(module, int(line)))
-    return 0 if pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS]) == 1 else 1
+    return 0 if pytest.main(["-q", "-x", "-p", "no:cacheprovider", *TESTS]) == 1 else 1
 
 
 if __name__ == "__main__":

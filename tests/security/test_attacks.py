@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.security.attacks import BROKER, CLIENT, SUBSCRIBER, attacks
+from tests.security.attacks import BROKER, CLIENT, SUBSCRIBER, Attack, attacks
 from tests.security.world import HOUR, NOW, World
 from tidings.model.errors import SecurityError
-from tidings.security import Right
+from tidings.security import Right, Token
 from tidings.security.authority import NEXT_UPDATE
 from tidings.security.envelope import Seal
 from tidings.security.gate import proof_of
@@ -19,8 +19,8 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_refused(attack: "object") -> None:
-    name, event, doors = attack  # type: ignore[misc]
+def test_refused(attack: Attack) -> None:
+    _, event, doors = attack
     if CLIENT in doors:
         with pytest.raises(SecurityError):
             WORLD.gate().admit(event, NOW)
@@ -160,12 +160,12 @@ def test_what_was_granted_and_taken_back_counts_no_more() -> None:
         (WORLD.token("bob", kmc=WORLD.other_kmc), "bob", "not the centre"),
     ],
 )
-def test_subscriptions_with_such_tokens_are_refused(token: "object", subscriber: str, reason: str) -> None:
+def test_subscriptions_with_such_tokens_are_refused(token: Token, subscriber: str, reason: str) -> None:
     gate = WORLD.gate()
     with pytest.raises(SecurityError, match=reason):
-        gate.subscription(token.data, subscriber, NOW)  # type: ignore[attr-defined]
+        gate.subscription(token.data, subscriber, NOW)
     sealed = WORLD.sealer().seal(WORLD.event(), NOW)
-    assert not gate.may_get(token.data, subscriber, sealed, Seal.of(sealed), NOW)  # type: ignore[attr-defined]
+    assert not gate.may_get(token.data, subscriber, sealed, Seal.of(sealed), NOW)
 
 
 def test_only_who_has_a_token_for_it_gets_an_event() -> None:

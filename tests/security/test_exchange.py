@@ -1,9 +1,9 @@
-"""Questions and answers: only the service reads the question, only the asker the answer, and both know from whom it is."""
+"""Questions and answers: only the service reads the question, only the asker the answer, and both know from whom."""
 
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from tests.security.world import HOUR, NOW, World
 from tidings.model.errors import RefusedError, SecurityError
@@ -82,16 +82,16 @@ def test_a_question_for_another_service_is_refused_even_if_sealed_to_this_one() 
 
 
 def _sealed_by_eve(**changed: object) -> bytes:
-    fields = dict(
-        service=WORLD.kmc.certificate.fingerprint,
-        nonce=bytes(16),
-        time=NOW,
-        reply_to="x",
-        kem=bytes(32),
-        certificate=WORLD.eve.certificate.der,
-        kind="keys",
-        body=b"",
-    )
+    fields = {
+        "service": WORLD.kmc.certificate.fingerprint,
+        "nonce": bytes(16),
+        "time": NOW,
+        "reply_to": "x",
+        "kem": bytes(32),
+        "certificate": WORLD.eve.certificate.der,
+        "kind": "keys",
+        "body": b"",
+    }
     inner = encoded(exchange._Question(**{**fields, **changed}))  # type: ignore[arg-type]
     signed = encoded(Signed(inner, WORLD.eve.sign("question", inner)))
     return exchange._HPKE.encrypt(signed, KEM.public_key(), WORLD.kmc.certificate.fingerprint)
@@ -102,8 +102,6 @@ def test_an_answer_to_another_question_is_refused() -> None:
     question = read(first.payload)
     inner = encoded(exchange._Answer(second.digest, b"here"))
     signed = encoded(Signed(inner, WORLD.kmc.sign("answer", inner)))
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-
     swapped = exchange._HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(question.kem), first.digest)
     with pytest.raises(SecurityError, match="another question"):
         read_answer(first, swapped)

@@ -1,5 +1,6 @@
 """Certificates, topic records, revocations and templates: who is believed what."""
 
+import contextlib
 import hashlib
 
 import msgspec
@@ -61,7 +62,7 @@ def test_nobody_but_an_authority_is_an_anchor() -> None:
         Anchor(WORLD.ann.certificate)
 
 
-def _self_made(key: object, *names: x509.NameAttribute, serial: int = 1) -> bytes:
+def _self_made(key: object, *names: x509.NameAttribute[str], serial: int = 1) -> bytes:
     name = x509.Name(names)
     made = (
         x509.CertificateBuilder()
@@ -107,7 +108,7 @@ def test_identities_are_kept_in_folders_that_others_cannot_read(tmp_path: object
     WORLD.ann.certificate.verify("test", b"body", again.sign("test", b"body"))
     assert (folder / "key.pem").stat().st_mode & 0o077 == 0
     (folder / "key.pem").unlink()
-    with pytest.raises(InvalidValueError, match="key.pem"):
+    with pytest.raises(InvalidValueError, match="key"):
         Identity.load(folder)
 
 
@@ -186,7 +187,7 @@ def test_topics_of_other_owners_that_overlap_are_refused() -> None:
     credentials = WORLD.gate().credentials
     for template in ("Team=NYK", "Sports=NBA", "Sports=NBA,Team=LAL", "/a/subject"):
         claimed = TopicRecord.make(
-            WORLD.eve, id=hashlib.md5(template.encode()).digest(), template=template, kmc=WORLD.kmc.certificate
+            WORLD.eve, id=template.encode().ljust(16, b" ")[:16], template=template, kmc=WORLD.kmc.certificate
         )
         with pytest.raises(SecurityError, match="overlaps"):
             credentials.learn(claimed, NOW)
@@ -421,14 +422,9 @@ def test_only_an_event_of_the_batch_leads_to_its_root(count: int, data: st.DataO
     assert root_of(digests[index], index, count, paths[index]) == top
     other = data.draw(st.integers(0, count - 1))
     if other != index:
-        for wrong in (
-            lambda: root_of(digests[index], other, count, paths[index]),
-            lambda: root_of(digests[other], index, count, paths[index]),
-        ):
-            try:
-                assert wrong() != top
-            except SecurityError:
-                pass
+        for digest, place in ((digests[index], other), (digests[other], index)):
+            with contextlib.suppress(SecurityError):
+                assert root_of(digest, place, count, paths[index]) != top
     for path in (paths[index][:-1], (*paths[index], bytes(32))):
         if path != paths[index]:
             with pytest.raises(SecurityError, match="too"):
