@@ -94,7 +94,9 @@ def _advertise(one: Advertise) -> journal.Operation:
 def _subscribe(one: Subscribe) -> journal.Operation:
     body = rows.written(one.subscription)
     client, id = body.pop("subscriber"), body.pop("id")  # noqa: A001
-    return journal.Operation.control("subscribe", client=client, id=id, body=_said(body))
+    del body["token"]  # in a column of its own, as that of an event
+    token = one.subscription.token
+    return journal.Operation.control("subscribe", client=client, id=id, body=_said(body), token=token)
 
 
 def _removal(kind: str) -> Callable[[Any], journal.Operation]:
@@ -162,6 +164,11 @@ def _read_advertise(_: journal.Operation, client: str, id: str, body: dict[str, 
     )
 
 
+def _read_subscribe(row: journal.Operation, client: str, id: str, body: dict[str, Any]) -> Operation:  # noqa: A002
+    read = rows.read({"id": id, "subscriber": client, **body})
+    return Subscribe(read if row.token is None else msgspec.structs.replace(read, token=row.token))
+
+
 def _read_set_context(row: journal.Operation, client: str, _: str, body: dict[str, Any]) -> Operation:
     return SetContext(client, Context(body), row.id)
 
@@ -170,7 +177,7 @@ _READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Oper
     "publish": _read_publish,
     "advertise": _read_advertise,
     "unadvertise": lambda _, client, about, body: Unadvertise(client, about, body.get("policy")),
-    "subscribe": lambda _, client, about, body: Subscribe(rows.read({"id": about, "subscriber": client, **body})),
+    "subscribe": _read_subscribe,
     "unsubscribe": lambda _, client, about, body: Unsubscribe(client, about, body.get("policy")),
     "set_context": _read_set_context,
     "entrust": lambda _, client, about, body: Entrust(client, about, body["entrusted"]),

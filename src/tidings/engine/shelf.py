@@ -150,7 +150,10 @@ def taken_down(settings: "Settings", folder: Path, *, verify: bool = False) -> "
 def _asks_more(rows: pa.Table) -> Any:
     """Rows with a policy, and those that `is_known_by_name` does not hold for."""
     together = pc.equal(rows["notify"], "client").fill_null(False)
-    return pc.or_(pc.or_(pc.is_valid(rows["policy"]), pc.is_valid(rows["durable"])), together)
+    for name in ("policy", "durable", "token"):
+        if name in rows.column_names:
+            together = pc.or_(together, pc.is_valid(rows[name]))
+    return together
 
 
 def fast(engine: "Engine") -> FastMatcher:

@@ -55,10 +55,6 @@ def chained(chain: bytes, entries: Iterable[Entry]) -> bytes:
     return chain
 
 
-def serial_of(certificate: Certificate) -> bytes:
-    return certificate.serial.to_bytes((certificate.serial.bit_length() + 7) // 8 or 1, "big")
-
-
 class Revocations:
     """What a broker, a centre or a client knows of the list. Without a head that is young enough nothing is trusted."""
 
@@ -101,7 +97,7 @@ class Revocations:
 
     def check(self, certificate: Certificate, at: int) -> None:
         """Raises a `SecurityError` if the certificate was revoked by then."""
-        entry = self._by_serial.get(serial_of(certificate))
+        entry = self._by_serial.get(certificate.serial_bytes)
         if entry is not None and at >= entry.when:
             raise SecurityError("revoked", f"the certificate of {certificate.name} has been revoked")
 

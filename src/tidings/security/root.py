@@ -44,10 +44,10 @@ def check(
     there = {ordered[start : start + LEAF] for start in range(0, len(ordered), LEAF)}
     for where, values in ((_ATTRIBUTE, attributes), (_CONTEXT, context)):
         for name, value in values.items():
-            if where == _ATTRIBUTE and name in added and added[name] == value and type(added[name]) is type(value):
-                continue
             salt = salts.get(where + name)
             if salt is None or len(salt) != SALT or _leaf(where, name, value, salt) not in there:
+                if where == _ATTRIBUTE and name in added and added[name] == value and type(added[name]) is type(value):
+                    continue
                 what = "attribute" if where == _ATTRIBUTE else "context value"
                 raise SecurityError("attributes", f"the {what} {name} is not as its publisher signed it")
 

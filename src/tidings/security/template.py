@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_SUBJECT_CHARACTERS, MAX_TEMPLATE_TAGS
 
 ANY = "*"
@@ -27,6 +27,17 @@ class Template(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> "Template":
         return _parsed(text)
+
+    @classmethod
+    def read(cls, text: str) -> "Template":
+        """Of what somebody has signed: in canonical form, or a `SecurityError`."""
+        try:
+            template = _parsed(text)
+        except InvalidValueError as error:
+            raise SecurityError("form", str(error)) from None
+        if str(template) != text:
+            raise SecurityError("form", "a template is signed in canonical form")
+        return template
 
     def __str__(self) -> str:
         return self.subject if self.subject is not None else ",".join(f"{name}={value}" for name, value in self.tags)

@@ -196,6 +196,9 @@ class Tls(Table, frozen=True, kw_only=True):
     check_names: Annotated[bool, said("Whether a client or a broker must have the name that its certificate says.")] = (
         True
     )
+    plain: Annotated[
+        bool, said("Whether there is no TLS even where `[security]` names an identity, whose files would do for it.")
+    ] = False
     plain_beyond_loopback: Annotated[
         bool, said("Whether one may listen without TLS where other machines can connect, trusting the network.")
     ] = False
@@ -205,6 +208,8 @@ class Tls(Table, frozen=True, kw_only=True):
         missing = [key for key, file in files.items() if not file]
         if missing and len(missing) < len(files):
             raise InvalidValueError(f"{missing[0]}: is missing; TLS takes a certificate, its key and an authority")
+        if self.plain and not missing:
+            raise InvalidValueError("plain: there is a certificate; leave out one of the two")
 
     @property
     def is_on(self) -> bool:
