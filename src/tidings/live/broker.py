@@ -23,6 +23,7 @@ from tidings.live.configuration import Change, Configuration
 from tidings.live.configuration.address import Address
 from tidings.live.connection import Connection
 from tidings.live.desk import Desk
+from tidings.live.gatehouse import Gatehouse, gate_of, read_files
 from tidings.live.heart import Heart
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
@@ -57,6 +58,8 @@ class Broker:
         self.incarnation = self.clock.now()
         self.started = time.monotonic()
         self.certificates = Certificates(configuration.tls) if configuration.tls.is_on else None
+        security = configuration.security
+        self.gatehouse = Gatehouse(self, gate_of(security, self.name)) if security.is_on else None
         self.metrics = Metrics()
         self.notes = NoteWriter()
         self.sessions: dict[str, Session] = {}
@@ -95,6 +98,8 @@ class Broker:
         self.desk.begin()
         self.upkeep = Upkeep(self)
         put_own(self.desk, given)
+        if self.gatehouse is not None:
+            self.gatehouse.begin(read_files(given.security))
         try:
             self._server = await self._listen(Address.parse(given.broker.listen))
         except InvalidValueError:
@@ -208,6 +213,12 @@ class Broker:
 
     def published(self, event: Event, offset: int) -> None:
         self.resending.published(event, offset)
+        self.heard(event)
+
+    def heard(self, event: Event) -> None:
+        """An event has come, from a client or from a neighbour."""
+        if self.gatehouse is not None:
+            self.gatehouse.heard(event)
 
     def is_waiting(self, offset: int) -> bool:
         return self.resending.is_waiting(offset)
@@ -230,6 +241,8 @@ class Broker:
             ending, self._ending = self._ending, []
             for act in ending:
                 act()
+        if self.gatehouse is not None:
+            self.gatehouse.look_again()
         self.look_again()
 
     def at_the_end(self, act: Callable[[], None]) -> None:

@@ -87,6 +87,12 @@ class Connection(asyncio.Protocol):
         """The name in the certificate of the other side."""
         return None if self._transport is None else name_of(self._transport.get_extra_info("peercert"))
 
+    @property
+    def certificate(self) -> bytes | None:
+        """That of the other side, in DER."""
+        secured = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if secured is None else secured.getpeercert(binary_form=True)
+
     def welcome(self, limit: int) -> None:
         """It is known who this is: frames may be as large as frames may be."""
         self._splitter.welcome(limit)

@@ -57,10 +57,15 @@ class Template(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[str, str]:
         """A name and a value that every event on it has: for whoever has many templates."""
+        name, value = self.mark
+        return (name, key_of(value)) if name else (name, value)
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """The same, the value as it is written: that of the subject, which has no name, or of the first tag with one."""
         if self.subject is not None:
             return "", self.subject
-        name, value = next(one for one in self.tags if one[1] != ANY)
-        return name, key_of(value)
+        return next(one for one in self.tags if one[1] != ANY)
 
     def covers(self, other: "Template") -> bool:
         """Whether all that is on the other one is on this one."""
