@@ -58,6 +58,11 @@ MAX_REFUSED_TOKENS: Final = 4_096  # that are remembered as bad
 MAX_REPLAY_INSTANCES: Final = 262_144  # of publishers, whose last event is remembered
 MAX_SECURE_TOPICS: Final = 65_536
 MAX_REVOKED: Final = 1_000_000
+MAX_ADVERTISED_BYTES: Final = 65_536  # of a topic or a service, at discovery nodes
+MAX_RESTRICTION_NAMES: Final = 256
+MAX_ADVERTISED: Final = 65_536  # topics and services that a discovery node knows
+MAX_ADVERTISED_BY_ONE: Final = 4_096  # owner
+MAX_FOUND_BYTES: Final = 1_048_576  # in one answer of a discovery node
 
 # A key management centre
 MAX_GRANTS: Final = 1_000_000  # of one topic
