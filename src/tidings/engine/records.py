@@ -22,6 +22,7 @@ from tidings.engine.operations import (
     SetContext,
     SetPolicy,
     Subscribe,
+    Trust,
     Unadvertise,
     Unsubscribe,
 )
@@ -130,6 +131,11 @@ def _disconnect(one: Disconnect) -> journal.Operation:
     return journal.Operation.control("disconnect", client=one.client)
 
 
+def _trust(one: Trust) -> journal.Operation:
+    body = {"member": one.member, "until": one.until}
+    return journal.Operation.control("trust", client=one.party, id=one.group, body=body)
+
+
 _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
     Advertise: _advertise,
     Unadvertise: _removal("unadvertise"),
@@ -141,6 +147,7 @@ _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
     Define: _define,
     Connect: _connect,
     Disconnect: _disconnect,
+    Trust: _trust,
 }
 
 
@@ -178,6 +185,7 @@ _READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Oper
     "schema": lambda _, client, about, body: Define(client, schema_of(about, body["versions"])),
     "connect": lambda _, client, __, body: Connect(client, body["moved"], body["session"]),
     "disconnect": lambda _, client, __, ___: Disconnect(client),
+    "trust": lambda _, party, group, body: Trust(party, group, body["member"], body["until"]),
 }
 
 

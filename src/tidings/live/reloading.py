@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from tidings.live.configuration import Change, Configuration
 from tidings.live.own import put_own
+from tidings.live.trusting import groups_of
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -14,13 +15,16 @@ async def reload(broker: "Broker", wanted: Configuration) -> Change:
     wrong with them, an error says so, and all stays as it is."""
     former = broker.configuration
     change = former.changes(wanted)
+    groups = groups_of(wanted)
     if broker.certificates is not None:
         broker.certificates.reload()
+    broker.trusting.reload(groups)
     broker.configuration = given = former.taking_over(wanted)
     desk = broker.desk
     with desk.guard:
         desk.settings = desk.engine.settings = broker.engine_settings(given)
     if given.limits != former.limits:
+        broker.reception.limit(given.limits)
         for session in broker.sessions.values():
             session.limit(given.limits)
     put_own(desk, given, former)

@@ -9,7 +9,7 @@ from tidings.configuration.toml import Steps
 from tidings.live.configuration.address import Address
 from tidings.live.configuration.kinds import Table
 from tidings.live.configuration.own import Link, OwnAdvertisement, OwnSubscription, SchemaTable, Trust
-from tidings.live.configuration.tables import Broker, Heartbeat, Http, Journal, Limits, Logs, Tls
+from tidings.live.configuration.tables import Broker, Heartbeat, Http, Journal, Limits, Logs, Security, Tls
 from tidings.model.limits import MAX_LINKS
 
 _UNIQUE = {"links": "broker", "schemas": "subject", "trust": "group"}
@@ -22,6 +22,7 @@ class Layout(Table, frozen=True, kw_only=True):
     heartbeat: Heartbeat = Heartbeat()
     limits: Limits = Limits()
     tls: Tls = Tls()
+    security: Security = Security()
     http: Http = Http()
     logs: Logs = Logs()
     schemas: tuple[SchemaTable, ...] = ()
