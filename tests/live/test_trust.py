@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import tidings as td
-from tests.live.cases import Raw, address, configuration, connect, framed, publication, run, running, until
+from tests.live.cases import Raw, configuration, connect, framed, publication, run, running, until
 from tidings.client import Client
 from tidings.live.broker import Broker
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.protocol import answers, requests
-from tidings.protocol.frames import Kind
+from tidings.protocol.challenges import Challenge
 from tidings.security.trust import Group
 
 ZONES = td.policies.security_zones(
@@ -129,8 +129,8 @@ def test_with_every_group_a_broker_of_one_gets_nothing(secrets: Secrets) -> None
 
 
 def test_security_zones_on_live_brokers(secrets: Secrets) -> None:
-    """Figs. 15 and 16: all is seen in the restricted zone, not the account in the controlled one, nothing elsewhere; and
-    only who belongs to the staff subscribes."""
+    """Figs. 15 and 16: all is seen in the restricted zone, not the account in the controlled one, nothing elsewhere;
+    and only who belongs to the staff subscribes."""
 
     async def scenario() -> None:
         trust = {
@@ -242,15 +242,225 @@ def test_a_neighbour_that_does_not_answer_in_time_does_not_belong(secrets: Secre
 
 # Clients
 
-STAFF = (
+STAFF_SUBSCRIBES = (
     "PolicyStatement { On(Insert,Subscription) { @broker: Ingress "
     "If {AuthenticateSender(Staff)} Then {} Elseif {} Then {UninsertMessage()} } }"
 )
 STAFF_PUBLISHES = (
-    "PolicyStatement { On(Before,Publication) { @broker: Ingress "
+    "PolicyStatement { On(Forward,Publication) { @matching: Before @broker: Ingress "
     "If {AuthenticateSender(Staff)} Then {} Elseif {} Then {BlockMessage()} } }"
 )
 FOR_STAFF = (
     "PolicyStatement { On(Forward,Publication) { @broker: Egress "
     "If {AuthenticateReceiver(Staff)} Then {} Elseif {} Then {BlockMessage()} } }"
 )
+
+
+def governed(policy: str) -> dict[str, Any]:
+    """Tables of a broker with that policy on all that comes by; clients may ask for anything."""
+    return {"advertisements": [{"policy": policy}], "broker": {"advertisements_required": False}}
+
+
+def ruled(policy: str) -> dict[str, Any]:
+    return {"subscriptions": [{"policy": policy}], "broker": {"advertisements_required": False}}
+
+
+async def numbers(held: Any, timeout: float | None = 0) -> list[int]:
+    return [one.attributes["a"] for one in await held.take(1000, timeout=timeout)]
+
+
+def test_only_who_holds_the_secret_publishes(secrets: Secrets) -> None:
+    """What was sent behind a publication that has to wait stays behind it, whatever it is."""
+
+    async def scenario() -> None:
+        staff = {"Staff": secrets.file("Staff")}
+        async with (
+            running("b1", trust=secrets.tables("Staff"), **ruled(STAFF_PUBLISHES)) as broker,
+            connect(broker, "one", groups=staff) as one,
+            connect(broker, "stranger") as stranger,
+            connect(broker, "liar", groups={"Staff": secrets.file("Staff", wrong=True)}) as liar,
+        ):
+            mine = await one.subscribe("a > 0", id="mine")
+            sent = [one.publish({"a": number}) for number in range(1, 51)]
+            context = asyncio.ensure_future(one.set_context({"x": 1}))
+            more = [one.publish({"a": number}) for number in range(51, 101)]
+            receipts = await asyncio.gather(*sent, *more)
+            await context
+            assert [one.offset for one in receipts] == sorted(one.offset for one in receipts)
+            for other in (stranger, liar):
+                with pytest.raises(RefusedError, match="blocked before matching"):
+                    await other.publish({"a": 1000})
+            assert await numbers(mine) == list(range(1, 101))
+            assert proofs(broker) == (3, 2)
+            assert broker.metrics.bogus == 1
+
+    run(scenario())
+
+
+def test_a_publication_behind_one_that_waits_is_neither_lost_nor_doubled(secrets: Secrets) -> None:
+    """By a client that answers nothing: everything waits, is refused by the rule, and is answered in its order."""
+
+    async def scenario() -> None:
+        async with (
+            running(
+                "b1", trust=secrets.tables("Staff"), security={"answer_ms": 50}, **ruled(STAFF_PUBLISHES)
+            ) as broker,
+            connect(broker, "me") as me,
+            Raw.client(broker, "old") as old,
+        ):
+            mine = await me.subscribe("a > 0")
+            ask = requests.Ask(4, "status")
+            for data in (publication(1, {"a": 1}), publication(2, {"a": 2}), framed(ask), publication(3, {"a": 3})):
+                old.send(data)
+            told = [await old.told() for _ in range(5)]
+            assert isinstance(told[0], Challenge)
+            assert [one.request for one in told if isinstance(one, answers.Answer)] == [4]
+            assert [one.request for one in told if isinstance(one, answers.Refused)] == [1, 2, 3]
+            assert await numbers(mine) == []
+            assert proofs(broker) == (1, 1)
+
+    run(scenario())
+
+
+def test_only_who_holds_the_secret_subscribes_and_the_journal_knows(secrets: Secrets, tmp_path: Path) -> None:
+    """The answer came later than the question; a broker that is started again does as if it had it at once."""
+    folder = {"journal": {"folder": str(tmp_path / "journal")}, **governed(STAFF_SUBSCRIBES)}
+    staff = {"Staff": secrets.file("Staff")}
+
+    async def before() -> None:
+        async with (
+            running("b1", trust=secrets.tables("Staff"), **folder) as broker,
+            connect(broker, "car") as car,
+            connect(broker, "one", groups=staff) as one,
+            connect(broker, "stranger") as stranger,
+        ):
+            await one.subscribe("a > 0", durable="all", id="mine")
+            with contextlib.suppress(RefusedError):
+                await stranger.subscribe("a > 0", durable="all", id="theirs")
+            await car.publish({"a": 1})
+            assert {one.id for one in broker.desk.engine.subscriptions.of("one")} == {"mine"}
+            assert not broker.desk.engine.subscriptions.of("stranger")
+            assert proofs(broker) == (2, 1)
+
+    async def after() -> None:
+        async with running("b1", trust=secrets.tables("Staff"), **folder) as broker, connect(broker, "car") as car:
+            assert not broker.desk.archive.notes  # type: ignore[union-attr]
+            assert {one.id for one in broker.desk.engine.subscriptions.of("one")} == {"mine"}
+            await car.publish({"a": 2})
+            async with connect(broker, "one", groups=staff) as one:
+                mine = await one.subscribe("a > 0", durable="all")
+                assert await numbers(mine, 5) == [1, 2]
+
+    run(before())
+    run(after())
+
+
+def test_events_are_kept_for_a_durable_subscriber_who_proves_itself_later(secrets: Secrets, tmp_path: Path) -> None:
+    """The answer comes after the publication was accepted: what is then due is in the journal all the same."""
+    folder = {"journal": {"folder": str(tmp_path / "journal")}, **ruled(FOR_STAFF)}
+
+    async def before() -> None:
+        async with (
+            running("b1", trust=secrets.tables("Staff"), **folder) as broker,
+            connect(broker, "car") as car,
+            connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one,
+            connect(broker, "stranger") as stranger,
+        ):
+            mine = await one.subscribe("a > 0", durable="all")
+            theirs = await stranger.subscribe("a > 0", durable="all")
+            for number in (1, 2):
+                await car.publish({"a": number})
+            assert await numbers(mine, 5) == [1, 2]
+            assert await numbers(theirs) == []
+
+    async def after() -> None:
+        async with (
+            running("b1", trust=secrets.tables("Staff"), **folder) as broker,
+            connect(broker, "one") as one,
+            connect(broker, "stranger") as stranger,
+        ):
+            mine = await one.subscribe("a > 0", durable="all")
+            assert await numbers(mine, 5) == [1, 2]
+            assert await numbers(await stranger.subscribe("a > 0", durable="all")) == []
+
+    run(before())
+    run(after())
+
+
+def test_what_was_proved_on_one_connection_does_not_count_on_the_next(secrets: Secrets) -> None:
+    async def scenario() -> None:
+        async with (
+            running("b1", trust=secrets.tables("Staff"), **ruled(STAFF_PUBLISHES)) as broker,
+            connect(broker, "me") as me,
+        ):
+            mine = await me.subscribe("a > 0")
+            async with connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one:
+                await one.publish({"a": 1})
+            async with connect(broker, "one") as another:
+                with pytest.raises(RefusedError):
+                    await another.publish({"a": 2})
+            assert await numbers(mine, 5) == [1]
+            assert proofs(broker) == (2, 1)
+
+    run(scenario())
+
+
+def test_a_proof_is_good_for_one_challenge_of_one_broker_only(secrets: Secrets) -> None:
+    """A client that passes the challenges of one broker on to another member, and its proofs back, is refused."""
+
+    async def scenario() -> None:
+        staff = {"Staff": secrets.file("Staff")}
+        async with (
+            running("b1", trust=secrets.tables("Staff"), **ruled(STAFF_PUBLISHES)) as broker,
+            connect(broker, "me") as me,
+            Raw.client(broker, "thief") as thief,
+            connect(broker, "one", groups=staff) as one,
+        ):
+            mine = await me.subscribe("a > 0")
+            thief.send(publication(1, {"a": 1}))
+            challenge = await thief.told()
+            proof = one._session._prover.answer(challenge, "b1", None)
+            thief.say(proof)
+            await until(lambda: proofs(broker) == (1, 1))
+            assert broker.metrics.bogus == 1
+            assert await numbers(mine) == []
+
+    run(scenario())
+
+
+# Files
+
+
+def test_secrets_that_others_can_read_or_that_are_none_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "group"
+    Group.new("A").save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    with pytest.raises(InvalidValueError, match="chmod 600"):
+        Broker(configuration("b1", trust=[{"group": "A", "secret_file": str(path)}]))
+    path.chmod(0o600)
+    path.write_text("none")
+    with pytest.raises(InvalidValueError, match="holds no secret"):
+        Broker(configuration("b1", trust=[{"group": "A", "secret_file": str(path)}]))
+    with pytest.raises(InvalidValueError, match="No such file"):
+        Broker(configuration("b1", trust=[{"group": "A", "secret_file": str(tmp_path / "nothing")}]))
+    with pytest.raises(InvalidValueError, match="has members, or a secret"):
+        configuration("b1", trust=[{"group": "A"}])
+
+
+def test_a_reload_brings_a_group(secrets: Secrets) -> None:
+    async def scenario() -> None:
+        async with (
+            running("b1", **ruled(STAFF_PUBLISHES)) as broker,
+            connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one,
+        ):
+            mine = await one.subscribe("a > 0")
+            with pytest.raises(RefusedError):
+                await one.publish({"a": 1})
+            assert proofs(broker) == (0, 0)  # without a secret nobody can prove anything
+            change = await broker.reload(configuration("b1", trust=secrets.tables("Staff"), **ruled(STAFF_PUBLISHES)))
+            assert change.taken_over == ("trust",)
+            await one.publish({"a": 2})
+            assert await numbers(mine, 5) == [2]
+
+    run(scenario())

@@ -81,8 +81,9 @@ class Held:
         return [] if question is None else self._ask(("operations", sender), question)
 
     def take_back(self, sender: str) -> Question | None:
-        """The operation of that sender that came last is not kept: whoever sent it sends it again, when it knows. What it
-        waits for; None if it did not have to wait."""
+        """The operation of that sender that came last is not kept: whoever sent it sends it again, when it knows.
+
+        What it waits for; None if it did not have to wait."""
         queue = self._operations.get(sender)
         if queue is None:
             return None

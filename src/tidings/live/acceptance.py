@@ -78,8 +78,9 @@ class Acceptance:
         self._settling: dict[UUID, tuple[Publisher, int, int, int]] = {}  # what is to be told when an event is settled
 
     def accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> "Waiting | None":
-        """Publications with their subjects, in order; the publisher is told of each when it is as safe as it wants. If one
-        has to wait for an answer on trust, it and those behind it are to be given here again."""
+        """Publications with their subjects, in order; the publisher is told of each when it is as safe as it wants.
+
+        If one has to wait for an answer on trust, it and those behind it are to be given here again."""
         with self._desk.guard:
             waiting = self._accept(publisher, publications)
             if waiting is not None:

@@ -23,6 +23,7 @@ from tidings.live.configuration.address import Address
 from tidings.live.connection import Connection
 from tidings.live.desk import Desk
 from tidings.live.door import Door
+from tidings.live.examining import Examining
 from tidings.live.heart import Heart
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
@@ -67,6 +68,7 @@ class Broker:
         self.questions = Questions(self)
         self.moving = Moving(self)
         self.trusting = Trusting(self)
+        self.examining = Examining(self)
         self.reception = Reception(self)
         self.neighbourhood = Neighbourhood(self)
         self.address: Address

@@ -212,7 +212,10 @@ class Session:
             self.refuse(getattr(message, "request", 0), error, counts=False)
 
     def _proved(self, proof: Proof) -> None:
-        self._broker.trusting.proved(self.connection, proof)
+        if proof.number > 0:
+            self._broker.trusting.proved(self.connection, proof)
+        else:
+            self._broker.examining.proved(self, proof)
 
     def _misunderstood(self, error: Exception, request: int = 0) -> None:
         """The frame was whole, so the next one can be read; this one may have no number by which it could be
@@ -444,6 +447,7 @@ class Session:
         self._pumps.clear()
         self._broker.left(self, reason)
         self._broker.trusting.left(self.connection)
+        self._broker.examining.left(self.connection)
 
 
 _HANDLERS: dict[Any, Callable[[Session, Any], None]] = {

@@ -129,7 +129,8 @@ def _no_password() -> str:
 
 
 def _rehearsed(tls: Tls, server: ssl.SSLContext, link: ssl.SSLContext) -> tuple[dict[str, Any], bytes]:
-    """The broker's certificate, and its fingerprint, after the broker has met itself: what others would refuse is refused here."""
+    """The broker's certificate, and its fingerprint, after the broker has met itself: what others would refuse is
+    refused here."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     accepting = server.wrap_bio(up, down, server_side=True)
     calling = link.wrap_bio(down, up)

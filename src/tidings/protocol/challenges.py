@@ -1,4 +1,4 @@
-"""Challenges and proofs: who is connected shows that it belongs to a trust group, or that it holds its certificate's key."""
+"""Challenges and proofs: who is connected belongs to a trust group, or still holds the key of its certificate."""
 
 import msgspec
 

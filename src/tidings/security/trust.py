@@ -1,7 +1,7 @@
 """Trust groups: who holds a group's secret belongs to it, and proves so without telling it.
 
-The challenger sends a nonce, the prover answers with one of its own and an HMAC over both, over who challenges whom, and
-over the certificates of the connection: so a proof is good once, for one challenger, on one connection.
+The challenger sends a nonce, the prover answers with one of its own and an HMAC over both, over who challenges whom,
+and over the certificates of the connection: so a proof is good once, for one challenger, on one connection.
 """
 
 import hashlib
