@@ -127,6 +127,7 @@ class Raw:
         self._reader, self.writer = reader, writer
         self._splitter = Splitter(MAX_RECORD_BYTES)
         self._frames: list[tuple[int, bytes]] = []
+        self.welcome: Welcome
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -145,7 +146,9 @@ class Raw:
         """One that has said hello, and was welcomed."""
         async with cls.to(broker) as made:
             made.say(hello(name, session))
-            assert isinstance(await made.told(), Welcome)
+            welcome = await made.told()
+            assert isinstance(welcome, Welcome)
+            made.welcome = welcome
             yield made
 
     def send(self, data: bytes) -> None:

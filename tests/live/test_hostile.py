@@ -162,7 +162,11 @@ def memory() -> int:
 def test_mutated_frames_end_in_errors_or_closed_connections(role: str) -> None:
     async def scenario() -> None:
         draw = random.Random(f"{role} {FRAMES}")
-        frames = {"client": CLIENT_FRAMES, "broker": BROKER_FRAMES, "nobody": EVERY_FRAME}[role]
+        frames = {
+            "client": [*CLIENT_FRAMES, *PROOFS],
+            "broker": [*BROKER_FRAMES, *PROOFS],
+            "nobody": EVERY_FRAME,
+        }[role]
         limits = {"handshake_seconds": 1.0}
         links = [{"broker": "b2"}]
         async with running(links=links, limits=limits) as broker, beside(broker) as neighbour:

@@ -86,12 +86,14 @@ def test_a_bad_event_is_refused_by_what_is_wrong(change: dict[str, Any], complai
         (lambda: Subscription.of(Filter(), id="s", subscriber="ann", notify="never"), "notify"),  # type: ignore[arg-type]
         (lambda: Subscription.of(Filter(), id="s", subscriber="ann", publishers="x"), "publishers"),  # type: ignore[arg-type]
         (lambda: Subscription.of(Filter(), id="s", subscriber="ann", structure={"a"}), "structure"),  # type: ignore[arg-type]
+        (lambda: Subscription.of(Filter(), id="s", subscriber="ann", token="x"), "token: must be bytes"),  # type: ignore[arg-type]
+        (lambda: Subscription.of(Filter(), id="s", subscriber="ann", token=bytes(20_000)), "MAX_TOKEN_BYTES"),
         (lambda: Advertisement.of(Filter(), id="a", publisher="p", publisher_context="x"), "a list of names"),
         (lambda: Advertisement.of(Filter(), id="a", publisher="p", subscriber_context=["$x"]), "the system's"),
         (lambda: Event.of({}, **GIVEN, policy=12), "policy: must be a text"),  # type: ignore[arg-type]
         (lambda: Event.of({}, **GIVEN, policy="p" * 70_000), "MAX_POLICY_CHARACTERS"),
         (lambda: Event.of({}, **GIVEN, token="x"), "token: must be bytes"),  # type: ignore[arg-type]
-        (lambda: Event.of({}, **GIVEN, signature=bytes(2_000)), "MAX_SIGNATURE_BYTES"),
+        (lambda: Event.of({}, **GIVEN, signature=bytes(70_000)), "MAX_SIGNATURE_BYTES"),
     ],
 )
 def test_every_message_has_a_door(make: Any, complaint: str) -> None:

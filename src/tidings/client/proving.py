@@ -3,9 +3,7 @@
 import hashlib
 import logging
 import secrets
-import ssl
 from collections.abc import Iterable
-from pathlib import Path
 
 from tidings.client.identity import Identity
 from tidings.model.errors import TidingsError
@@ -13,14 +11,13 @@ from tidings.protocol.challenges import Challenge, Proof
 from tidings.security.trust import NONCE_BYTES, Ends, Group
 
 _LOG = logging.getLogger("tidings.client")
-_END = "-----END CERTIFICATE-----"
 
 
 class Prover:
     def __init__(self, name: str, identity: Identity | None, groups: Iterable[Group] = ()) -> None:
         self._name, self._identity = name, identity
         self._groups = {one.name: one for one in groups}
-        self._fingerprint = b"" if identity is None or identity.certificate is None else _fingerprint(identity)
+        self._fingerprint = b"" if identity is None else identity.fingerprint()
 
     def answer(self, challenge: Challenge, broker: str, certificate: bytes | None) -> Proof:
         """To a broker that has that certificate (DER), if any. What cannot be proved is answered all the same."""
@@ -38,23 +35,10 @@ class Prover:
 
     def _signed(self, challenge: Challenge, broker: str) -> Proof:
         """With the key of its certificate."""
-        key = None if self._identity is None else self._identity.key or self._identity.certificate
-        if key is None:
+        if self._identity is None:
             return Proof(challenge.number)
-        from tidings.security.challenge import answer  # loads what others need not have
-
         try:
-            return Proof(challenge.number, b"", answer(key, broker, self._name, challenge.nonce))
+            return Proof(challenge.number, b"", self._identity.answer(broker, self._name, challenge.nonce))
         except TidingsError as error:
             _LOG.error("who %s is cannot be proved: %s", self._name, error)
             return Proof(challenge.number)
-
-
-def _fingerprint(identity: Identity) -> bytes:
-    """Of the certificate that is shown: the first one in its file. If there is none, connecting says so."""
-    try:
-        text = Path(str(identity.certificate)).read_text(errors="replace")
-        first = text[text.index("-----BEGIN CERTIFICATE-----") : text.index(_END) + len(_END)]
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest()
-    except (OSError, ValueError):
-        return b""

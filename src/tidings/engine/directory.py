@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 
 def is_known_by_name(subscription: Subscription) -> bool:
     """Whether a delivery to it has nothing to ask but its id and its subscriber."""
-    return subscription.notify == "subscription" and subscription.durable is None
+    return subscription.notify == "subscription" and subscription.durable is None and subscription.token is None
 
 
 class Directory:

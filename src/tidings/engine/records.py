@@ -17,8 +17,11 @@ from tidings.engine.operations import (
     Define,
     Disconnect,
     Entrust,
+    Heed,
+    Learn,
     Operation,
     Publish,
+    Revoke,
     SetContext,
     SetPolicy,
     Subscribe,
@@ -95,7 +98,9 @@ def _advertise(one: Advertise) -> journal.Operation:
 def _subscribe(one: Subscribe) -> journal.Operation:
     body = rows.written(one.subscription)
     client, id = body.pop("subscriber"), body.pop("id")  # noqa: A001
-    return journal.Operation.control("subscribe", client=client, id=id, body=_said(body))
+    del body["token"]  # in a column of its own, as that of an event
+    token = one.subscription.token
+    return journal.Operation.control("subscribe", client=client, id=id, body=_said(body), token=token)
 
 
 def _removal(kind: str) -> Callable[[Any], journal.Operation]:
@@ -136,6 +141,14 @@ def _trust(one: Trust) -> journal.Operation:
     return journal.Operation.control("trust", client=one.party, id=one.group, body=body)
 
 
+def _signed(kind: str) -> Callable[[Any], journal.Operation]:
+    def write(one: Learn | Heed | Revoke) -> journal.Operation:
+        (data,) = msgspec.structs.astuple(one)
+        return journal.Operation.control(kind, payload=data)
+
+    return write
+
+
 _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
     Advertise: _advertise,
     Unadvertise: _removal("unadvertise"),
@@ -148,6 +161,9 @@ _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
     Connect: _connect,
     Disconnect: _disconnect,
     Trust: _trust,
+    Learn: _signed("learn"),
+    Heed: _signed("heed"),
+    Revoke: _signed("revoke"),
 }
 
 
@@ -169,6 +185,11 @@ def _read_advertise(_: journal.Operation, client: str, id: str, body: dict[str, 
     )
 
 
+def _read_subscribe(row: journal.Operation, client: str, id: str, body: dict[str, Any]) -> Operation:  # noqa: A002
+    read = rows.read({"id": id, "subscriber": client, **body})
+    return Subscribe(read if row.token is None else msgspec.structs.replace(read, token=row.token))
+
+
 def _read_set_context(row: journal.Operation, client: str, _: str, body: dict[str, Any]) -> Operation:
     return SetContext(client, Context(body), row.id)
 
@@ -177,7 +198,7 @@ _READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Oper
     "publish": _read_publish,
     "advertise": _read_advertise,
     "unadvertise": lambda _, client, about, body: Unadvertise(client, about, body.get("policy")),
-    "subscribe": lambda _, client, about, body: Subscribe(rows.read({"id": about, "subscriber": client, **body})),
+    "subscribe": _read_subscribe,
     "unsubscribe": lambda _, client, about, body: Unsubscribe(client, about, body.get("policy")),
     "set_context": _read_set_context,
     "entrust": lambda _, client, about, body: Entrust(client, about, body["entrusted"]),
@@ -186,6 +207,9 @@ _READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Oper
     "connect": lambda _, client, __, body: Connect(client, body["moved"], body["session"]),
     "disconnect": lambda _, client, __, ___: Disconnect(client),
     "trust": lambda _, party, group, body: Trust(party, group, body["member"], body["until"]),
+    "learn": lambda row, *_: Learn(row.payload or b""),
+    "heed": lambda row, *_: Heed(row.payload or b""),
+    "revoke": lambda row, *_: Revoke(row.payload or b""),
 }
 
 

@@ -1,5 +1,7 @@
 """Subscriptions as rows of a table: read as far as matching needs, and written so that they can be read again."""
 
+import base64
+import binascii
 from typing import Any
 
 import pyarrow as pa
@@ -88,6 +90,7 @@ def read(row: dict[str, Any]) -> Subscription:
         policy=row.get("policy"),
         durable=row.get("durable"),
         notify=row.get("notify") or "subscription",
+        token=_token(row.get("token")),
     )
 
 
@@ -105,7 +108,15 @@ def written(subscription: Subscription) -> dict[str, Any]:
         "policy": subscription.policy,
         "durable": subscription.durable,
         "notify": subscription.notify,
+        "token": None if subscription.token is None else base64.b64encode(subscription.token).decode(),
     }
+
+
+def _token(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidValueError("token: must be written in base64") from None
 
 
 def _context_filter(text: str | None) -> ContextFilter | None:

@@ -96,6 +96,9 @@ class Acceptance:
             first = self._desk.appended(chunk.rows, base, chunk.count)
         except JournalError as error:
             self._desk.roster.sequences[publisher.name] = last
+            for one in reversed(chunk.taken):
+                if self._desk.engine.gate is not None:
+                    self._desk.engine.gate.take_back(one.event)
             for one in chunk.taken:
                 self._desk.engine.passages.forget(one.event.id)
                 self._desk.roster.forget(one.event.id)

@@ -24,6 +24,7 @@ from tidings.live.connection import Connection
 from tidings.live.desk import Desk
 from tidings.live.door import Door
 from tidings.live.examining import Examining
+from tidings.live.gatehouse import Gatehouse, gate_of, read_files
 from tidings.live.heart import Heart
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
@@ -59,6 +60,8 @@ class Broker:
         self.incarnation = self.clock.now()
         self.started = time.monotonic()
         self.certificates = Certificates(configuration.tls) if configuration.tls.is_on else None
+        security = configuration.security
+        self.gatehouse = Gatehouse(self, gate_of(security, self.name)) if security.is_on else None
         self.metrics = Metrics()
         self.notes = NoteWriter()
         self.sessions: dict[str, Session] = {}
@@ -106,6 +109,8 @@ class Broker:
         self.upkeep = Upkeep(self)
         put_own(self.desk, given)
         self._door = Door(self)
+        if self.gatehouse is not None:
+            self.gatehouse.begin(read_files(given.security))
         try:
             self.address = await self._door.open(Address.parse(given.broker.listen))
         except InvalidValueError:
@@ -202,6 +207,12 @@ class Broker:
 
     def published(self, event: Event, offset: int) -> None:
         self.resending.published(event, offset)
+        self.heard(event)
+
+    def heard(self, event: Event) -> None:
+        """An event has come, from a client or from a neighbour."""
+        if self.gatehouse is not None:
+            self.gatehouse.heard(event)
 
     def is_waiting(self, offset: int) -> bool:
         return self.resending.is_waiting(offset)
@@ -224,6 +235,8 @@ class Broker:
             ending, self._ending = self._ending, []
             for act in ending:
                 act()
+        if self.gatehouse is not None:
+            self.gatehouse.look_again()
         self.look_again()
 
     def at_the_end(self, act: Callable[[], None]) -> None:

@@ -44,9 +44,13 @@ class Examining:
                 # Who is not read cannot be heard: that is not its fault.
                 if now - asked.when > given.answer_ms / 1000 and connection.is_reading:
                     self._fail(session, "it has not proved in time that it holds the key of its certificate")
-            elif given.challenge_interval_ms and connection.is_open and connection.certificate is not None:
-                if now - self._passed.setdefault(connection, now) >= given.challenge_interval_ms / 1000:
-                    self._ask(connection, now)
+            elif self._is_due(connection, now, given.challenge_interval_ms / 1000):
+                self._ask(connection, now)
+
+    def _is_due(self, connection: Connection, now: float, interval: float) -> bool:
+        if not interval or not connection.is_open or connection.certificate is None:
+            return False
+        return now - self._passed.setdefault(connection, now) >= interval
 
     def _ask(self, connection: Connection, now: float) -> None:
         asked = self._asked[connection] = _Asked(next(self._numbers), secrets.token_bytes(NONCE_BYTES), now)

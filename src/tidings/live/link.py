@@ -83,6 +83,7 @@ class Link:
                     check_front(ahead, self._broker.bindings.schema(ahead.number))
                 self._note_received()
                 self._desk.receive(self.name, published)
+                self._broker.heard(published.event)
             case Kind.OPERATION:
                 self._note_received()
                 operation = read_operation(body)

@@ -76,3 +76,14 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     queue_bytes: int = 0
     log_lines_dropped: int = 0
     certificate_expires: float | None = None  # seconds since 1970
+    security: "SecurityGauges | None" = None
+
+
+class SecurityGauges(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand at the gate. Without a list of revocations its version is -1, and its times are 0."""
+
+    refused: dict[str, int]  # by the check that was not passed
+    topics: int
+    revocations: int
+    revocations_issued: float  # seconds since 1970
+    revocations_expire: float

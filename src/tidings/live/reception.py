@@ -12,6 +12,7 @@ from tidings.live.link import Link
 from tidings.live.session import Session
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
+from tidings.security.certificates import Role
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -103,8 +104,10 @@ class Reception:
         if outcome.refused is not None:
             connection.close(outcome.refused.reason, again=False)
             return None
-        self._welcome(connection, hello, self._broker.desk.roster.sequences.get(hello.name, 0))
-        session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello)
+        gatehouse = self._broker.gatehouse
+        nonce = b"" if gatehouse is None else gatehouse.nonce()
+        self._welcome(connection, self._broker.desk.roster.sequences.get(hello.name, 0), nonce=nonce)
+        session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello, nonce)
         for bound in self._broker.bindings.all():
             connection.say(Kind.BOUND, bound)
         return session
@@ -120,7 +123,7 @@ class Reception:
         if refusal is not None or wanted is None:
             connection.close(refusal or "")
             return None
-        self._welcome(connection, hello, 0, wanted.cost)
+        self._welcome(connection, 0, wanted.cost)
         link = self._broker.neighbourhood.linked(connection, hello.name, wanted.cost, None)
         if link is not None:
             link.start()
@@ -139,14 +142,16 @@ class Reception:
                 return _too_many(wait)
             if certified is not None and certified != hello.name:
                 return f"the certificate is that of {certified}, not of {hello.name}"
-        return None
+        gatehouse = self._broker.gatehouse
+        role = Role.BROKER if hello.role == "broker" else None
+        return None if gatehouse is None else gatehouse.refusal(connection, role)
 
     def _is_broker(self, name: str) -> bool:
         return name in self._broker.desk.engine.topology.brokers or any(
             one.broker == name for one in self._broker.configuration.links
         )
 
-    def _welcome(self, connection: Connection, hello: Hello, sequence: int, cost: int = 1) -> None:
+    def _welcome(self, connection: Connection, sequence: int, cost: int = 1, nonce: bytes = b"") -> None:
         heartbeat, limits = self._broker.configuration.heartbeat, self._broker.configuration.limits
         connection.welcome(limits.frame_bytes)
         welcome = Welcome(
@@ -160,6 +165,7 @@ class Reception:
             sequence,
             cost,
             self._broker.desk.archive is not None,
+            nonce=nonce,
         )
         connection.say(Kind.WELCOME, welcome)
 

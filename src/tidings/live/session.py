@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ import msgspec
 from tidings.engine import operations
 from tidings.engine.effects import Reject
 from tidings.hub.roster import LIMIT, NOTHING
+from tidings.hub.subscription import HubSubscription
 from tidings.hub.texts import inbox_limit
 from tidings.live.awaited import AwaitedError
 from tidings.live.configuration.tables import DISCONNECT, Limits
@@ -60,11 +62,11 @@ _AT_ONCE = (Kind.PROOF, Kind.PING, Kind.PONG)
 class Session:
     """Made when a client has said hello, gone when its connection is."""
 
-    def __init__(self, broker: "Broker", connection: Connection, hello: Hello) -> None:
+    def __init__(self, broker: "Broker", connection: Connection, hello: Hello, nonce: bytes) -> None:
         self.name, self.number = hello.name, hello.session
         self.connection = connection
         self._broker, self._desk = broker, broker.desk
-        self._hello = hello
+        self._hello, self._nonce = hello, nonce
         self._moved = False
         self._pumps: dict[str, InboxPump] = {}
         self._receipts: list[answers.Receipt] = []
@@ -90,10 +92,15 @@ class Session:
     # What comes
 
     def take(self, frames: list[Frame]) -> None:
+        gatehouse = self._broker.gatehouse
+        before = 0 if gatehouse is None else gatehouse.forged
         if self._awaits:
             self._keep_back(frames)
         else:
             self._take(frames)
+        if gatehouse is not None:
+            for _ in range(gatehouse.forged - before):
+                self._broker.reception.bogus(self.connection, self.name)
         self._broker.flush()
 
     def _take(self, frames: list[Frame]) -> None:
@@ -249,7 +256,10 @@ class Session:
             policy=policy,
             durable=durable,
             notify=wanted.notify,
+            token=wanted.token,
         )
+        if self._broker.gatehouse is not None:
+            self._broker.gatehouse.check_proof(wanted, self._nonce)
         if durable is not None:
             self._reside()
         limit = inbox_limit(wanted.limit)
@@ -277,9 +287,17 @@ class Session:
             inbox.outlet = self
         elif isinstance(inbox, Kept):
             held.attach(None)
-            pump = InboxPump(inbox, self.connection, self._broker.notes.frame, self._broker.readers, self._complain)
+            pump = InboxPump(
+                *(inbox, self.connection, partial(self._handed_out, held)),
+                *(self._broker.notes.frame, self._broker.readers, self._complain),
+            )
             inbox.pump = self._pumps[id] = pump
             self._desk.outgoing.add(0, pump.wake)
+
+    def _handed_out(self, held: HubSubscription, notes: list[Notification]) -> list[Notification]:
+        """Of what waited, what may be handed out now."""
+        gatehouse = self._broker.gatehouse
+        return notes if gatehouse is None else gatehouse.handed_out(held, notes)
 
     def _unsubscribe(self, wanted: requests.Unsubscribe) -> None:
         id = checked_id(wanted.id)  # noqa: A001

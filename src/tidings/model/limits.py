@@ -59,6 +59,15 @@ MAX_REPLAY_INSTANCES: Final = 262_144  # of publishers, whose last event is reme
 MAX_SECURE_TOPICS: Final = 65_536
 MAX_REVOKED: Final = 1_000_000
 
+# A key management centre
+MAX_GRANTS: Final = 1_000_000  # of one topic
+MAX_KEPT_EPOCHS: Final = 65_536  # of one topic; what was sealed under older ones cannot be opened by who comes later
+MAX_GIVEN_KEYS: Final = 1_024  # in one answer
+MAX_REWRAPPED: Final = 1_024  # content keys in one question
+MAX_ISSUED_TOKENS: Final = 65_536  # that are remembered, to be given again
+MAX_QUERIES: Final = 32  # of one entity
+MAX_QUERY_CHARACTERS: Final = 256
+
 # The overlay
 MAX_BROKERS: Final = 100_000
 MAX_LINKS: Final = 1_000  # of one broker

@@ -6,8 +6,9 @@ import msgspec
 
 from tidings.model.advertisement import checked_content, checked_id
 from tidings.model.errors import InvalidValueError
-from tidings.model.event import checked_client, checked_policy, checked_subject
+from tidings.model.event import checked_bytes, checked_client, checked_policy, checked_subject
 from tidings.model.filter import ContextFilter, Filter
+from tidings.model.limits import MAX_TOKEN_BYTES
 from tidings.model.schema import AttributeFilter
 
 Notify = Literal["subscription", "client"]
@@ -28,6 +29,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     policy: str | None = None
     durable: str | None = None  # the name under which it outlives its connection
     notify: Notify = "subscription"
+    token: bytes | None = None  # what the subscriber may get of a secure topic
 
     @classmethod
     def of(
@@ -42,6 +44,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         policy: str | None = None,
         durable: str | None = None,
         notify: Notify = "subscription",
+        token: bytes | None = None,
     ) -> Self:
         """A checked subscription, or an `InvalidValueError` that names what is wrong."""
         if structure is not None and not isinstance(structure, AttributeFilter):
@@ -60,4 +63,5 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             policy=checked_policy(policy),
             durable=None if durable is None else checked_id(durable),
             notify=notify,
+            token=checked_bytes(token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
         )

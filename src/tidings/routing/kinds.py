@@ -3,6 +3,7 @@
 Subscriptions of one kind ask for the same: one of them does for all. A kind may stand for another when it lets
 everything through that the other does, and what the other needs to know of contexts is known as far upstream: so
 their `publishers` filters are equal, and where the subscriber's own context decides, the subscriber is the same.
+One with a token stands for itself alone: brokers on the way judge it, and may refuse what they let pass of another.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ class Kind(msgspec.Struct, frozen=True):
     structure: AttributeFilter | None
     publishers: ContextFilter | None
     whose: str | None  # the subscriber whose context decides; None where no subscriber's does
-    alone: str | None  # the id of a subscription that is handled by a policy of its own, so that nothing replaces it
+    alone: str | None  # the id of a subscription with a policy or a token of its own, so that nothing replaces it
 
     @property
     def can_merge(self) -> bool:
@@ -44,7 +45,7 @@ def kind_of(subscription: Subscription, scoped: bool) -> Kind:
         structure=subscription.structure,
         publishers=publishers,
         whose=subscription.subscriber if is_personal else None,
-        alone=None if subscription.policy is None else subscription.id,
+        alone=None if subscription.policy is None and subscription.token is None else subscription.id,
     )
 
 

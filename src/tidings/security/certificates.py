@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -42,6 +42,9 @@ class Certificate:
         except ValueError:
             raise SecurityError("certificate", "a certificate says a role that there is not") from None
         self.serial = x509_certificate.serial_number
+        if self.serial <= 0:
+            raise SecurityError("certificate", "a certificate has a serial number above zero")
+        self.serial_bytes = self.serial.to_bytes((self.serial.bit_length() + 7) // 8 or 1, "big")
         self.not_before = microseconds(x509_certificate.not_valid_before_utc)
         self.not_after = microseconds(x509_certificate.not_valid_after_utc)
 
@@ -52,7 +55,7 @@ class Certificate:
             if data.startswith(b"-----"):
                 return cls(x509.load_pem_x509_certificate(data))
             return cls(x509.load_der_x509_certificate(data))
-        except ValueError as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
             raise SecurityError("certificate", f"this is no certificate: {error}") from None
 
     def _only(self, oid: x509.ObjectIdentifier, what: str) -> str:
@@ -108,7 +111,7 @@ class Anchor:
         verifier = PolicyBuilder().store(self._store).time(moment(now)).max_chain_depth(0).build_client_verifier()
         try:
             verifier.verify(certificate.x509, [])
-        except VerificationError:
+        except (VerificationError, ValueError, UnsupportedAlgorithm):
             raise SecurityError(
                 "certificate", f"the certificate of {certificate.name} was not issued by {self.certificate.name}"
             ) from None

@@ -15,13 +15,18 @@ PURPOSE = "challenge"
 NONCE_BYTES = 32
 
 
-def answer(key: str | Path, broker: str, name: str, nonce: bytes) -> bytes:
-    """The signature of who holds the private key in that file (PEM), for one broker and one nonce."""
+def said(broker: str, name: str, nonce: bytes) -> bytes:
+    """What is signed: by whom, for one broker and one nonce."""
+    return encoded((broker, name, nonce))
+
+
+def signed(key: str | Path, body: bytes) -> bytes:
+    """By who holds the private key in that file (PEM)."""
     try:
         pem = Path(key).read_bytes()
     except OSError as error:
         raise InvalidValueError(f"identity: {key}: {error.strerror or error}") from None
-    return sign(read_key(pem), PURPOSE, _said(broker, name, nonce))
+    return sign(read_key(pem), PURPOSE, body)
 
 
 def check(certificate: bytes, broker: str, name: str, nonce: bytes, signature: bytes) -> None:
@@ -33,10 +38,6 @@ def check(certificate: bytes, broker: str, name: str, nonce: bytes, signature: b
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise SecurityError("certificate", f"the certificate of {name} has no key of P-256; issue another one")
     try:
-        key.verify(signature, purpose(PURPOSE, _said(broker, name, nonce)), ec.ECDSA(hashes.SHA256()))
+        key.verify(signature, purpose(PURPOSE, said(broker, name, nonce)), ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
         raise SecurityError("signature", f"{name} does not hold the key of the certificate that it came with") from None
-
-
-def _said(broker: str, name: str, nonce: bytes) -> bytes:
-    return encoded((broker, name, nonce))

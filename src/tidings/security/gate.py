@@ -22,6 +22,7 @@ from tidings.security.envelope import ADDITION, Addition, Seal
 from tidings.security.identity import Identity
 from tidings.security.records import TopicRecord
 from tidings.security.replay import Ingress
+from tidings.security.signatures import Signatures
 from tidings.security.template import key_of
 from tidings.security.token import Right, Token
 
@@ -31,43 +32,53 @@ PROOF = "subscription"  # the purpose of a subscriber's signature
 
 class Gate:
     """Of one broker. `verifies`: it checks signatures of events too, at a hundred microseconds each; subscribers always
-    do. `identity`: the broker's own, with which it signs what it adds to sealed events."""
+    do. `freshness`: microseconds that a publisher's clock may be wrong by; None for what was accepted before and is
+    judged again, by the time of that. `identity`: the broker's own: with it it signs what it adds to sealed events."""
 
     def __init__(
         self,
         credentials: Credentials,
         *,
         verifies: bool = True,
-        freshness: int = FRESHNESS,
+        freshness: int | None = FRESHNESS,
         identity: Identity | None = None,
     ) -> None:
         self.credentials, self.verifies, self.identity = credentials, verifies, identity
         self.ingress = Ingress(freshness)
+        self._signatures = Signatures()
         self.refused: Counter[str] = Counter()
         self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
         self._names: set[str] = set()
+        self._marks: dict[str, set[str]] = {}
         self._version = -1
+        self._seal: tuple[Event, Seal] | None = None  # of the event that was looked at last
 
     # Publications
 
     def admit(self, event: Event, now: int) -> None:
         """Of a client, where it enters."""
         try:
-            if self._is_plain(event):
-                return
-            seal, token = self._checked(event, now)
-            if token.holder.name != event.publisher:
-                raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {event.publisher}")
-            if not token.template.matches(event.subject, event.attributes):
-                raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
-            self._check_epoch(seal, now)
-            self.ingress.check(event.publisher, seal, now)
-            if self.verifies:
-                self._verify(event, seal, token)
+            seal = self.check(event, now)
         except SecurityError as error:
             self.refused[error.check] += 1
             raise
-        self.ingress.note(event.publisher, seal)
+        if seal is not None:
+            self.ingress.note(event.publisher, seal)
+
+    def check(self, event: Event, now: int) -> Seal | None:
+        """What `admit` asks, without taking note of it; the seal of the event, if it has one."""
+        if self._is_plain(event):
+            return None
+        seal, token = self._checked(event, now)
+        if token.holder.name != event.publisher:
+            raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {event.publisher}")
+        if not token.template.matches(event.subject, event.attributes):
+            raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
+        self._check_epoch(seal, now)
+        self.ingress.check(event.publisher, seal, now)
+        if self.verifies:
+            self._verify(event, seal, token)
+        return seal
 
     def pass_on(self, event: Event, now: int) -> None:
         """Of another broker, where it entered: that it came before is found out by its id."""
@@ -91,6 +102,11 @@ class Gate:
         if event.token is not None and event.signature is not None:
             self.credentials.check_trusted(self.credentials.token(event.token, accepted), accepted)
 
+    def take_back(self, event: Event) -> None:
+        """The event that was admitted last of its publisher could not be written down: it may come again."""
+        if event.signature is not None:
+            self.ingress.take_back(event.publisher, Seal.of(event))
+
     def recall(self, event: Event) -> None:
         """An event that was accepted before a restart: it must not be accepted again."""
         if event.token is not None and event.signature is not None:
@@ -110,7 +126,7 @@ class Gate:
     def _checked(self, event: Event, now: int) -> tuple[Seal, Token]:
         """All that is checked on every path."""
         self.credentials.revocations.check_fresh(now)
-        seal = Seal.of(event)
+        seal = self.seal_of(event)
         assert event.token is not None  # noqa: S101  # see `_is_plain`
         token = self.credentials.token(event.token, now)
         self.credentials.check_trusted(token, now)
@@ -121,33 +137,42 @@ class Gate:
             raise SecurityError("form", "the seal is of another suite than the topic")
         return seal, token
 
+    def seal_of(self, event: Event) -> Seal:
+        """The seal of an event, read once as long as no other event is looked at."""
+        if self._seal is None or self._seal[0] is not event:
+            self._seal = event, Seal.of(event)
+        return self._seal[1]
+
     def _check_epoch(self, seal: Seal, now: int) -> None:
-        notice = self.credentials.notice(seal.topic)
+        notice = self.credentials.notice(seal.topic, now)
         if notice is None or seal.epoch >= notice.epoch:
             return
         if seal.epoch < notice.accepted or now >= notice.accepted_until:
             raise SecurityError("epoch", f"epoch {seal.epoch} is over; fetch the key of epoch {notice.epoch}")
 
-    @staticmethod
-    def _verify(event: Event, seal: Seal, token: Token) -> None:
+    def _verify(self, event: Event, seal: Seal, token: Token) -> None:
         envelope.check_scope(event, seal)
         envelope.check_attributes(event, seal)
-        envelope.check_signature(event, seal, token.key)
+        self._signatures.check(event, seal, token.key)
 
     # Subscriptions
 
     def subscription(self, token_data: bytes, subscriber: str, now: int) -> Token:
         """The token of a subscription, when it comes and when it is used."""
         try:
-            self.credentials.revocations.check_fresh(now)
-            token = self.credentials.token(token_data, now)
-            if token.holder.name != subscriber:
-                raise SecurityError("holder", f"the token is that of {token.holder.name}, not of {subscriber}")
-            self.credentials.check_trusted(token, now)
-            token.check_use(Right.SUBSCRIBE, now)
+            return self._held(token_data, subscriber, Right.SUBSCRIBE, now)
         except SecurityError as error:
             self.refused[error.check] += 1
             raise
+
+    def _held(self, token_data: bytes, holder: str, right: Right, now: int) -> Token:
+        """The token, if it is good for that, in the hands of its holder."""
+        self.credentials.revocations.check_fresh(now)
+        token = self.credentials.token(token_data, now)
+        if token.holder.name != holder:
+            raise SecurityError("holder", f"the token is that of {token.holder.name}, not of {holder}")
+        self.credentials.check_trusted(token, now)
+        token.check_use(right, now)
         return token
 
     def check_proof(self, token_data: bytes, said: bytes, nonce: bytes, signature: bytes, now: int) -> None:
@@ -160,17 +185,44 @@ class Gate:
             self.refused["proof"] += 1
             raise SecurityError("proof", f"this was not signed by the token's holder, {token.holder.name}") from None
 
-    def may_get(self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int) -> bool:
-        """Whether a sealed event may be handed to a subscription with that token, if it has one."""
+    def may_get(
+        self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int, *, cut: bool = False
+    ) -> bool:
+        """Whether a sealed event may be handed to a subscription with that token, if it has one. `cut`: attributes may
+        have been taken away; then it is enough if nothing that is left says no."""
         if token_data is None:
             return False
         try:
-            token = self.subscription(token_data, subscriber, now)
+            self.check_get(token_data, subscriber, event, seal, now, cut=cut)
         except SecurityError:
             return False
-        if token.topic != seal.topic:
+        return True
+
+    def check_get(
+        self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int, *, cut: bool = False
+    ) -> None:
+        """The same, with the reason."""
+        if token_data is None:
+            raise SecurityError("token", "the event is sealed, and the subscription has no token")
+        self._check_part(self._held(token_data, subscriber, Right.SUBSCRIBE, now), event, seal, cut=cut)
+
+    def may_govern(self, token_data: bytes, holder: str, event: Event, seal: Seal, now: int) -> bool:
+        """Whether the holder's policies may decide for others what becomes of a sealed event."""
+        try:
+            self._check_part(self._held(token_data, holder, Right.GOVERN, now), event, seal)
+        except SecurityError:
             return False
-        return token.template.covers(token.record.template) or token.template.matches(event.subject, event.attributes)
+        return True
+
+    @staticmethod
+    def _check_part(token: Token, event: Event, seal: Seal, *, cut: bool = False) -> None:
+        if token.topic != seal.topic:
+            raise SecurityError("topic", f"the event is on another topic than {token.record.template}")
+        if token.template.covers(token.record.template):
+            return
+        suits = token.template.admits if cut else token.template.matches
+        if not suits(event.subject, event.attributes):
+            raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
 
     # What is handed out
 
@@ -206,12 +258,21 @@ class Gate:
                         return record
         return None
 
+    @property
+    def marks(self) -> dict[str, set[str]]:
+        """By name ("" is the subject) values that are written in templates. What has none of them is on no topic."""
+        if self._version != self.credentials.version:
+            self._index()
+        return self._marks
+
     def _index(self) -> None:
-        self._templates, self._names = {}, set()
+        self._templates, self._names, self._marks = {}, set(), {}
         for record in self.credentials.topics.values():
             key = record.template.key
             self._templates.setdefault(key, []).append(record)
             self._names.add(key[0])
+            name, value = record.template.mark
+            self._marks.setdefault(name, set()).add(value)
         self._version = self.credentials.version
 
 

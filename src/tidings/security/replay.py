@@ -25,13 +25,16 @@ class Ingress:
     """The last event of each publisher's instance. What is older than `freshness`, or from the future, is refused; so
     an instance that was forgotten, because very many came after it, cannot be replayed once that time is over."""
 
-    def __init__(self, freshness: int) -> None:
+    def __init__(self, freshness: int | None) -> None:
+        """None: what comes was accepted before, by someone who has seen to that."""
         self.freshness = freshness
         self._latest: dict[Place, Latest] = {}  # the one that was used longest ago first
         self._floor = 0  # a time: of instances that were forgotten nothing older than this is taken
 
     def check(self, publisher: str, seal: Seal, now: int) -> None:
         """Raises a `SecurityError` if it came before, or comes too late."""
+        if self.freshness is None:
+            return
         if seal.timestamp > now + self.freshness:
             raise SecurityError("replay", "the event is from the future: the publisher's clock is wrong")
         if seal.timestamp < now - self.freshness:
@@ -46,7 +49,12 @@ class Ingress:
             raise SecurityError("replay", "a nonce came twice")
 
     def note(self, publisher: str, seal: Seal) -> None:
-        self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence, seal.counter)])
+        if self.freshness is not None:
+            self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence, seal.counter)])
+
+    def take_back(self, publisher: str, seal: Seal) -> None:
+        """The last one that was noted was not accepted after all, and may come again; none before it may."""
+        self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence - 1, seal.counter - 1)])
 
     def recall(self, known: Iterable[Latest]) -> None:
         for one in known:
@@ -56,8 +64,17 @@ class Ingress:
                 gone = self._latest.pop(next(iter(self._latest)))
                 self._floor = max(self._floor, gone.timestamp)
 
+    @property
+    def floor(self) -> int:
+        return self._floor
+
     def state(self) -> list[Latest]:
         return list(self._latest.values())
+
+    def restore(self, known: Iterable[Latest], floor: int) -> None:
+        """What `state` and `floor` were before a restart."""
+        self.recall(known)
+        self._floor = max(self._floor, floor)
 
 
 class Window:

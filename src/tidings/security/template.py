@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_SUBJECT_CHARACTERS, MAX_TEMPLATE_TAGS
 
 ANY = "*"
@@ -27,6 +27,17 @@ class Template(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> "Template":
         return _parsed(text)
+
+    @classmethod
+    def read(cls, text: str) -> "Template":
+        """Of what somebody has signed: in canonical form, or a `SecurityError`."""
+        try:
+            template = _parsed(text)
+        except InvalidValueError as error:
+            raise SecurityError("form", str(error)) from None
+        if str(template) != text:
+            raise SecurityError("form", "a template is signed in canonical form")
+        return template
 
     def __str__(self) -> str:
         return self.subject if self.subject is not None else ",".join(f"{name}={value}" for name, value in self.tags)
@@ -46,10 +57,15 @@ class Template(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[str, str]:
         """A name and a value that every event on it has: for whoever has many templates."""
+        name, value = self.mark
+        return (name, key_of(value)) if name else (name, value)
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """The same, the value as it is written: that of the subject, which has no name, or of the first tag with one."""
         if self.subject is not None:
             return "", self.subject
-        name, value = next(one for one in self.tags if one[1] != ANY)
-        return name, key_of(value)
+        return next(one for one in self.tags if one[1] != ANY)
 
     def covers(self, other: "Template") -> bool:
         """Whether all that is on the other one is on this one."""

@@ -74,10 +74,7 @@ class Token:
         self.key, self.rights = body.key, Right(body.rights)
         self.not_before, self.not_after = body.not_before, body.not_after
         self.audience, self.grant = body.audience, body.grant
-        try:
-            self.template = Template.parse(body.template)
-        except InvalidValueError as error:
-            raise SecurityError("form", str(error)) from None
+        self.template = Template.read(body.template)
 
     @classmethod
     def make(

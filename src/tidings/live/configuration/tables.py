@@ -211,6 +211,9 @@ class Tls(Table, frozen=True, kw_only=True):
     check_names: Annotated[bool, said("Whether a client or a broker must have the name that its certificate says.")] = (
         True
     )
+    plain: Annotated[
+        bool, said("Whether there is no TLS even where `[security]` names an identity, whose files would do for it.")
+    ] = False
     plain_beyond_loopback: Annotated[
         bool, said("Whether one may listen without TLS where other machines can connect, trusting the network.")
     ] = False
@@ -220,28 +223,12 @@ class Tls(Table, frozen=True, kw_only=True):
         missing = [key for key, file in files.items() if not file]
         if missing and len(missing) < len(files):
             raise InvalidValueError(f"{missing[0]}: is missing; TLS takes a certificate, its key and an authority")
+        if self.plain and not missing:
+            raise InvalidValueError("plain: there is a certificate; leave out one of the two")
 
     @property
     def is_on(self) -> bool:
         return bool(self.certificate)
-
-
-class Security(Table, frozen=True, kw_only=True):
-    """How those who are connected are asked, while they are, who they are."""
-
-    challenge_interval_ms: Annotated[
-        Milliseconds,
-        said(
-            "So often a client with a certificate has to sign that it still holds the certificate's key; 0: never.",
-            reloaded=True,
-        ),
-    ] = 0
-    answer_ms: Annotated[
-        Annotated[int, Meta(ge=10, le=600_000)],
-        said(
-            "A challenge, of a client or of a neighbour, that is not answered by then counts as failed.", reloaded=True
-        ),
-    ] = 5_000
 
 
 class Http(Table, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ SCHEMA = pa.schema(
         (name, pa.string())
         for name in (
             *("id", "subscriber", "content", "publishers", "format"),
-            *("subject", "structure", "policy", "durable", "notify"),
+            *("subject", "structure", "policy", "durable", "notify", "token"),
         )
     ]
 )

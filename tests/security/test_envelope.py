@@ -1,0 +1,228 @@
+"""Sealed events: opened by who has the key, checked by everybody, and still good when policies have cut them."""
+
+import os
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.security.world import HOUR, NOW, World
+from tests.strategies import examples
+from tidings.filters import ContextFilter
+from tidings.model.errors import SecurityError
+from tidings.model.event import Event
+from tidings.model.limits import MAX_INSTANCE_BYTES, MAX_INSTANCE_MESSAGES
+from tidings.model.values import Attributes, Context
+from tidings.security import Opener, Suite, open_sealed, seal
+from tidings.security.envelope import Seal, rewrapped, trimmed
+from tidings.security.root import SALT
+
+WORLD = World()
+NAMES = st.text("abcdé", min_size=1, max_size=4)
+VALUES = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(max_size=5), st.booleans())
+VALUED = st.dictionaries(NAMES, VALUES, max_size=5)
+
+
+def with_only(event: Event, attributes: set[str], context: set[str]) -> Event:
+    """As a policy leaves it."""
+    return msgspec.structs.replace(
+        event,
+        attributes=Attributes({name: value for name, value in event.attributes.items() if name in attributes}),
+        context=Context({name: value for name, value in event.context.items() if name in context}),
+    )
+
+
+@pytest.mark.parametrize("suite", list(Suite))
+@pytest.mark.parametrize("size", [0, 1, 17, 70_000])
+def test_what_is_sealed_is_opened(suite: Suite, size: int) -> None:
+    world = World(suite)
+    event = world.event(payload=os.urandom(size) or None)
+    sealed = seal(event, world.sealer())
+    assert sealed.payload != event.payload
+    assert len(sealed.payload or b"") == size + 16
+    assert open_sealed(sealed, world.opener()) == event
+
+
+@examples(40, 1_000)
+@given(VALUED, VALUED, st.sets(NAMES), st.sets(NAMES), st.binary(max_size=40))
+def test_what_policies_leave_of_an_event_can_be_checked_and_opened(
+    attributes: dict[str, object], context: dict[str, object], kept: set[str], kept_context: set[str], payload: bytes
+) -> None:
+    attributes = {"Sports": "NBA", "Team": "NYK", **attributes}
+    event = WORLD.event(attributes=attributes, context=context, payload=payload or None)
+    sealed = seal(event, WORLD.sealer())
+    cut = trimmed(with_only(sealed, kept | {"Sports"}, kept_context))
+    said = Seal.of(cut)
+    assert {name[1:] for name in said.salts} == {*cut.attributes, *cut.context}
+    opened = WORLD.opener().open(cut, NOW)
+    assert opened == with_only(event, kept | {"Sports"}, kept_context)
+
+
+def test_what_was_taken_away_cannot_be_guessed_from_what_is_left() -> None:
+    sealed = seal(WORLD.event(), WORLD.sealer())
+    salt = Seal.of(sealed).salts["ascore"]
+    cut = trimmed(with_only(sealed, {"Sports", "Team"}, set()))
+    assert len(salt) == SALT
+    assert salt in (sealed.signature or b"")
+    assert salt not in (cut.signature or b"")
+    assert Seal.of(cut).leaves == Seal.of(sealed).leaves
+
+
+def test_who_is_told_an_event_cannot_guess_whom_it_was_for() -> None:
+    event = WORLD.event(subscribers=ContextFilter.parse("rank > 3"), policy=None)
+    sealed = seal(event, WORLD.sealer())
+    shown = trimmed(msgspec.structs.replace(sealed, subscribers=None), shown=True)
+    assert Seal.of(sealed).scope_salt
+    assert not Seal.of(shown).scope_salt
+    assert WORLD.opener().open(shown, NOW).payload == event.payload
+
+
+def test_a_broker_sees_when_the_policy_or_the_scope_of_an_event_was_changed() -> None:
+    event = WORLD.event(subscribers=ContextFilter.parse("rank > 3"))
+    for changed in (None, ContextFilter.parse("rank > 2")):
+        sealed = msgspec.structs.replace(seal(event, WORLD.sealer()), subscribers=changed)
+        with pytest.raises(SecurityError, match="for whom"):
+            WORLD.gate().admit(sealed, NOW)
+    plain = msgspec.structs.replace(seal(WORLD.event(), WORLD.sealer()), subscribers=ContextFilter.parse("rank > 2"))
+    with pytest.raises(SecurityError, match="for whom"):
+        WORLD.gate().admit(plain, NOW)
+
+
+def test_additions_count_when_a_broker_has_signed_them() -> None:
+    gate, sealed = WORLD.gate(), seal(WORLD.event(), WORLD.sealer())
+    added = {"hop": "b0"}
+    more = msgspec.structs.replace(sealed, attributes=Attributes({**sealed.attributes, **added}))
+    assert WORLD.opener().open(gate.shown(more, added), NOW).attributes["hop"] == "b0"
+    assert "hop" not in WORLD.opener().open(more, NOW).attributes  # nobody has signed it
+    other = msgspec.structs.replace(gate.shown(more, added), attributes=Attributes({**more.attributes, "hop": "b9"}))
+    with pytest.raises(SecurityError, match="hop"):
+        WORLD.opener().open(other, NOW)
+
+
+def test_an_addition_cannot_be_moved_to_another_event() -> None:
+    gate, sealer = WORLD.gate(), WORLD.sealer()
+    first, second = seal(WORLD.event(1), sealer), seal(WORLD.event(2), sealer)
+    more = msgspec.structs.replace(first, attributes=Attributes({**first.attributes, "hop": "b0"}))
+    taken = Seal.of(gate.shown(more, {"hop": "b0"})).additions
+    moved = msgspec.structs.replace(
+        second,
+        attributes=Attributes({**second.attributes, "hop": "b0"}),
+        signature=msgspec.structs.replace(Seal.of(second), additions=taken).data,
+    )
+    with pytest.raises(SecurityError, match="addition"):
+        WORLD.opener().open(moved, NOW)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
+def test_every_event_of_a_batch_can_be_checked_alone(count: int) -> None:
+    events = [WORLD.event(number) for number in range(1, count + 1)]
+    sealed = WORLD.sealer().seal_all(events, NOW)
+    assert len({Seal.of(one).signature for one in sealed}) == 1
+    opener, gate = WORLD.opener(), WORLD.gate()
+    for one, event in zip(sealed, events, strict=True):
+        gate.admit(one, NOW)
+        assert opener.open(one, NOW) == event
+
+
+def test_no_nonce_is_used_twice_under_one_key() -> None:
+    sealer = WORLD.sealer()
+    seals = [Seal.of(sealer.seal(WORLD.event(number), NOW + number)) for number in range(1, 50)]
+    assert len({(one.instance, one.counter) for one in seals}) == len(seals)
+    assert {one.counter for one in seals} == set(range(49))
+    assert Seal.of(WORLD.sealer().seal(WORLD.event(1), NOW)).instance != seals[0].instance
+
+
+@pytest.mark.parametrize(
+    ("spent", "limit"), [("messages", MAX_INSTANCE_MESSAGES), ("bytes", MAX_INSTANCE_BYTES), ("forks", -1)]
+)
+def test_a_content_key_that_is_used_up_gives_way_to_another(spent: str, limit: int) -> None:
+    sealer = WORLD.sealer()
+    first = Seal.of(sealer.seal(WORLD.event(1), NOW))
+    setattr(sealer._instance, spent, limit)
+    second = Seal.of(sealer.seal(WORLD.event(2), NOW + 1))
+    assert first.instance != second.instance
+    assert second.counter == 0
+
+
+def test_a_forked_process_counts_under_a_key_of_its_own() -> None:
+    sealer = WORLD.sealer()
+    sealer.seal(WORLD.event(1), NOW)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, Seal.of(sealer.seal(WORLD.event(2), NOW + 1)).instance)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as read:
+        assert read.read() != Seal.of(sealer.seal(WORLD.event(2), NOW + 1)).instance
+
+
+def test_a_content_key_is_wrapped_anew_without_touching_what_is_signed() -> None:
+    event, after = WORLD.event(), WORLD.epoch_key(2)
+    sealed = seal(event, WORLD.sealer())
+    again = rewrapped(sealed, WORLD.key, after)
+    assert again.payload == sealed.payload
+    assert Seal.of(again).signature == Seal.of(sealed).signature
+    assert WORLD.opener(after).open(again, NOW) == event
+    with pytest.raises(SecurityError, match="epoch 1"):
+        WORLD.opener(after).open(sealed, NOW)
+
+
+def test_only_what_is_wrapped_under_the_one_key_is_wrapped_under_the_other() -> None:
+    sealed, elsewhere = (
+        seal(WORLD.event(), WORLD.sealer()),
+        msgspec.structs.replace(WORLD.epoch_key(2), topic=bytes(16)),
+    )
+    for before, after in ((WORLD.epoch_key(2), WORLD.epoch_key(3)), (WORLD.key, elsewhere)):
+        with pytest.raises(SecurityError, match="another epoch, or on another topic"):
+            rewrapped(sealed, before, after)
+
+
+def test_what_is_no_seal_is_not_read_as_one() -> None:
+    with pytest.raises(SecurityError, match="no seal"):
+        Seal.of(WORLD.event())
+    with pytest.raises(SecurityError, match="this is no seal"):
+        Seal.of(msgspec.structs.replace(WORLD.event(), signature=b"nonsense"))
+
+
+def test_an_opener_takes_each_event_once() -> None:
+    opener, sealed = WORLD.opener(), seal(WORLD.event(), WORLD.sealer())
+    opener.open(sealed, NOW)
+    with pytest.raises(SecurityError, match="came before"):
+        opener.open(sealed, NOW)
+    assert opener.open(sealed, NOW, again=True).payload == WORLD.event().payload
+
+
+def test_events_may_come_to_an_opener_in_another_order() -> None:
+    opener, sealer = WORLD.opener(), WORLD.sealer()
+    sealed = [sealer.seal(WORLD.event(number), NOW + number) for number in range(1, 2_000)]
+    late = sealed[1_500]
+    for one in (*sealed[1_990:], *sealed[1_400:1_500]):
+        opener.open(one, NOW)
+    opener.open(late, NOW)
+    for refused in (late, sealed[100]):  # again, and too far behind
+        with pytest.raises(SecurityError, match="came before"):
+            opener.open(refused, NOW)
+
+
+def test_a_member_without_the_key_opens_nothing() -> None:
+    sealed = seal(WORLD.event(), WORLD.sealer())
+    with pytest.raises(SecurityError, match="not held"):
+        Opener(WORLD.credentials(), WORLD.opener(WORLD.epoch_key(2)).keyring).open(sealed, NOW)
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = [repr(WORLD.key), str(WORLD.key), f"{WORLD.key}", repr(WORLD.opener().keyring), repr(WORLD.ann)]
+    for text in shown:
+        assert WORLD.key.key.hex() not in text
+        assert repr(WORLD.key.key) not in text
+    assert "PRIVATE" not in repr(vars(WORLD.ann.certificate))
+
+
+def test_a_token_out_of_its_time_seals_nothing_that_is_taken() -> None:
+    token = WORLD.token(until=NOW + HOUR)
+    sealed = WORLD.sealer(token).seal(WORLD.event(), NOW)
+    with pytest.raises(SecurityError, match="expired"):
+        WORLD.gate().admit(sealed, NOW + HOUR)
