@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.live.cases import Raw, framed, hello, run, running, until
+from tests.live.cases import Raw, framed, hello, run, running
 from tests.live.secured import LiveWorld, carried, line, now, proven, wanted
 from tidings.live.broker import Broker
 from tidings.live.condition import gauges
@@ -165,9 +165,7 @@ def test_only_a_brokers_certificate_makes_a_neighbour(world: LiveWorld) -> None:
     ],
     ids=str,
 )
-def test_a_broker_whose_files_are_wrong_does_not_start(
-    world: LiveWorld, change: dict[str, Any], told: str
-) -> None:
+def test_a_broker_whose_files_are_wrong_does_not_start(world: LiveWorld, change: dict[str, Any], told: str) -> None:
     files = {"ann": world.identity("ann", Role.ENTITY), "record": world.record_file, "list": world.list_file}
     change = {
         key: [str(files.get(one, one)) for one in value] if isinstance(value, list) else str(files.get(value, value))
