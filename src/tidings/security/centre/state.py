@@ -66,7 +66,7 @@ class State:
         known = self.topics.get(topic.id)
         self.topics[topic.id] = topic
         if known is None or known.record != topic.record:
-            self.credentials.recall(TopicRecord(topic.record))
+            self.credentials.recall([TopicRecord(topic.record)], (), None)
         if topic.notice and (known is None or known.notice != topic.notice):
             self.notices[topic.id] = SignedNotice(topic.notice).notice
 
