@@ -92,7 +92,8 @@ class Broker:
             archive = Archive(
                 given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options(), self._disk
             )
-        self.desk = Desk(self.engine_settings(given), self.clock, self._trusts, archive, self.metrics, self)
+        gate = None if self.gatehouse is None else self.gatehouse.gate
+        self.desk = Desk(self.engine_settings(given), self.clock, self._trusts, archive, self.metrics, self, gate)
         self.bindings = Bindings(self.desk)
         self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()

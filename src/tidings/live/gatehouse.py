@@ -11,9 +11,10 @@ comes.
 import contextlib
 import logging
 import secrets
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from tidings.engine import sealed
@@ -49,6 +50,13 @@ _SECOND = 1_000_000
 News = Revoke | Heed | Learn
 
 
+class Given(NamedTuple):
+    """What a file says; `origin` is the key that names it, and the file."""
+
+    origin: str
+    news: News
+
+
 def gate_of(given: Security, broker: str) -> Gate:
     """The gate that a broker's file asks for."""
     try:
@@ -71,32 +79,25 @@ def _set(gate: Gate, given: Security) -> None:
     gate.ingress.freshness = given.freshness_ms * 1_000
 
 
-def read_files(given: Security) -> list[News]:
-    """What the files say that are named in a broker's file."""
-    found: list[News] = []
+def read_files(given: Security) -> list[Given]:
+    """What the files say that are named in a broker's file. Topics come first: one whose owner has been revoked is not
+    open to everybody for that."""
+    found = [_read("topics", path, TopicRecord, Learn) for path in given.topics]
     if given.revocations:
-        data = _file("revocations", given.revocations)
-        _readable("revocations", given.revocations, partial(Update.read, data))
-        found.append(Revoke(data))
-    for path in given.topics:
-        data = _file("topics", path)
-        _readable("topics", path, partial(TopicRecord, data))
-        found.append(Learn(data))
+        found.append(_read("revocations", given.revocations, Update.read, Revoke))
     return found
 
 
-def _file(key: str, path: str) -> bytes:
+def _read(key: str, path: str, read: Callable[[bytes], object], make: Callable[[bytes], News]) -> Given:
+    origin = f"security.{key}: {path}"
     try:
-        return Path(path).read_bytes()
+        data = Path(path).read_bytes()
+        read(data)
     except OSError as error:
-        raise InvalidValueError(f"security.{key}: {path}: {error.strerror or error}") from None
-
-
-def _readable(key: str, path: str, read: Any) -> None:
-    try:
-        read()
+        raise InvalidValueError(f"{origin}: {error.strerror or error}") from None
     except TidingsError as error:
-        raise InvalidValueError(f"security.{key}: {path}: {error}") from None
+        raise InvalidValueError(f"{origin}: {error}") from None
+    return Given(origin, make(data))
 
 
 class Gatehouse:
@@ -104,14 +105,17 @@ class Gatehouse:
         self._broker, self.gate = broker, gate
         self._version = 0  # of the list that connections were looked at with
 
-    def begin(self, news: list[News]) -> None:
+    def begin(self, given: list[Given]) -> None:
         """What files say counts as if it had just come; what the journal holds is there already."""
-        for one in news:
-            self._take(one)
+        for origin, news in given:
+            try:
+                self._take(news)
+            except TidingsError as error:
+                raise InvalidValueError(f"{origin}: {error}") from None
 
-    def reload(self, given: Security, news: list[News]) -> None:
+    def set(self, given: Security) -> None:
+        """What another configuration says, as far as that needs no restart."""
         _set(self.gate, given)
-        self.begin(news)
 
     # What comes over the overlay
 
