@@ -128,7 +128,9 @@ def test_a_centre_that_was_restarted_is_the_same(script: list[tuple[Any, ...]]) 
     assert changes_data(again.snapshot()) == changes_data(model.world.centre.snapshot())
 
 
-@given(st.lists(steps, max_size=20), st.sampled_from([asked.GRANT, asked.REVOKE, asked.ROTATE, asked.TOPIC, asked.KEYS]))
+@given(
+    st.lists(steps, max_size=20), st.sampled_from([asked.GRANT, asked.REVOKE, asked.ROTATE, asked.TOPIC, asked.KEYS])
+)
 @examples(15, 1_000)
 def test_a_stranger_changes_nothing(script: list[tuple[Any, ...]], kind: str) -> None:
     model = Model()
