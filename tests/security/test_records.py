@@ -19,7 +19,7 @@ from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_SECURE_TOPICS, MAX_SIGNED_BATCH
 from tidings.security import Authority, Credentials, Identity, Right, Role, Suite, Token, TopicRecord
 from tidings.security.authority import DAY, NEXT_UPDATE
-from tidings.security.batches import Path, above, place_of, root_at, tree
+from tidings.security.batches import root_of, tree
 from tidings.security.certificates import Anchor, Certificate, moment
 from tidings.security.encoding import Signed, encoded
 from tidings.security.envelope import ContentKeys, Seal
@@ -98,6 +98,15 @@ _P256 = ec.generate_private_key(ec.SECP256R1())
 def test_other_certificates_are_not_read(data: bytes, reason: str) -> None:
     with pytest.raises(SecurityError, match=reason):
         Certificate.read(data)
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_a_certificate_without_a_number_cannot_be_revoked_and_is_not_read() -> None:
+    data = bytearray(_self_made(_P256, _COMMON, _ROLE, serial=1))
+    place = data.index(b"\x02\x01\x01\x30")
+    data[place + 2] = 0
+    with pytest.raises(SecurityError, match="above zero"):
+        Certificate.read(bytes(data))
 
 
 def test_identities_are_kept_in_folders_that_others_cannot_read(tmp_path: object) -> None:
@@ -413,13 +422,6 @@ def test_suites_by_their_names() -> None:
 # Batches
 
 
-def root_of(digest: bytes, index: int, size: int, path: Path) -> bytes:
-    place = place_of(digest, index, size, path)
-    while place[2] > 1:
-        place = above(place)
-    return root_at(place)
-
-
 @examples(60, 2_000)
 @given(st.integers(1, 70), st.data())
 def test_only_an_event_of_the_batch_leads_to_its_root(count: int, data: st.DataObject) -> None:
@@ -436,6 +438,12 @@ def test_only_an_event_of_the_batch_leads_to_its_root(count: int, data: st.DataO
         if path != paths[index]:
             with pytest.raises(SecurityError, match="too"):
                 root_of(digests[index], index, count, path)
+
+
+@pytest.mark.parametrize(("index", "size", "path"), [(2, 2, (bytes(32),)), (-1, 2, (bytes(32),)), (0, 2, (b"short",))])
+def test_a_place_that_is_not_in_the_batch_leads_nowhere(index: int, size: int, path: tuple[bytes, ...]) -> None:
+    with pytest.raises(SecurityError, match="no place"):
+        root_of(bytes(32), index, size, path)
 
 
 def test_a_batch_has_its_limits() -> None:

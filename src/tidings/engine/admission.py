@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidings.engine import meta
+from tidings.engine import meta, sealed
 from tidings.engine.compiling import compiled_text
 from tidings.engine.journey import Way
 from tidings.engine.message import Message, PublicationMessage
@@ -36,7 +36,7 @@ def publication(engine: "Engine", operation: Publish, sender: str, *, accepted: 
         if not accepted:
             admit_event(engine, event)
     text = event.policy if journey.policy is None else journey.policy
-    return PublicationMessage(
+    message = PublicationMessage(
         event,
         journey,
         operation,
@@ -46,6 +46,8 @@ def publication(engine: "Engine", operation: Publish, sender: str, *, accepted: 
         attached=admit_policy(text, Where.ATTACHED_TO_PUBLICATION),
         situation=engine.situation,
     )
+    sealed.let_govern(engine, message)
+    return message
 
 
 def filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> Message:  # noqa: A001 - the step's word
@@ -71,6 +73,8 @@ def filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> M
         raise Refused("admit", f"the id {given.id} is taken; choose another one, or leave it out")
     if from_broker and known is not None:
         admit_news(engine, known, _way(operation), sender)
+    if engine.gate is not None and isinstance(operation, Subscribe):
+        sealed.admit_subscription(engine, operation.subscription)
     return Message(
         kind,
         given.id,

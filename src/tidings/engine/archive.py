@@ -20,7 +20,8 @@ from tidings.model.subscription import Subscription
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
-FORMAT = 3
+FORMAT = 4
+_READABLE = (3, FORMAT)  # the third had nothing of secure topics
 
 
 class _Filed(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +40,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     load: float
     sequence: int
     arrivals: dict[str, int]  # client -> the session in which it came
+    assurance: bytes = b""  # what is known of secure topics, and what must not come again
 
 
 def saved(engine: "Engine", *, subscriptions: bool = True) -> bytes:
@@ -71,6 +73,7 @@ def saved(engine: "Engine", *, subscriptions: bool = True) -> bytes:
         load=engine.load,
         sequence=engine.sequence,
         arrivals=engine.arrivals,
+        assurance=engine.unread_assurance if engine.assurance is None else engine.assurance.state(),
     )
     return msgspec.msgpack.encode(state)
 
@@ -81,9 +84,13 @@ def restore(engine: "Engine", data: bytes) -> None:
         state = msgspec.msgpack.decode(data, type=_State)
     except msgspec.MsgspecError as error:
         raise InvalidValueError(f"this is no saved state of an engine: {error}") from None
-    if state.format != FORMAT:
+    if state.format not in _READABLE:
         raise InvalidValueError(f"the state has format {state.format}; this version reads format {FORMAT}")
     engine.arrivals.update(state.arrivals)
+    if engine.assurance is None:
+        engine.unread_assurance = state.assurance
+    elif state.assurance:
+        engine.assurance.restore(state.assurance)
     for row in state.rows:
         _take(engine, records.operation(row))
     for one in state.filed:

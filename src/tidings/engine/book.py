@@ -336,7 +336,7 @@ class Book:
             else:
                 self.special.add(filed.id)
         self.wardens.pop(filed.id, None)
-        if key in self.rules and not is_advertisement and (filed.source.governs or filed.operator_policy is not None):
+        if key in self.rules and not is_advertisement and _may_govern(filed):
             self.wardens[filed.id] = filed  # type: ignore[assignment]
         self._note_classes(filed, gone=gone)
         if is_advertisement:
@@ -441,6 +441,11 @@ class Book:
     def remember(self, conflicts: Iterable[tuple[str, str, str]]) -> None:
         """Conflicts that have been told, each with its link in front."""
         self.news = dict.fromkeys(conflicts)
+
+
+def _may_govern(filed: Filed[Any]) -> bool:
+    """Whether its rules may decide for others; by a token, of what is on the token's topic."""
+    return filed.source.governs or filed.operator_policy is not None or filed.value.token is not None
 
 
 def _former(id: str, neighbour: str) -> str:  # noqa: A002

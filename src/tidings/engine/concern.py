@@ -1,11 +1,11 @@
 """Match: whom does a message concern? The filters that it meets, with their rules, and the next hops behind them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidings.engine import passing
+from tidings.engine import passing, sealed
 from tidings.engine.attaching import inherit
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import Subscribe
@@ -108,6 +108,9 @@ def of_those(
         if behind:
             wanted = sorted([*local, *(one for found in behind.values() for one in found)], key=lambda one: one.id)
         rulings = rulings_on(engine, message, wanted)
+    is_sealed = event.signature is not None and engine.gate is not None
+    if is_sealed:
+        local = sealed.entitled(engine, message, local)
     concerned = Concern(rulings)
     if rulings and engine.is_lone and _stop_everything(engine, rulings, message):
         concerned.plain = []  # nobody gets it, and nothing is told: who would have got it need not be looked at
@@ -124,7 +127,7 @@ def of_those(
     for name, found in () if behind is None else behind.items():
         hops[name] = hop = engine.hop(message, name)
         hop.wanted = found
-    if event.subscribers is not None and engine.wardens:
+    if (event.subscribers is not None or is_sealed) and engine.wardens:
         for one in wardens_of(engine, event):
             hop = hops.get(one.hop if one.is_client else passing.link(engine, one, message) or "")
             if hop is not None and one not in hop.wanted:
@@ -204,13 +207,13 @@ def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed
     event = message.event
     associated: list[Ruling] = []
     handed_down: list[Ruling] = []
-    for one in engine.advertisements_on(event.publisher):
+    for one in _ruling_on(engine, message):
         inherited = one.for_publications if message.enters else ()
         # Conditions that are the same for everyone cost less than matching, and spare it where they are false.
         here = _applicable(engine, one, message)
         if (here or inherited) and matches(one.value.content, event):
-            associated += (ruling for ruling in here if _may(one, ruling, event))
-            handed_down += (ruling for ruling in inherited if _may(one, ruling, event))
+            associated += (ruling for ruling in here if _may(one, ruling, message))
+            handed_down += (ruling for ruling in inherited if _may(one, ruling, message))
     if handed_down:
         inherit(message, handed_down)
     if not engine.wardens and message.attached is None:
@@ -237,11 +240,10 @@ def rulings_met(
     message: PublicationMessage, met: list[Filed[Advertisement]], own: list[Filed[Subscription]]
 ) -> tuple[Ruling, ...]:
     """The same where it is known already which filters the event meets; also those that cannot apply to it."""
-    event = message.event
-    inherit(message, [one for filed in met for one in filed.for_publications if _may(filed, one, event)])
+    inherit(message, [one for filed in met for one in filed.for_publications if _may(filed, one, message)])
     return (
         *message.rulings(_FORWARD),
-        *(one for filed in met for one in filed.on_publications if _may(filed, one, event)),
+        *(one for filed in met for one in filed.on_publications if _may(filed, one, message)),
         *(one for filed in own for one in filed.on_publications),
     )
 
@@ -285,8 +287,20 @@ def _may_apply(engine: "Engine", ruling: Ruling, message: PublicationMessage) ->
     return ruling[0].may_apply(glance)
 
 
-def _may(filed: Filed[Advertisement], ruling: Ruling, event: Event) -> bool:
-    return filed.owner == event.publisher or ruling[1].governs
+def _may(filed: Filed[Advertisement], ruling: Ruling, message: PublicationMessage) -> bool:
+    return filed.owner == message.event.publisher or message.is_governed_by(ruling[1])
+
+
+def _ruling_on(engine: "Engine", message: PublicationMessage) -> Sequence[Filed[Advertisement]]:
+    """The advertisements whose rules may act on the event; on a sealed one also those of who governs by a token."""
+    publisher = message.event.publisher
+    if message.by_token is None:
+        return engine.advertisements_on(publisher)
+    found = {one.id: one for one in engine.advertisements_on(publisher)}
+    for one in engine.ruling_advertisements(_PUBLICATION):
+        if one.id not in found and message.is_governed_by(one.source):
+            found[one.id] = one
+    return [found[name] for name in sorted(found)]
 
 
 def wardens_of(engine: "Engine", event: Event) -> list[Filed[Subscription]]:

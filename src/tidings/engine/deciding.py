@@ -98,7 +98,7 @@ def shaped(
     if trace:
         hops = (*hops, Trace(situation.broker, **trace))  # type: ignore[arg-type]
     shape = Shape(False, frozenset(removed), tuple(added.items()), hops, before.payload)
-    if before.payload is not None:
+    if before.payload is not None or event.signature is not None:  # what is sealed stays as it is
         return shape, []
     return _converted(event, before, shape, decisions, situation, trimmed_to)
 

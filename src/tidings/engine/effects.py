@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 from tidings.engine.journey import PLAIN, Shape
-from tidings.engine.operations import Publish, Travelling
+from tidings.engine.operations import Heed, Learn, Publish, Revoke, Travelling
 from tidings.model.event import Event
 from tidings.model.notification import Notification, Trace
 from tidings.model.values import Attributes
@@ -104,6 +104,20 @@ class Wake(_Effect, frozen=True):
     microseconds: int
 
 
+class Learnt(_Effect, frozen=True):
+    """What was learnt of secure topics, from a neighbour or a token: to be kept where it outlives the broker."""
+
+    operation: Learn | Heed | Revoke
+
+
+class Expelled(_Effect, frozen=True):
+    """The subscription of a client was removed: it asks for a secure topic, and has no token."""
+
+    client: str
+    subscription: str
+    reason: str
+
+
 class Log(_Effect, frozen=True):
     line: str
 
@@ -129,6 +143,8 @@ Effect: TypeAlias = (
     | Settled
     | Moved
     | Wake
+    | Learnt
+    | Expelled
     | Log
     | Remark
 )
@@ -165,7 +181,7 @@ def _timed(effect: Effect, watch: _Stopwatch) -> Effect:
     match effect:
         case Deliver(note, durable) if note.trace or watch.attribute in note.attributes:
             event, attributes = note.event, note.attributes
-            if watch.attribute in attributes:
+            if watch.attribute in attributes and event.signature is None:  # what was added to a sealed one is signed
                 attributes = Attributes.trusted({**attributes, watch.attribute: watch.microseconds})
                 event = msgspec.structs.replace(event, attributes=attributes)
             trace = watch.trace(note.trace)

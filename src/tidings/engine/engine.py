@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from tidings.engine import associating, explaining, membership, meta, pipeline, routes, situations
+from tidings.engine import associating, explaining, membership, meta, pipeline, routes, sealed, situations
 from tidings.engine.book import Book
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.held import Held
@@ -15,6 +15,7 @@ from tidings.engine.operations import (
     Acknowledge,
     Advertise,
     Announce,
+    AskRevocations,
     Carried,
     Carry,
     Complete,
@@ -23,8 +24,10 @@ from tidings.engine.operations import (
     Disconnect,
     Done,
     Entrust,
+    Heed,
     Join,
     Lag,
+    Learn,
     Leave,
     Lost,
     Operation,
@@ -32,12 +35,16 @@ from tidings.engine.operations import (
     Receive,
     Republish,
     Reside,
+    Revoke,
     SetContext,
     SetLoad,
     SetPolicy,
     Settle,
     Subscribe,
     TellLinks,
+    TellNotices,
+    TellRevocations,
+    TellTopics,
     Tick,
     Travelling,
     Trust,
@@ -68,19 +75,33 @@ from tidings.routing.topology import Topology
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidings.engine import assurance
     from tidings.engine.batch import Batch
+    from tidings.security.gate import Gate
 
 Trusts = Callable[[str, str], bool]
 _FORWARD = Step.FORWARD
+_ONLY_BROKERS: list[Effect] = [Reject("admit", "only brokers tell of the overlay, over their links")]
 
 
 class Engine(Book):
-    """`handle` is the meaning: an operation goes in, effects come out. One thread at a time."""
+    """`handle` is the meaning: an operation goes in, effects come out. One thread at a time.
+
+    `gate`: what checks sealed events, tokens and all that is told of secure topics; without one, nothing is checked.
+    """
 
     def __init__(
-        self, settings: Settings | None = None, matcher: Matcher | None = None, kinds: Kinds | None = None
+        self,
+        settings: Settings | None = None,
+        matcher: Matcher | None = None,
+        kinds: Kinds | None = None,
+        gate: "Gate | None" = None,
     ) -> None:
         super().__init__(settings, matcher, kinds)
+        self.gate = gate
+        self.assurance: assurance.Assurance | None = None
+        self.unread_assurance = b""  # what a saved state says of secure topics, where there is no gate to know of it
+        self.is_recalling = False  # whether it is told what was accepted before a restart: that is not checked again
         self.held = Held(self)
         self.overlay = Overlay(self)
         self.settling = Settling(self)
@@ -104,7 +125,21 @@ class Engine(Book):
             Carry: lambda operation, _: self.overlay.carry(operation),
             Carried: lambda operation, _: self.overlay.take_carried(operation),
             Settle: self.settling.take,
+            TellTopics: _unheard,
+            TellNotices: _unheard,
+            AskRevocations: _unheard,
+            TellRevocations: _unheard,
         }
+        if gate is not None:
+            from tidings.engine.assurance import Assurance  # with it come ciphers
+
+            self.assurance = Assurance(self, gate)
+            self._handlers |= {
+                TellTopics: self.assurance.take_topics,
+                TellNotices: self.assurance.take_notices,
+                AskRevocations: self.assurance.take_question,
+                TellRevocations: self.assurance.take_revocations,
+            }
 
     # The one entrance
 
@@ -115,14 +150,21 @@ class Engine(Book):
             case Publish(event, journey):
                 if journey is not NEW and journey != NEW:
                     return [Reject("admit", "only a broker says what happened to an event on its way")]
-                return self._run_for(operation, event.publisher)
+                if self.assurance is not None:
+                    return sealed.publish(self, operation) + self.assurance.news()
+                return self.run_for(operation, event.publisher)
             case Receive(neighbour, received):
-                return self._receive(received, neighbour)
+                effects = self._receive(received, neighbour)
+                return effects if self.assurance is None else effects + self.assurance.news(neighbour)
             case Advertise(advertisement):
-                return self._run_for(operation, advertisement.publisher)
+                return self.run_for(operation, advertisement.publisher)
             case Subscribe(subscription):
-                return self._run_for(operation, subscription.subscriber)
+                effects = self.run_for(operation, subscription.subscriber)
+                return effects if self.assurance is None else effects + self.assurance.news()
             case Republish(event, round, only, whose):
+                refused = sealed.withheld(self, operation)
+                if refused is not None:
+                    return refused
                 again = Journey(route=Route(round=round, only=only, whose=whose))
                 return self.run(Publish(event, again), event.publisher)
             case Lag(brokers):
@@ -140,10 +182,18 @@ class Engine(Book):
                 return self.held.answered(party, group, member)
             case Tick():
                 return self.settling.tick() + self.overlay.tick(now)
-            case Join():
-                return membership.join(self, operation)
+            case Join(neighbour):
+                was_there = neighbour in self.neighbours
+                effects = membership.join(self, operation)
+                if self.assurance is not None and neighbour in self.neighbours and not was_there:
+                    return self.assurance.joined(neighbour) + effects
+                return effects
             case Leave(neighbour):
+                if self.assurance is not None:
+                    self.assurance.left(neighbour)
                 return membership.leave(self, neighbour)
+            case Learn() | Heed() | Revoke():
+                return self._assured(operation)
             case Connect():
                 return membership.connect(self, operation)
             case Disconnect(client):
@@ -151,13 +201,31 @@ class Engine(Book):
             case Carry():
                 return self.overlay.carry(operation)
             case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside() | Carried() | Settle():
-                return [Reject("admit", "only brokers tell of the overlay, over their links")]
+                return _ONLY_BROKERS.copy()
+            case TellTopics() | TellNotices() | AskRevocations() | TellRevocations():
+                return _ONLY_BROKERS.copy()
             case Lost(client, subscription, count):
                 return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))
             case _:
-                return self._run_for(operation, operation.client)
+                return self.run_for(operation, operation.client)
 
-    def _run_for(self, operation: Travelling | Entrust, client: str) -> list[Effect]:
+    def _assured(self, operation: Learn | Heed | Revoke) -> list[Effect]:
+        """What the driver says of secure topics."""
+        assurance = self.assurance
+        if assurance is None:
+            return [Reject("admit", f"{self.name} has no gate, and knows of no secure topics: give it one")]
+        if self.is_recalling:
+            assurance.recall(operation)
+            return []
+        match operation:
+            case Learn():
+                return assurance.learn(operation)
+            case Heed():
+                return assurance.heed(operation)
+            case Revoke():
+                return assurance.revoke(operation)
+
+    def run_for(self, operation: Travelling | Entrust, client: str) -> list[Effect]:
         """Of a client: what neighbours do comes over their links."""
         if client in self.neighbours:
             return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
@@ -173,6 +241,10 @@ class Engine(Book):
     def _receive(self, operation: Travelling, neighbour: str) -> list[Effect]:
         if neighbour not in self.neighbours:
             return [Reject("admit", f"{neighbour} is no neighbour of {self.name}")]
+        if self.gate is not None and isinstance(operation, Publish):
+            refused = sealed.refused_on_the_way(self, operation, neighbour)
+            if refused is not None:
+                return refused
         digest = digest_of(operation)
         if digest is None or self.leaves(neighbour):
             return self.run(operation, neighbour)
@@ -393,11 +465,13 @@ class Engine(Book):
         return archive.saved(self)
 
     @classmethod
-    def restore(cls, settings: Settings | None, data: bytes, matcher: Matcher | None = None) -> Self:
+    def restore(
+        cls, settings: Settings | None, data: bytes, matcher: Matcher | None = None, gate: "Gate | None" = None
+    ) -> Self:
         """An engine in the state that was saved, or an `InvalidValueError`."""
         from tidings.engine import archive
 
-        engine = cls(settings, matcher)
+        engine = cls(settings, matcher, gate=gate)
         archive.restore(engine, data)
         return engine
 
@@ -457,3 +531,8 @@ class Engine(Book):
             del self.trust[party, group]
             return None
         return member
+
+
+def _unheard(_: Operation, __: str) -> list[Effect]:
+    """Where there is no gate, nobody knows what to do with it."""
+    return []

@@ -8,7 +8,7 @@ or by whom its publisher meant, it does not even learn whether its filters match
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidings.engine import admission, governing, routes
+from tidings.engine import admission, governing, routes, sealed
 from tidings.engine.concern import rulings_on
 from tidings.engine.deciding import Decision, blocking, decide, taken_away
 from tidings.engine.governing import Delivery, Governed
@@ -29,7 +29,7 @@ from tidings.policy.text import written_call, written_condition
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
-STEPS = ("admit", "before", "subject", "structure", "content", "publishers", "subscribers", "govern", "route")
+STEPS = ("admit", "before", "subject", "structure", "content", "publishers", "subscribers", "token", "govern", "route")
 HIDDEN = "that is not for you to see"
 NOT_FOR_YOU = "the event is not for you"
 
@@ -60,6 +60,8 @@ def explain(
     journey = META if event.publisher == engine.name else NEW
     try:
         message = admission.publication(engine, Publish(event, journey), event.publisher, accepted=accepted)
+        if not journey.meta:
+            sealed.check_publication(engine, event, accepted=accepted)
         if trusts is not None:
             _ask_at_once(message, trusts)
         steps.append(Step("admit", True))
@@ -70,6 +72,8 @@ def explain(
         if viewer not in (None, event.publisher):
             _kept_from(engine, message, rulings, filed)
         _match(engine, event, filed, steps)
+        if sealed.check_receiver(engine, event, filed):
+            steps.append(Step("token", True))
         delivery = _govern(engine, message, rulings, filed, steps)
         rules = _shaping(event, delivery)
     except _Stopped as stop:
@@ -79,7 +83,7 @@ def explain(
         steps.append(Step(refusal.step, False, refusal.reason))
     except NeedsAnswer as question:
         steps.append(Step("govern", False, f"waits for an answer: {question}"))
-    notification = None if delivery is None else routes.delivered(event, delivery).notification
+    notification = None if delivery is None else routes.delivered(event, delivery, engine.gate).notification
     if viewer is not None:
         steps, rules = [_redacted(step, event, filed, viewer, owner) for step in steps], ()
         if viewer != filed.owner:
@@ -123,7 +127,7 @@ def _match(engine: "Engine", event: Event, filed: Filed[Subscription], steps: li
     subscriber = engine.context(filed.owner)
     found = explained(filed.value, scope, event.context, subscriber, event.subscribers)
     asked = _asked(filed.value, event)
-    for name in STEPS[STEPS.index("subject") : STEPS.index("govern")]:
+    for name in STEPS[STEPS.index("subject") : STEPS.index("token")]:
         if found.step == name:
             raise Refused(name, found.reason)
         if name in asked:
@@ -176,7 +180,11 @@ def _govern(
     wanted = [filed]
     if filed.value.notify == "client":
         context = engine.context(filed.owner)
-        others = [one for one in engine.subscriptions.of(filed.owner) if one.value.notify == "client"]
+        others = [
+            one
+            for one in engine.subscriptions.of(filed.owner)
+            if one.value.notify == "client" and sealed.is_for(engine, one, event)
+        ]
         wanted = sorted((one for one in others if due(one.value, event, context)), key=lambda one: one.id)
     hop = _hop(engine, message, filed)
     hop.wanted = wanted

@@ -111,9 +111,9 @@ def forbidden(engine: "Engine", message: Message, neighbour: str, governed: Gove
     hop = engine.hop(message, neighbour)
     wardens = wardens_of(engine, message.event)
     hop.wardens = [one for one in wardens if not one.is_client and passing.link(engine, one, message) == neighbour]
-    rulings = [one for one in rulings_on(engine, message, wardens) if one[1].governs]
+    rulings = [one for one in rulings_on(engine, message, wardens) if message.is_governed_by(one[1])]
     situation = message.situation.toward(neighbour)
-    stopped = blocking(decide(rulings, situation, hop.points)) or _wardens_veto(hop, situation)
+    stopped = blocking(decide(rulings, situation, hop.points)) or _wardens_veto(message, hop, situation)
     if stopped is not None:
         governed.stopped.append((neighbour, stopped))
     return stopped is not None
@@ -222,7 +222,7 @@ def govern_publication(message: PublicationMessage, rulings: tuple[Ruling, ...],
         hidden = taken_away(message.event.attributes, common) if common else frozenset()
         others = situation if not hidden else _without(situation, message, hidden)
         own = {} if veto else {one.id: _own(one, others, hop) for one in hop.wanted}
-        veto = veto or _wardens_veto(hop, others)
+        veto = veto or _wardens_veto(message, hop, others)
     except NeedsAnswer as question:
         governed.waiting.append((hop, question))
         return
@@ -234,7 +234,7 @@ def govern_publication(message: PublicationMessage, rulings: tuple[Ruling, ...],
         if decisions:
             governed.conflicts += [(link, one) for one in conflicts(common, decisions)]
     if veto is None:
-        veto = _link_veto(hop, own, governed)
+        veto = _link_veto(message, hop, own, governed)
     if veto is not None:
         governed.stopped.append((link, veto))
     elif hop.is_client:
@@ -257,18 +257,20 @@ def _without(situation: Situation, message: PublicationMessage, hidden: frozense
     return other
 
 
-def _wardens_veto(hop: Hop, situation: Situation) -> Decision | None:
+def _wardens_veto(message: PublicationMessage, hop: Hop, situation: Situation) -> Decision | None:
     """Those that govern stop what concerns them, whoever the publisher says that it is for."""
     if hop.is_client:
         return None
     for filed in hop.wardens:
-        stopped = blocking(one for one in _own(filed, situation, hop) if one.source.governs)
+        stopped = blocking(one for one in _own(filed, situation, hop) if message.is_governed_by(one.source))
         if stopped is not None:
             return stopped
     return None
 
 
-def _link_veto(hop: Hop, own: dict[str, list[Decision]], governed: Governed) -> Decision | None:
+def _link_veto(
+    message: PublicationMessage, hop: Hop, own: dict[str, list[Decision]], governed: Governed
+) -> Decision | None:
     """BlockMessage of a subscription stops its own copy, and the whole link only with the right to govern."""
     if hop.is_client:
         return None  # a client decides about its own copies only
@@ -276,7 +278,7 @@ def _link_veto(hop: Hop, own: dict[str, list[Decision]], governed: Governed) -> 
         stopped = blocking(own[filed.id])
         if stopped is None:
             continue
-        governing = blocking(one for one in own[filed.id] if one.source.governs)
+        governing = blocking(one for one in own[filed.id] if message.is_governed_by(one.source))
         if governing is not None:
             return governing
         if len(hop.wanted) > 1:
@@ -385,9 +387,19 @@ def _shaped(
 ) -> tuple[Shape, list[Decision]]:
     if not any(one.outcome.changes or one.outcome.trims for one in decisions):
         return before, []
+    if message.event.signature is not None:
+        _tell_unconverted(decisions, situation, governed)
     shape, failures = shaped(message.event, before, decisions, situation, names)
     governed.take(situation, failures)
     return shape, failures
+
+
+def _tell_unconverted(decisions: list[Decision], situation: Situation, governed: Governed) -> None:
+    """What is sealed is converted by who opens it: the payload here is what nobody on the way can read."""
+    reason = "a sealed payload can be converted only by who opens it: it stays as it is"
+    for one in decisions:
+        if one.outcome.conversions:
+            governed.conflicts.append((situation.receiver or "", Conflict(str(one), "the event's seal", reason)))
 
 
 def _is_removal(message: Message) -> bool:

@@ -105,11 +105,17 @@ class PublicationMessage(Message):
         self.has_turned = False  # it came by tables, and goes everywhere from here on
         self.stays_out = False  # what clients here get of it, they have got before
         self.stays_in = False  # tables are being made anew: it will be sent to other brokers when they are complete
+        self.intruders: list[Filed[Subscription]] = []  # that ask for a secure topic without a token
+        self.by_token: Callable[[str], bool] | None = None  # whether a client governs it by a token, if it is sealed
         self.glance: Glance | None = None  # what was seen of it without asking who receives it
 
     @cached_property
     def id(self) -> str:  # type: ignore[override]
         return str(self.event.id)
+
+    def is_governed_by(self, source: Source) -> bool:
+        """Whether a rule's owner may decide for others what becomes of it."""
+        return source.governs or (self.by_token is not None and self.by_token(source.owner))
 
     def text(self, hidden: Collection[str] = ()) -> str:
         """The publication in PADRES' brackets: `[class,report],[d1,5]`."""

@@ -13,7 +13,8 @@ from tidings.model.limits import MAX_STRING_CHARACTERS
 from tidings.model.values import Attributes
 
 CONFLICT, EXCEPTION, LOST = "PolicyConflict", "PolicyException", "LostNotifications"
-BROKERS_OWN = frozenset({CONFLICT, EXCEPTION, LOST})  # only the engine itself makes these
+EXPELLED = "ExpelledSubscription"
+BROKERS_OWN = frozenset({CONFLICT, EXCEPTION, LOST, EXPELLED})  # only the engine itself makes these
 RESERVED = BROKERS_OWN | {"DropMessage", "UnauthorizedSubscribe"}  # and no client publishes any of these
 
 
@@ -44,6 +45,12 @@ def lost(broker: str, client: str, subscription: str, count: int) -> Attributes:
     """For drivers whose queues are full."""
     said = {"class": LOST, "broker": broker, "client": client, "subscription": subscription}
     return Attributes.trusted({**_said(said), "count": count})
+
+
+def expelled(broker: str, client: str, subscription: str, reason: str) -> Attributes:
+    """A subscription was removed, since it has no token."""
+    said = {"class": EXPELLED, "broker": broker, "client": client, "subscription": subscription, "reason": reason}
+    return _said(said)
 
 
 def _said(texts: dict[str, str]) -> Attributes:

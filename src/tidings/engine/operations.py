@@ -174,6 +174,24 @@ class Lost(_Operation, frozen=True):
     count: int
 
 
+class Learn(_Operation, frozen=True):
+    """The record of a secure topic, signed by its owner: from now on events on it need a token."""
+
+    record: bytes
+
+
+class Heed(_Operation, frozen=True):
+    """A notice of a topic's key management centre: which epochs count, and whose grants do no more."""
+
+    notice: bytes
+
+
+class Revoke(_Operation, frozen=True):
+    """An update of the authority's list of revocations."""
+
+    update: bytes
+
+
 # What brokers tell each other of the overlay itself
 
 
@@ -249,7 +267,35 @@ class Settle(_Operation, frozen=True):
     passed: tuple[tuple[UUID, int], ...]
 
 
-Signal: TypeAlias = TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carry | Carried | Settle
+class TellTopics(_Operation, frozen=True):
+    """Records of secure topics, signed by their owners."""
+
+    records: tuple[bytes, ...]
+
+
+class TellNotices(_Operation, frozen=True):
+    """What key management centres say of their topics, signed by them."""
+
+    notices: tuple[bytes, ...]
+
+
+class AskRevocations(_Operation, frozen=True):
+    """So many entries of the list of revocations are known here, under a head of that time: what is newer?"""
+
+    version: int
+    issued: int
+
+
+class TellRevocations(_Operation, frozen=True):
+    """What is newer, signed by the authority."""
+
+    update: bytes
+
+
+Assurances: TypeAlias = TellTopics | TellNotices | AskRevocations | TellRevocations
+Signal: TypeAlias = (
+    TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carry | Carried | Settle | Assurances
+)
 Travelling: TypeAlias = (
     Advertise | Unadvertise | Subscribe | Unsubscribe | SetContext | SetPolicy | Define | Publish | Signal
 )
@@ -267,6 +313,9 @@ Operation: TypeAlias = (
     | SetLoad
     | Trust
     | Lost
+    | Learn
+    | Heed
+    | Revoke
 )
 
 
@@ -277,5 +326,20 @@ def digest_of(operation: Travelling) -> str | None:
             return digest
         case Publish() | TellLinks() | Define() | Carry() | Carried() | Settle():
             return None
+        case TellTopics() | TellNotices() | AskRevocations() | TellRevocations():
+            return None
         case _:
             return None if operation.way is None else operation.way.digest
+
+
+def client_of(operation: Operation) -> str:
+    """Whose operation it is, before it has left its broker; empty if it is nobody's."""
+    match operation:
+        case Publish(event):
+            return event.publisher
+        case Advertise(advertisement):
+            return advertisement.publisher
+        case Subscribe(subscription):
+            return subscription.subscriber
+        case _:
+            return getattr(operation, "client", "")

@@ -11,7 +11,7 @@ none is handled twice.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidings.engine import announcing, membership, placing, routes
+from tidings.engine import announcing, membership, placing, routes, sealed
 from tidings.engine.effects import (
     Arranged,
     Deliver,
@@ -333,7 +333,9 @@ class Overlay:
         """Toward the broker that it is for, which says so when it has arrived."""
         if told.to != self._name:
             return self._toward(told.to, told)
-        effects: list[Effect] = [Deliver(note, durable) for note, durable in told.notifications]
+        effects: list[Effect] = [
+            Deliver(note, durable) for note, durable in told.notifications if sealed.may_keep(self._engine, note)
+        ]
         return effects + self.take_carried(Carried(told.origin, told.number))
 
     def take_carried(self, told: Carried) -> list[Effect]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidings.engine import sealed
 from tidings.engine.journey import ABROAD, Route
 from tidings.engine.message import PublicationMessage
 from tidings.engine.operations import Publish
@@ -199,6 +200,8 @@ def _goes_by_context(engine: "Engine", route: Route) -> bool:
 def _is_wanted(engine: "Engine", filed: Filed[Subscription], message: PublicationMessage) -> bool:
     """Whether an event that a subscription matches may be for its subscriber, and come from whom it asks for."""
     event = message.event
+    if event.signature is not None and engine.gate is not None and not sealed.is_for(engine, filed, event):
+        return False
     if filed.scoped and event.subscribers is not None:
         return matches_context(event.subscribers, engine.transit.context(filed.owner), event.context)
     return not engine.strategy.announces or _may_be_for(engine, filed, message.route)
@@ -239,8 +242,7 @@ def without_unasked(engine: "Engine", passed: Publish, neighbour: str) -> Publis
     if asked.issuperset(event.context):
         return passed
     kept = {name: value for name, value in event.context.items() if name in asked}
+    cut = sealed.passed_on(msgspec.structs.replace(event, context=type(event.context).trusted(kept)))
     gone = (*route.withheld, *(name for name in event.context if name not in asked))
-    return Publish(
-        msgspec.structs.replace(event, context=type(event.context).trusted(kept)),
-        msgspec.structs.replace(passed.journey, route=msgspec.structs.replace(route, withheld=gone)),
-    )
+    route = msgspec.structs.replace(route, withheld=gone)
+    return Publish(cut, msgspec.structs.replace(passed.journey, route=route))

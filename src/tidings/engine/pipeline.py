@@ -6,7 +6,7 @@ Rules that are applied before matching come before it.
 
 from typing import TYPE_CHECKING
 
-from tidings.engine import admission, concern, governing, passing, routes, telling
+from tidings.engine import admission, concern, governing, passing, routes, sealed, telling
 from tidings.engine.effects import Effect
 from tidings.engine.governing import Governed
 from tidings.engine.message import PublicationMessage
@@ -41,6 +41,11 @@ def _alone(engine: "Engine", message: PublicationMessage) -> list[Effect]:
 
 
 def _published(engine: "Engine", message: PublicationMessage) -> list[Effect]:
+    effects = _governed(engine, message)
+    return effects + sealed.expelled(engine, message) if message.intruders else effects
+
+
+def _governed(engine: "Engine", message: PublicationMessage) -> list[Effect]:
     early = governing.before(engine, message)
     if early is not None and early.is_final:
         return routes.without_matching(engine, message, early)

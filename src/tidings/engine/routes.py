@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.engine import placing, telling
+from tidings.engine import placing, sealed, telling
 from tidings.engine.concern import Concern
 from tidings.engine.deciding import final_attributes
 from tidings.engine.effects import Deliver, Effect, Log, Reject, Remark, Send
@@ -28,6 +28,7 @@ from tidings.routing.offers import META, attracts
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
+    from tidings.security.gate import Gate
 
 
 # Publications
@@ -44,6 +45,8 @@ def plainly(
     effects: list[Effect] = []
     if wanted:
         event = shown(message.event)
+        if event.signature is not None:
+            event = sealed.handed_out(engine.gate, event)
         effects = [_plain(event, one.value) if one.cut is None else _cut(event, one.value, one.cut) for one in wanted]
     if onward:
         passed = _as_it_is(message)
@@ -68,31 +71,33 @@ def _plain(event: Event, subscription: Subscription) -> Deliver:
 def _cut(event: Event, subscription: Subscription, cut: Cut) -> Deliver:
     attributes = cut.of(event.attributes)
     if attributes is not event.attributes:
-        event = msgspec.structs.replace(event, attributes=attributes)
+        event = sealed.passed_on(msgspec.structs.replace(event, attributes=attributes))
     return _plain(event, subscription)
 
 
 def publication(engine: "Engine", message: PublicationMessage, concerned: Concern, governed: Governed) -> list[Effect]:
-    effects: list[Effect] = [delivered(message.event, one) for one in governed.deliveries]
+    effects: list[Effect] = [delivered(message.event, one, engine.gate) for one in governed.deliveries]
     effects += [Send(one.hop.receiver or "", _forwarded(engine, message, one)) for one in governed.copies]
     effects += engine.held.hold(message, concerned.rulings, governed.waiting)
     return effects + telling.told(engine, message, governed)
 
 
-def delivered(event: Event, delivery: Delivery) -> Deliver:
-    return delivered_to(event, [one.value for one in delivery.wanted], delivery.shape)
+def delivered(event: Event, delivery: Delivery, gate: "Gate | None" = None) -> Deliver:
+    return delivered_to(event, [one.value for one in delivery.wanted], delivery.shape, gate)
 
 
-def delivered_to(event: Event, wanted: list[Subscription], shape: Shape) -> Deliver:
+def delivered_to(event: Event, wanted: list[Subscription], shape: Shape, gate: "Gate | None" = None) -> Deliver:
     """The notification for one subscription, or with notify="client" for all of a client's that the event concerns."""
     first, event = wanted[0], shown(event)
     attributes = final_attributes(event, shape)
-    payload = event.payload if shape.payload is None else shape.payload
+    payload = event.payload if shape.payload is None or event.signature is not None else shape.payload
     together = first.notify == "client"
     durable = next((one.durable for one in wanted if one.durable is not None), None)
     if attributes is not event.attributes or payload is not event.payload:
         # What a policy took away is not to be found in the event either.
         event = msgspec.structs.replace(event, attributes=attributes, payload=payload)
+    if event.signature is not None:
+        event = sealed.handed_out(gate, event, dict(shape.added))
     return Deliver(
         Notification(
             event=event,
@@ -112,7 +117,7 @@ def _forwarded(engine: "Engine", message: PublicationMessage, copy: LinkCopy) ->
     event = message.event
     if gone:
         kept = {name: value for name, value in event.attributes.items() if name not in gone}
-        event = msgspec.structs.replace(event, attributes=Attributes.trusted(kept))
+        event = sealed.passed_on(msgspec.structs.replace(event, attributes=Attributes.trusted(kept)))
     common = msgspec.structs.replace(copy.common, removed=frozenset())
     own = {name: msgspec.structs.replace(one, removed=one.removed - gone) for name, one in copy.own.items()}
     policy = None if message.attached is None else str(message.attached.policy)

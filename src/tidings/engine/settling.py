@@ -75,6 +75,10 @@ class Settling:
             return []
         return self._settled(made, [sender]) if sender == _HERE else []
 
+    def refused(self, made: Round, neighbour: str) -> list[Effect]:
+        """What a neighbour has sent is not to be trusted, and goes no further: nobody need wait for it."""
+        return self._settled(made, [neighbour]) if self._engine.settings.resends else []
+
     def take(self, told: Settle, neighbour: str) -> list[Effect]:
         effects: list[Effect] = []
         for event, round in told.passed:  # noqa: A001 - the route's word

@@ -131,6 +131,7 @@ class Questions:
             },
             "wanted_links": sorted(one.broker for one in broker.configuration.links),
             "brokers": sorted(engine.topology.brokers),
+            "security": None if broker.gatehouse is None else broker.gatehouse.state(),
             "journal": None
             if archive is None
             else {"folder": str(archive.journal.folder), "next": archive.journal.next, "synced": archive.synced},

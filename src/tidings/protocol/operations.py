@@ -15,6 +15,7 @@ from tidings.engine.operations import (
     Acknowledge,
     Advertise,
     Announce,
+    AskRevocations,
     Carried,
     Carry,
     Complete,
@@ -27,6 +28,9 @@ from tidings.engine.operations import (
     Settle,
     Subscribe,
     TellLinks,
+    TellNotices,
+    TellRevocations,
+    TellTopics,
     Travelling,
     Unadvertise,
     Unsubscribe,
@@ -53,7 +57,20 @@ class _Carry(msgspec.Struct, frozen=True, tag="carry", array_like=True):
 
 
 class _Signal(msgspec.Struct, frozen=True, tag="signal", array_like=True):
-    signal: TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carried | Settle
+    signal: (
+        TellLinks
+        | Done
+        | Complete
+        | Announce
+        | Acknowledge
+        | Reside
+        | Carried
+        | Settle
+        | TellTopics
+        | TellNotices
+        | AskRevocations
+        | TellRevocations
+    )
 
 
 class _Passed(msgspec.Struct, frozen=True, array_like=True):

@@ -2,8 +2,8 @@
 
 Subscriptions of one kind ask for the same: one of them does for all. A kind may stand for another when it lets
 everything through that the other does, and what the other needs to know of contexts is known as far upstream: so
-their `publishers` filters are equal, and where the subscriber's own context decides, the subscriber is the same. One with
-a token stands for itself alone: brokers on the way judge it, and may refuse what they would let pass of another.
+their `publishers` filters are equal, and where the subscriber's own context decides, the subscriber is the same.
+One with a token stands for itself alone: brokers on the way judge it, and may refuse what they let pass of another.
 """
 
 from collections.abc import Iterator

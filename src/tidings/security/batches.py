@@ -1,22 +1,21 @@
 """Batches: one signature for many events. Each carries its path to the root that is signed, as routing parts them."""
 
-import hashlib
 from collections.abc import Sequence
+from hashlib import sha256
 
 from tidings.model.errors import SecurityError
 from tidings.model.limits import MAX_SIGNED_BATCH
 
 Path = tuple[bytes, ...]
-Place = tuple[bytes, int, int, Path]  # a node: which one of how many on its level, and the path that is left from there
 DIGEST = 32
 
 
 def _leaf(digest: bytes) -> bytes:
-    return hashlib.sha256(b"\x00" + digest).digest()
+    return sha256(b"\x00" + digest).digest()
 
 
 def _node(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\x01" + left + right).digest()
+    return sha256(b"\x01" + left + right).digest()
 
 
 def tree(digests: Sequence[bytes]) -> tuple[bytes, list[Path]]:
@@ -39,27 +38,19 @@ def tree(digests: Sequence[bytes]) -> tuple[bytes, list[Path]]:
     return level[0], [tuple(one) for one in paths]
 
 
-def place_of(digest: bytes, index: int, size: int, path: Path) -> Place:
-    """The place of the event that is `index` of `size`."""
+def root_of(digest: bytes, index: int, size: int, path: Path) -> bytes:
+    """The root that this path leads to, from the event that is `index` of `size`."""
     if not 0 <= index < size <= MAX_SIGNED_BATCH or not {DIGEST}.issuperset(map(len, path)):
         raise SecurityError("form", "this is no place in a batch")
-    return _leaf(digest), index, size, path
-
-
-def above(place: Place) -> Place:
-    """The next one on the way to the root, which is that of size 1."""
-    node, index, size, path = place
-    if index ^ 1 < size:
-        if not path:
-            raise SecurityError("form", "the path in the batch is too short")
-        node = _node(path[0], node) if index & 1 else _node(node, path[0])
-        path = path[1:]
-    return node, index >> 1, (size + 1) >> 1, path
-
-
-def root_at(place: Place) -> bytes:
-    """The root, where the path has led to it."""
-    node, _, _, path = place
-    if path:
+    node, step = sha256(b"\x00" + digest).digest(), 0
+    while size > 1:
+        if index ^ 1 < size:
+            if step == len(path):
+                raise SecurityError("form", "the path in the batch is too short")
+            beside = path[step]
+            step += 1
+            node = sha256(b"\x01" + beside + node if index & 1 else b"\x01" + node + beside).digest()
+        index, size = index >> 1, (size + 1) >> 1
+    if step < len(path):
         raise SecurityError("form", "the path in the batch is too long")
     return node

@@ -18,7 +18,7 @@ class Credentials:
     def __init__(self, anchor: Anchor, overlay: str = "tidings") -> None:
         self.anchor, self.overlay = anchor, overlay
         self.revocations = Revocations(anchor)
-        self.topics: dict[bytes, TopicRecord] = {}
+        self.topics: dict[bytes, TopicRecord] = {}  # the one that was learnt last is the last
         self.notices: dict[bytes, SignedNotice] = {}
         self._tokens: dict[bytes, Token] = {}  # by its bytes; the one that was checked first comes first
         self._refused: dict[bytes, SecurityError] = {}  # by digest: these may be anything
@@ -46,8 +46,7 @@ class Credentials:
                 raise SecurityError("topic", f"{record.template} overlaps {other.template} of {other.owner.name}")
         if known is None and len(self.topics) >= MAX_SECURE_TOPICS:
             raise SecurityError("topic", f"more than MAX_SECURE_TOPICS ({MAX_SECURE_TOPICS:,}) secure topics")
-        self.topics[record.id] = record
-        self.version += 1
+        self._add(record)
         return True
 
     def heed(self, notice: SignedNotice, now: int) -> bool:
@@ -73,14 +72,19 @@ class Credentials:
         for record in records:
             known = self.topics.get(record.id)
             if known is None or record.replaces(known):
-                self.topics[record.id] = record
-                self.version += 1
+                self._add(record)
         for notice in notices:
             known_notice = self.notices.get(notice.notice.topic)
             if known_notice is None or known_notice.notice.version < notice.notice.version:
                 self.notices[notice.notice.topic] = notice
         if update is not None:
             self.revoke(update)
+
+    def _add(self, record: TopicRecord) -> None:
+        """At the end: whoever has heard of so many of them finds the others there."""
+        self.topics.pop(record.id, None)
+        self.topics[record.id] = record
+        self.version += 1
 
     # What is asked
 

@@ -49,7 +49,9 @@ class Gate:
         self.refused: Counter[str] = Counter()
         self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
         self._names: set[str] = set()
+        self._marks: dict[str, set[str]] = {}
         self._version = -1
+        self._seal: tuple[Event, Seal] | None = None  # of the event that was looked at last
 
     # Publications
 
@@ -100,6 +102,11 @@ class Gate:
         if event.token is not None and event.signature is not None:
             self.credentials.check_trusted(self.credentials.token(event.token, accepted), accepted)
 
+    def take_back(self, event: Event) -> None:
+        """The event that was admitted last of its publisher could not be written down: it may come again."""
+        if event.signature is not None:
+            self.ingress.take_back(event.publisher, Seal.of(event))
+
     def recall(self, event: Event) -> None:
         """An event that was accepted before a restart: it must not be accepted again."""
         if event.token is not None and event.signature is not None:
@@ -119,7 +126,7 @@ class Gate:
     def _checked(self, event: Event, now: int) -> tuple[Seal, Token]:
         """All that is checked on every path."""
         self.credentials.revocations.check_fresh(now)
-        seal = Seal.of(event)
+        seal = self.seal_of(event)
         assert event.token is not None  # noqa: S101  # see `_is_plain`
         token = self.credentials.token(event.token, now)
         self.credentials.check_trusted(token, now)
@@ -129,6 +136,12 @@ class Gate:
         if seal.suite != token.record.suite:
             raise SecurityError("form", "the seal is of another suite than the topic")
         return seal, token
+
+    def seal_of(self, event: Event) -> Seal:
+        """The seal of an event, read once as long as no other event is looked at."""
+        if self._seal is None or self._seal[0] is not event:
+            self._seal = event, Seal.of(event)
+        return self._seal[1]
 
     def _check_epoch(self, seal: Seal, now: int) -> None:
         notice = self.credentials.notice(seal.topic, now)
@@ -172,21 +185,26 @@ class Gate:
             self.refused["proof"] += 1
             raise SecurityError("proof", f"this was not signed by the token's holder, {token.holder.name}") from None
 
-    def may_get(self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int) -> bool:
-        """Whether a sealed event may be handed to a subscription with that token, if it has one."""
+    def may_get(
+        self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int, *, cut: bool = False
+    ) -> bool:
+        """Whether a sealed event may be handed to a subscription with that token, if it has one. `cut`: attributes may
+        have been taken away; then it is enough if nothing that is left says no."""
         if token_data is None:
             return False
         try:
-            self.check_get(token_data, subscriber, event, seal, now)
+            self.check_get(token_data, subscriber, event, seal, now, cut=cut)
         except SecurityError:
             return False
         return True
 
-    def check_get(self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int) -> None:
+    def check_get(
+        self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int, *, cut: bool = False
+    ) -> None:
         """The same, with the reason."""
         if token_data is None:
             raise SecurityError("token", "the event is sealed, and the subscription has no token")
-        self._check_part(self._held(token_data, subscriber, Right.SUBSCRIBE, now), event, seal)
+        self._check_part(self._held(token_data, subscriber, Right.SUBSCRIBE, now), event, seal, cut=cut)
 
     def may_govern(self, token_data: bytes, holder: str, event: Event, seal: Seal, now: int) -> bool:
         """Whether the holder's policies may decide for others what becomes of a sealed event."""
@@ -197,11 +215,13 @@ class Gate:
         return True
 
     @staticmethod
-    def _check_part(token: Token, event: Event, seal: Seal) -> None:
+    def _check_part(token: Token, event: Event, seal: Seal, *, cut: bool = False) -> None:
         if token.topic != seal.topic:
             raise SecurityError("topic", f"the event is on another topic than {token.record.template}")
-        is_whole = token.template.covers(token.record.template)
-        if not is_whole and not token.template.matches(event.subject, event.attributes):
+        if token.template.covers(token.record.template):
+            return
+        suits = token.template.admits if cut else token.template.matches
+        if not suits(event.subject, event.attributes):
             raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
 
     # What is handed out
@@ -238,12 +258,21 @@ class Gate:
                         return record
         return None
 
+    @property
+    def marks(self) -> dict[str, set[str]]:
+        """By name ("" is the subject) values that are written in templates. What has none of them is on no topic."""
+        if self._version != self.credentials.version:
+            self._index()
+        return self._marks
+
     def _index(self) -> None:
-        self._templates, self._names = {}, set()
+        self._templates, self._names, self._marks = {}, set(), {}
         for record in self.credentials.topics.values():
             key = record.template.key
             self._templates.setdefault(key, []).append(record)
             self._names.add(key[0])
+            name, value = record.template.mark
+            self._marks.setdefault(name, set()).add(value)
         self._version = self.credentials.version
 
 

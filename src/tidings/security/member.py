@@ -104,6 +104,15 @@ class Member:
             return 0
         return held.sealer.messages
 
+    def renew_at(self, topic: bytes) -> int | None:
+        """When to ask the centre again at the latest; None: it has nothing of that topic."""
+        held, key = self._memberships.get(topic), self.keyring.latest(topic)
+        return None if held is None or key is None else min(held.renew_at, key.until)
+
+    def leave(self, topic: bytes) -> None:
+        """The centre gives it nothing any more: it seals nothing there. What it could open, it still can."""
+        self._memberships.pop(topic, None)
+
     def topics(self) -> list[bytes]:
         """Those that it has a token for."""
         return list(self._memberships)
@@ -140,9 +149,17 @@ class Member:
             held.sealer = Sealer(key, held.token, self._signing_key)
         return held.sealer
 
+    def check_can_publish(self, record: TopicRecord, now: int) -> None:
+        """Raises the `SecurityError` that sealing on the topic would raise, whatever the event."""
+        self._sealer(record, now)
+
     def open(self, event: Event, accepted: int, *, again: bool = False) -> Event:
         """The event with its payload readable; `accepted`: when its broker took it."""
         return self._opener.open(event, accepted, again=again)
+
+    def opener(self) -> Opener:
+        """One with the same keys that remembers by itself what came: for a stream of its own."""
+        return Opener(self.credentials, self.keyring)
 
     def prove(self, said: bytes, nonce: bytes) -> bytes:
         """Shows a broker that it is the holder of its tokens; see `Gate.check_proof`."""

@@ -52,6 +52,10 @@ class Ingress:
         if self.freshness is not None:
             self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence, seal.counter)])
 
+    def take_back(self, publisher: str, seal: Seal) -> None:
+        """The last one that was noted was not accepted after all, and may come again; none before it may."""
+        self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence - 1, seal.counter - 1)])
+
     def recall(self, known: Iterable[Latest]) -> None:
         for one in known:
             self._latest.pop((one.publisher, one.instance), None)

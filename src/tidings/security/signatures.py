@@ -5,22 +5,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
-from tidings.security.batches import Place, above, place_of, root_at
+from tidings.security.batches import root_of
 from tidings.security.encoding import purpose
 from tidings.security.envelope import BATCH, EVENT, Seal
 
-_MOST_PLACES = 16_384  # in batches, that are remembered
-_MOST_KEYS = 4_096
+_MOST = 4_096  # batches, and keys, that are remembered
 
 
 class Signatures:
-    """Remembers the places in batches that led to a root with a good signature: from the next event of the batch it is
-    mostly one step to such a place. Only what was found good is remembered, and by all that it depends on."""
+    """Remembers which roots of batches had a good signature, by all that it depends on: the key, the signature and the
+    root."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, Ed25519PublicKey] = {}
-        self._batches: dict[tuple[bytes, bytes], set[Place]] = {}  # by key and signature; the oldest first
-        self._places = 0  # in them all
+        self._good: dict[tuple[bytes, bytes, bytes], None] = {}  # the oldest first
 
     def check(self, event: Event, seal: Seal, key: bytes) -> None:
         """Signed with the key that the publisher's token names, alone or in a batch."""
@@ -28,32 +26,20 @@ class Signatures:
         if seal.size == 1 and not seal.path:
             self._verify(key, seal.signature, purpose(EVENT, digest))
             return
-        place = place_of(digest, seal.index, seal.size, seal.path)
-        known = self._batches.get((key, seal.signature), ())
-        passed = []
-        while place not in known:
-            passed.append(place)
-            if place[2] == 1:
-                self._verify(key, seal.signature, purpose(BATCH, root_at(place)))
-                break
-            place = above(place)
-        if passed:
-            self._remember((key, seal.signature), passed)
+        root = root_of(digest, seal.index, seal.size, seal.path)
+        if (key, seal.signature, root) not in self._good:
+            self._verify(key, seal.signature, purpose(BATCH, root))
+            self._good[key, seal.signature, root] = None
+            if len(self._good) > _MOST:
+                del self._good[next(iter(self._good))]
 
     def _verify(self, key: bytes, signature: bytes, said: bytes) -> None:
         public = self._keys.get(key)
         if public is None:
             public = self._keys[key] = Ed25519PublicKey.from_public_bytes(key)
-            if len(self._keys) > _MOST_KEYS:
+            if len(self._keys) > _MOST:
                 del self._keys[next(iter(self._keys))]
         try:
             public.verify(signature, said)
         except InvalidSignature:
             raise SecurityError("signature", "the event is not as its publisher signed it") from None
-
-    def _remember(self, batch: tuple[bytes, bytes], places: list[Place]) -> None:
-        known = self._batches.setdefault(batch, set())
-        known.update(places)
-        self._places += len(places)
-        while self._places > _MOST_PLACES:
-            self._places -= len(self._batches.pop(next(iter(self._batches))))

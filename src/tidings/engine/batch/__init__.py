@@ -26,6 +26,7 @@ from tidings.model.subscription import Subscription
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
+    from tidings.security.gate import Gate
 
 
 class Batch:
@@ -35,8 +36,10 @@ class Batch:
     `shapes`. With notify="client" all subscriptions of the one notification stand here, one after the other.
     """
 
-    def __init__(self, record: Record, reading: Reading, changes: dict[int, list[Effect]]) -> None:
-        self._record, self._reading, self._changes = record, reading, changes
+    def __init__(
+        self, record: Record, reading: Reading, changes: dict[int, list[Effect]], gate: "Gate | None" = None
+    ) -> None:
+        self._record, self._reading, self._changes, self._gate = record, reading, changes, gate
         self._copies = record.deliveries()
         self._event, self._place, self._shape, self._directory = self._copies
         self._gazette = Gazette(record, reading)
@@ -158,7 +161,7 @@ class Batch:
 
     def _delivered(self, number: int, wanted: list[Subscription], shape: int) -> Deliver:
         event = self._of(number)
-        return routes.delivered_to(event, wanted, self._record.shaping(shape).of(event))
+        return routes.delivered_to(event, wanted, self._record.shaping(shape).of(event), self._gate)
 
     def _of(self, number: int) -> Event:
         return self._gazette.event(number)
@@ -174,7 +177,7 @@ def run(engine: "Engine", table: pa.Table, now: int | None) -> Batch:
         raise InvalidValueError("a batch needs the index: Engine(matcher=FastMatcher()), which is the default")
     course = Course(engine, engine.matcher, table, now)
     course.run()
-    return Batch(course.record, course.reading, course.changes)
+    return Batch(course.record, course.reading, course.changes, engine.gate)
 
 
 def _by_event(rows: list[Any]) -> dict[int, list[tuple[Any, ...]]]:

@@ -42,7 +42,7 @@ class Shaping(msgspec.Struct, frozen=True):
         if self.keeps is not None:
             gone |= event.attributes.keys() - self.keeps
         shape = Shape(False, frozenset(gone), self.added, self.trace, self.payload)
-        if self.conversion is None:
+        if self.conversion is None or event.signature is not None:  # what is sealed stays as it is
             return shape
         seen = Shaped(final_attributes(event, shape), event.payload, event.subject, event.publisher, shape.trace)
         return msgspec.structs.replace(shape, payload=_CONVERSIONS[self.conversion](seen))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.engine import admission, concern, governing, meta, routes, telling
+from tidings.engine import admission, concern, governing, meta, routes, sealed, telling
 from tidings.engine.batch.contexts import ContextChanges
 from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
 from tidings.engine.batch.publications import Publications
@@ -19,8 +19,9 @@ from tidings.engine.batch.record import Record
 from tidings.engine.batch.regimes import Rulebook, advertised, message_of, regimes_of
 from tidings.engine.batch.shapes import shaping_by
 from tidings.engine.batch.verdicts import Court, Verdicts
+from tidings.engine.batch.vetting import Vetting
 from tidings.engine.directory import Directory
-from tidings.engine.effects import Ask, Effect
+from tidings.engine.effects import Ask, Effect, Reject
 from tidings.engine.governing import Delivery, Governed
 from tidings.engine.journey import META
 from tidings.engine.matcher import FastMatcher
@@ -60,6 +61,7 @@ class Stretch:
         self._alive = np.ones(publications.count, bool)
         self._special = np.zeros(publications.count, bool)
         self._policies: list[CompiledPolicy | None] = []
+        self._vetting = None if engine.gate is None else Vetting(engine, engine.gate, publications)
 
     def run(self, rulebook: Rulebook | None) -> Rulebook | None:
         """Into the record, with all changes made; the rulebook that was used, for the next stretch."""
@@ -73,8 +75,9 @@ class Stretch:
         self._early()
         event, place, directory = self._matched()
         if not (self._engine.rules or self._policies or self._engine.special):
+            event, place, apart = self._entitled(event, place, directory)
             self._record.deliver_to(self._numbers[event], place, directory, self._cut(place, directory))
-            self._one_by_one({})
+            self._one_by_one(apart)
             return rulebook
         used = np.flatnonzero(np.bincount(place)) if len(place) else place
         wanted = self._engine.subscriptions.those(directory.ids.take(pa.array(used)).to_pylist())
@@ -92,6 +95,9 @@ class Stretch:
         engine, events = self._engine, self._events
         for row, reason in events.problems.items():
             self._reject(row, "admit", reason)
+        if self._vetting is not None:
+            for row, reason in self._vetting.refused(self._alive):
+                self._reject(row, "admit", reason)
         doubtful = events.attributes.any_of("class", meta.RESERVED)
         for code, subject in enumerate(events.subjects.texts):
             schema = engine.subjects.find(subject)
@@ -163,6 +169,24 @@ class Stretch:
         key &= (1 << _PLACE) - 1
         return (event if rows is None else rows[event]), key, directory
 
+    def _entitled(
+        self, event: Ints, place: Ints, directory: Directory
+    ) -> tuple[Ints, Ints, dict[int, list[Filed[Subscription]]]]:
+        """The copies that may be handed out, where no rule has a say. Events that meet somebody who should not be here
+        are taken one by one: they have consequences."""
+        if self._vetting is None:
+            return event, place, {}
+        may, odd = self._vetting.entitled(event, place, directory)
+        self._special |= odd
+        apart = odd[event]
+        mine: dict[int, list[Filed[Subscription]]] = {}
+        if apart.any():
+            wanted = self._engine.subscriptions.those(directory.ids.take(pa.array(place[apart])).to_pylist())
+            for row, one in zip(event[apart].tolist(), wanted, strict=True):
+                mine.setdefault(row, []).append(one)
+        left = may & ~apart
+        return event[left], place[left], mine
+
     def _cut(self, place: Ints, directory: Directory) -> npt.NDArray[np.int32]:
         """The shapes of copies for those who get them plainly: as published, or always cut alike."""
         found = self._engine.subscriptions.cuts_at(directory)
@@ -181,6 +205,8 @@ class Stretch:
     # Govern and route
 
     def _govern(self, event: Ints, place: Ints, wanted: list[Filed[Subscription]], rulebook: Rulebook) -> None:
+        if self._vetting is not None:  # who may govern it, and who may have it, is asked of each
+            self._special |= self._events.sealed & self._alive
         regime, regimes = regimes_of(self._scene, self._rows(), self._policies, rulebook)
         for number, one in enumerate(regimes):
             if one.refusal is not None:
@@ -191,7 +217,7 @@ class Stretch:
         receiver = np.array([numbers[one.hop] for one in wanted], np.int64)[place]
         court = Court(Copies(self._scene, event, receiver, receivers), wanted, place, self._record.shapes)
         verdicts = court.judge(regime, regimes)
-        self._special |= verdicts.special & self._alive
+        self._special |= (verdicts.special | self._unconverted(event, verdicts)) & self._alive
         order = self._order(event, place, receiver, wanted, verdicts)
         left = order[(verdicts.shape[order] >= 0) & ~self._special[event[order]]]
         self._record.deliver(self._numbers[event[left]], place[left], wanted, verdicts.shape[left].astype(np.int32))
@@ -200,6 +226,16 @@ class Stretch:
         for row, at in zip(event[special].tolist(), place[special].tolist(), strict=True):
             mine.setdefault(row, []).append(wanted[at])
         self._one_by_one(mine)
+
+    def _unconverted(self, event: Ints, verdicts: Verdicts) -> npt.NDArray[np.bool_]:
+        """Sealed events that a rule wants converted: that it does not happen is told."""
+        found = np.zeros(self._events.count, bool)
+        is_sealed = self._events.is_sealed
+        if is_sealed.any():
+            converts = np.array([one.conversion is not None for one in self._record.shapes.known], bool)
+            copies = event[(verdicts.shape >= 0) & converts[verdicts.shape]]
+            found[copies] = is_sealed[copies]
+        return found
 
     def _order(
         self, event: Ints, place: Ints, receiver: Ints, wanted: list[Filed[Subscription]], verdicts: Verdicts
@@ -243,11 +279,13 @@ def alone(engine: "Engine", events: Publications, row: int, number: int, record:
     engine.at(int(events.now[row]))
     event = events.event(row)
     try:
+        sealed.admit(engine, event)
         message = admission.publication(engine, Publish(event), event.publisher)
     except Refused as refusal:
         record.reject(number, refusal.step, refusal.reason)
     else:
-        one_by_one(engine, message, None, number, record)
+        if one_by_one(engine, message, None, number, record):
+            sealed.note(engine, event)
 
 
 def one_by_one(
@@ -256,11 +294,24 @@ def one_by_one(
     wanted: list[Filed[Subscription]] | None,
     number: int,
     record: Record,
-) -> None:
-    """One publication through the engine's own steps; where it would wait for an answer, it is withheld.
+) -> bool:
+    """One publication through the engine's own steps; where it would wait for an answer, it is withheld. Whether it was
+    accepted.
 
     `wanted` are those that it is due to, if that is known; `number` is the event's in the record.
     """
+    _one_by_one(engine, message, wanted, number, record)
+    if message.intruders:
+        record.take(number, message.event, sealed.expelled(engine, message), engine)
+
+
+def _one_by_one(
+    engine: "Engine",
+    message: PublicationMessage,
+    wanted: list[Filed[Subscription]] | None,
+    number: int,
+    record: Record,
+) -> None:
     effects: list[Effect] = []
     deliveries: list[Delivery] = []
     governed: Governed | None = None
@@ -280,19 +331,21 @@ def one_by_one(
                 deliveries = governed.deliveries
     except Refused as refusal:
         record.reject(number, refusal.step, refusal.reason)
-        return
+        return False
     except NeedsAnswer as question:
         record.take(number, message.event, [Ask(question.party, question.group)], engine)
-        return
+        return True
     for one in deliveries:
         record.deliver_one(number, one)
-    if governed is None:
-        return
-    news = telling.said(engine, message, governed)
-    asked = [Ask(question.party, question.group) for _, question in governed.waiting if question is not None]
-    record.take(number, message.event, [*effects, *asked, *telling.kept(message, governed)], engine)
-    for place, attributes in enumerate(news):
-        tell(engine, engine.meta_event(attributes, message.id, str(place)), number, record)
+    if governed is not None:
+        news = telling.said(engine, message, governed)
+        asked = [Ask(question.party, question.group) for _, question in governed.waiting if question is not None]
+        record.take(number, message.event, [*effects, *asked, *telling.kept(message, governed)], engine)
+        for place, attributes in enumerate(news):
+            tell(engine, engine.meta_event(attributes, message.id, str(place)), number, record)
+    if message.intruders:
+        record.take(number, message.event, sealed.expelled(engine, message), engine)
+    return not any(isinstance(one, Reject) for one in effects)
 
 
 def tell(engine: "Engine", event: Event, cause: int, record: Record) -> None:

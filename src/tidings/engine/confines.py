@@ -1,0 +1,97 @@
+"""Confines: which subscriptions ask for nothing but what is on a secure topic, and so need a token."""
+
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+
+from tidings.matching.covering import overlaps
+from tidings.matching.index import Index
+from tidings.model.expression import SUBJECT, Attribute, Comparison, Condition, Constant, In, IsNull, Not, all_of
+from tidings.model.filter import Filter
+from tidings.model.limits import MAX_INTEGER, MAX_SECURE_TOPICS
+from tidings.model.subscription import Subscription
+from tidings.security.credentials import Credentials
+from tidings.security.records import TopicRecord
+from tidings.security.template import ANY, Template
+
+_NOBODY = "nobody"  # only contents are compared
+
+
+class Confines:
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._version = 0
+        self._index = Index()  # of the topics, as filters, by their ids
+        self._known: set[str] = set()
+        self._broad: dict[str, Subscription] = {}  # by id: those of which it has been found out that they ask for more
+
+    def of(self, subscription: Subscription) -> TopicRecord | None:
+        """The topic that everything is on that the subscription can get; None if it may get something else too."""
+        if not self._credentials.topics:
+            return None
+        self._keep_up()
+        if self._broad.get(subscription.id) is subscription:
+            return None
+        found = self._found(subscription)
+        if found is None:
+            if len(self._broad) >= MAX_SECURE_TOPICS:
+                self._broad.clear()
+            self._broad[subscription.id] = subscription
+        return found
+
+    def _found(self, subscription: Subscription) -> TopicRecord | None:
+        content = subscription.content
+        if subscription.subject is not None:
+            content = Filter(all_of([_subject(subscription.subject), content.expression]))
+        found = self._index.covering(content)
+        if not found or not overlaps(content, content):  # what can match nothing at all is nobody's concern
+            return None
+        return self._credentials.topics[bytes.fromhex(min(found))]
+
+    def _keep_up(self) -> None:
+        topics, many = self._credentials.topics, self._credentials.version - self._version
+        if not many:
+            return
+        self._version += many
+        self._broad.clear()
+        for record in islice(reversed(topics.values()), many):
+            name = record.id.hex()
+            if name in self._known:
+                self._index.remove(name)
+            self._known.add(name)
+            content = Filter(condition_of(record.template))
+            self._index.put(Subscription(id=name, subscriber=_NOBODY, content=content))
+
+
+def condition_of(template: Template) -> Condition:
+    """What a filter says that lets pass what is on the topic."""
+    if template.subject is not None:
+        return _subject(template.subject)
+    return all_of([_tag(Attribute(name), value) for name, value in template.tags])
+
+
+def _subject(subject: str) -> Condition:
+    return Comparison(Attribute(SUBJECT), "=", Constant(subject))
+
+
+def _tag(attribute: Attribute, value: str) -> Condition:
+    """A tag is text, an attribute may be typed: as `Template.matches` has it."""
+    if value == ANY:
+        return Not(IsNull(attribute))
+    typed = _typed(value)
+    if typed is None:
+        return Comparison(attribute, "=", Constant(value))
+    return In(attribute, (Constant(value), Constant(typed)))
+
+
+def _typed(value: str) -> bool | int | float | None:
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number) > MAX_INTEGER:  # a number of very many digits is text alone
+        return None
+    if number == int(number):
+        return int(number)
+    return float(number) if Decimal(float(number)) == number else None
