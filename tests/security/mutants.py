@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "tidings" / "security"
 TESTS = [f"tests/security/test_{name}.py" for name in ("attacks", "envelope", "records", "exchange")]
 MODULES = (  # where what comes from others is judged
     *("batches", "certificates", "credentials", "encoding", "envelope", "exchange", "gate", "opening", "records"),
-    *("replay", "revocation", "root", "template", "token"),
+    *("replay", "revocation", "root", "signatures", "template", "token"),
 )
 
 

@@ -26,7 +26,7 @@ from tidings.security.envelope import ContentKeys, Seal
 from tidings.security.keys import Keyring
 from tidings.security.notices import Notice, SignedNotice
 from tidings.security.records import provenance
-from tidings.security.revocation import Head, Revocations, Update, chained, serial_of
+from tidings.security.revocation import Head, Revocations, Update, chained
 from tidings.security.template import Template
 
 WORLD = World()
@@ -98,6 +98,15 @@ _P256 = ec.generate_private_key(ec.SECP256R1())
 def test_other_certificates_are_not_read(data: bytes, reason: str) -> None:
     with pytest.raises(SecurityError, match=reason):
         Certificate.read(data)
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_a_certificate_without_a_number_cannot_be_revoked_and_is_not_read() -> None:
+    data = bytearray(_self_made(_P256, _COMMON, _ROLE, serial=1))
+    place = data.index(b"\x02\x01\x01\x30")
+    data[place + 2] = 0
+    with pytest.raises(SecurityError, match="above zero"):
+        Certificate.read(bytes(data))
 
 
 def test_identities_are_kept_in_folders_that_others_cannot_read(tmp_path: object) -> None:
@@ -326,7 +335,7 @@ def test_without_a_list_that_is_young_enough_nothing_is_trusted() -> None:
 def test_who_is_revoked_once_is_not_revoked_again() -> None:
     world = World()
     (entry,) = world.authority.revoke("eve", NOW, since=NOW - HOUR, reason="a stolen key")
-    assert (entry.serial, entry.when, entry.reason) == (serial_of(world.eve.certificate), NOW - HOUR, "a stolen key")
+    assert (entry.serial, entry.when, entry.reason) == (world.eve.certificate.serial_bytes, NOW - HOUR, "a stolen key")
     with pytest.raises(InvalidValueError, match="no certificate of eve"):
         world.authority.revoke("eve", NOW)
     assert Head(1, chained(hashlib.sha256(b"tidings/1/revocations").digest(), [entry]), 0, 0).version == 1
@@ -429,6 +438,12 @@ def test_only_an_event_of_the_batch_leads_to_its_root(count: int, data: st.DataO
         if path != paths[index]:
             with pytest.raises(SecurityError, match="too"):
                 root_of(digests[index], index, count, path)
+
+
+@pytest.mark.parametrize(("index", "size", "path"), [(2, 2, (bytes(32),)), (-1, 2, (bytes(32),)), (0, 2, (b"short",))])
+def test_a_place_that_is_not_in_the_batch_leads_nowhere(index: int, size: int, path: tuple[bytes, ...]) -> None:
+    with pytest.raises(SecurityError, match="no place"):
+        root_of(bytes(32), index, size, path)
 
 
 def test_a_batch_has_its_limits() -> None:

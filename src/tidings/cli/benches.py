@@ -7,6 +7,7 @@ import typer
 from tidings.cli.live_benches import live
 from tidings.cli.options import AsJson, Plot
 from tidings.cli.overlay_benches import overlay
+from tidings.cli.secure_benches import secure
 
 Count = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
 
@@ -18,6 +19,7 @@ bench = typer.Typer(
 )
 bench.add_typer(overlay)
 bench.add_typer(live)
+bench.add_typer(secure)
 
 
 @bench.command(name="language")

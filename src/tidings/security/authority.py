@@ -17,7 +17,7 @@ from tidings.model.event import checked_client
 from tidings.security.certificates import Anchor, Certificate, Role, moment, sign
 from tidings.security.encoding import Signed, encoded
 from tidings.security.identity import Identity
-from tidings.security.revocation import PURPOSE, START, Entry, Head, Update, chained, serial_of
+from tidings.security.revocation import PURPOSE, START, Entry, Head, Update, chained
 
 DAY = 86_400_000_000  # microseconds
 SKEW = 300_000_000  # by which clocks may differ
@@ -90,7 +90,7 @@ class Authority:
         )
         built = built.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own.key), critical=False)
         certificate = Certificate(built.sign(self._key, hashes.SHA256()))
-        self.issued.append(Issued(serial_of(certificate), name, role, certificate.not_after))
+        self.issued.append(Issued(certificate.serial_bytes, name, role, certificate.not_after))
         return certificate
 
     def revoke(self, name: str, now: int, *, since: int | None = None, reason: str = "") -> list[Entry]:

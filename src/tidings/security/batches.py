@@ -1,7 +1,7 @@
 """Batches: one signature for many events. Each carries its path to the root that is signed, as routing parts them."""
 
-import hashlib
 from collections.abc import Sequence
+from hashlib import sha256
 
 from tidings.model.errors import SecurityError
 from tidings.model.limits import MAX_SIGNED_BATCH
@@ -11,11 +11,11 @@ DIGEST = 32
 
 
 def _leaf(digest: bytes) -> bytes:
-    return hashlib.sha256(b"\x00" + digest).digest()
+    return sha256(b"\x00" + digest).digest()
 
 
 def _node(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\x01" + left + right).digest()
+    return sha256(b"\x01" + left + right).digest()
 
 
 def tree(digests: Sequence[bytes]) -> tuple[bytes, list[Path]]:
@@ -40,16 +40,17 @@ def tree(digests: Sequence[bytes]) -> tuple[bytes, list[Path]]:
 
 def root_of(digest: bytes, index: int, size: int, path: Path) -> bytes:
     """The root that this path leads to, from the event that is `index` of `size`."""
-    if not 0 <= index < size <= MAX_SIGNED_BATCH or any(len(one) != DIGEST for one in path):
+    if not 0 <= index < size <= MAX_SIGNED_BATCH or not {DIGEST}.issuperset(map(len, path)):
         raise SecurityError("form", "this is no place in a batch")
-    node, rest = _leaf(digest), list(path)
+    node, step = sha256(b"\x00" + digest).digest(), 0
     while size > 1:
         if index ^ 1 < size:
-            if not rest:
+            if step == len(path):
                 raise SecurityError("form", "the path in the batch is too short")
-            beside = rest.pop(0)
-            node = _node(beside, node) if index & 1 else _node(node, beside)
-        index, size = index // 2, (size + 1) // 2
-    if rest:
+            beside = path[step]
+            step += 1
+            node = sha256(b"\x01" + beside + node if index & 1 else b"\x01" + node + beside).digest()
+        index, size = index >> 1, (size + 1) >> 1
+    if step < len(path):
         raise SecurityError("form", "the path in the batch is too long")
     return node

@@ -44,6 +44,7 @@ class Certificate:
         self.serial = x509_certificate.serial_number
         if self.serial <= 0:
             raise SecurityError("certificate", "a certificate has a serial number above zero")
+        self.serial_bytes = self.serial.to_bytes((self.serial.bit_length() + 7) // 8 or 1, "big")
         self.not_before = microseconds(x509_certificate.not_valid_before_utc)
         self.not_after = microseconds(x509_certificate.not_valid_after_utc)
 

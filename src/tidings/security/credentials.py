@@ -8,7 +8,7 @@ from tidings.model.limits import MAX_CHECKED_TOKENS, MAX_REFUSED_TOKENS, MAX_SEC
 from tidings.security.certificates import Anchor, Role
 from tidings.security.notices import Notice, SignedNotice
 from tidings.security.records import TopicRecord
-from tidings.security.revocation import Entry, Revocations, Update, serial_of
+from tidings.security.revocation import Entry, Revocations, Update
 from tidings.security.token import Token
 
 
@@ -20,8 +20,8 @@ class Credentials:
         self.revocations = Revocations(anchor)
         self.topics: dict[bytes, TopicRecord] = {}  # the one that was learnt last is the last
         self.notices: dict[bytes, SignedNotice] = {}
-        self._tokens: dict[bytes, Token] = {}  # by digest; the one that was checked first comes first
-        self._refused: dict[bytes, SecurityError] = {}
+        self._tokens: dict[bytes, Token] = {}  # by its bytes; the one that was checked first comes first
+        self._refused: dict[bytes, SecurityError] = {}  # by digest: these may be anything
         # Where a revocation has to look: by serial number of holder and centre, and by topic.
         self._by_serial: dict[bytes, set[bytes]] = {}
         self._by_topic: dict[bytes, set[bytes]] = {}
@@ -51,14 +51,8 @@ class Credentials:
 
     def heed(self, notice: SignedNotice, now: int) -> bool:
         """Whether the notice says something new; only that of the topic's own centre counts."""
+        self._check_notice(notice, now)
         said = notice.notice
-        record = self.topics.get(said.topic)
-        if record is None:
-            raise SecurityError("topic", "the notice is of a topic that is not known here")
-        if notice.kmc.fingerprint != record.kmc:
-            raise SecurityError("kmc", f"{notice.kmc.name} is not the centre that counts for {record.template}")
-        self.anchor.check(notice.kmc, now, Role.KMC)
-        self.revocations.check(notice.kmc, now)
         known = self.notices.get(said.topic)
         if known is not None and known.notice.version >= said.version:
             return False
@@ -96,14 +90,10 @@ class Credentials:
 
     def token(self, data: bytes, now: int) -> Token:
         """The token, if it is good for something; what is checked at every use (`Token.check_use`) is not asked."""
-        digest = hashlib.sha256(data).digest()
-        found = self._tokens.get(digest)
+        found = self._tokens.get(data)
         if found is None:
-            refused = self._refused.get(digest)
-            if refused is not None:
-                raise SecurityError(refused.check, refused.reason)
-            found = self._checked(data, digest, now)
-        self._check_grant(found)
+            found = self._checked(data, now)
+        self._check_grant(found, now)
         return found
 
     def check_trusted(self, token: Token, at: int) -> None:
@@ -111,16 +101,30 @@ class Credentials:
         for certificate in (token.kmc, token.holder, token.record.owner):
             self.revocations.check(certificate, at)
 
-    def notice(self, topic: bytes) -> Notice | None:
+    def notice(self, topic: bytes, now: int | None = None) -> Notice | None:
+        """The latest one; who knows the past too answers with the one of that time."""
         found = self.notices.get(topic)
         return None if found is None else found.notice
 
-    def _check_grant(self, token: Token) -> None:
-        notice = self.notice(token.topic)
+    def _check_notice(self, notice: SignedNotice, now: int) -> None:
+        record = self.topics.get(notice.notice.topic)
+        if record is None:
+            raise SecurityError("topic", "the notice is of a topic that is not known here")
+        if notice.kmc.fingerprint != record.kmc:
+            raise SecurityError("kmc", f"{notice.kmc.name} is not the centre that counts for {record.template}")
+        self.anchor.check(notice.kmc, now, Role.KMC)
+        self.revocations.check(notice.kmc, now)
+
+    def _check_grant(self, token: Token, now: int) -> None:
+        notice = self.notice(token.topic, now)
         if notice is not None and token.grant < notice.grants.get(token.holder.fingerprint.hex(), 0):
             raise SecurityError("revoked", f"what {token.holder.name} was granted on {token.template} was taken back")
 
-    def _checked(self, data: bytes, digest: bytes, now: int) -> Token:
+    def _checked(self, data: bytes, now: int) -> Token:
+        digest = hashlib.sha256(data).digest()
+        refused = self._refused.get(digest)
+        if refused is not None:
+            raise SecurityError(refused.check, refused.reason)
         try:
             token = Token(data)
             token.check(self.anchor, self.overlay, now)
@@ -133,30 +137,30 @@ class Credentials:
         known = self.topics.get(token.topic)
         if known is None or known.data != token.record.data:
             self.learn(token.record, now)
-        self._put(digest, token)
+        self._put(token)
         return token
 
-    def _put(self, digest: bytes, token: Token) -> None:
-        self._tokens[digest] = token
+    def _put(self, token: Token) -> None:
+        self._tokens[token.data] = token
         for serial in self._serials(token):
-            self._by_serial.setdefault(serial, set()).add(digest)
-        self._by_topic.setdefault(token.topic, set()).add(digest)
+            self._by_serial.setdefault(serial, set()).add(token.data)
+        self._by_topic.setdefault(token.topic, set()).add(token.data)
         if len(self._tokens) > MAX_CHECKED_TOKENS:
             self._drop([next(iter(self._tokens))])
 
     @staticmethod
     def _serials(token: Token) -> set[bytes]:
-        return {serial_of(one) for one in (token.holder, token.kmc, token.record.owner)}
+        return {one.serial_bytes for one in (token.holder, token.kmc, token.record.owner)}
 
-    def _drop(self, digests: Iterable[bytes]) -> None:
-        for digest in list(digests):
-            token = self._tokens.pop(digest, None)
+    def _drop(self, tokens: Iterable[bytes]) -> None:
+        for data in list(tokens):
+            token = self._tokens.pop(data, None)
             if token is None:
                 continue
             for serial in self._serials(token):
-                self._by_serial[serial].discard(digest)
+                self._by_serial[serial].discard(data)
                 if not self._by_serial[serial]:
                     del self._by_serial[serial]
-            self._by_topic[token.topic].discard(digest)
+            self._by_topic[token.topic].discard(data)
             if not self._by_topic[token.topic]:
                 del self._by_topic[token.topic]

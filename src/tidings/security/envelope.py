@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.exceptions import InvalidTag
 
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
-from tidings.security import batches, root
-from tidings.security.encoding import decoded, encoded, purpose
+from tidings.security import root
+from tidings.security.encoding import decoded, encoded
 from tidings.security.keys import EpochKey, Keyring, commitment
 from tidings.security.suites import NONCE, Cipher, Suite
 
@@ -80,8 +79,19 @@ class Seal(msgspec.Struct, frozen=True, array_like=True):
         """The associated data: nothing of it can change without the payload becoming unreadable."""
         return encoded(
             (
-                *(self.version, self.suite, self.topic, self.epoch, event.id.bytes, event.publisher, self.instance),
-                *(self.counter, self.timestamp, self.sequence, event.subject, self.scope, self.commitment),
+                self.version,
+                self.suite,
+                self.topic,
+                self.epoch,
+                event.id.bytes,
+                event.publisher,
+                self.instance,
+                self.counter,
+                self.timestamp,
+                self.sequence,
+                event.subject,
+                self.scope,
+                self.commitment,
                 root.root_of(self.leaves),
             )
         )
@@ -119,18 +129,6 @@ def trimmed(event: Event, *, shown: bool = False) -> Event:
 
 
 # Checking and opening
-
-
-def check_signature(event: Event, seal: Seal, key: bytes) -> None:
-    """Signed with the key that the publisher's token names, alone or in a batch."""
-    digest = seal.digest(event)
-    said = purpose(EVENT, digest)
-    if seal.size != 1 or seal.path:
-        said = purpose(BATCH, batches.root_of(digest, seal.index, seal.size, seal.path))
-    try:
-        Ed25519PublicKey.from_public_bytes(key).verify(seal.signature, said)
-    except InvalidSignature:
-        raise SecurityError("signature", "the event is not as its publisher signed it") from None
 
 
 def check_attributes(event: Event, seal: Seal, added: Mapping[str, Any] | None = None) -> None:

@@ -22,6 +22,7 @@ from tidings.security.envelope import ADDITION, Addition, Seal
 from tidings.security.identity import Identity
 from tidings.security.records import TopicRecord
 from tidings.security.replay import Ingress
+from tidings.security.signatures import Signatures
 from tidings.security.template import key_of
 from tidings.security.token import Right, Token
 
@@ -31,21 +32,24 @@ PROOF = "subscription"  # the purpose of a subscriber's signature
 
 class Gate:
     """Of one broker. `verifies`: it checks signatures of events too, at a hundred microseconds each; subscribers always
-    do. `identity`: the broker's own, with which it signs what it adds to sealed events."""
+    do. `freshness`: microseconds that a publisher's clock may be wrong by; None for what was accepted before and is
+    judged again, by the time of that. `identity`: the broker's own: with it it signs what it adds to sealed events."""
 
     def __init__(
         self,
         credentials: Credentials,
         *,
         verifies: bool = True,
-        freshness: int = FRESHNESS,
+        freshness: int | None = FRESHNESS,
         identity: Identity | None = None,
     ) -> None:
         self.credentials, self.verifies, self.identity = credentials, verifies, identity
         self.ingress = Ingress(freshness)
+        self._signatures = Signatures()
         self.refused: Counter[str] = Counter()
         self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
         self._names: set[str] = set()
+        self._marks: dict[str, set[str]] = {}
         self._version = -1
         self._seal: tuple[Event, Seal] | None = None  # of the event that was looked at last
 
@@ -98,6 +102,11 @@ class Gate:
         if event.token is not None and event.signature is not None:
             self.credentials.check_trusted(self.credentials.token(event.token, accepted), accepted)
 
+    def take_back(self, event: Event) -> None:
+        """The event that was admitted last of its publisher could not be written down: it may come again."""
+        if event.signature is not None:
+            self.ingress.take_back(event.publisher, Seal.of(event))
+
     def recall(self, event: Event) -> None:
         """An event that was accepted before a restart: it must not be accepted again."""
         if event.token is not None and event.signature is not None:
@@ -135,17 +144,16 @@ class Gate:
         return self._seal[1]
 
     def _check_epoch(self, seal: Seal, now: int) -> None:
-        notice = self.credentials.notice(seal.topic)
+        notice = self.credentials.notice(seal.topic, now)
         if notice is None or seal.epoch >= notice.epoch:
             return
         if seal.epoch < notice.accepted or now >= notice.accepted_until:
             raise SecurityError("epoch", f"epoch {seal.epoch} is over; fetch the key of epoch {notice.epoch}")
 
-    @staticmethod
-    def _verify(event: Event, seal: Seal, token: Token) -> None:
+    def _verify(self, event: Event, seal: Seal, token: Token) -> None:
         envelope.check_scope(event, seal)
         envelope.check_attributes(event, seal)
-        envelope.check_signature(event, seal, token.key)
+        self._signatures.check(event, seal, token.key)
 
     # Subscriptions
 
@@ -254,12 +262,21 @@ class Gate:
                         return record
         return None
 
+    @property
+    def marks(self) -> dict[str, set[str]]:
+        """By name ("" is the subject) values that are written in templates. What has none of them is on no topic."""
+        if self._version != self.credentials.version:
+            self._index()
+        return self._marks
+
     def _index(self) -> None:
-        self._templates, self._names = {}, set()
+        self._templates, self._names, self._marks = {}, set(), {}
         for record in self.credentials.topics.values():
             key = record.template.key
             self._templates.setdefault(key, []).append(record)
             self._names.add(key[0])
+            name, value = record.template.mark
+            self._marks.setdefault(name, set()).add(value)
         self._version = self.credentials.version
 
 

@@ -11,6 +11,7 @@ from tidings.security.envelope import ContentKeys, Seal
 from tidings.security.gate import additions
 from tidings.security.keys import Keyring
 from tidings.security.replay import Window
+from tidings.security.signatures import Signatures
 from tidings.security.token import Right
 
 
@@ -20,7 +21,7 @@ class Opener:
     def __init__(self, credentials: Credentials, keyring: Keyring) -> None:
         self.credentials, self.keyring = credentials, keyring
         self._keys = ContentKeys(keyring)
-        self._window = Window()
+        self._window, self._signatures = Window(), Signatures()
 
     def open(self, event: Event, now: int, *, again: bool = False) -> Event:
         """The event with its payload readable. `now` is when it was accepted, for what is read from a journal, and
@@ -41,7 +42,7 @@ class Opener:
         if len(signed) != len(event.attributes):  # nobody has signed these: they are as good as not there
             event = msgspec.structs.replace(event, attributes=Attributes.trusted(signed))
         envelope.check_attributes(event, seal, added)
-        envelope.check_signature(event, seal, token.key)
+        self._signatures.check(event, seal, token.key)
         payload = envelope.opened(event, seal, self._keys)
         if not again and not self._window.is_new(event.publisher, seal):
             raise SecurityError("replay", "the event came before")

@@ -25,13 +25,16 @@ class Ingress:
     """The last event of each publisher's instance. What is older than `freshness`, or from the future, is refused; so
     an instance that was forgotten, because very many came after it, cannot be replayed once that time is over."""
 
-    def __init__(self, freshness: int) -> None:
+    def __init__(self, freshness: int | None) -> None:
+        """None: what comes was accepted before, by someone who has seen to that."""
         self.freshness = freshness
         self._latest: dict[Place, Latest] = {}  # the one that was used longest ago first
         self._floor = 0  # a time: of instances that were forgotten nothing older than this is taken
 
     def check(self, publisher: str, seal: Seal, now: int) -> None:
         """Raises a `SecurityError` if it came before, or comes too late."""
+        if self.freshness is None:
+            return
         if seal.timestamp > now + self.freshness:
             raise SecurityError("replay", "the event is from the future: the publisher's clock is wrong")
         if seal.timestamp < now - self.freshness:
@@ -45,17 +48,13 @@ class Ingress:
         elif seal.counter <= last.counter:
             raise SecurityError("replay", "a nonce came twice")
 
-    def latest(self, publisher: str, seal: Seal) -> Latest | None:
-        return self._latest.get((publisher, seal.instance))
-
-    def put_back(self, publisher: str, seal: Seal, before: Latest | None) -> None:
-        """What was noted was not accepted after all; `before` was the latest until then."""
-        self._latest.pop((publisher, seal.instance), None)
-        if before is not None:
-            self._latest[publisher, seal.instance] = before
-
     def note(self, publisher: str, seal: Seal) -> None:
-        self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence, seal.counter)])
+        if self.freshness is not None:
+            self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence, seal.counter)])
+
+    def take_back(self, publisher: str, seal: Seal) -> None:
+        """The last one that was noted was not accepted after all, and may come again; none before it may."""
+        self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence - 1, seal.counter - 1)])
 
     def recall(self, known: Iterable[Latest]) -> None:
         for one in known:

@@ -45,6 +45,11 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
     def read(cls, data: bytes) -> "Update":
         return decoded(data, cls, "update of revocations")
 
+    @property
+    def says(self) -> Head:
+        """The head, whose signature is not checked yet."""
+        return decoded(self.head.body, Head, "head of revocations")
+
 
 START = hashlib.sha256(b"tidings/1/revocations").digest()
 
@@ -53,10 +58,6 @@ def chained(chain: bytes, entries: Iterable[Entry]) -> bytes:
     for one in entries:
         chain = hashlib.sha256(chain + encoded(one)).digest()
     return chain
-
-
-def serial_of(certificate: Certificate) -> bytes:
-    return certificate.serial.to_bytes((certificate.serial.bit_length() + 7) // 8 or 1, "big")
 
 
 class Revocations:
@@ -78,7 +79,7 @@ class Revocations:
         """What is new in it. One that does not fit, or is not newer, changes nothing; one that is not the authority's
         raises a `SecurityError`."""
         self._anchor.certificate.verify(PURPOSE, update.head.body, update.head.signature)
-        head = decoded(update.head.body, Head, "head of revocations")
+        head = update.says
         if self.head is not None and (head.version, head.issued) < (self.head.version, self.head.issued):
             return ()
         if update.after > self.version:
@@ -101,7 +102,7 @@ class Revocations:
 
     def check(self, certificate: Certificate, at: int) -> None:
         """Raises a `SecurityError` if the certificate was revoked by then."""
-        entry = self._by_serial.get(serial_of(certificate))
+        entry = self._by_serial.get(certificate.serial_bytes)
         if entry is not None and at >= entry.when:
             raise SecurityError("revoked", f"the certificate of {certificate.name} has been revoked")
 

@@ -4,8 +4,8 @@ Attributes route, and policies may take them away. Every leaf has a salt of its 
 its salt, tells nothing; what is left can still be checked against the root, which is signed.
 """
 
-import hashlib
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from tidings.model.errors import SecurityError
@@ -32,7 +32,7 @@ def leaves(attributes: Mapping[str, Any], context: Mapping[str, Any], chance: by
 
 
 def root_of(ordered: bytes) -> bytes:
-    return hashlib.sha256(b"\x02" + ordered).digest()
+    return sha256(b"\x02" + ordered).digest()
 
 
 def check(
@@ -41,13 +41,12 @@ def check(
     """Everything that is there was there when it was signed, or was added and is signed by who added it."""
     if len(ordered) % LEAF:
         raise SecurityError("attributes", "the leaves of the routing root are 32 bytes each")
-    there = {ordered[start : start + LEAF] for start in range(0, len(ordered), LEAF)}
     for where, values in ((_ATTRIBUTE, attributes), (_CONTEXT, context)):
         for name, value in values.items():
-            if where == _ATTRIBUTE and name in added and added[name] == value and type(added[name]) is type(value):
-                continue
             salt = salts.get(where + name)
-            if salt is None or len(salt) != SALT or _leaf(where, name, value, salt) not in there:
+            if salt is None or len(salt) != SALT or ordered.find(_leaf(where, name, value, salt)) % LEAF:
+                if where == _ATTRIBUTE and name in added and added[name] == value and type(added[name]) is type(value):
+                    continue
                 what = "attribute" if where == _ATTRIBUTE else "context value"
                 raise SecurityError("attributes", f"the {what} {name} is not as its publisher signed it")
 
@@ -59,4 +58,4 @@ def trimmed(salts: Salts, attributes: Mapping[str, Any], context: Mapping[str, A
 
 
 def _leaf(where: str, name: str, value: Any, salt: bytes) -> bytes:
-    return hashlib.sha256(b"\x00" + salt + encoded((where, name, type(value).__name__, value))).digest()
+    return sha256(b"\x00" + salt + encoded((where, name, type(value).__name__, value))).digest()

@@ -33,7 +33,9 @@ class Course:
         self._rulebook: Rulebook | None = None
 
     def run(self) -> None:
-        given = list(spans(self._table, self._engine.name))
+        gate = self._engine.gate
+        judges_replays = gate is not None and gate.ingress.freshness is not None
+        given = list(spans(self._table, self._engine.name, seals_alone=judges_replays))
         singles = Singles(self._table, [one for one in given if _is_short(one)], self._now, self.reading)
         for span in given:
             if _is_short(span):
@@ -49,9 +51,6 @@ class Course:
         return Singles(self._table, [span], self._now, self.reading)
 
     def _together(self, span: Span) -> None:
-        if self._engine.gate is not None:  # each event is checked, and what is accepted decides about the next one
-            self._one_by_one(span, self._singles(span))
-            return
         table, rows = self._table.slice(span.first, span.end - span.first), np.arange(span.first, span.end)
         is_event, changes = span.is_event, None
         if not is_event.all():

@@ -5,6 +5,7 @@ any `sequence`, `subject`, `payload`, `context` (struct, map or JSON text), `sub
 and `signature`. Every other column is an attribute, or one column `attributes` holds them (struct, map or JSON text).
 """
 
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -91,12 +92,6 @@ class Publications:
         self._weaver: Weaver | None = None
         self.problems = self._refused(self._doubtful())
 
-    @property
-    def is_sealed(self) -> Bools:
-        """By row whether it has a seal."""
-        given = self._given.get("signature")
-        return np.zeros(self.count, bool) if given is None else np.asarray(given.is_valid(), bool)
-
     @staticmethod
     def times(table: pa.Table, column: str = "timestamp") -> npt.NDArray[np.int64]:
         """When each row of a table was accepted, in microseconds."""
@@ -123,6 +118,15 @@ class Publications:
             )
         return known
 
+    @cached_property
+    def sealed(self) -> Bools:
+        """The rows that have a token, or a signature."""
+        found: Bools = np.zeros(self.count, bool)
+        for name in ("token", "signature"):
+            if name in self._given:
+                found |= np.asarray(pc.is_valid(self._given[name]))
+        return found
+
     def read_all(self) -> None:
         """Before many rows are asked for as events."""
         self.attributes.read_all()
@@ -130,7 +134,12 @@ class Publications:
             self.context.read_all()
         for name in ("id", "sequence", "payload", "token", "signature"):
             if name in self._given and name not in self._fields:
-                self._fields[name] = self._given[name].to_pylist()
+                column = self._given[name]
+                if name == "token":  # few, and long: each is read once
+                    column = Codes(column.cast(pa.binary()), self.count)
+                    self._fields[name] = [column[row] for row in range(self.count)]
+                else:
+                    self._fields[name] = column.to_pylist()
 
     @property
     def weaver(self) -> Weaver:

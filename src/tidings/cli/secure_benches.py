@@ -1,0 +1,26 @@
+"""What `bench` measures of sealed events."""
+
+from typing import Annotated
+
+import typer
+
+from tidings.cli.options import AsJson
+
+secure = typer.Typer(rich_markup_mode=None)
+
+
+@secure.command(name="sealing")
+def bench_sealing(
+    sizes: Annotated[
+        list[int] | None, typer.Option("--size", min=1, max=1_000_000, help="Bytes of payloads: 1 to 65,536.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many events of each size.")] = 512,
+    as_json: AsJson = False,
+) -> None:
+    """Sealing, checking and opening events, alone and in batches with one signature, by cipher and size.
+
+    Example: tidings bench sealing --size 1024 --count 100
+    """
+    from tidings.cli.bench import report, sealing
+
+    report(sealing.measure(sizes or sealing.SIZES, count), as_json)

@@ -1,0 +1,69 @@
+"""What was accepted is judged by what was known when it was."""
+
+import pytest
+
+from tests.security.world import HOUR, NOW, World
+from tidings.model.errors import SecurityError
+from tidings.security import Gate, seal
+from tidings.security.notices import Notice, SignedNotice
+from tidings.security.past import PastCredentials
+
+WORLD = World()
+QUARTER = HOUR // 4
+EPOCHS = {1: NOW, 2: NOW + QUARTER, 3: NOW + 2 * QUARTER}
+
+
+def told(epoch: int, grants: dict[str, int] | None = None) -> SignedNotice:
+    return SignedNotice.make(
+        WORLD.kmc, Notice(WORLD.record.id, epoch, epoch, epoch, 0, EPOCHS[epoch], dict(grants or {}))
+    )
+
+
+def gate(*notices: SignedNotice) -> Gate:
+    credentials = PastCredentials(WORLD.authority.anchor)
+    credentials.revoke(WORLD.authority.revocations(NOW))
+    credentials.learn(WORLD.record, NOW)
+    for one in notices:
+        credentials.heed(one, NOW)
+    return Gate(credentials, freshness=None)
+
+
+@pytest.mark.parametrize(("accepted", "epochs"), [(1, {1, 2, 3}), (QUARTER, {2, 3}), (3 * QUARTER, {3})])
+def test_an_epoch_counts_as_long_as_it_lasted(accepted: int, epochs: set[int]) -> None:
+    past = gate(told(3), told(1), told(2))  # in whichever order they are read
+    taken = set()
+    for epoch in (1, 2, 3):
+        sealed = seal(WORLD.event(), WORLD.sealer(key=WORLD.epoch_key(epoch)))
+        try:
+            past.admit(sealed, NOW + accepted)
+        except SecurityError as error:
+            assert error.check == "epoch"
+        else:
+            taken.add(epoch)
+    assert taken == epochs
+
+
+def test_a_grant_counts_until_it_was_taken_back() -> None:
+    past = gate(told(1), told(2, {WORLD.ann.certificate.fingerprint.hex(): 2}))
+    sealed = seal(WORLD.event(), WORLD.sealer(key=WORLD.epoch_key(2)))
+    past.admit(sealed, EPOCHS[2] - 1)
+    with pytest.raises(SecurityError, match="taken back"):
+        past.admit(sealed, EPOCHS[2])
+
+
+def test_what_was_accepted_once_is_not_a_replay_when_it_is_judged_again() -> None:
+    past, late = gate(), WORLD.event()
+    sealed = seal(late, WORLD.sealer(), timestamp=NOW - HOUR)
+    past.admit(sealed, NOW)
+    past.admit(sealed, NOW)
+    with pytest.raises(SecurityError, match="too long ago"):
+        WORLD.gate().admit(sealed, NOW)
+
+
+def test_a_notice_counts_once_and_only_from_the_topics_centre() -> None:
+    past = gate()
+    assert past.credentials.heed(told(1), NOW)
+    assert not past.credentials.heed(told(1), NOW)
+    others = SignedNotice.make(WORLD.other_kmc, Notice(WORLD.record.id, 9, 9, 9, 0, NOW))
+    with pytest.raises(SecurityError, match="not the centre"):
+        past.credentials.heed(others, NOW)

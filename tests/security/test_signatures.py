@@ -1,0 +1,101 @@
+"""Signatures that are remembered say the same as signatures that are not."""
+
+import os
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.security.world import NOW, World
+from tests.strategies import examples
+from tidings.model.errors import SecurityError
+from tidings.model.event import Event
+from tidings.security import signatures
+from tidings.security.envelope import Seal
+from tidings.security.signatures import Signatures
+
+WORLD = World()
+BATCH = WORLD.sealer().seal_all([WORLD.event(number) for number in range(1, 12)], NOW)
+OTHERS = WORLD.sealer().seal_all([WORLD.event(number) for number in range(1, 6)], NOW)
+KEY = WORLD.token().key
+OTHER_KEY = WORLD.token("eve").key
+
+
+def verdict(known: Signatures, event: Event, seal: Seal, key: bytes) -> str:
+    try:
+        known.check(event, seal, key)
+    except SecurityError as error:
+        return error.reason
+    return "good"
+
+
+def changed(draw: st.DrawFn, event: Event) -> tuple[Event, Seal, bytes]:
+    """As it was sealed, or with one thing in it another."""
+    seal, key = Seal.of(event), KEY
+    path = seal.path
+    match draw(st.integers(0, 9)):
+        case 0:
+            event = msgspec.structs.replace(event, payload=os.urandom(20))
+        case 1:
+            seal = msgspec.structs.replace(seal, index=draw(st.integers(-1, 12)))
+        case 2:
+            seal = msgspec.structs.replace(seal, size=draw(st.integers(0, 13)))
+        case 3:
+            seal = msgspec.structs.replace(seal, path=path[: draw(st.integers(0, len(path)))])
+        case 4:
+            seal = msgspec.structs.replace(seal, path=(*path, draw(st.sampled_from(path))))
+        case 5:
+            place = draw(st.integers(0, len(path) - 1))
+            seal = msgspec.structs.replace(seal, path=(*path[:place], bytes(32), *path[place + 1 :]))
+        case 6:
+            seal = msgspec.structs.replace(seal, signature=Seal.of(OTHERS[0]).signature)
+        case 7:
+            key = OTHER_KEY
+        case _:
+            pass
+    return event, seal, key
+
+
+@st.composite
+def sealed(draw: st.DrawFn) -> tuple[Event, Seal, bytes]:
+    return changed(draw, draw(st.sampled_from([*BATCH, *OTHERS])))
+
+
+@examples(100, 2_000)
+@given(st.lists(sealed(), max_size=12))
+def test_it_does_not_matter_what_was_seen_before(given_: list[tuple[Event, Seal, bytes]]) -> None:
+    known = Signatures()
+    assert [verdict(known, *one) for one in given_] == [verdict(Signatures(), *one) for one in given_]
+
+
+def test_a_batch_costs_one_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+
+    class Counting:
+        def __init__(self, key: bytes) -> None:
+            self._key = Ed25519PublicKey.from_public_bytes(key)
+
+        from_public_bytes = classmethod(lambda cls, key: cls(key))
+
+        def verify(self, signature: bytes, said: bytes) -> None:
+            nonlocal count
+            count += 1
+            self._key.verify(signature, said)
+
+    monkeypatch.setattr(signatures, "Ed25519PublicKey", Counting)
+    known = Signatures()
+    for event in BATCH:
+        known.check(event, Seal.of(event), KEY)
+    assert count == 1
+
+
+def test_very_many_batches_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signatures, "_MOST", 3)
+    known = Signatures()
+    sealer = WORLD.sealer()
+    for _ in range(10):
+        for event in sealer.seal_all([WORLD.event(number) for number in range(1, 5)], NOW):
+            known.check(event, Seal.of(event), KEY)
+    assert len(known._good) == 3
