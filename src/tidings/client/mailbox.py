@@ -44,7 +44,8 @@ class Mailbox:
         topic = f"{self._name}/{self._made}"
         self._takers[topic] = taker
         try:
-            yield topic
+            with self._client.expecting():
+                yield topic
         finally:
             del self._takers[topic]
 

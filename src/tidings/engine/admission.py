@@ -1,7 +1,6 @@
 """Admit: who may do this, and is it well formed? What is refused here has changed nothing."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidings.engine import meta, sealed
@@ -47,8 +46,7 @@ def publication(engine: "Engine", operation: Publish, sender: str, *, accepted: 
         attached=admit_policy(text, Where.ATTACHED_TO_PUBLICATION),
         situation=engine.situation,
     )
-    if engine.gate is not None and event.signature is not None:
-        message.by_token = partial(sealed.governs, engine, event)
+    sealed.let_govern(engine, message)
     return message
 
 

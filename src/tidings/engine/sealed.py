@@ -6,6 +6,7 @@ stand for themselves alone on every link, so none of them is hidden behind anoth
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidings.engine import meta
@@ -202,6 +203,12 @@ def governs(engine: "Engine", event: "Event", client: str) -> bool:
     tokens = (one.value.token for one in engine.subscriptions.of(client))
     seal = gate.seal_of(event)
     return any(one is not None and gate.may_govern(one, client, event, seal, engine.now) for one in tokens)
+
+
+def let_govern(engine: "Engine", message: "PublicationMessage") -> None:
+    """Whose rules act on it beside its publisher's is asked when they are met."""
+    if engine.gate is not None and message.event.signature is not None:
+        message.by_token = partial(governs, engine, message.event)
 
 
 # What of them is handed out

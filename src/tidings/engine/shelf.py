@@ -27,6 +27,7 @@ from tidings.model.subscription import Subscription
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
     from tidings.engine.settings import Settings
+    from tidings.security.gate import Gate
 
 _INDEX, _STATE, _CUTS = "index", "state", "cuts"
 
@@ -111,7 +112,7 @@ class Shelf(Table[Subscription]):
         if any(at >= self._rows.num_rows for at in positions):  # they came after the index was loaded
             self._rows = self._matcher.table()
         rows = self._rows.take(pa.array(positions))
-        special = _asks_more(rows)
+        special = pc.or_(_asks_more(rows), pc.is_valid(rows["token"]))
         for row in rows.filter(special).to_pylist():
             self._read(read(row))
         plain = rows.select(["id", "subscriber"]).filter(pc.invert(special))
@@ -134,13 +135,13 @@ def put_up(engine: "Engine", folder: Path) -> None:
     (folder / _CUTS).write_bytes(msgspec.msgpack.encode(cuts_of(engine, matcher.table())))
 
 
-def taken_down(settings: "Settings", folder: Path, *, verify: bool = False) -> "Engine":
+def taken_down(settings: "Settings", folder: Path, *, verify: bool = False, gate: "Gate | None" = None) -> "Engine":
     """The engine that a folder holds, mapped into memory; changes stay in this process."""
     from tidings.engine.engine import Engine
 
     matcher = FastMatcher.load(folder / _INDEX, verify=verify)
     cuts = msgspec.msgpack.decode((folder / _CUTS).read_bytes(), type=Cuts)
-    engine = Engine.restore(settings, (folder / _STATE).read_bytes(), matcher)
+    engine = Engine.restore(settings, (folder / _STATE).read_bytes(), matcher, gate)
     engine.subscriptions = shelf = Shelf(engine, matcher, cuts)
     for filed in shelf.those(shelf.special()):
         engine.note_rules(filed)
@@ -149,11 +150,10 @@ def taken_down(settings: "Settings", folder: Path, *, verify: bool = False) -> "
 
 def _asks_more(rows: pa.Table) -> Any:
     """Rows with a policy, and those that `is_known_by_name` does not hold for."""
-    together = pc.equal(rows["notify"], "client").fill_null(False)
-    for name in ("policy", "durable", "token"):
-        if name in rows.column_names:
-            together = pc.or_(together, pc.is_valid(rows[name]))
-    return together
+    found = pc.equal(rows["notify"], "client").fill_null(False)
+    for name in ("policy", "durable"):
+        found = pc.or_(found, pc.is_valid(rows[name]))
+    return found
 
 
 def fast(engine: "Engine") -> FastMatcher:

@@ -26,8 +26,10 @@ from tidings.live.configuration.security import Security
 from tidings.live.connection import Connection
 from tidings.live.metrics import SecurityGauges
 from tidings.model.errors import InvalidValueError, SecurityError, TidingsError
-from tidings.model.event import Event
+from tidings.model.event import Event, checked_subject
 from tidings.model.notification import Notification
+from tidings.model.subscription import Subscription
+from tidings.model.values import Attributes
 from tidings.protocol.requests import Subscribe, proved
 from tidings.security.certificates import Certificate, Role
 from tidings.security.credentials import Credentials
@@ -36,6 +38,7 @@ from tidings.security.identity import Identity
 from tidings.security.notices import SignedNotice
 from tidings.security.records import TopicRecord
 from tidings.security.revocation import Update
+from tidings.texts import content_filter
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -45,6 +48,11 @@ SAYS = "security"  # the attribute of publications that carry something to gates
 REVOCATIONS, NOTICE, RECORD = "revocations", "notice", "record"
 NONCE_BYTES = 32
 _SECOND = 1_000_000
+# Checks that nothing fails by mistake: a token that has expired, or a list here that is out of date, is nobody's attack.
+_FORGED = (
+    *("attributes", "audience", "certificate", "form", "holder", "kmc", "proof", "publisher", "replay", "scope"),
+    "signature",
+)
 
 News = Revoke | Heed | Learn
 
@@ -189,6 +197,11 @@ class Gatehouse:
                 _LOG.warning("%s is disconnected: %s", one.name, reason)
                 one.connection.close(reason, again=False)
 
+    @property
+    def forged(self) -> int:
+        """How often it was tried to get something past the gate that an honest program does not try."""
+        return sum(self.gate.refused[check] for check in _FORGED)
+
     # Subscriptions
 
     @staticmethod
@@ -205,6 +218,14 @@ class Gatehouse:
             raise SecurityError("proof", "a token alone is anybody's: sign the subscription with the key in it")
         said, now = proved(wanted, self._broker.name), self._broker.clock.now()
         self.gate.check_proof(wanted.token, said, nonce, wanted.proof, now)
+
+    def topic_of(self, subject: str | None, attributes: dict[str, Any], content: str | None) -> TopicRecord | None:
+        """The secure topic that an event is on, or, with a content, all that a subscription asks for."""
+        assurance = self._broker.desk.engine.assurance
+        if content is None or assurance is None:
+            return self.gate.topic_of(checked_subject(subject), Attributes.of(attributes))
+        wanted = Subscription.of(content_filter(content), id="asked", subscriber=self._broker.name, subject=subject)
+        return assurance.confines.of(wanted)
 
     # What has waited
 

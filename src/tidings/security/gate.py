@@ -49,6 +49,7 @@ class Gate:
         self.refused: Counter[str] = Counter()
         self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
         self._names: set[str] = set()
+        self._marks: dict[str, set[str]] = {}
         self._version = -1
         self._seal: tuple[Event, Seal] | None = None  # of the event that was looked at last
 
@@ -257,12 +258,21 @@ class Gate:
                         return record
         return None
 
+    @property
+    def marks(self) -> dict[str, set[str]]:
+        """By name ("" is the subject) values that are written in templates. What has none of them is on no topic."""
+        if self._version != self.credentials.version:
+            self._index()
+        return self._marks
+
     def _index(self) -> None:
-        self._templates, self._names = {}, set()
+        self._templates, self._names, self._marks = {}, set(), {}
         for record in self.credentials.topics.values():
             key = record.template.key
             self._templates.setdefault(key, []).append(record)
             self._names.add(key[0])
+            name, value = record.template.mark
+            self._marks.setdefault(name, set()).add(value)
         self._version = self.credentials.version
 
 

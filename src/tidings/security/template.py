@@ -57,10 +57,15 @@ class Template(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[str, str]:
         """A name and a value that every event on it has: for whoever has many templates."""
+        name, value = self.mark
+        return (name, key_of(value)) if name else (name, value)
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """The same, the value as it is written: that of the subject, which has no name, or of the first tag with one."""
         if self.subject is not None:
             return "", self.subject
-        name, value = next(one for one in self.tags if one[1] != ANY)
-        return name, key_of(value)
+        return next(one for one in self.tags if one[1] != ANY)
 
     def covers(self, other: "Template") -> bool:
         """Whether all that is on the other one is on this one."""
@@ -87,6 +92,14 @@ def _parsed(text: str) -> Template:
         if ANY in text:
             raise InvalidValueError(f"template: {text}: a subject has no *; for several use tags, as in Team=*")
         return Template(subject=text)
+    tags = read_tags(text)
+    if all(value == ANY for value in tags.values()):
+        raise InvalidValueError("template: at least one tag has a value; else it would claim too many events")
+    return Template(tags=tuple(sorted(tags.items())))
+
+
+def read_tags(text: str) -> dict[str, str]:
+    """`Sports=NBA,Team=*` by name."""
     tags: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (one.strip() for one in part.partition("="))
@@ -99,9 +112,7 @@ def _parsed(text: str) -> Template:
         tags[name] = value
     if len(tags) > MAX_TEMPLATE_TAGS:
         raise InvalidValueError(f"template: more than MAX_TEMPLATE_TAGS ({MAX_TEMPLATE_TAGS}) tags")
-    if all(value == ANY for value in tags.values()):
-        raise InvalidValueError("template: at least one tag has a value; else it would claim too many events")
-    return Template(tags=tuple(sorted(tags.items())))
+    return tags
 
 
 def key_of(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Subscriptions that come one after the other, without an event between them: let in together.
 
-Only those that are new, and in which no rule and no schema has a say; others are handled one by one, in their place.
+Only those that are new, and in which no rule, no schema and no gate has a say; others are handled one by one, in their place.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ def are_free(engine: "Engine") -> bool:
     if engine.gate is not None:
         return False
     ruled = engine.ruling_advertisements(_SUBSCRIPTION) or engine.early_rulings(_SUBSCRIPTION)
-    return not ruled and not any(True for _ in engine.subjects)
+    return not ruled and engine.gate is None and not any(True for _ in engine.subjects)
 
 
 class Arrivals:

@@ -33,7 +33,9 @@ class Course:
         self._rulebook: Rulebook | None = None
 
     def run(self) -> None:
-        given = list(spans(self._table, self._engine.name))
+        gate = self._engine.gate
+        judges_replays = gate is not None and gate.ingress.freshness is not None
+        given = list(spans(self._table, self._engine.name, seals_alone=judges_replays))
         singles = Singles(self._table, [one for one in given if _is_short(one)], self._now, self.reading)
         for span in given:
             if _is_short(span):

@@ -1,7 +1,7 @@
 """Named values of many events, their attributes or their contexts: as columns, or where each row brings its own names,
 row by row."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -133,6 +133,17 @@ class Named:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         return np.asarray(pc.is_in(array, pa.array(sorted(texts), array.type)))
+
+    def may_be(self, name: str, texts: Collection[str]) -> Bools:
+        """The rows whose value of that name is one of these texts, or no text at all."""
+        if self._mapped is not None:
+            given = (one.get(name) for one in self._mapped)
+            return np.fromiter(
+                (one is not None and (not isinstance(one, str) or one in texts) for one in given), bool, self._rows
+            )
+        array = (self._columns or {}).get(name)
+        is_text = array is not None and _is_string(array.type)
+        return self.any_of(name, frozenset(texts)) if is_text else self.present(name)
 
     def unlike(self, names: Mapping[str, type]) -> Bools:
         """The rows that may have another name than these, or a value of another kind."""

@@ -5,6 +5,7 @@ any `sequence`, `subject`, `payload`, `context` (struct, map or JSON text), `sub
 and `signature`. Every other column is an attribute, or one column `attributes` holds them (struct, map or JSON text).
 """
 
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -123,6 +124,15 @@ class Publications:
             )
         return known
 
+    @cached_property
+    def sealed(self) -> Bools:
+        """The rows that have a token, or a signature."""
+        found: Bools = np.zeros(self.count, bool)
+        for name in ("token", "signature"):
+            if name in self._given:
+                found |= np.asarray(pc.is_valid(self._given[name]))
+        return found
+
     def read_all(self) -> None:
         """Before many rows are asked for as events."""
         self.attributes.read_all()
@@ -130,7 +140,12 @@ class Publications:
             self.context.read_all()
         for name in ("id", "sequence", "payload", "token", "signature"):
             if name in self._given and name not in self._fields:
-                self._fields[name] = self._given[name].to_pylist()
+                column = self._given[name]
+                if name == "token":  # few, and long: each is read once
+                    column = Codes(column.cast(pa.binary()), self.count)
+                    self._fields[name] = [column[row] for row in range(self.count)]
+                else:
+                    self._fields[name] = column.to_pylist()
 
     @property
     def weaver(self) -> Weaver:

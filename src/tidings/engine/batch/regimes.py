@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from tidings.engine import sealed
 from tidings.engine.batch.copies import Ints, Scene, depends_on_sender
 from tidings.engine.batch.named import Bools
 from tidings.engine.concern import rulings_met
@@ -154,7 +155,7 @@ def regimes_of(
 
 def message_of(engine: "Engine", event: Event, attached: CompiledPolicy | None) -> PublicationMessage:
     """A publication of a client, as it is after it was admitted."""
-    return PublicationMessage(
+    message = PublicationMessage(
         event,
         NEW,
         Publish(event),
@@ -164,6 +165,8 @@ def message_of(engine: "Engine", event: Event, attached: CompiledPolicy | None) 
         attached=attached,
         situation=engine.situation,
     )
+    sealed.let_govern(engine, message)
+    return message
 
 
 def _regime(scene: Scene, row: int, attached: CompiledPolicy | None, filters: Any) -> Regime:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine.batch.named import Bools
+from tidings.engine.batch.texts import Ints
 from tidings.journal.record import PUBLISH
 from tidings.matching.index.tables import whole
 
@@ -30,15 +31,19 @@ class Span(NamedTuple):
     is_event: Bools  # by row
 
 
-def spans(table: pa.Table, name: str) -> Iterator[Span]:
+def spans(table: pa.Table, name: str, *, seals_alone: bool = False) -> Iterator[Span]:
     """The spans of a table for an engine of that name.
 
     A publication that says what happened to it on its way, which only a broker may, stands alone. So do the engine's
-    own context and filters, which have a say in everything, and subscriptions with a policy.
+    own context and filters, which have a say in everything, and subscriptions with a policy. So do sealed events where
+    each has to know whether the one before was accepted (`seals_alone`).
     """
+    is_sealed = np.zeros(table.num_rows, bool)
+    if seals_alone and "signature" in table.column_names:
+        is_sealed = _bools(pc.is_valid(table["signature"]))
     if "kind" not in table.column_names or "body" not in table.column_names:
-        if table.num_rows:
-            yield Span(Kind.TRAFFIC, 0, table.num_rows, np.ones(table.num_rows, bool))
+        kind = np.where(is_sealed, Kind.OTHER.value, Kind.TRAFFIC.value)
+        yield from _cut(kind, np.ones(table.num_rows, bool))
         return
     kinds, bodies = (table[one].cast(pa.string()) for one in ("kind", "body"))
     is_event, is_context = _bools(pc.equal(kinds, PUBLISH)), _bools(pc.equal(kinds, SET_CONTEXT))
@@ -54,8 +59,13 @@ def spans(table: pa.Table, name: str) -> Iterator[Span]:
     kind = np.full(table.num_rows, Kind.OTHER.value)
     kind[is_event | is_context] = Kind.TRAFFIC.value
     kind[is_subscription] = Kind.SUBSCRIPTIONS.value
+    kind[is_sealed] = Kind.OTHER.value
+    yield from _cut(kind, is_event)
+
+
+def _cut(kind: Ints, is_event: Bools) -> Iterator[Span]:
     cuts = np.flatnonzero((np.diff(kind, prepend=-1) != 0) | (kind == Kind.OTHER.value)).tolist()
-    for first, end in zip(cuts, [*cuts[1:], table.num_rows], strict=True):
+    for first, end in zip(cuts, [*cuts[1:], len(kind)], strict=True):
         yield Span(Kind(kind[first]), first, end, is_event[first:end])
 
 

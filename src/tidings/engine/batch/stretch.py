@@ -19,6 +19,7 @@ from tidings.engine.batch.record import Record
 from tidings.engine.batch.regimes import Rulebook, advertised, message_of, regimes_of
 from tidings.engine.batch.shapes import shaping_by
 from tidings.engine.batch.verdicts import Court, Verdicts
+from tidings.engine.batch.vetting import Vetting
 from tidings.engine.directory import Directory
 from tidings.engine.effects import Ask, Effect, Reject
 from tidings.engine.governing import Delivery, Governed
@@ -60,6 +61,7 @@ class Stretch:
         self._alive = np.ones(publications.count, bool)
         self._special = np.zeros(publications.count, bool)
         self._policies: list[CompiledPolicy | None] = []
+        self._vetting = None if engine.gate is None else Vetting(engine, engine.gate, publications)
 
     def run(self, rulebook: Rulebook | None) -> Rulebook | None:
         """Into the record, with all changes made; the rulebook that was used, for the next stretch."""
@@ -73,8 +75,9 @@ class Stretch:
         self._early()
         event, place, directory = self._matched()
         if not (self._engine.rules or self._policies or self._engine.special):
+            event, place, apart = self._entitled(event, place, directory)
             self._record.deliver_to(self._numbers[event], place, directory, self._cut(place, directory))
-            self._one_by_one({})
+            self._one_by_one(apart)
             return rulebook
         used = np.flatnonzero(np.bincount(place)) if len(place) else place
         wanted = self._engine.subscriptions.those(directory.ids.take(pa.array(used)).to_pylist())
@@ -92,6 +95,9 @@ class Stretch:
         engine, events = self._engine, self._events
         for row, reason in events.problems.items():
             self._reject(row, "admit", reason)
+        if self._vetting is not None:
+            for row, reason in self._vetting.refused(self._alive):
+                self._reject(row, "admit", reason)
         doubtful = events.attributes.any_of("class", meta.RESERVED)
         for code, subject in enumerate(events.subjects.texts):
             schema = engine.subjects.find(subject)
@@ -163,6 +169,24 @@ class Stretch:
         key &= (1 << _PLACE) - 1
         return (event if rows is None else rows[event]), key, directory
 
+    def _entitled(
+        self, event: Ints, place: Ints, directory: Directory
+    ) -> tuple[Ints, Ints, dict[int, list[Filed[Subscription]]]]:
+        """The copies that may be handed out, where no rule has a say. Events that meet somebody who should not be here
+        are taken one by one: they have consequences."""
+        if self._vetting is None:
+            return event, place, {}
+        may, odd = self._vetting.entitled(event, place, directory)
+        self._special |= odd
+        apart = odd[event]
+        mine: dict[int, list[Filed[Subscription]]] = {}
+        if apart.any():
+            wanted = self._engine.subscriptions.those(directory.ids.take(pa.array(place[apart])).to_pylist())
+            for row, one in zip(event[apart].tolist(), wanted, strict=True):
+                mine.setdefault(row, []).append(one)
+        left = may & ~apart
+        return event[left], place[left], mine
+
     def _cut(self, place: Ints, directory: Directory) -> npt.NDArray[np.int32]:
         """The shapes of copies for those who get them plainly: as published, or always cut alike."""
         found = self._engine.subscriptions.cuts_at(directory)
@@ -181,6 +205,8 @@ class Stretch:
     # Govern and route
 
     def _govern(self, event: Ints, place: Ints, wanted: list[Filed[Subscription]], rulebook: Rulebook) -> None:
+        if self._vetting is not None:  # who may govern it, and who may have it, is asked of each
+            self._special |= self._events.sealed & self._alive
         regime, regimes = regimes_of(self._scene, self._rows(), self._policies, rulebook)
         for number, one in enumerate(regimes):
             if one.refusal is not None:
@@ -274,6 +300,18 @@ def one_by_one(
 
     `wanted` are those that it is due to, if that is known; `number` is the event's in the record.
     """
+    _one_by_one(engine, message, wanted, number, record)
+    if message.intruders:
+        record.take(number, message.event, sealed.expelled(engine, message), engine)
+
+
+def _one_by_one(
+    engine: "Engine",
+    message: PublicationMessage,
+    wanted: list[Filed[Subscription]] | None,
+    number: int,
+    record: Record,
+) -> None:
     effects: list[Effect] = []
     deliveries: list[Delivery] = []
     governed: Governed | None = None
