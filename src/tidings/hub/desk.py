@@ -9,7 +9,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -53,6 +53,9 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.texts import policy_text
 
+if TYPE_CHECKING:
+    from tidings.security.gate import Gate
+
 _LOG = logging.getLogger("tidings")
 
 
@@ -61,11 +64,18 @@ class Desk:
 
     own_kinds: frozenset[str] = frozenset()  # of rows that a broker writes for itself
 
-    def __init__(self, settings: Settings, clock: Clock, trust: Provider | None, archive: Archive | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        trust: Provider | None,
+        archive: Archive | None,
+        gate: "Gate | None" = None,
+    ) -> None:
         self.settings, self.name = settings, settings.name
-        self.clock, self.archive = clock, archive
+        self.clock, self.archive, self.gate = clock, archive, gate
         self.guard = Guard()
-        self.engine = Engine(settings)
+        self.engine = Engine(settings, gate=gate)
         self.roster = Roster(self)
         self.stats = Stats()
         self.log: deque[str] = deque(maxlen=MAX_LOG_LINES)
@@ -142,7 +152,7 @@ class Desk:
         """The part of `control` that is done under the lock; `finish` must follow."""
         self.check_open()
         now = self.now()
-        outcome = handled(self, operation, now)
+        outcome = self.handle(operation, now)
         notes = dict(notes or {})
         if outcome.trusted:
             notes[TRUST] = outcome.trusted
@@ -232,6 +242,15 @@ class Desk:
                 waiting=sum(one.waiting for one in held),
                 offset=self._next,
             )
+
+    def handle(self, operation: Operation, now: int) -> Outcome:
+        """What follows from a client's operation."""
+        return handled(self, operation, now)
+
+    def ask(self, party: str, group: str, now: int) -> tuple[bool, int] | None:
+        """Whether the party belongs to the group, and until when that need not be asked again; None: that is told
+        later, with a `Trust`, which only a broker does."""
+        return asked(self.trust, party, group, now)
 
     def trusts(self, party: str, group: str) -> bool:
         """Whether the party belongs to the group, asked now."""

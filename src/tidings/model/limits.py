@@ -120,6 +120,9 @@ MAX_RECORD_BYTES: Final = 128 * 1024 * 1024
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_FRAME_BYTES_BEFORE_HELLO: Final = 4_096
 
+# Live brokers
+MAX_WATCHED_PARTIES: Final = 16_384  # addresses, and identities, whose refused attempts are counted
+
 # The client
 MAX_REMEMBERED_NOTIFICATIONS: Final = 65_536  # by the ids of their events, so that none is given twice
 

@@ -49,11 +49,6 @@ class Credentials:
         self._add(record)
         return True
 
-    def recall(self, record: TopicRecord) -> None:
-        """A topic that was learnt before a restart, and checked then: whoever asks for it checks what matters now."""
-        self.topics[record.id] = record
-        self.version += 1
-
     def heed(self, notice: SignedNotice, now: int) -> bool:
         """Whether the notice says something new; only that of the topic's own centre counts."""
         self._check_notice(notice, now)

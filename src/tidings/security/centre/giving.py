@@ -14,7 +14,6 @@ from tidings.security.centre_questions import GivesKeys, Rewrapped, WantsKeys, W
 from tidings.security.certificates import Certificate
 from tidings.security.identity import Identity
 from tidings.security.keys import EpochKey
-from tidings.security.revocation import serial_of
 from tidings.security.token import Right, Token
 
 
@@ -75,7 +74,7 @@ class Giving:
 
     def _noted(self, grant: GrantKept, asker: Certificate, now: int) -> GrantKept:
         """For whom tokens were made is known for good, since a revocation has to name them all."""
-        held = Held(asker.fingerprint.hex(), serial_of(asker), asker.not_after)
+        held = Held(asker.fingerprint.hex(), asker.serial_bytes, asker.not_after)
         if held in grant.certificates:
             return grant
         others = tuple(one for one in grant.certificates if one.not_after > now)

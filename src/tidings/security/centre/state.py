@@ -34,6 +34,7 @@ class State:
         self._first_end = MAX_INTEGER  # before then no grant ends
         self.unsaved: list[Change] = []
         self.untold: dict[bytes, bytes] = {}  # notices to publish; of each topic, only the latest
+        self.unknown: list[bytes] = []  # records to publish
 
     # Changing
 
@@ -66,7 +67,7 @@ class State:
         known = self.topics.get(topic.id)
         self.topics[topic.id] = topic
         if known is None or known.record != topic.record:
-            self.credentials.recall(TopicRecord(topic.record))
+            self.credentials.recall([TopicRecord(topic.record)], (), None)
         if topic.notice and (known is None or known.notice != topic.notice):
             self.notices[topic.id] = SignedNotice(topic.notice).notice
 
