@@ -16,6 +16,7 @@ from tidings.live.configuration import Configuration
 from tidings.model.identity import uuid7
 from tidings.model.limits import MAX_RECORD_BYTES
 from tidings.protocol import answers, requests
+from tidings.protocol.challenges import Challenge, Proof
 from tidings.protocol.frames import Kind, Splitter, frame
 from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
 from tidings.protocol.notes import Note
@@ -49,6 +50,8 @@ KINDS: dict[type, Kind] = {
     answers.Context: Kind.CONTEXT,
     answers.Answer: Kind.ANSWER,
     Note: Kind.NOTE,
+    Challenge: Kind.CHALLENGE,
+    Proof: Kind.PROOF,
 }
 _NOT_TOLD = (Kind.PING, Kind.PONG, Kind.OPERATION, Kind.PASS)
 _TOLD = {kind: message for message, kind in KINDS.items()}

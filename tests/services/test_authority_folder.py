@@ -3,6 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,7 +150,7 @@ def test_identities_serve_for_tls(tmp_path: Path) -> None:
     with AuthorityFolder.found(tmp_path / "other", "example", now, None) as folder:
         folder.issue("car-1", Role.ENTITY, now).save(tmp_path / "stranger")
 
-    def files(name: str) -> dict[str, str]:
+    def files(name: str) -> dict[str, Any]:
         return {key: str(tmp_path / name / f"{key}.pem") for key in ("authority", "certificate", "key")}
 
     async def scenario() -> None:

@@ -1,6 +1,6 @@
 """Connecting: where a client begins."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from tidings.client.session import Session
 from tidings.client.standing import Standing
 from tidings.client.synchronous import SyncClient
 from tidings.model.errors import InvalidValueError
+from tidings.security.trust import Group
 
 if TYPE_CHECKING:
     from tidings.client.security import Security
@@ -27,6 +28,7 @@ def connect(
     patience: float = _PATIENCE,
     security: "Security | None" = None,
     member: "Member | None" = None,
+    groups: Mapping[str, bytes | str | Path] | None = None,
 ) -> Client:
     """A client, for `async with`. Of several addresses, the first that answers is taken, and the others if it fails.
 
@@ -34,15 +36,18 @@ def connect(
 
     `identity` is for TLS. With a `tidings.security.Identity`, or the folder of one, the client can use secure topics
     too, and has the name of its certificate; `security` is what it knows of them. A `member` can, without TLS.
+
+    `groups` are the trust groups that the client belongs to: their secrets, or the files of these.
     """
+    proven = _groups(groups or {})
     if isinstance(identity, Identity | None) and member is None:
         if security is not None:
             raise InvalidValueError("security: is for clients with the identity of an authority; give its folder")
-        return Client(Session(addresses, name or _unnamed(), identity, patience, Standing()))
+        return Client(Session(addresses, name or _unnamed(), identity, patience, Standing(), proven))
     from tidings.client.secured import secured
 
     tls, certain, membership = secured(name, identity, security, member)
-    return Client(Session(addresses, certain, tls, patience, Standing()), membership)
+    return Client(Session(addresses, certain, tls, patience, Standing(), proven), membership)
 
 
 def connect_sync(
@@ -53,9 +58,16 @@ def connect_sync(
     patience: float = _PATIENCE,
     security: "Security | None" = None,
     member: "Member | None" = None,
+    groups: Mapping[str, bytes | str | Path] | None = None,
 ) -> SyncClient:
     """The same for programs that are not asynchronous; connected when it returns."""
-    return SyncClient(lambda: connect(addresses, name, identity, patience=patience, security=security, member=member))
+    return SyncClient(
+        lambda: connect(addresses, name, identity, patience=patience, security=security, member=member, groups=groups)
+    )
+
+
+def _groups(given: Mapping[str, bytes | str | Path]) -> list[Group]:
+    return [Group(name, one) if isinstance(one, bytes) else Group.load(name, one) for name, one in given.items()]
 
 
 def _unnamed() -> str:

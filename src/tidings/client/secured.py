@@ -10,6 +10,7 @@ from tidings.client.identity import Identity
 from tidings.client.membership import Membership
 from tidings.client.security import Security
 from tidings.model.errors import InvalidValueError
+from tidings.security import challenge
 from tidings.security.identity import AUTHORITY, CERTIFICATE, KEY
 from tidings.security.identity import Identity as Entity
 from tidings.security.member import Member
@@ -22,6 +23,14 @@ class EntityIdentity(Identity, frozen=True):
     """For TLS, of an identity that is in memory."""
 
     entity: Entity | None = None
+
+    def fingerprint(self) -> bytes:
+        return super().fingerprint() if self.entity is None else self.entity.certificate.fingerprint
+
+    def answer(self, broker: str, name: str, nonce: bytes) -> bytes:
+        if self.entity is None:
+            return super().answer(broker, name, nonce)
+        return self.entity.sign(challenge.PURPOSE, challenge.said(broker, name, nonce))
 
     def context(self) -> ssl.SSLContext:
         """Its key is in a file for a moment, which only this user can read: TLS takes keys from files alone."""

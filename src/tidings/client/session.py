@@ -18,6 +18,7 @@ import msgspec
 from tidings._version import __version__
 from tidings.client.addresses import BrokerAddress, read_addresses
 from tidings.client.identity import Identity
+from tidings.client.proving import Prover
 from tidings.client.standing import Standing
 from tidings.client.turns import Turns
 from tidings.client.underway import Pending, Publication, Underway, fail
@@ -37,12 +38,14 @@ from tidings.model.schema import Schema
 from tidings.model.schematext import schema_of
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
+from tidings.protocol.challenges import Challenge
 from tidings.protocol.events import Values
 from tidings.protocol.frames import LENGTH_BYTES, Kind, frame
 from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
 from tidings.protocol.notes import read_note
 from tidings.protocol.publications import Published, Safety, front
 from tidings.protocol.unreadable import UNREADABLE
+from tidings.security.trust import Group
 
 if TYPE_CHECKING:
     from tidings.client.outbox import Outbox
@@ -54,6 +57,7 @@ _SOONEST, _LATEST = 0.05, 5.0  # seconds between two attempts
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.WELCOME: msgspec.msgpack.Decoder(Welcome),
     Kind.PING: msgspec.msgpack.Decoder(Ping),
+    Kind.CHALLENGE: msgspec.msgpack.Decoder(Challenge),
     Kind.BYE: msgspec.msgpack.Decoder(Bye),
     Kind.BOUND: msgspec.msgpack.Decoder(Bound),
     Kind.DONE: msgspec.msgpack.Decoder(answers.Done),
@@ -73,11 +77,13 @@ class Session:
         identity: Identity | None,
         patience: float,
         standing: Standing,
+        groups: Iterable[Group] = (),
     ) -> None:
         self.name = checked_client(name)
         self.standing = standing
         self._addresses = read_addresses(addresses)
         self._identity = identity
+        self._prover = Prover(name, identity, groups)
         self._patience = patience  # seconds for the first connection
         self.notified: Callable[[Notification], None]
         self.lost: Callable[[answers.Lost], None]
@@ -87,6 +93,7 @@ class Session:
         self.number = 0  # of this session, rising wherever the client connects
         self.connections = 0
         self.broker = ""
+        self._met = ""  # the broker that has said welcome
         self._wire: Wire | None = None
         self._welcomed: asyncio.Future[Welcome] | None = None
         self._welcome: Welcome | None = None
@@ -494,11 +501,15 @@ class Session:
             case Bound(number, subject, versions):
                 self._schemas[subject] = number, schema_of(subject, list(versions))
             case Welcome():
+                self._met = message.broker
                 if self._welcomed is not None and not self._welcomed.done():
                     self._welcomed.set_result(message)
             case Ping():
                 if self._wire is not None:
                     self._wire.pong(message)
+            case Challenge():
+                if self._wire is not None:
+                    self._wire.say(Kind.PROOF, self._prover.answer(message, self._met, self._wire.certificate))
             case Bye():
                 self._last_bye = message
 

@@ -152,7 +152,7 @@ class Desk:
         """The part of `control` that is done under the lock; `finish` must follow."""
         self.check_open()
         now = self.now()
-        outcome = handled(self, operation, now)
+        outcome = self.handle(operation, now)
         notes = dict(notes or {})
         if outcome.trusted:
             notes[TRUST] = outcome.trusted
@@ -242,6 +242,15 @@ class Desk:
                 waiting=sum(one.waiting for one in held),
                 offset=self._next,
             )
+
+    def handle(self, operation: Operation, now: int) -> Outcome:
+        """What follows from a client's operation."""
+        return handled(self, operation, now)
+
+    def ask(self, party: str, group: str, now: int) -> tuple[bool, int] | None:
+        """Whether the party belongs to the group, and until when that need not be asked again; None: that is told
+        later, with a `Trust`, which only a broker does."""
+        return asked(self.trust, party, group, now)
 
     def trusts(self, party: str, group: str) -> bool:
         """Whether the party belongs to the group, asked now."""

@@ -88,6 +88,8 @@ class Call:
     def _opened(self, connection: Connection) -> "Call":
         self._connection = connection
         broker = self._broker
+        if broker.certificates is not None:
+            connection.own_fingerprint = broker.certificates.fingerprint
         hello = Hello(MAGIC, (VERSION,), "broker", broker.name, broker.incarnation, cost=self._wanted.cost)
         connection.say(Kind.HELLO, hello)
         return self

@@ -102,6 +102,10 @@ class Exposition(Collector):
                 metrics.broken_connections,
             ),
             ("misunderstood", "Frames that could not be understood.", metrics.misunderstood),
+            ("challenges", "Challenges to clients and neighbours.", metrics.challenges),
+            ("challenges_failed", "Challenges that were not answered, or wrongly.", metrics.challenges_failed),
+            ("bogus", "Handshakes, proofs and tokens that were refused.", metrics.bogus),
+            ("shut_out", "Connections closed at once, after too many of these.", metrics.shut_out),
             ("meta_events", "Meta-events that were told.", metrics.told),
         ):
             yield CounterMetricFamily(f"tidings_{name}", told, value)

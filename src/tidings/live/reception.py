@@ -4,6 +4,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidings.engine.operations import Connect
+from tidings.live.attempts import Attempts
+from tidings.live.configuration.tables import Limits
 from tidings.live.connection import Connection
 from tidings.live.greeting import Greeting
 from tidings.live.link import Link
@@ -15,15 +17,53 @@ from tidings.security.certificates import Role
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
 
+_TOLD_SO = 64  # connections over their limit that are still told why they are closed
+
 
 class Reception:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.connections: Counter[str] = Counter()  # by host
         self.greetings: set[Greeting] = set()
+        limits = broker.configuration.limits
+        self._addresses, self._identities = Attempts(limits), Attempts(limits)
+
+    # Who tries too often
+
+    def limit(self, limits: Limits) -> None:
+        self._addresses.limit(limits)
+        self._identities.limit(limits)
+
+    def lets_in(self, host: str, entering: int) -> bool:
+        """Whether somebody from there may so much as begin; `entering` are others who have just begun."""
+        if self._addresses.check(host, self._broker.now()):
+            self._broker.metrics.shut_out += 1
+            return False
+        return self.connections.total() + entering < self._broker.configuration.limits.connections + _TOLD_SO
+
+    def note_bogus(self, host: str) -> None:
+        """Somebody from there has not come as far as to say who it is."""
+        self._broker.metrics.bogus += 1
+        self._addresses.note(host, self._broker.now())
+
+    def bogus(self, connection: Connection, name: str) -> None:
+        """A proof, a token or a signature of somebody who is connected was refused. It counts for its address and, if
+        its certificate says that this is its name, for that: else one could have others shut out."""
+        self.note_bogus(connection.host)
+        now = self._broker.now()
+        wait = self._addresses.check(connection.host, now)
+        if connection.certified_name == name:
+            wait = max(wait, self._identities.note(name, now))
+        if wait:
+            self._broker.metrics.shut_out += 1
+            connection.close(_too_many(wait))
+
+    # Who comes
 
     def opened(self, connection: Connection) -> Greeting:
         host, limits = connection.host, self._broker.configuration.limits
+        if self._broker.certificates is not None:
+            connection.own_fingerprint = self._broker.certificates.fingerprint
         self.connections[host] += 1
         greeting = Greeting(self._broker, connection)
         self.greetings.add(greeting)
@@ -58,6 +98,7 @@ class Reception:
             known.connection.close(f"{hello.name} has connected anew", again=False)
             self._broker.left(known, "it has connected anew")
         self._broker.moving.came_back(hello.name)
+        self._broker.trusting.came(hello.name)
         moved = bool(hello.last_broker) and hello.last_broker != self._broker.name
         outcome = self._broker.desk.operate(Connect(hello.name, moved, hello.session), safe=False)
         if outcome.refused is not None:
@@ -96,6 +137,9 @@ class Reception:
             certified = connection.certified_name
             if certified is None and (hello.role == "broker" or tls.require_client_certificate):
                 return "a certificate is needed here"
+            if certified is not None and (wait := self._identities.check(certified, self._broker.now())):
+                self._broker.metrics.shut_out += 1
+                return _too_many(wait)
             if certified is not None and certified != hello.name:
                 return f"the certificate is that of {certified}, not of {hello.name}"
         gatehouse = self._broker.gatehouse
@@ -124,3 +168,7 @@ class Reception:
             nonce=nonce,
         )
         connection.say(Kind.WELCOME, welcome)
+
+
+def _too_many(wait: float) -> str:
+    return f"too many attempts were refused; try again in {wait:.0f} seconds"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from tidings.live.configuration import Change, Configuration
 from tidings.live.gatehouse import read_files
 from tidings.live.own import put_own
+from tidings.live.trusting import groups_of
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -15,15 +16,18 @@ async def reload(broker: "Broker", wanted: Configuration) -> Change:
     read anew in any case: if something is wrong with them, an error says so, and all stays as it is."""
     former = broker.configuration
     change = former.changes(wanted)
+    groups = groups_of(wanted)
     if broker.gatehouse is not None:
         broker.gatehouse.begin(read_files(wanted.security))
     if broker.certificates is not None:
         broker.certificates.reload()
+    broker.trusting.reload(groups)
     broker.configuration = given = former.taking_over(wanted)
     desk = broker.desk
     with desk.guard:
         desk.settings = desk.engine.settings = broker.engine_settings(given)
     if given.limits != former.limits:
+        broker.reception.limit(given.limits)
         for session in broker.sessions.values():
             session.limit(given.limits)
     put_own(desk, given, former)

@@ -8,11 +8,12 @@ from tidings.security.identity import Identity
 
 
 class Respondent:
-    """Its key is new every time and never written down: whoever takes the machine later reads no old question."""
+    """Without a key that it keeps it has a new one every time, which is never written down: whoever takes the machine
+    later reads no old question."""
 
-    def __init__(self, identity: Identity, credentials: Credentials) -> None:
+    def __init__(self, identity: Identity, credentials: Credentials, key: X25519PrivateKey | None = None) -> None:
         self.identity, self.credentials = identity, credentials
-        self._key = X25519PrivateKey.generate()
+        self._key = X25519PrivateKey.generate() if key is None else key
         self._asked = Asked()
 
     def service(self, topic: str, version: int) -> Service:

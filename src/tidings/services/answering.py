@@ -1,5 +1,6 @@
 """Answering: the part that all services have in common. Questions come to a topic, answers go to who has asked."""
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from tidings.services.quota import Quota
 
 _LOG = logging.getLogger("tidings.services")
 QUESTIONS = 200  # a second, of one publisher
+_AT_ONCE = 256  # questions that are being answered; others wait
 
 Answerer = Callable[[Question], Awaitable[bytes]]
 
@@ -31,6 +33,8 @@ class Answering:
         self.quota = Quota(questions)
         self.refused: Counter[str] = Counter()
         self.answered = 0
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(self, topic: str) -> Subscription:
         """Questions to that topic are answered until the subscription is closed. A topic is 32 letters of hexadecimal,
@@ -53,10 +57,21 @@ class Answering:
             self.refused[error.check] += 1
             _LOG.debug("a question of %s was not answered: %s", note.event.publisher, error)
             return
-        await self._client.publish(
-            {SERVICE_TOPIC: question.reply_to}, payload=await self._answer(question), safe="accepted"
-        )
-        self.answered += 1
+        # Whoever waits for an answer does not hold up others: what the answerer waits for may be a disk.
+        await self._room.acquire()
+        task = asyncio.create_task(self._reply(question))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reply(self, question: Question) -> None:
+        try:
+            payload = await self._answer(question)
+            await self._client.publish({SERVICE_TOPIC: question.reply_to}, payload=payload, safe="accepted")
+            self.answered += 1
+        except TidingsError as error:  # the connection has ended: who has asked will ask again
+            _LOG.debug("an answer to %s was not sent: %s", question.certificate.name, error)
+        finally:
+            self._room.release()
 
     async def _answer(self, question: Question) -> bytes:
         try:

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tidings.live.configuration.kinds import Names, Table, said
+from tidings.live.configuration.kinds import Milliseconds, Names, Table, said
 from tidings.live.configuration.tables import Tls
 from tidings.model.errors import InvalidValueError
 from tidings.security.gate import FRESHNESS
@@ -15,7 +15,7 @@ from tidings.security.identity import AUTHORITY, CERTIFICATE, KEY
 
 class Security(Table, frozen=True, kw_only=True):
     """Secure topics: with an identity, the broker checks tokens and seals, and refuses what it cannot trust. The files
-    of revocations and topics are read anew at every reload."""
+    of revocations and topics are read anew at every reload. Challenges need no identity."""
 
     identity: Annotated[
         str,
@@ -47,6 +47,18 @@ class Security(Table, frozen=True, kw_only=True):
         Names,
         said("Files of topic records that are known from the start; others are learnt.", reloaded=True, is_path=True),
     ] = ()
+
+    challenge_interval_ms: Annotated[
+        Milliseconds,
+        said(
+            "So often a client with a certificate has to sign that it still holds the certificate's key; 0: never.",
+            reloaded=True,
+        ),
+    ] = 0
+    answer_ms: Annotated[
+        Annotated[int, Meta(ge=10, le=600_000)],
+        said("A challenge, of a client or of a neighbour, that is not answered by then has failed.", reloaded=True),
+    ] = 5_000
 
     def __post_init__(self) -> None:
         if not self.overlay:

@@ -176,6 +176,21 @@ class Limits(Table, frozen=True, kw_only=True):
         Positive, said("Publications under way to other brokers at a time; past it, publishers wait.", reloaded=True)
     ] = 100_000
 
+    bogus_attempts: Annotated[
+        Positive,
+        said(
+            "So many handshakes, proofs or tokens that are refused may come from one host, or with one certificate, "
+            "within `bogus_seconds`; with more, it is shut out for a while, which doubles each time.",
+            reloaded=True,
+        ),
+    ] = 1_000
+    bogus_seconds: Annotated[
+        Annotated[float, Meta(gt=0, le=86_400)], said("The time in which these are forgotten.", reloaded=True)
+    ] = 60.0
+    shut_out_seconds: Annotated[
+        Annotated[float, Meta(gt=0, le=86_400)], said("So long one is shut out for the first time.", reloaded=True)
+    ] = 1.0
+
     def __post_init__(self) -> None:
         one_of("slow_consumer", self.slow_consumer, (LOSE_OLDEST, DISCONNECT))
         if self.publications_burst is not None and self.publications_per_second is None:

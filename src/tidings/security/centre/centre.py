@@ -56,12 +56,13 @@ Body = TypeVar("Body")
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """To answer with `body`, or with the reason `refused`. First `changes` are to be saved; `notices` are then for
-    everybody. Of a refusal there may be changes, too."""
+    """To answer with `body`, or with the reason `refused`. First `changes` are to be saved; `records` and `notices` are
+    then for everybody. Of a refusal there may be changes, too."""
 
     body: bytes = b""
     refused: str | None = None
     changes: tuple[Change, ...] = ()
+    records: tuple[bytes, ...] = ()
     notices: tuple[bytes, ...] = ()
 
 
@@ -143,10 +144,11 @@ class KeyManagementCentre:
             return self._reply(refused=str(error))
 
     def _reply(self, body: bytes = b"", refused: str | None = None) -> Reply:
-        changes, notices = tuple(self._state.unsaved), tuple(self._state.untold.values())
-        self._state.unsaved.clear()
-        self._state.untold.clear()
-        return Reply(body, refused, changes, notices)
+        state = self._state
+        reply = Reply(body, refused, tuple(state.unsaved), tuple(state.unknown), tuple(state.untold.values()))
+        for told in (state.unsaved, state.unknown, state.untold):
+            told.clear()
+        return reply
 
     def _keys(self, asker: Certificate, body: bytes, now: int) -> bytes:
         return encoded(self._giving.keys(asker, _read(body, WantsKeys), now))
@@ -257,9 +259,10 @@ class KeyManagementCentre:
             self._granting.revoke_certificate(entry, now)
         return self._reply()
 
-    def notices(self) -> list[bytes]:
-        """The latest of each topic: for whoever may have missed one."""
-        return [topic.notice for topic in self._state.topics.values()]
+    def news(self) -> Reply:
+        """The record and the latest notice of each topic: for whoever may have missed them."""
+        topics = self._state.topics.values()
+        return Reply(records=tuple(one.record for one in topics), notices=tuple(one.notice for one in topics))
 
     def snapshot(self) -> tuple[Change, ...]:
         """Changes that add up to what it knows."""

@@ -55,7 +55,8 @@ class Granting:
         known = self._state.topics.get(record.id)
         if known is not None and known.record != wanted.record:
             self._check_covered(record)
-        self._state.credentials.learn(record, now)
+        if self._state.credentials.learn(record, now):
+            self._state.unknown.append(record.data)
         given = (wanted.record, wanted.lifetime, wanted.messages, wanted.grace, wanted.challenge)
         if known is None:
             self._state.keep(TopicKept(record.id, *given))

@@ -34,6 +34,7 @@ class State:
         self._first_end = MAX_INTEGER  # before then no grant ends
         self.unsaved: list[Change] = []
         self.untold: dict[bytes, bytes] = {}  # notices to publish; of each topic, only the latest
+        self.unknown: list[bytes] = []  # records to publish
 
     # Changing
 
