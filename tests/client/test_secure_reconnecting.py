@@ -8,6 +8,14 @@ from tests.client.test_reconnecting import at, cut
 from tests.client.test_secure_overlay import GAME, NBA, advertised, overlay, taken
 from tests.live.cases import connect, run, running, until
 from tests.live.secured import settled
+from tidings.client import Client
+
+
+async def holds(client: Client, topic: Topic, epoch: int) -> None:
+    """Returns once it has the key of that epoch."""
+    assert client._membership is not None
+    keyring = client._membership.member.keyring
+    await until(lambda: keyring.get(topic.record.id, epoch) is not None)
 
 
 def test_what_is_sent_again_is_the_same_and_arrives_once_in_order(tmp_path: Path) -> None:
@@ -69,9 +77,8 @@ def test_who_was_away_while_the_epoch_changed_catches_up(tmp_path: Path) -> None
             await pub.publish(GAME, payload=b"1", safe="settled")
             there.topic.rotate()
             for broker, client in zip(there.brokers, (pub, fan), strict=True):
-                asked = there.kmc.asked.count((client.name, "keys"))
                 await cut(broker, client)
-                await until(lambda name=client.name, asked=asked: there.kmc.asked.count((name, "keys")) > asked)
+                await holds(client, there.topic, 2)
             await settled(there.brokers)
             await pub.publish(GAME, payload=b"2", safe="settled")
             assert [one.payload for one in await taken(held, 2)] == [b"1", b"2"]
@@ -99,8 +106,7 @@ def test_what_was_kept_for_a_durable_subscription_is_opened_by_another_process_o
                 await pub.publish({**GAME, "n": epoch}, payload=b"%d" % epoch)
                 topic.rotate()
                 await kmc.tell(topic)
-                await until(lambda epoch=epoch: len(topic.epochs) == epoch + 1)
-                await until(lambda epoch=epoch: kmc.asked.count(("pub", "keys")) > epoch)
+                await holds(pub, topic, epoch + 1)
             topic.since["fan"] = 3
             async with secure(broker, "fan", kmc, topic) as fan:
                 held = await fan.subscribe("Sports = 'NBA'", durable="games")
@@ -161,9 +167,7 @@ def test_a_key_that_is_asked_for_holds_up_what_comes_after_and_nothing_else(tmp_
             await taken(mixed, 1)
             there.topic.rotate()
             await cut(there.brokers[0], pub)  # so that it asks for the new key, which the other one does not know of
-            assert pub._membership is not None
-            keyring, topic = pub._membership.member.keyring, there.topic.record.id
-            await until(lambda: keyring.get(topic, 2) is not None)
+            await holds(pub, there.topic, 2)
             there.kmc.answers.clear()
             await pub.publish({**GAME, "n": 1}, payload=b"1", safe="settled")
             await pub.publish({"Sports": "NFL", "n": 2}, payload=b"2", safe="settled")

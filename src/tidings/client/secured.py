@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidings.client.centres import Centres
 from tidings.client.identity import Identity
 from tidings.client.membership import Membership
 from tidings.client.security import Security
@@ -54,7 +55,11 @@ def secured(
     if name and name != member.name:
         raise InvalidValueError(f"name: a client of secure topics has that of its certificate, {member.name}")
     services = known.read_services()
-    return tls, member.name, lambda client: Membership(client, member, services)
+
+    def joined(client: "Client") -> Membership:
+        return Membership(client, member, Centres(client, member, services, known.answer), known.finds)
+
+    return tls, member.name, joined
 
 
 def _told_apart(identity: Identity | Entity | str | Path | None) -> tuple[Identity | None, Entity | None]:
