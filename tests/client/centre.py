@@ -40,7 +40,7 @@ START = now()
 AUTHORITY = Authority.found("authority", START)
 OWNER = AUTHORITY.issue("league", Role.ENTITY, START)
 KMC = AUTHORITY.issue("kmc-1", Role.KMC, START)
-_ISSUED: dict[str, Identity] = {}
+_ISSUED: dict[str, Identity] = {"kmc-1": KMC}
 
 
 def entity(name: str) -> Identity:
