@@ -4,6 +4,8 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from tests.live.cases import address, connect
 from tidings.client import Client
@@ -156,6 +158,7 @@ class Centre:
 @asynccontextmanager
 async def centre(broker: Broker) -> AsyncIterator[Centre]:
     async with connect(broker, "kmc-1") as client:
+        await client.advertise()
         made = Centre(client)
         await made.answering.begin(made.service.topic)
         yield made
@@ -171,3 +174,25 @@ def member(name: str, *topics: Topic) -> Member:
 def secure(broker: Broker, name: str, centre: Centre, *topics: Topic) -> Client:
     """A client that knows these topics, without TLS."""
     return connect_to(address(broker), member=member(name, *topics), security=Security(services=(centre.service,)))
+
+
+class Files:
+    """What brokers with gates read, in a folder; `topics` are those that they know from the start."""
+
+    def __init__(self, folder: Path, *topics: Topic) -> None:
+        self._folder = folder
+        self._topics = [self._written(f"{one.record.id.hex()}.topic", one.record.data) for one in topics]
+        self._list = self._written("revocations", AUTHORITY.revocations(now()).data)
+
+    def _written(self, name: str, data: bytes) -> str:
+        path = self._folder / name
+        path.write_bytes(data)
+        return str(path)
+
+    def security(self, name: str) -> dict[str, Any]:
+        """Tables of a broker's file: on one machine, so without TLS."""
+        path = self._folder / f"{name}-identity"
+        if not path.exists():
+            AUTHORITY.issue(name, Role.BROKER, START, hosts=["127.0.0.1"]).save(path)
+        said = {"identity": str(path), "revocations": self._list, "topics": self._topics}
+        return {"security": said, "tls": {"plain": True}}

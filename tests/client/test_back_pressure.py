@@ -117,7 +117,7 @@ def test_a_durable_subscription_gets_no_more_than_may_be_unacknowledged() -> Non
 
 
 def test_a_function_that_raises_where_something_was_lost_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "_MORE", 0)
+    monkeypatch.setattr(subscriptions, "MORE", 0)
 
     async def scenario() -> None:
         async with running() as broker, connect(broker, "car-1") as car:

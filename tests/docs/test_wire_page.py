@@ -56,6 +56,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     **{f"field of {name}": part for name, part in PARTS.items()},
     "about of `explain`": questions.Explained,
     "about of `replay`": questions.Replayed,
+    "about of `security`": questions.Secured,
 }
 WORDS = {
     str: "text",

@@ -11,7 +11,7 @@ import msgspec
 
 from tidings.engine import Engine, records
 from tidings.engine.effects import Ask, Reject
-from tidings.engine.operations import Operation, SetLoad, Subscribe, Trust
+from tidings.engine.operations import Operation, Publish, SetLoad, Subscribe, Trust
 from tidings.hub import due
 from tidings.hub.backlog import Backlog
 from tidings.hub.history import History
@@ -104,6 +104,7 @@ class Archive:
     def restore(self, desk: "Desk") -> None:
         """Brings an empty desk to where the journal is."""
         records_after = self._start(desk)
+        desk.engine.is_recalling = True
         for record in records_after:
             row, roster = record.operation, desk.roster
             self._rows += 1
@@ -125,6 +126,7 @@ class Archive:
                 operation = self._controlled(desk.engine, record)
                 if operation is not None:
                     roster.book(operation, records.notes(row))
+        desk.engine.is_recalling = False
         desk.passed(self.journal.timestamp, self.journal.next)
         if self.lost:
             self.notes.append(f"{self.lost} rows of the journal are lost; what they said is not known")
@@ -133,25 +135,27 @@ class Archive:
         """An engine as the journal says that it is."""
         self.journal.sync()
         engine, rows = self._engine(desk)
+        engine.is_recalling = True
         for record in rows:
             if record.operation.kind in EVENTS:
                 _seen(engine, record.operation)
             elif record.operation.kind not in (LOST, "persist", "acknowledge", *desk.own_kinds):
                 self._controlled(engine, record)
+        engine.is_recalling = False
         return engine
 
     def _engine(self, desk: "Desk") -> tuple[Engine, Iterator[Record]]:
         snapshot, rows = self.journal.replay()
         if snapshot is None:
-            return Engine(desk.settings), rows
-        return Engine.restore(desk.settings, _SAVED.decode(snapshot.data).engine), rows
+            return Engine(desk.settings, gate=desk.gate), rows
+        return Engine.restore(desk.settings, _SAVED.decode(snapshot.data).engine, gate=desk.gate), rows
 
     def _start(self, desk: "Desk") -> Iterator[Record]:
         """The newest snapshot, put in place, and the records after it."""
         snapshot, rows = self.journal.replay()
         if snapshot is not None:
             saved = _SAVED.decode(snapshot.data)
-            desk.engine = Engine.restore(desk.settings, saved.engine)
+            desk.engine = Engine.restore(desk.settings, saved.engine, gate=desk.gate)
             desk.engine.handle(SetLoad(saved.load), self.journal.timestamp)
             self.lost = saved.lost
             _fill(desk.roster, saved)
@@ -249,13 +253,18 @@ class Archive:
 
 
 def _seen(engine: Engine, row: Row) -> None:
-    """What an engine remembers of a publication: how far its own have been counted, whom it trusts, and that clients
-    here have got it, if it comes again: contexts and subscriptions may be others by then."""
+    """What an engine remembers of a publication: how far its own have been counted, whom it trusts, that a sealed one
+    must not be accepted again, and that clients here have got it, if it comes again: contexts and subscriptions may be
+    others by then."""
     if row.publisher == engine.name:
         engine.sequence = max(engine.sequence, row.sequence or 0)
     notes = records.notes(row)
     if JUDGED in notes and row.id is not None:
         engine.passages.note(UUID(row.id), notes[JUDGED], flood=False)
+    if row.kind == PUBLISH and row.signature is not None and engine.assurance is not None:
+        operation = records.operation(row)
+        if isinstance(operation, Publish):
+            engine.assurance.recall_event(operation.event, operation.event.timestamp)
     for answer in notes.get(TRUST, ()):
         engine.handle(Trust(*answer), row.published or 0)
 

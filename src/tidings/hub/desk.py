@@ -9,7 +9,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -53,6 +53,9 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.texts import policy_text
 
+if TYPE_CHECKING:
+    from tidings.security.gate import Gate
+
 _LOG = logging.getLogger("tidings")
 
 
@@ -61,11 +64,18 @@ class Desk:
 
     own_kinds: frozenset[str] = frozenset()  # of rows that a broker writes for itself
 
-    def __init__(self, settings: Settings, clock: Clock, trust: Provider | None, archive: Archive | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        trust: Provider | None,
+        archive: Archive | None,
+        gate: "Gate | None" = None,
+    ) -> None:
         self.settings, self.name = settings, settings.name
-        self.clock, self.archive = clock, archive
+        self.clock, self.archive, self.gate = clock, archive, gate
         self.guard = Guard()
-        self.engine = Engine(settings)
+        self.engine = Engine(settings, gate=gate)
         self.roster = Roster(self)
         self.stats = Stats()
         self.log: deque[str] = deque(maxlen=MAX_LOG_LINES)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told, timed
-from tidings.engine.operations import Operation, Publish, Trust
+from tidings.engine.effects import Ask, Deliver, Effect, Expelled, Learnt, Log, Persist, Reject, Remark, Told, timed
+from tidings.engine.operations import Operation, Publish, Trust, Unsubscribe
 from tidings.hub.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -61,6 +61,13 @@ def _note(desk: "Desk", effect: Effect, outcome: Outcome) -> None:
             outcome.told += (event,)
         case Persist():
             outcome.persisted += (effect,)
+        case Learnt(operation):
+            outcome.followed += (operation,)
+        case Expelled(client, id, reason):
+            desk.note(f"the subscription {id} of {client} is removed: {reason}")
+            removal = Unsubscribe(client, id)
+            outcome.followed += (removal,)
+            desk.roster.book(removal, {})
         case Remark(_, finding):
             outcome.findings += (finding,)
         case Log(line):

@@ -22,7 +22,7 @@ _META = Journey(meta=True)
 
 
 class Outcome:
-    __slots__ = ("deliveries", "durable", "findings", "others", "persisted", "refused", "told", "trusted")
+    __slots__ = ("deliveries", "durable", "findings", "followed", "others", "persisted", "refused", "told", "trusted")
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[HubSubscription, Notification]] = []
@@ -31,6 +31,7 @@ class Outcome:
         self.told: tuple[Event, ...] = ()
         self.persisted: tuple[Persist, ...] = ()
         self.findings: tuple[str, ...] = ()
+        self.followed: tuple[Operation, ...] = ()  # operations that it has led to, which the engine has handled
         self.trusted: tuple[tuple[str, str, bool, int], ...] = ()  # party, group, whether it belongs, until when
         self.refused: Reject | None = None
         self.others: list[Effect] = []  # for whoever has links to other brokers
@@ -40,6 +41,11 @@ class Outcome:
         told = {event.id for event in self.told}
         self.deliveries = [one for one in self.deliveries if one[1].event.id in told]
         self.durable = tuple(one for one in self.durable if one[1].event.id in told)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is something to be written down, whatever becomes of the operation itself."""
+        return bool(self.told or self.persisted or self.followed)
 
     def keep_only(self, wanted: Callable[[HubSubscription, Notification], bool]) -> None:
         """Of what is for durable subscriptions, only what is wanted."""
@@ -52,9 +58,9 @@ class Outcome:
         self, operation: Operation | None, notes: dict[str, Any], judged: Callable[[UUID], int] = lambda _: 0
     ) -> list[journal.Operation]:
         """The operation, if it is to be kept; then the meta-events that it caused, the events of other brokers that it
-        brought to durable subscriptions, and what rules persist. `judged`: when
-        it was found out whom of all clients here an event of another broker is for."""
-        if type(operation) is Publish and not (self.durable or self.told or self.persisted or self.trusted):
+        brought to durable subscriptions, what rules persist, and operations that it has led to. `judged`: when it was
+        found out whom of all clients here an event of another broker is for."""
+        if type(operation) is Publish and not (self.durable or self.is_kept or self.trusted):
             return [records.row(operation)]  # most are so
         events = {event.id: event for event in self.told}
         if isinstance(operation, Publish):
@@ -78,7 +84,7 @@ class Outcome:
             rows.append(records.passed(event, {**_owed(event, owed), **({JUDGED: when} if when else {})}))
         for kept in self.persisted:
             rows.append(journal.Operation.control("persist", id=kept.store, body={"message": kept.message}))
-        return rows
+        return rows + [records.row(one) for one in self.followed]
 
     def batches(self, first: int, told_from: int, after: int) -> list[Batch]:
         """The deliveries by their publications: the operation's own at offset `first`, meta-events from `told_from`,

@@ -134,7 +134,7 @@ class Acceptance:
             else:
                 outcome.keep_only_what_was_told()
                 self._refuse(publisher, published.request, RefusedError(refused.step, refused.reason))
-                if not outcome.told and not outcome.persisted:
+                if not outcome.is_kept:
                     continue
                 chunk.told.append((outcome, chunk.count))
             if self._desk.archive is not None:

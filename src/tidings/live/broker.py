@@ -102,7 +102,9 @@ class Broker:
                 given.journal.options(),
                 self._disk,
             )
-        self.desk = Desk(self.engine_settings(given), self.clock, self.trusting.is_member, archive, self.metrics, self)
+        gate = None if self.gatehouse is None else self.gatehouse.gate
+        trusts = self.trusting.is_member
+        self.desk = Desk(self.engine_settings(given), self.clock, trusts, archive, self.metrics, self, gate)
         self.bindings = Bindings(self.desk)
         self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()

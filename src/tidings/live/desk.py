@@ -50,6 +50,7 @@ from tidings.model.errors import (
     JournalError,
 )
 from tidings.model.subscription import Subscription
+from tidings.security.gate import Gate
 
 Reply = Callable[[list[str] | Reject], None]
 
@@ -72,6 +73,7 @@ class Desk(HubDesk):
         archive: Archive | None,
         metrics: Metrics,
         neighbours: Neighbours,
+        gate: Gate | None = None,
     ) -> None:
         self.metrics = metrics
         self.neighbours = neighbours
@@ -82,7 +84,7 @@ class Desk(HubDesk):
         self._syncer = ThreadPoolExecutor(1, "tidings-sync")
         self.saved_debts: State | None = None
         self.given = Given()
-        super().__init__(settings, clock, trust, archive)
+        super().__init__(settings, clock, trust, archive, gate)
 
     def begin(self) -> None:
         """After the journal was read: nobody is connected, so what is not durable is gone; what the broker itself had
@@ -174,8 +176,8 @@ class Desk(HubDesk):
         """Carries out what follows from what is not kept as such."""
         if outcome.durable:
             outcome.keep_only(lambda held, note: self.given.note(held, note.event.id))
-        if outcome.deliveries or outcome.told or outcome.persisted:
-            is_kept = bool(outcome.durable or outcome.told or outcome.persisted)
+        if outcome.deliveries or outcome.is_kept:
+            is_kept = bool(outcome.durable or outcome.is_kept)
             rows = outcome.rows(None, {}, self.engine.passages.judged) if is_kept else []
             first = self.appended(rows, now, len(rows))
             self.note_told(outcome)

@@ -11,9 +11,10 @@ comes.
 import contextlib
 import logging
 import secrets
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from tidings.engine import sealed
@@ -23,8 +24,10 @@ from tidings.live.configuration.security import Security
 from tidings.live.connection import Connection
 from tidings.live.metrics import SecurityGauges
 from tidings.model.errors import InvalidValueError, SecurityError, TidingsError
-from tidings.model.event import Event
+from tidings.model.event import Event, checked_subject
 from tidings.model.notification import Notification
+from tidings.model.subscription import Subscription
+from tidings.model.values import Attributes
 from tidings.protocol.requests import Subscribe, proved
 from tidings.security.certificates import Certificate, Role
 from tidings.security.credentials import Credentials
@@ -33,6 +36,7 @@ from tidings.security.identity import Identity
 from tidings.security.notices import SignedNotice
 from tidings.security.records import TopicRecord
 from tidings.security.revocation import Update
+from tidings.texts import content_filter
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -49,6 +53,13 @@ _FORGED = (
 )
 
 News = Revoke | Heed | Learn
+
+
+class Given(NamedTuple):
+    """What a file says; `origin` is the key that names it, and the file."""
+
+    origin: str
+    news: News
 
 
 def gate_of(given: Security, broker: str) -> Gate:
@@ -73,32 +84,25 @@ def _set(gate: Gate, given: Security) -> None:
     gate.ingress.freshness = given.freshness_ms * 1_000
 
 
-def read_files(given: Security) -> list[News]:
-    """What the files say that are named in a broker's file."""
-    found: list[News] = []
+def read_files(given: Security) -> list[Given]:
+    """What the files say that are named in a broker's file. Topics come first: one whose owner has been revoked is not
+    open to everybody for that."""
+    found = [_read("topics", path, TopicRecord, Learn) for path in given.topics]
     if given.revocations:
-        data = _file("revocations", given.revocations)
-        _readable("revocations", given.revocations, partial(Update.read, data))
-        found.append(Revoke(data))
-    for path in given.topics:
-        data = _file("topics", path)
-        _readable("topics", path, partial(TopicRecord, data))
-        found.append(Learn(data))
+        found.append(_read("revocations", given.revocations, Update.read, Revoke))
     return found
 
 
-def _file(key: str, path: str) -> bytes:
+def _read(key: str, path: str, read: Callable[[bytes], object], make: Callable[[bytes], News]) -> Given:
+    origin = f"security.{key}: {path}"
     try:
-        return Path(path).read_bytes()
+        data = Path(path).read_bytes()
+        read(data)
     except OSError as error:
-        raise InvalidValueError(f"security.{key}: {path}: {error.strerror or error}") from None
-
-
-def _readable(key: str, path: str, read: Any) -> None:
-    try:
-        read()
+        raise InvalidValueError(f"{origin}: {error.strerror or error}") from None
     except TidingsError as error:
-        raise InvalidValueError(f"security.{key}: {path}: {error}") from None
+        raise InvalidValueError(f"{origin}: {error}") from None
+    return Given(origin, make(data))
 
 
 class Gatehouse:
@@ -106,14 +110,17 @@ class Gatehouse:
         self._broker, self.gate = broker, gate
         self._version = 0  # of the list that connections were looked at with
 
-    def begin(self, news: list[News]) -> None:
+    def begin(self, given: list[Given]) -> None:
         """What files say counts as if it had just come; what the journal holds is there already."""
-        for one in news:
-            self._take(one)
+        for origin, news in given:
+            try:
+                self._take(news)
+            except TidingsError as error:
+                raise InvalidValueError(f"{origin}: {error}") from None
 
-    def reload(self, given: Security, news: list[News]) -> None:
+    def set(self, given: Security) -> None:
+        """What another configuration says, as far as that needs no restart."""
         _set(self.gate, given)
-        self.begin(news)
 
     # What comes over the overlay
 
@@ -209,6 +216,14 @@ class Gatehouse:
             raise SecurityError("proof", "a token alone is anybody's: sign the subscription with the key in it")
         said, now = proved(wanted, self._broker.name), self._broker.clock.now()
         self.gate.check_proof(wanted.token, said, nonce, wanted.proof, now)
+
+    def topic_of(self, subject: str | None, attributes: dict[str, Any], content: str | None) -> TopicRecord | None:
+        """The secure topic that an event is on, or, with a content, all that a subscription asks for."""
+        assurance = self._broker.desk.engine.assurance
+        if content is None or assurance is None:
+            return self.gate.topic_of(checked_subject(subject), Attributes.of(attributes))
+        wanted = Subscription.of(content_filter(content), id="asked", subscriber=self._broker.name, subject=subject)
+        return assurance.confines.of(wanted)
 
     # What has waited
 

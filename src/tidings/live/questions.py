@@ -58,6 +58,16 @@ class About(msgspec.Struct):
     subject: str
 
 
+class Secured(msgspec.Struct):
+    """On which secure topic something is: an event with these attributes, or, with `content`, all that a subscription
+    asks for. `since`: and what the list of revocations has after so many entries."""
+
+    subject: str | None = None
+    attributes: dict[str, Any] = {}
+    content: str | None = None
+    since: int | None = None
+
+
 class Gone(msgspec.Struct):
     broker: str
 
@@ -72,6 +82,7 @@ class Questions:
             "stats": self._stats,
             "tables": self._tables,
             "forget": self._forget,
+            "security": self._security,
         }
         self._slow: dict[str, Callable[[Session, Any], Any]] = {"explain": self._explain, "replay": self._replay}
 
@@ -110,6 +121,18 @@ class Questions:
         return {
             "subjects": [{"subject": one.subject, "versions": versions_of(one)} for one in engine.subjects],
             "advertisements": [_advertised(one) for one in sorted(offered, key=lambda one: one.id)],
+        }
+
+    def _security(self, _: "Session", about: Any) -> Any:
+        """All of it is signed, and nothing secret: a topic is told to who has named something on it."""
+        asked, gatehouse = _read(about, Secured), self._broker.gatehouse
+        if gatehouse is None:
+            raise RefusedError("admit", f"{self._broker.name} has no identity, and knows no secure topics")
+        update = None if asked.since is None else gatehouse.gate.credentials.revocations.since(asked.since)
+        record = gatehouse.topic_of(asked.subject, asked.attributes, asked.content)
+        return {
+            "revocations": None if update is None else update.data,
+            "records": [] if record is None else [record.data],
         }
 
     def _status(self, _: "Session", __: Any) -> Any:

@@ -17,7 +17,8 @@ async def reload(broker: "Broker", wanted: Configuration) -> Change:
     former = broker.configuration
     change = former.changes(wanted)
     groups = groups_of(wanted)
-    news = [] if broker.gatehouse is None else read_files(wanted.security)
+    if broker.gatehouse is not None:
+        broker.gatehouse.begin(read_files(wanted.security))
     if broker.certificates is not None:
         broker.certificates.reload()
     broker.trusting.reload(groups)
@@ -31,7 +32,7 @@ async def reload(broker: "Broker", wanted: Configuration) -> Change:
             session.limit(given.limits)
     put_own(desk, given, former)
     if broker.gatehouse is not None:
-        broker.gatehouse.reload(given.security, news)
+        broker.gatehouse.set(given.security)
     if "links" in change.taken_over:
         await _change_links(broker, former, given)
     broker.flush()
