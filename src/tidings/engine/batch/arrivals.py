@@ -1,6 +1,7 @@
 """Subscriptions that come one after the other, without an event between them: let in together.
 
-Only those that are new, and in which no rule, no schema and no gate has a say; others are handled one by one, in their place.
+Only those that are new, and in which no rule, no schema and no gate has a say; others are handled one by one, in their
+place.
 """
 
 from typing import TYPE_CHECKING
