@@ -11,6 +11,7 @@ from tidings.engine.operations import (
     Acknowledge,
     Advertise,
     Announce,
+    AskRevocations,
     Carried,
     Carry,
     Complete,
@@ -23,6 +24,9 @@ from tidings.engine.operations import (
     Settle,
     Subscribe,
     TellLinks,
+    TellNotices,
+    TellRevocations,
+    TellTopics,
     Travelling,
     Unadvertise,
     Unsubscribe,
@@ -112,6 +116,7 @@ subscriptions = st.builds(
     policy=_policies,
     durable=st.one_of(st.none(), _ids),
     notify=st.sampled_from(["subscription", "client"]),
+    token=st.one_of(st.none(), st.binary(max_size=20)),
 )
 _offers = st.one_of(st.lists(names, max_size=3), context_filters)
 advertisements = st.builds(
@@ -188,5 +193,9 @@ operations: st.SearchStrategy[Travelling] = _all(
     st.builds(Carry, _clients, _clients, _numbers, st.lists(st.tuples(notifications(), _ids), max_size=2).map(tuple)),
     st.builds(Carried, _clients, _numbers),
     st.builds(Settle, st.lists(st.tuples(uuids, _counts), max_size=3).map(tuple)),
+    st.builds(TellTopics, st.lists(st.binary(max_size=20), max_size=3).map(tuple)),
+    st.builds(TellNotices, st.lists(st.binary(max_size=20), max_size=3).map(tuple)),
+    st.builds(AskRevocations, _counts, _counts),
+    st.builds(TellRevocations, st.binary(max_size=20)),
 )
 attributes = contents.map(Attributes)

@@ -5,7 +5,7 @@ of itself. Brokers on the way pass a sealed event on only toward subscriptions w
 stand for themselves alone on every link, so none of them is hidden behind another one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,18 @@ def note(engine: "Engine", event: "Event") -> None:
     """It was accepted: it must not come again."""
     if engine.gate is not None and event.signature is not None:
         engine.gate.ingress.note(event.publisher, engine.gate.seal_of(event))
+
+
+def undoing(engine: "Engine", event: "Event") -> Callable[[], None]:
+    """Before an event is handled: what takes it back, should its driver be unable to keep it."""
+    gate = engine.gate
+    if gate is None or event.signature is None:
+        return lambda: None
+    try:
+        seal = gate.seal_of(event)
+    except SecurityError:
+        return lambda: None  # it will be refused
+    return partial(gate.ingress.put_back, event.publisher, seal, gate.ingress.latest(event.publisher, seal))
 
 
 def refused_on_the_way(engine: "Engine", operation: Publish, neighbour: str) -> list[Effect] | None:

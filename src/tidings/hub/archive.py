@@ -12,10 +12,12 @@ import msgspec
 from tidings.engine import Engine, records
 from tidings.engine.effects import Ask, Reject
 from tidings.engine.operations import Operation, SetLoad, Subscribe, Trust
+from tidings.filters import ContextFilter
 from tidings.hub import due
 from tidings.hub.backlog import Backlog
 from tidings.hub.history import History
 from tidings.hub.outcome import JUDGED, LOAD, TRUST
+from tidings.hub.receipts import First
 from tidings.hub.roster import LIMIT
 from tidings.hub.trust import Provider, asked
 from tidings.journal import EVENTS, LOST, PUBLISH, Journal, JournalOptions, Record, Span
@@ -53,6 +55,7 @@ class Saved(msgspec.Struct):
     lost: int
     format: int = 1
     more: bytes = b""  # of a broker with links, what it keeps beside
+    receipts: list[First] = []
 
 
 class Archive:
@@ -104,6 +107,7 @@ class Archive:
     def restore(self, desk: "Desk") -> None:
         """Brings an empty desk to where the journal is."""
         records_after = self._start(desk)
+        desk.engine.is_recalling = True
         for record in records_after:
             row, roster = record.operation, desk.roster
             self._rows += 1
@@ -125,6 +129,7 @@ class Archive:
                 operation = self._controlled(desk.engine, record)
                 if operation is not None:
                     roster.book(operation, records.notes(row))
+        desk.engine.is_recalling = False
         desk.passed(self.journal.timestamp, self.journal.next)
         if self.lost:
             self.notes.append(f"{self.lost} rows of the journal are lost; what they said is not known")
@@ -133,25 +138,27 @@ class Archive:
         """An engine as the journal says that it is."""
         self.journal.sync()
         engine, rows = self._engine(desk)
+        engine.is_recalling = True
         for record in rows:
             if record.operation.kind in EVENTS:
                 _seen(engine, record.operation)
             elif record.operation.kind not in (LOST, "persist", "acknowledge", *desk.own_kinds):
                 self._controlled(engine, record)
+        engine.is_recalling = False
         return engine
 
     def _engine(self, desk: "Desk") -> tuple[Engine, Iterator[Record]]:
         snapshot, rows = self.journal.replay()
         if snapshot is None:
-            return Engine(desk.settings), rows
-        return Engine.restore(desk.settings, _SAVED.decode(snapshot.data).engine), rows
+            return Engine(desk.settings, gate=desk.gate), rows
+        return Engine.restore(desk.settings, _SAVED.decode(snapshot.data).engine, gate=desk.gate), rows
 
     def _start(self, desk: "Desk") -> Iterator[Record]:
         """The newest snapshot, put in place, and the records after it."""
         snapshot, rows = self.journal.replay()
         if snapshot is not None:
             saved = _SAVED.decode(snapshot.data)
-            desk.engine = Engine.restore(desk.settings, saved.engine)
+            desk.engine = Engine.restore(desk.settings, saved.engine, gate=desk.gate)
             desk.engine.handle(SetLoad(saved.load), self.journal.timestamp)
             self.lost = saved.lost
             _fill(desk.roster, saved)
@@ -161,6 +168,8 @@ class Archive:
     def _published(self, row: Row, offset: int, desk: "Desk") -> None:
         if row.kind == PUBLISH and row.id is not None and row.publisher is not None:
             desk.roster.published(row.publisher, row.sequence or 0, UUID(row.id))
+            if row.signature is not None:
+                desk.roster.receipts.note(row.event(ContextFilter.parse), offset)
         elif row.id is not None:
             desk.roster.remember(UUID(row.id).int)
         notes = records.notes(row)
@@ -256,6 +265,8 @@ def _seen(engine: Engine, row: Row) -> None:
     notes = records.notes(row)
     if JUDGED in notes and row.id is not None:
         engine.passages.note(UUID(row.id), notes[JUDGED], flood=False)
+    if row.kind == PUBLISH and row.signature is not None and engine.assurance is not None:
+        engine.assurance.recall_event(row.event(ContextFilter.parse), row.published or 0)
     for answer in notes.get(TRUST, ()):
         engine.handle(Trust(*answer), row.published or 0)
 
@@ -284,6 +295,7 @@ def _saved(desk: "Desk", lost: int) -> bytes:
         desk.load,
         lost,
         more=desk.more(),
+        receipts=roster.receipts.state(),
     )
     return msgspec.msgpack.encode(saved)
 
@@ -300,3 +312,4 @@ def _fill(roster: "Roster", saved: Saved) -> None:
     for event in saved.remembered:
         roster.remember(int(event, 16))
     roster.stored.extend(saved.stored)
+    roster.receipts.restore(saved.receipts)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Told, timed
-from tidings.engine.operations import Operation, Publish, Trust
+from tidings.engine.effects import Ask, Deliver, Effect, Expelled, Learnt, Log, Persist, Reject, Remark, Told, timed
+from tidings.engine.operations import Operation, Publish, Trust, Unsubscribe
 from tidings.hub.outcome import Outcome
 from tidings.hub.trust import asked
 
@@ -63,5 +63,12 @@ def _note(desk: "Desk", effect: Effect, outcome: Outcome) -> None:
             outcome.findings += (finding,)
         case Log(line):
             desk.note(line)
+        case Learnt(operation):
+            outcome.learnt += (operation,)
+        case Expelled(client, subscription, reason):
+            gone = Unsubscribe(client, subscription)
+            outcome.expelled += (gone,)
+            desk.roster.book(gone, {})
+            desk.note(f"the subscription {subscription} of {client} was removed: {reason}")
         case _:
             outcome.others.append(effect)

@@ -143,8 +143,8 @@ class Desk(HubDesk):
             outcome = handled(self, operation, now)
             if outcome.durable:
                 outcome.keep_only(lambda held, note: self.given.note(held, note.event.id))
-            if outcome.deliveries or outcome.told or outcome.persisted:
-                is_kept = bool(outcome.durable or outcome.told or outcome.persisted)
+            if outcome.deliveries or outcome.told or outcome.persisted or outcome.learnt:
+                is_kept = bool(outcome.durable or outcome.told or outcome.persisted or outcome.learnt)
                 rows = outcome.rows(None, {}, self.engine.passages.judged) if is_kept else []
                 first = self.appended(rows, now, len(rows))
                 self.note_told(outcome)
@@ -280,7 +280,7 @@ class Desk(HubDesk):
         if subscription.durable is None:
             return HubSubscription(self, subscription, Wired(limit, subscription.id))
         read = None if self.archive is None else self.archive.history.due_to(subscription)
-        return HubSubscription(self, subscription, Kept(limit, read))
+        return HubSubscription(self, subscription, Kept(limit, read, self.may_have))
 
     def tell_lost(self, client: str, subscription: str, count: int) -> None:
         """Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own."""
