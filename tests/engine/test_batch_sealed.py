@@ -16,6 +16,7 @@ from tidings.engine.effects import Deliver, Effect, Expelled, Learnt, Reject
 from tidings.engine.operations import Operation, Publish, Subscribe
 from tidings.engine.records import row
 from tidings.filters import Filter
+from tidings.journal.segment import SCHEMA
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.security import Gate, Right, Token
@@ -110,9 +111,12 @@ def histories(draw: st.DrawFn) -> list[Operation]:
 
 
 def table(operations: list[Operation]) -> pa.Table:
-    rows = [{**msgspec.structs.asdict(row(one)), "timestamp": NOW + at} for at, one in enumerate(operations)]
-    columns = {name: [one[name] for one in rows] for name in rows[0]}
-    return pa.table(columns)
+    """As rows of a journal."""
+    rows = [
+        {**msgspec.structs.asdict(row(one)), "journal": "j", "offset": at, "timestamp": NOW + at}
+        for at, one in enumerate(operations)
+    ]
+    return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def meant(effects: list[Effect]) -> list[Effect]:
