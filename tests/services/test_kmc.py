@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.centre import AUTHORITY, KMC, OWNER, START, entity, now
+from tests.client.centre import AUTHORITY, KMC, OWNER, START, credentials, entity, now
 from tests.live.cases import connect, run, running, until
 from tests.services.kmc_cases import Centre, centre, read
+from tidings.client.discovery import Discovery
 from tidings.journal.disk import Disk
 from tidings.model.errors import JournalFailedError, RefusedError, SecurityError, UnreachableError
 from tidings.security import Member, Role
@@ -16,9 +17,11 @@ from tidings.security import centre_questions as asked
 from tidings.security.envelope import Seal
 from tidings.security.exchange import SERVICE_TOPIC, Service
 from tidings.security.notices import SignedNotice
+from tidings.security.restriction import Restriction
 from tidings.security.vault import Vault
 from tidings.services.centre_folder import CentreFolder
 from tidings.services.kmc import CentreServer
+from tidings.services.tdn import DiscoveryService
 
 
 def test_who_was_granted_it_publishes_and_reads(tmp_path: Path) -> None:
@@ -148,22 +151,16 @@ def test_a_centre_that_was_restarted_goes_on_with_the_same_keys(tmp_path: Path) 
 
 def test_a_centre_that_is_flooded_moves_and_is_found_again(tmp_path: Path) -> None:
     async def scenario() -> None:
-        places: list[Service] = []
-
-        async def moved(service: Service) -> None:
-            places.append(service)
-
-        async with running() as broker, centre(broker, tmp_path, moved=moved, bogus=100) as kmc:
+        async with running() as broker, centre(broker, tmp_path, bogus=100) as kmc:
             topic = await kmc.topic()
             before = kmc.service.topic
             async with connect(broker, "mallory") as mallory:
                 await asyncio.gather(
                     *(mallory.publish({SERVICE_TOPIC: before}, payload=os.urandom(100)) for _ in range(150))
                 )
-                await until(lambda: len(places) == 2)
-            assert [one.version for one in places] == [1, 2]
-            assert places[1].topic == kmc.service.topic != before
-            assert Service((tmp_path / "kmc" / "service.bin").read_bytes()).topic == kmc.service.topic
+                await until(lambda: kmc.service.version == 2)
+            assert kmc.service.topic != before
+            await until(lambda: Service((tmp_path / "kmc" / "service.bin").read_bytes()).topic == kmc.service.topic)
             await kmc.grant(topic, "pub")
             refused = kmc.server.answering.refused.total()
             async with connect(broker, "mallory") as mallory:
@@ -237,5 +234,35 @@ def test_a_query_is_asked_and_answered_over_the_overlay(tmp_path: Path) -> None:
                 await kmc.ask(asked.KEYS, member.wants(topic, KMC.certificate), pub)
             await kmc.ask(asked.CHALLENGE, asked.AnswersChallenge("the first pet?", "rex"), pub)
             await kmc.ask(asked.KEYS, member.wants(topic, KMC.certificate), pub)
+
+    run(scenario())
+
+
+def test_a_centre_is_found_at_discovery_nodes_wherever_it_moves(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running() as broker, connect(broker, "tdn") as node_client, connect(broker, "pub") as client:
+            node = AUTHORITY.issue("tdn", Role.TDN, START)
+            update = AUTHORITY.revocations(now())
+            async with (
+                DiscoveryService(node_client, node, tmp_path / "tdn", revocations=update),
+                centre(broker, tmp_path, bogus=10, restriction=Restriction(("pub",))) as kmc,
+            ):
+                looking = Discovery(client, entity("pub"), credentials())
+                blind = Discovery(client, entity("mallory"), credentials())
+
+                async def found_at(topic: str) -> None:
+                    while True:
+                        found = await looking.find(centre=KMC.certificate.fingerprint)
+                        if [one.service.topic for one in found if one.service is not None] == [topic]:
+                            return
+                        await asyncio.sleep(0.05)
+
+                before = kmc.service.topic
+                await found_at(before)
+                assert await blind.find(centre=KMC.certificate.fingerprint) == []
+                for _ in range(20):
+                    await client.publish({SERVICE_TOPIC: before}, payload=b"?")
+                await until(lambda: kmc.service.version == 2)
+                await found_at(kmc.service.topic)
 
     run(scenario())

@@ -29,9 +29,9 @@ class Security(msgspec.Struct, frozen=True):
 
     services: tuple[Service | str | Path, ...] = ()  # of key management centres
     topics: tuple[TopicRecord | str | Path, ...] = ()
-    finds: str | None = None  # a query for topics at discovery nodes, such as `*`, with which the client begins
     revocations: Update | str | Path | None = None
     overlay: str = "tidings"
+    finds: str | None = None  # a query for topics at discovery nodes, such as `*`, with which the client begins
     answer: Answerer | None = None  # to the queries that were agreed upon with a centre
 
     def member(self, identity: Identity) -> Member:

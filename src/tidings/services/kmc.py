@@ -7,7 +7,6 @@ that it has made would still be there after a restart.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
 
 from tidings.client.client import Client
 from tidings.client.security import now
@@ -15,13 +14,15 @@ from tidings.client.subscription import Subscription
 from tidings.model.errors import ClosedError, JournalError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.centre import Reply
-from tidings.security.exchange import Question, Service
+from tidings.security.exchange import Question
 from tidings.security.notices import SignedNotice
 from tidings.security.records import TopicRecord
 from tidings.security.respondent import Respondent
+from tidings.security.restriction import Restriction
 from tidings.security.revocation import Update
 from tidings.services.answering import Answering
 from tidings.services.centre_folder import CentreFolder
+from tidings.services.placard import Placard
 
 _LOG = logging.getLogger("tidings.kmc")
 SECURITY = "security"  # the attribute that says what an event tells everybody
@@ -31,16 +32,17 @@ _WINDOW = 10 * _SECOND
 _INQUIRIES = 60.0  # seconds between two questions for what is new in the list of revocations
 _LONGEST, _SHORTEST = 1.0, 0.01  # seconds between two looks at what time brings
 
-Moved = Callable[[Service], Awaitable[None]]
-
 
 class CentreServer:
-    """`moved` is told where the centre is asked, at the beginning and whenever that changes."""
+    """Where it is asked can be found at discovery nodes, by whom the `restriction` admits, and is in a file of its
+    folder. Above so many `bogus` questions in ten seconds, which are none, it moves to another topic."""
 
-    def __init__(self, folder: CentreFolder, client: Client, *, moved: Moved | None = None, bogus: int = 5_000) -> None:
-        """Above so many questions in ten seconds that are none, the centre moves to another topic."""
+    def __init__(
+        self, folder: CentreFolder, client: Client, *, restriction: Restriction | None = None, bogus: int = 5_000
+    ) -> None:
         self.folder, self.centre = folder, folder.centre
-        self._client, self._moved, self._bogus = client, moved, bogus
+        self._client, self._bogus = client, bogus
+        self._placard = Placard(client, self.centre.identity, self.centre.credentials, restriction)
         respondent = Respondent(self.centre.identity, self.centre.credentials, self.centre.key)
         self.answering = Answering(client, respondent, self._answer)
         self._questions: Subscription | None = None
@@ -58,7 +60,8 @@ class CentreServer:
         id = f"{self._client.name[:120]}.news"  # noqa: A001
         await self._client.advertise(f"{SECURITY} IN ('{RECORD}', '{NOTICE}')", id=id)
         self._revocations = await self._client.subscribe(f"{SECURITY} = '{REVOCATIONS}'", callback=self._revoked)
-        self._tasks = [asyncio.create_task(one) for one in (self._tick(), self._tell(), self._stay_informed())]
+        doing = self._tick(), self._tell(), self._stay_informed(), self._placard.keep()
+        self._tasks = [asyncio.create_task(one) for one in doing]
         self._publish(self.centre.news())  # what was changed before a crash may not have been told
         await self._settle()
 
@@ -90,8 +93,7 @@ class CentreServer:
         if before is not None:
             await before.close()
         self.folder.publish_service()
-        if self._moved is not None:
-            await self._moved(service)
+        self._placard.show(service)
 
     # What it does
 
