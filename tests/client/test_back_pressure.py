@@ -83,7 +83,7 @@ def test_a_callback_that_publishes_does_not_wait_for_itself() -> None:
 def test_what_a_program_reads_past_while_it_waits_is_counted_where_it_is_too_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(subscriptions, "_MORE", 20)
+    monkeypatch.setattr(subscriptions, "MORE", 20)
 
     async def scenario() -> None:
         async with running() as broker, connect(broker, "car-1") as car, connect(broker, "cam-1") as camera:
@@ -117,7 +117,7 @@ def test_a_durable_subscription_gets_no_more_than_may_be_unacknowledged() -> Non
 
 
 def test_a_function_that_raises_where_something_was_lost_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "_MORE", 0)
+    monkeypatch.setattr(subscriptions, "MORE", 0)
 
     async def scenario() -> None:
         async with running() as broker, connect(broker, "car-1") as car:

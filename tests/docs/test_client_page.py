@@ -10,10 +10,17 @@ import pytest
 from tests.docs.console import ROOT
 from tests.docs.tables import cells_of
 from tidings.client import Client, Identity, Subscription, SyncClient, SyncSubscription, connect, connect_sync
+from tidings.client.security import Security
 
 PAGE = (ROOT / "docs" / "reference" / "client.md").read_text()
 # What a client and its subscriptions say to each other.
-INSIDE = {"begin", "leave", "acknowledge", "room", "has_room"}, {"notified", "is_full", "told_lost", "end"}
+INSIDE = (
+    {
+        *("begin", "leave", "acknowledge", "room", "has_room"),
+        *("expecting", "look_at", "policy_of", "subscribe_anew"),
+    },
+    {"notified", "is_full", "told_lost", "end", "put", "refuse", "told_refused"},
+)
 
 
 def rows_of(first: str) -> list[list[str]]:
@@ -59,7 +66,7 @@ def test_the_synchronous_face_has_what_is_told() -> None:
     of_client, of_subscription = members_of(SyncClient), members_of(SyncSubscription)
     assert set(of_client) - more == set(members_of(Client)) - INSIDE[0] - {"subscriptions", "sequence"} | {"name"}
     assert set(of_subscription) - more >= {"id", "lost", "waiting", "findings", "take", "acknowledge", "close"}
-    assert set(of_subscription) - more - {"lost", "findings"} <= set(members_of(Subscription)) - INSIDE[1]
+    assert set(of_subscription) - more - {"lost", "refused", "findings"} <= set(members_of(Subscription)) - INSIDE[1]
     for name, *_ in rows_of("only synchronous"):
         key = name.partition("(")[0]
         assert told(key, (of_client | of_subscription)[key])[0] == name
@@ -71,7 +78,8 @@ def test_every_parameter_of_connect_is_described_with_its_default(function: Any)
     assert {row[0]: row[1] for row in rows_of("parameter of `connect`")} == expected
 
 
-def test_every_parameter_of_an_identity_is_described_with_its_default() -> None:
-    fields = msgspec.structs.fields(Identity)
+@pytest.mark.parametrize("kind", [Identity, Security])
+def test_every_parameter_of_an_identity_is_described_with_its_default(kind: type[msgspec.Struct]) -> None:
+    fields = msgspec.structs.fields(kind)
     expected = {one.name: "" if one.required else repr(one.default) for one in fields}
-    assert {row[0]: row[1] for row in rows_of("parameter of `Identity`")} == expected
+    assert {row[0]: row[1] for row in rows_of(f"parameter of `{kind.__name__}`")} == expected

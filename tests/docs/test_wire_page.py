@@ -17,7 +17,7 @@ from tidings.client.addresses import DEFAULT_PORT
 from tidings.live import questions
 from tidings.model import errors
 from tidings.model.notification import Trace
-from tidings.protocol import answers, handshake, notes, publications, requests
+from tidings.protocol import answers, challenges, handshake, notes, publications, requests
 from tidings.protocol.events import Values, WireEvent
 from tidings.protocol.frames import Kind, Splitter, frame
 from tidings.protocol.publications import Safety, front, read_front
@@ -28,6 +28,8 @@ BODIES: dict[Kind, type[msgspec.Struct]] = {
     Kind.WELCOME: handshake.Welcome,
     Kind.BYE: handshake.Bye,
     Kind.PING: handshake.Ping,
+    Kind.CHALLENGE: challenges.Challenge,
+    Kind.PROOF: challenges.Proof,
     Kind.PUBLISH: publications.Published,
     Kind.BOUND: handshake.Bound,
     Kind.SUBSCRIBE: requests.Subscribe,
@@ -54,6 +56,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     **{f"field of {name}": part for name, part in PARTS.items()},
     "about of `explain`": questions.Explained,
     "about of `replay`": questions.Replayed,
+    "about of `security`": questions.Secured,
 }
 WORDS = {
     str: "text",

@@ -239,7 +239,7 @@ def test_who_slipped_in_is_removed_for_good(tmp_path: Path) -> None:
     assert eve.closed
     assert not eve.take()
     assert len(bob.take()) == 1
-    assert any("was removed" in line for line in stage.hub.log)
+    assert any("is removed" in line for line in stage.hub.log)
     stage.reopen(killed=True)
     assert not stage.hub.client("eve").subscriptions()
     stage.close()

@@ -16,6 +16,7 @@ from tidings.live.configuration import Configuration
 from tidings.model.identity import uuid7
 from tidings.model.limits import MAX_RECORD_BYTES
 from tidings.protocol import answers, requests
+from tidings.protocol.challenges import Challenge, Proof
 from tidings.protocol.frames import Kind, Splitter, frame
 from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
 from tidings.protocol.notes import Note
@@ -49,6 +50,8 @@ KINDS: dict[type, Kind] = {
     answers.Context: Kind.CONTEXT,
     answers.Answer: Kind.ANSWER,
     Note: Kind.NOTE,
+    Challenge: Kind.CHALLENGE,
+    Proof: Kind.PROOF,
 }
 _NOT_TOLD = (Kind.PING, Kind.PONG, Kind.OPERATION, Kind.PASS)
 _TOLD = {kind: message for message, kind in KINDS.items()}
@@ -124,6 +127,7 @@ class Raw:
         self._reader, self.writer = reader, writer
         self._splitter = Splitter(MAX_RECORD_BYTES)
         self._frames: list[tuple[int, bytes]] = []
+        self.welcome: Welcome
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -142,7 +146,9 @@ class Raw:
         """One that has said hello, and was welcomed."""
         async with cls.to(broker) as made:
             made.say(hello(name, session))
-            assert isinstance(await made.told(), Welcome)
+            welcome = await made.told()
+            assert isinstance(welcome, Welcome)
+            made.welcome = welcome
             yield made
 
     def send(self, data: bytes) -> None:

@@ -98,6 +98,20 @@ def refusal(path: Path, environment: dict[str, str] | None = None) -> str:
         ),
         ("[[trust]]", "[limits]\npublications_burst = 3\n[[trust]]", 26, "limits.publications_burst: has no meaning"),
         ("[[trust]]", "[tls]\nkey = 'k'\n[[trust]]", 25, "tls.certificate: is missing"),
+        (
+            "[[trust]]",
+            "[security]\ntopics = ['t']\n[[trust]]",
+            26,
+            "security.topics: has no meaning without an identity",
+        ),
+        ("[[trust]]", "[security]\noverlay = ''\n[[trust]]", 26, "security.overlay: an overlay needs a name"),
+        ("[[trust]]", "[security]\nfreshness_ms = 0\n[[trust]]", 26, "security.freshness_ms: expected `int` >= 1"),
+        (
+            "[[trust]]",
+            "[tls]\nplain = true\ncertificate = 'c'\nkey = 'k'\nauthority = 'a'\n[[trust]]",
+            26,
+            "tls.plain: there is a certificate; leave out one of the two",
+        ),
         ("[[trust]]", "[logs]\nlevel = 'loud'\n[[trust]]", 26, "logs.level: 'loud' is none of debug, info"),
         ("[[trust]]", "[http]\nlisten = 'here'\n[[trust]]", 26, "http.listen: 'here' is no address"),
         ("[[trust]]", "[doors]\n[[trust]]", 25, "doors: there is no such key"),
@@ -180,6 +194,45 @@ def test_a_policy_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert refusal(path).endswith("advertisements[0].policy_file: there is a policy already; one of the two")
 
 
+SECURE = (
+    GOOD.replace("127.0.0.1:0", "0.0.0.0:0")
+    + """
+[security]
+identity = "id"
+topics = ["one.topic", "/two.topic"]
+"""
+)
+
+
+def test_an_identity_does_for_tls_too(tmp_path: Path) -> None:
+    """So one may listen where other machines can connect."""
+    found = Configuration.from_file(written(tmp_path, SECURE), {})
+    folder = tmp_path / "id"
+    assert found.security.identity == str(folder)
+    assert found.security.topics == (str(tmp_path / "one.topic"), "/two.topic")
+    assert found.tls.is_on
+    assert (found.tls.certificate, found.tls.key, found.tls.authority) == (
+        *(str(folder / "certificate.pem"), str(folder / "key.pem"), str(folder / "authority.pem")),
+    )
+    origins = {one.key: one.origin for one in found.in_force()}
+    assert origins["tls.key"] == "security.identity"
+    assert origins["tls.plain"] == "default"
+
+
+def test_files_of_tls_win_over_those_of_the_identity(tmp_path: Path) -> None:
+    said = SECURE + "[tls]\ncertificate = 'c'\nkey = 'k'\nauthority = 'a'\n"
+    found = Configuration.from_file(written(tmp_path, said), {})
+    assert found.tls.key == str(tmp_path / "k")
+
+
+def test_an_identity_without_tls_is_for_one_machine(tmp_path: Path) -> None:
+    plain = SECURE + "[tls]\nplain = true\n"
+    assert "other machines can connect there" in refusal(written(tmp_path, plain))
+    found = Configuration.from_file(written(tmp_path, plain.replace("0.0.0.0:0", "127.0.0.1:0")), {})
+    assert found.security.is_on
+    assert not found.tls.is_on
+
+
 def test_the_engine_and_the_journal_get_what_the_file_says() -> None:
     found = Configuration.from_values(
         {"broker": {"name": "b7", "observers": [], "settling_ms": 5, "grace_ms": 7}, "journal": {"roll_records": 9}}
@@ -245,7 +298,7 @@ def values_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
     chosen: dict[str, st.SearchStrategy[Any]] = {}
     for name, kind in known.items():
         bare = kind.types[0] if isinstance(kind, msgspec.inspect.UnionType) else kind
-        if name not in ("publications_burst", "plain_beyond_loopback") and type(bare) in kinds:
+        if name not in ("publications_burst", "plain_beyond_loopback", "topics") and type(bare) in kinds:
             chosen[name] = numbers.get(name, kinds[type(bare)])
     return st.fixed_dictionaries({}, optional=chosen)
 

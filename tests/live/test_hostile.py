@@ -39,6 +39,7 @@ from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
+from tidings.protocol.challenges import Challenge, Proof
 from tidings.protocol.frames import HEAD_BYTES, Kind, frame
 from tidings.protocol.handshake import Bound, Bye, Ping, Welcome
 from tidings.protocol.operations import operation_frame
@@ -96,7 +97,9 @@ OPERATIONS: list[Travelling] = [
     Settle(((EVENT.id, 0),)),
 ]
 BROKER_FRAMES = [*map(operation_frame, OPERATIONS), framed(Bound(1, "Loop", ({"li": "int"},))), framed(Ping())]
-EVERY_FRAME = [*CLIENT_FRAMES, *BROKER_FRAMES]
+BROKER_FRAMES.insert(0, framed(Challenge(1, bytes(32), "A")))
+PROOFS = [framed(Proof(1, bytes(32), bytes(32))), framed(Proof(-1, b"", bytes(72)))]  # of both
+EVERY_FRAME = [*CLIENT_FRAMES, *BROKER_FRAMES, *PROOFS]
 
 
 def mutated(draw: random.Random, data: bytes) -> bytes:
@@ -159,7 +162,11 @@ def memory() -> int:
 def test_mutated_frames_end_in_errors_or_closed_connections(role: str) -> None:
     async def scenario() -> None:
         draw = random.Random(f"{role} {FRAMES}")
-        frames = {"client": CLIENT_FRAMES, "broker": BROKER_FRAMES, "nobody": EVERY_FRAME}[role]
+        frames = {
+            "client": [*CLIENT_FRAMES, *PROOFS],
+            "broker": [*BROKER_FRAMES, *PROOFS],
+            "nobody": EVERY_FRAME,
+        }[role]
         limits = {"handshake_seconds": 1.0}
         links = [{"broker": "b2"}]
         async with running(links=links, limits=limits) as broker, beside(broker) as neighbour:

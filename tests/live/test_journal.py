@@ -226,8 +226,8 @@ async def stopped_hard(broker: Broker) -> None:
     """As if it were killed: nothing is said, nothing is written any more."""
     for connection in broker._all():
         connection.abort("killed")
-    assert broker._server is not None
-    broker._server.close()
+    assert broker._door is not None
+    broker._door.close()
     if broker._heart is not None:
         broker._heart.stop()
     broker.is_stopping = True

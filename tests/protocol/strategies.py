@@ -163,6 +163,7 @@ journeys = st.builds(Journey, _policies, st.booleans(), _shapes, st.dictionaries
 passages = st.builds(Publish, events, journeys)
 _links = st.builds(LinkState, _clients, _counts, st.dictionaries(_clients, st.integers(1, 1000), max_size=3))
 _numbers = st.integers(0, 1000)
+_signed = st.lists(st.binary(max_size=20), max_size=3).map(tuple)
 
 
 def _all(*strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -193,9 +194,9 @@ operations: st.SearchStrategy[Travelling] = _all(
     st.builds(Carry, _clients, _clients, _numbers, st.lists(st.tuples(notifications(), _ids), max_size=2).map(tuple)),
     st.builds(Carried, _clients, _numbers),
     st.builds(Settle, st.lists(st.tuples(uuids, _counts), max_size=3).map(tuple)),
-    st.builds(TellTopics, st.lists(st.binary(max_size=20), max_size=3).map(tuple)),
-    st.builds(TellNotices, st.lists(st.binary(max_size=20), max_size=3).map(tuple)),
-    st.builds(AskRevocations, _counts, _counts),
+    st.builds(TellTopics, _signed),
+    st.builds(TellNotices, _signed),
+    st.builds(AskRevocations, _numbers, integers),
     st.builds(TellRevocations, st.binary(max_size=20)),
 )
 attributes = contents.map(Attributes)

@@ -197,6 +197,7 @@ def test_a_vector_is_compared_with_the_schema_and_with_what_was_published() -> N
         errors.JournalFullError("no room"),
         errors.JournalFailedError("fsync failed"),
         errors.ClosedError("closed"),
+        errors.SecurityError("proof", "not signed by its holder"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -206,7 +207,7 @@ def test_an_error_is_told_as_it_was_raised(error: TidingsError) -> None:
     assert refused.request == 5
     assert type(back) is type(error)
     assert str(back) == str(error)
-    for name in ("text", "position", "step", "reason", "name", "rule"):
+    for name in ("text", "position", "step", "reason", "name", "rule", "check"):
         assert getattr(back, name, None) == getattr(error, name, None)
 
 
@@ -222,3 +223,33 @@ def test_whatever_error_is_named_it_is_told(kind: type[TidingsError]) -> None:
     error = answers.error_of(answers.Refused(1, kind.__name__, "why", "admit", "text", 2))
     assert type(error) is kind
     assert "why" in str(error)
+
+
+SUBSCRIBE = requests.Subscribe(7, "s1", "n > 3", token=b"token", proof=b"proof")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "s2"},
+        {"content": "n > 2"},
+        {"publishers": "hall = 4"},
+        {"policy": "PolicyStatement {}"},
+        {"durable": "d"},
+        {"notify": "client"},
+        {"subject": "Loop"},
+        {"structure": "{}"},
+        {"limit": 1},
+        {"token": b"another"},
+    ],
+    ids=str,
+)
+def test_a_proof_is_of_all_that_is_asked_for(change: dict[str, Any]) -> None:
+    other = msgspec.structs.replace(SUBSCRIBE, **change)
+    assert requests.proved(other, "b1") != requests.proved(SUBSCRIBE, "b1")
+
+
+def test_a_proof_is_for_one_broker_and_says_neither_the_number_nor_itself() -> None:
+    said = requests.proved(SUBSCRIBE, "b1")
+    assert requests.proved(msgspec.structs.replace(SUBSCRIBE, request=8, proof=None), "b1") == said
+    assert requests.proved(SUBSCRIBE, "b2") != said

@@ -491,7 +491,7 @@ def test_a_frame_that_cannot_be_read_is_refused_and_the_next_one_is_read(
 def test_arrays_may_end_early_or_go_on(connect: Connect) -> None:
     client = connect("terse")
     assert client.ask_for(wire.SUBSCRIBE, "terse.1")[2] == "terse.1"
-    full = ["terse.2", "n > 3", None, None, None, "subscription", None, None, None]
+    full = ["terse.2", "n > 3", None, None, None, "subscription", None, None, None, None, None]
     assert client.ask_for(wire.SUBSCRIBE, *full, "of a later version", 7)[2] == "terse.2"
     client.send(wire.PING, [])
     assert client.step() == (wire.PONG, [0])

@@ -6,19 +6,21 @@ from typing import NamedTuple
 
 import msgspec
 
-from tests.security.world import HOUR, NOW, TEMPLATE, World
+from tests.security.world import HOUR, TEMPLATE, World
 from tidings.filters import ContextFilter
 from tidings.model.event import Event
 from tidings.model.identity import uuid7
 from tidings.model.values import Attributes, Context
 from tidings.security import Authority, Right, Role, Token, TopicRecord
-from tidings.security.encoding import Signed, encoded
+from tidings.security.encoding import Signed, encoded, purpose
 from tidings.security.envelope import Seal
 
-# Doors: where a client's event enters, between brokers, from a journal (as on Spark), and at a subscriber.
-CLIENT, BROKER, HISTORY, SUBSCRIBER = "client", "broker", "history", "subscriber"
+# Doors: where a client's event enters, between brokers, from a journal (as on Spark), and at a subscriber; and at
+# brokers that leave signatures to subscribers, where only tokens and topics are judged.
+CLIENT, BROKER, HISTORY, SUBSCRIBER, TRUSTING = "client", "broker", "history", "subscriber", "trusting"
 EVERYWHERE = frozenset({CLIENT, BROKER, HISTORY, SUBSCRIBER})
 AT_BROKERS = frozenset({CLIENT, BROKER, HISTORY})
+BY_TOKEN = EVERYWHERE | {TRUSTING}
 
 
 class Attack(NamedTuple):
@@ -33,6 +35,7 @@ def attacks(world: World) -> list[Attack]:
         *_tokens(world),
         *_envelopes(world),
         *_topics(world),
+        *_signed_nonsense(world),
         *_flipped_tokens(world),
         *_flipped_seals(world),
         *_flipped_payloads(world),
@@ -46,7 +49,7 @@ def _numbers() -> Iterator[int]:
 
 
 def _sealed(world: World, number: int, token: Token | None = None) -> Event:
-    return world.sealer(token).seal(world.event(number), NOW + number)
+    return world.sealer(token).seal(world.event(number), world.now + number)
 
 
 # Tokens
@@ -54,14 +57,14 @@ def _sealed(world: World, number: int, token: Token | None = None) -> Event:
 
 def _tokens(world: World) -> Iterator[Attack]:
     number = _numbers()
-    stranger = World()
+    stranger = World(now=world.now)
 
-    def attack(name: str, token: Token, doors: frozenset[str] = EVERYWHERE) -> Attack:
-        return Attack(name, _sealed(world, next(number), token), doors)
+    def attack(name: str, token: Token) -> Attack:
+        return Attack(name, _sealed(world, next(number), token), BY_TOKEN)
 
-    yield attack("a token that has expired", world.token(until=NOW - 1, since=NOW - HOUR))
-    yield attack("a token that ends now", world.token(until=NOW))
-    yield attack("a token that is not valid yet", world.token(since=NOW + 1_000_000))
+    yield attack("a token that has expired", world.token(until=world.now - 1, since=world.now - HOUR))
+    yield attack("a token that ends now", world.token(until=world.now))
+    yield attack("a token that is not valid yet", world.token(since=world.now + 1_000_000))
     yield attack("a token of another authority's world", stranger.token(key=_key(world)))
     yield attack("a token by a centre that the topic does not name", world.token(kmc=world.other_kmc))
     yield attack("a token signed by an entity", world.token(kmc=world.eve))
@@ -73,23 +76,24 @@ def _tokens(world: World) -> Iterator[Attack]:
     event = world.event(next(number))
     elsewhere = msgspec.structs.replace(event, attributes=Attributes({**event.attributes, "Sports": "MLB"}))
     sealer = world.sealer(world.token(record=other), msgspec.structs.replace(world.key, topic=bytes(16)))
-    moved = msgspec.structs.replace(sealer.seal(elsewhere, NOW), attributes=event.attributes)
-    yield Attack("a token for another topic", moved)
+    moved = msgspec.structs.replace(sealer.seal(elsewhere, world.now), attributes=event.attributes)
+    yield Attack("a token for another topic", moved, BY_TOKEN)
     narrow = world.token(template="Sports=NBA,Team=LAL")
     lakers = msgspec.structs.replace(
         world.event(next(number)), attributes=Attributes({"Sports": "NBA", "Team": "LAL", "score": 1})
     )
     spread = msgspec.structs.replace(
-        world.sealer(narrow).seal(lakers, NOW), attributes=Attributes({"Sports": "NBA", "Team": "NYK", "score": 1})
+        world.sealer(narrow).seal(lakers, world.now),
+        attributes=Attributes({"Sports": "NBA", "Team": "NYK", "score": 1}),
     )
-    yield Attack("a token for a part, on another part", spread)
+    yield Attack("a token for a part, on another part", spread, BY_TOKEN)
     good = _sealed(world, next(number))
     swapped = msgspec.structs.replace(good, token=world.token("bob").data)
-    yield Attack("the token of somebody else", swapped)
+    yield Attack("the token of somebody else", swapped, BY_TOKEN)
     yield Attack("a subscriber's token", msgspec.structs.replace(good, token=world.token(rights=Right.SUBSCRIBE).data))
     yield Attack("no token", msgspec.structs.replace(good, token=None))
     yield Attack("an empty token", msgspec.structs.replace(good, token=b""))
-    yield Attack("no seal", msgspec.structs.replace(good, signature=None), AT_BROKERS)
+    yield Attack("no seal", msgspec.structs.replace(good, signature=None), AT_BROKERS | {TRUSTING})
     yield Attack("an empty seal", msgspec.structs.replace(good, signature=b""))
     yield Attack("neither token nor seal", msgspec.structs.replace(good, token=None, signature=None), AT_BROKERS)
     raw = msgspec.msgpack.decode(world.token().data)
@@ -106,6 +110,8 @@ def _tokens(world: World) -> Iterator[Attack]:
     yield Attack("a token signed anew by somebody else", msgspec.structs.replace(good, token=resigned))
     purposes = encoded(Signed(raw[0], world.kmc.sign("notice", raw[0])))
     yield Attack("a token signed for another purpose", msgspec.structs.replace(good, token=purposes))
+    longer = b"\xdc\x00\x02" + world.token().data[1:]
+    yield Attack("a token in another encoding", msgspec.structs.replace(good, token=longer))
     padded = world.token().data + b"\xc0"
     yield Attack("a token with something behind it", msgspec.structs.replace(good, token=padded))
 
@@ -125,15 +131,17 @@ def _topics(world: World) -> Iterator[Attack]:
     event = world.event(50_000, "eve")
     key = msgspec.structs.replace(world.key, topic=claimed.id)
     token = world.token("eve", record=claimed)
-    yield Attack("a topic that overlaps another owner's", world.sealer(token, key, "eve").seal(event, NOW), AT_BROKERS)
+    yield Attack(
+        "a topic that overlaps another owner's", world.sealer(token, key, "eve").seal(event, world.now), AT_BROKERS
+    )
     same = TopicRecord.make(world.eve, id=world.record.id, template=TEMPLATE, kmc=world.kmc.certificate, version=9)
     yield Attack(
         "a later record of the topic, by somebody else",
-        world.sealer(world.token("eve", record=same), who="eve").seal(world.event(50_001, "eve"), NOW),
+        world.sealer(world.token("eve", record=same), who="eve").seal(world.event(50_001, "eve"), world.now),
         AT_BROKERS,
     )
-    false = Authority.found("authority", NOW)
-    pretender = false.issue("ann", Role.ENTITY, NOW)
+    false = Authority.found("authority", world.now)
+    pretender = false.issue("ann", Role.ENTITY, world.now)
     forged = TopicRecord.make(pretender, id=world.record.id, template=TEMPLATE, kmc=world.kmc.certificate, version=2)
     yield Attack(
         "a record by somebody of the owner's name, of another authority",
@@ -167,7 +175,7 @@ def _envelopes(world: World) -> Iterator[Attack]:
     yield event("a context value more", context=Context({**context, "y": 2.5}))
     yield event("another publisher", publisher="eve")
     yield event("another subject", subject="/other")
-    yield event("another id", id=uuid7(NOW, b"0123456789"))
+    yield event("another id", id=uuid7(world.now, b"0123456789"))
     yield event("no payload", payload=None)
     yield event("an empty payload", payload=b"")
     yield event("a payload that is cut", payload=(good.payload or b"")[:-1])
@@ -210,23 +218,60 @@ def _envelopes(world: World) -> Iterator[Attack]:
     yield sealed("a place beyond the batch", size=2, index=2, path=(bytes(32),))
     yield sealed("a batch that is too large", size=2**40, index=0, path=(bytes(32),) * 40)
     yield sealed("a path in no batch", path=(bytes(32),))
+    longer = b"\xdd\x00\x00" + (good.signature or b"")[1:]
+    yield event("a seal in another encoding", signature=longer)
     yield event("a seal with something behind it", signature=(good.signature or b"") + b"\0")
     other = world.sealer(who="eve", token=world.token("eve"))
     yield Attack(
         "signed by somebody else",
-        msgspec.structs.replace(other.seal(world.event(60_001, "eve"), NOW), publisher="ann", token=world.token().data),
+        msgspec.structs.replace(
+            other.seal(world.event(60_001, "eve"), world.now), publisher="ann", token=world.token().data
+        ),
     )
-    first, second = world.sealer().seal_all([world.event(60_002), world.event(60_003)], NOW)
+    first, second = world.sealer().seal_all([world.event(60_002), world.event(60_003)], world.now)
     mixed = msgspec.structs.replace(Seal.of(first), path=Seal.of(second).path, index=1)
     yield Attack("an event of a batch in another's place", msgspec.structs.replace(first, signature=mixed.data))
     yield Attack("the payload of another event", msgspec.structs.replace(first, payload=second.payload))
     yield Attack("the seal of another event", msgspec.structs.replace(first, signature=second.signature))
 
 
+def _signed_nonsense(world: World) -> Iterator[Attack]:
+    """By a publisher that has a token, and signs what nobody should take."""
+    good = _sealed(world, 65_000)
+    seal = Seal.of(good)
+
+    def signed(
+        name: str, doors: frozenset[str] = EVERYWHERE, payload: bytes | None = good.payload, **said: object
+    ) -> Attack:
+        changed = msgspec.structs.replace(good, payload=payload)
+        made = msgspec.structs.replace(seal, **said)
+        signature = world.signing["ann"].sign(purpose("event", made.digest(changed)))
+        return Attack(
+            f"{name}, signed by its publisher",
+            msgspec.structs.replace(changed, signature=msgspec.structs.replace(made, signature=signature).data),
+            doors,
+        )
+
+    at_end = frozenset({SUBSCRIBER})
+    yield signed("another version", version=2)
+    yield signed("another suite", BY_TOKEN, suite=1)
+    yield signed("a suite that there is not", suite=99)
+    yield signed("another topic", BY_TOKEN, topic=bytes(16))
+    yield signed("a short instance", instance=b"x")
+    yield signed("a counter below zero", counter=-1)
+    yield signed("half a leaf", leaves=seal.leaves[:-1])
+    yield signed("no leaves", leaves=b"")
+    yield signed("no payload", at_end, payload=None)
+    yield signed("a payload shorter than a tag", at_end, payload=b"x" * 15)
+    yield signed("a payload that is none", at_end, payload=b"x" * 100)
+    yield signed("another nonce", at_end, counter=seal.counter + 1)
+    yield signed("another commitment", at_end, commitment=bytes(32))
+
+
 def _flipped_tokens(world: World, count: int = 190) -> Iterator[Attack]:
     good = _sealed(world, 70_000)
-    for index, data in _flipped(good.token or b"", count):
-        yield Attack(f"a token with bit {index} flipped", msgspec.structs.replace(good, token=data))
+    for place, (_, data) in enumerate(_flipped(good.token or b"", count)):
+        yield Attack(f"a token flipped at place {place}", msgspec.structs.replace(good, token=data))
 
 
 def _flipped_seals(world: World, count: int = 190) -> Iterator[Attack]:
@@ -237,19 +282,19 @@ def _flipped_seals(world: World, count: int = 190) -> Iterator[Attack]:
     wrapped = data.index(seal.wrapped)
     beyond = wrapped + len(seal.wrapped) + 1
     named = [(data.index(name.encode()) - 1, data.index(salt)) for name, salt in seal.salts.items()]
-    for index, changed in _flipped(data, count):
+    for place, (index, changed) in enumerate(_flipped(data, count)):
         doors = EVERYWHERE
         if wrapped - 2 <= index // 8 < beyond:
             doors = frozenset({SUBSCRIBER})
         elif any(start <= index // 8 < end for start, end in named):
             doors = AT_BROKERS
-        yield Attack(f"a seal with bit {index} flipped", msgspec.structs.replace(good, signature=changed), doors)
+        yield Attack(f"a seal flipped at place {place}", msgspec.structs.replace(good, signature=changed), doors)
 
 
 def _flipped_payloads(world: World, count: int = 60) -> Iterator[Attack]:
     good = _sealed(world, 70_002)
-    for index, changed in _flipped(good.payload or b"", count):
-        yield Attack(f"a payload with bit {index} flipped", msgspec.structs.replace(good, payload=changed))
+    for place, (_, changed) in enumerate(_flipped(good.payload or b"", count)):
+        yield Attack(f"a payload flipped at place {place}", msgspec.structs.replace(good, payload=changed))
 
 
 def _flipped(data: bytes, count: int) -> Iterator[tuple[int, bytes]]:

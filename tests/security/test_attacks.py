@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.security.attacks import BROKER, CLIENT, SUBSCRIBER, Attack, attacks
+from tests.security.attacks import BROKER, CLIENT, SUBSCRIBER, TRUSTING, Attack, attacks
 from tests.security.world import HOUR, NOW, World
 from tidings.model.errors import SecurityError
 from tidings.security import Right, Token
@@ -27,9 +27,19 @@ def test_refused(attack: Attack) -> None:
     if BROKER in doors:
         with pytest.raises(SecurityError):
             WORLD.gate().pass_on(event, NOW)
+    if TRUSTING in doors:
+        for door in (WORLD.gate(verifies=False).admit, WORLD.gate(verifies=False).pass_on):
+            with pytest.raises(SecurityError):
+                door(event, NOW)
     if SUBSCRIBER in doors:
         with pytest.raises(SecurityError):
             WORLD.opener().open(event, NOW)
+
+
+def test_a_plain_event_on_a_secure_topic_is_told_what_it_lacks() -> None:
+    for door in (WORLD.gate().admit, WORLD.gate().pass_on):
+        with pytest.raises(SecurityError, match="Sports=NBA,Team=\\* is secure"):
+            door(WORLD.event(), NOW)
 
 
 def test_what_they_are_made_from_is_good() -> None:

@@ -170,6 +170,23 @@ def test_a_content_key_is_wrapped_anew_without_touching_what_is_signed() -> None
         WORLD.opener(after).open(sealed, NOW)
 
 
+def test_only_what_is_wrapped_under_the_one_key_is_wrapped_under_the_other() -> None:
+    sealed, elsewhere = (
+        seal(WORLD.event(), WORLD.sealer()),
+        msgspec.structs.replace(WORLD.epoch_key(2), topic=bytes(16)),
+    )
+    for before, after in ((WORLD.epoch_key(2), WORLD.epoch_key(3)), (WORLD.key, elsewhere)):
+        with pytest.raises(SecurityError, match="another epoch, or on another topic"):
+            rewrapped(sealed, before, after)
+
+
+def test_what_is_no_seal_is_not_read_as_one() -> None:
+    with pytest.raises(SecurityError, match="no seal"):
+        Seal.of(WORLD.event())
+    with pytest.raises(SecurityError, match="this is no seal"):
+        Seal.of(msgspec.structs.replace(WORLD.event(), signature=b"nonsense"))
+
+
 def test_an_opener_takes_each_event_once() -> None:
     opener, sealed = WORLD.opener(), seal(WORLD.event(), WORLD.sealer())
     opener.open(sealed, NOW)

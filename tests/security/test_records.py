@@ -100,6 +100,15 @@ def test_other_certificates_are_not_read(data: bytes, reason: str) -> None:
         Certificate.read(data)
 
 
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_a_certificate_without_a_number_cannot_be_revoked_and_is_not_read() -> None:
+    data = bytearray(_self_made(_P256, _COMMON, _ROLE, serial=1))
+    place = data.index(b"\x02\x01\x01\x30")
+    data[place + 2] = 0
+    with pytest.raises(SecurityError, match="above zero"):
+        Certificate.read(bytes(data))
+
+
 def test_identities_are_kept_in_folders_that_others_cannot_read(tmp_path: object) -> None:
     folder = tmp_path / "ann"  # type: ignore[operator]
     WORLD.ann.save(folder)
@@ -429,6 +438,12 @@ def test_only_an_event_of_the_batch_leads_to_its_root(count: int, data: st.DataO
         if path != paths[index]:
             with pytest.raises(SecurityError, match="too"):
                 root_of(digests[index], index, count, path)
+
+
+@pytest.mark.parametrize(("index", "size", "path"), [(2, 2, (bytes(32),)), (-1, 2, (bytes(32),)), (0, 2, (b"short",))])
+def test_a_place_that_is_not_in_the_batch_leads_nowhere(index: int, size: int, path: tuple[bytes, ...]) -> None:
+    with pytest.raises(SecurityError, match="no place"):
+        root_of(bytes(32), index, size, path)
 
 
 def test_a_batch_has_its_limits() -> None:

@@ -31,22 +31,23 @@ _SECRET = bytes(range(32))
 class World:
     """`ann` owns the topic and publishes on it, `bob` subscribes; `eve` has a certificate and no token."""
 
-    def __init__(self, suite: Suite = Suite.AES_256_GCM, template: str = TEMPLATE) -> None:
-        self.authority = Authority.found("authority", NOW)
-        self.ann, self.bob, self.eve = (self._issue(name, Role.ENTITY) for name in ("ann", "bob", "eve"))
-        self.kmc, self.other_kmc = self._issue("kmc", Role.KMC), self._issue("other-kmc", Role.KMC)
-        self.broker = self._issue("b1", Role.BROKER)
+    def __init__(self, suite: Suite = Suite.AES_256_GCM, template: str = TEMPLATE, now: int = NOW) -> None:
+        self.now = now
+        self.authority = Authority.found("authority", now)
+        self.ann, self.bob, self.eve = (self.issue(name, Role.ENTITY) for name in ("ann", "bob", "eve"))
+        self.kmc, self.other_kmc = self.issue("kmc", Role.KMC), self.issue("other-kmc", Role.KMC)
+        self.broker = self.issue("b1", Role.BROKER)
         self.record = TopicRecord.make(self.ann, id=TOPIC, template=template, kmc=self.kmc.certificate, suite=suite)
         self.signing = {name: Ed25519PrivateKey.generate() for name in ("ann", "bob", "eve")}
         self.key = self.epoch_key(1)
 
-    def _issue(self, name: str, role: Role) -> Identity:
-        return self.authority.issue(name, role, NOW)
+    def issue(self, name: str, role: Role) -> Identity:
+        return self.authority.issue(name, role, self.now)
 
     def epoch_key(self, epoch: int) -> EpochKey:
         suite = self.record.suite
         secret = bytes([epoch]) + _SECRET[1 : suite.key_bytes]
-        return EpochKey(self.record.id, epoch, suite, secret, NOW, NOW + 1_000 * HOUR)
+        return EpochKey(self.record.id, epoch, suite, secret, self.now, self.now + 1_000 * HOUR)
 
     def token(
         self,
@@ -56,8 +57,8 @@ class World:
         kmc: Identity | None = None,
         record: TopicRecord | None = None,
         template: str | None = None,
-        since: int = NOW - HOUR,
-        until: int = NOW + HOUR,
+        since: int | None = None,
+        until: int | None = None,
         grant: int = 1,
         key: bytes | None = None,
     ) -> Token:
@@ -67,8 +68,8 @@ class World:
             holder={"ann": self.ann, "bob": self.bob, "eve": self.eve}[holder].certificate,
             key=self.signing[holder].public_key().public_bytes_raw() if key is None else key,
             rights=rights,
-            not_before=since,
-            not_after=until,
+            not_before=self.now - HOUR if since is None else since,
+            not_after=self.now + HOUR if until is None else until,
             grant=grant,
             template=template,
         )
@@ -84,23 +85,23 @@ class World:
             **more,
         }
         attributes = said.pop("attributes")
-        id = uuid7(NOW + number, number.to_bytes(10, "big"))  # noqa: A001 - the event's word
-        return Event.of(attributes, id=id, publisher=publisher, timestamp=NOW, sequence=number, **said)  # type: ignore[arg-type]
+        id = uuid7(self.now + number, number.to_bytes(10, "big"))  # noqa: A001 - the event's word
+        return Event.of(attributes, id=id, publisher=publisher, timestamp=self.now, sequence=number, **said)  # type: ignore[arg-type]
 
     def credentials(self) -> Credentials:
         made = Credentials(self.authority.anchor)
-        made.revoke(self.authority.revocations(NOW - HOUR))
+        made.revoke(self.authority.revocations(self.now - HOUR))
         return made
 
     def gate(self, **options: object) -> Gate:
         """Of a broker that knows the topic."""
         credentials = self.credentials()
-        credentials.learn(self.record, NOW)
+        credentials.learn(self.record, self.now)
         return Gate(credentials, identity=self.broker, **options)  # type: ignore[arg-type]
 
     def opener(self, *keys: EpochKey) -> Opener:
         return Opener(self.credentials(), Keyring(keys or [self.key]))
 
     def notice(self, epoch: int, *, accepted: int | None = None, until: int = 0, version: int = 1) -> SignedNotice:
-        said = Notice(self.record.id, version, epoch, epoch if accepted is None else accepted, until, NOW)
+        said = Notice(self.record.id, version, epoch, epoch if accepted is None else accepted, until, self.now)
         return SignedNotice.make(self.kmc, said)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tidings._version import __version__
+from tidings.cli.authorities import ca
 from tidings.cli.benches import bench
 from tidings.cli.brokers import brokers
 from tidings.cli.clients import clients
@@ -48,6 +49,7 @@ app.add_typer(journal)
 app.add_typer(brokers)
 app.add_typer(clients)
 app.add_typer(bench)
+app.add_typer(ca)
 
 
 def _print_version(wanted: bool) -> None:

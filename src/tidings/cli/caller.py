@@ -10,6 +10,7 @@ from tidings.client.connecting import connect, connect_sync
 from tidings.client.identity import Identity
 from tidings.client.synchronous import SyncClient
 from tidings.configuration.toml import TomlFile
+from tidings.security.identity import AUTHORITY, CERTIFICATE, KEY
 
 _PATIENCE = 5.0  # seconds until a broker that does not answer is given up
 
@@ -38,6 +39,8 @@ class Caller(NamedTuple):
     def _certified(self) -> Identity | None:
         if self.identity is None:
             return None
+        if self.identity.is_dir():
+            return Identity(*(self.identity / one for one in (AUTHORITY, CERTIFICATE, KEY)))
         files, folder = TomlFile(self.identity).read(_Files), self.identity.absolute().parent
         certificate, key = (None if one is None else folder / one for one in (files.certificate, files.key))
         return Identity(folder / files.authority, certificate, key, files.check_host)

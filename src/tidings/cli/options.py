@@ -20,7 +20,8 @@ IdentityFile = Annotated[
     typer.Option(
         "--identity",
         envvar="TIDINGS_IDENTITY",
-        help="A TOML file that names the files of authority, certificate and key, where brokers ask for certificates.",
+        help="A folder that `tidings ca issue` made, or a TOML file that names the files of authority, certificate and "
+        "key, where brokers ask for certificates.",
     ),
 ]
 Format = Annotated[str, typer.Option(help="What the filter is written in: sql, topic, tags, regex, xpath or padres.")]

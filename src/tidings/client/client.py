@@ -5,6 +5,8 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -12,9 +14,9 @@ import msgspec
 
 from tidings.client.session import Session
 from tidings.client.standing import Standing
-from tidings.client.subscription import Callback, Subscription
+from tidings.client.subscription import Callback, OnRefused, Subscription
 from tidings.model.advertisement import Advertisement, checked_id
-from tidings.model.errors import ClosedError, InvalidValueError
+from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event, checked_client, checked_payload, checked_policy, checked_subject
 from tidings.model.explanation import Explanation, Step
 from tidings.model.filter import ContextFilter, Filter
@@ -35,6 +37,8 @@ from tidings.protocol.publications import Safety
 from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
+    from tidings.client.mailbox import Mailbox
+    from tidings.client.membership import Membership
     from tidings.policy.policy import Policy
 
 Text = str | Filter
@@ -57,20 +61,25 @@ class Advertised(msgspec.Struct, frozen=True):
 class Client:
     """Made by `tidings.connect`, and used in one event loop. Whatever it says is said again where it connects next."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, secured: "Callable[[Client], Membership] | None" = None) -> None:
         self.name = session.name
         self._session = session
+        self._membership = None if secured is None else secured(self)
         self._standing: Standing = session.standing
         self._subscriptions: dict[str, Subscription] = {}
         self._seen: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._made = 0
         session.notified, session.lost, session.context_set = self._notified, self._lost, self._context_set
-        session.ended = self._ended
+        session.ended, session.connected_again = self._ended, self._connected_again
+        if self._membership is not None:
+            self._membership.join(session)
 
     # Beginning and end
 
     async def __aenter__(self) -> Self:
         await self._session.open()
+        if self._membership is not None:
+            await self._membership.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -79,6 +88,8 @@ class Client:
     async def close(self) -> None:
         """What was published is answered first; what is not durable ends."""
         await self._session.close()
+        if self._membership is not None:
+            await self._membership.end()
 
     @property
     def broker(self) -> str:
@@ -202,13 +213,16 @@ class Client:
         `sequence` is the event's number among those of this client, beyond all before it; it counts by itself.
 
         Publish many at once without waiting for each, by tasks or `asyncio.gather`: what comes together goes together.
+
+        On a secure topic it is sealed, if this client has an identity and the right to publish there; keys are asked
+        for when they are needed. A `SecurityError` says what is missing.
         """
         if safe not in _SAFE:
             raise InvalidValueError(f"safe: must be one of {', '.join(_SAFE)}, not {safe!r}")
         session, standing = self._session, self._standing
-        if session.is_full:
-            await session.room()
         given = Attributes.of(attributes)
+        if session.is_full and (session.outbox is None or session.outbox.may_wait(given)):
+            await session.room()
         now = time.time_ns() // 1000
         wanted = context_filter(subscribers)
         event = Event(
@@ -223,7 +237,7 @@ class Client:
             subscribers=wanted,
             policy=None if policy is None else checked_policy(policy_text(policy)),
         )
-        return await session.publish(event, _SAFE[safe])
+        return await session.publish(event, _SAFE[safe], is_numbered=sequence is not None)
 
     # Subscribing
 
@@ -241,12 +255,20 @@ class Client:
         limit: int | None = None,
         callback: Callback | None = None,
         on_lost: Callable[[int], Any] | None = None,
+        topic: str | None = None,
+        raw: bool = False,
+        on_refused: OnRefused | None = None,
     ) -> Subscription:
         """A subscription: `async with` it, or `await` it. Under a durable name or an id that this client has, it takes
         that one's place.
 
         `limit` is how many notifications may wait here before the broker is asked to wait. `callback` is called with
         each notification; returning acknowledges. `on_lost` is called with how many were lost, where some were.
+
+        What comes sealed is opened, if this client has an identity and the right to subscribe. `topic` is the template
+        of the secure topic that is meant; it need not be said if the subscription asks for its subject or its values.
+        What cannot be opened is not given, but counted in `refused` and told to `on_refused`, with the reason; with
+        `raw`, what is sealed is given as it is.
         """
         if limit is not None and (type(limit) is not int or not 0 < limit <= MAX_INBOX_NOTIFICATIONS):
             raise InvalidValueError(f"limit: from 1 to MAX_INBOX_NOTIFICATIONS ({MAX_INBOX_NOTIFICATIONS:,})")
@@ -267,7 +289,8 @@ class Client:
             None if structure is None else structure_text(structure),
             limit,
         )
-        return Subscription(self, wanted, limit or DEFAULT_INBOX_NOTIFICATIONS, callback, on_lost)
+        size = limit or DEFAULT_INBOX_NOTIFICATIONS
+        return Subscription(self, wanted, size, callback, on_lost, topic=topic, raw=raw, on_refused=on_refused)
 
     async def unsubscribe(self, id: "str | Subscription", policy: "str | Policy | None" = None) -> None:  # noqa: A002
         wanted = id.id if isinstance(id, Subscription) else checked_id(id)
@@ -351,8 +374,10 @@ class Client:
         offset, timestamp = start_of(since)
         while True:
             found = await self.ask("replay", subscriptions=ids, since=timestamp, offset=offset)
-            for note in msgspec.convert(found["notes"], list[Note]):
-                yield from_wire_note(note, self.name)
+            for one in msgspec.convert(found["notes"], list[Note]):
+                note = await self._readable(from_wire_note(one, self.name))
+                if note is not None:
+                    yield note
             if found["next"] is None:
                 return
             offset = found["next"]
@@ -360,6 +385,13 @@ class Client:
     async def ask(self, question: str, **about: Any) -> Any:
         """A question to the broker that changes nothing."""
         return await self._session.request(Kind.ASK, requests.Ask(0, question, about))
+
+    @cached_property
+    def mailbox(self) -> "Mailbox":
+        """Where the answers of key management centres and discovery nodes come; see `tidings.client.asking`."""
+        from tidings.client.mailbox import Mailbox
+
+        return Mailbox(self)
 
     # For its subscriptions
 
@@ -369,10 +401,12 @@ class Client:
         known = self._standing.subscriptions.get(wanted.id)
         if wanted.policy is None and known is not None:  # as the broker does: wherever this one goes, it has it
             subscription.wanted = wanted = msgspec.structs.replace(wanted, policy=known.policy)
+        if self._membership is not None:
+            await self._membership.secure(subscription)
         replaced = held.get(wanted.id)
         held[wanted.id] = subscription  # notifications may come together with the answer
         try:
-            done = await self._request(Kind.SUBSCRIBE, wanted)
+            done = await self._subscribed(subscription)
         except BaseException as error:
             if held.get(wanted.id) is subscription:
                 del held[wanted.id]
@@ -383,12 +417,26 @@ class Client:
             raise
         if done.id != wanted.id:  # a durable one has the id that it got first
             held.pop(wanted.id, None)
-            subscription.wanted = msgspec.structs.replace(wanted, id=done.id)
+            subscription.wanted = msgspec.structs.replace(subscription.wanted, id=done.id)
             replaced, held[done.id] = held.get(done.id), subscription
         if replaced is not None and replaced is not subscription:
             replaced.end()
         subscription.findings = list(done.findings)
         self._standing.subscriptions[subscription.id] = subscription.wanted
+
+    async def _subscribed(self, subscription: Subscription) -> answers.Done:
+        try:
+            return await self._request(Kind.SUBSCRIBE, subscription.wanted)
+        except (RefusedError, SecurityError):
+            if self._membership is None or not await self._membership.reconsider(subscription):
+                raise
+        return await self._request(Kind.SUBSCRIBE, subscription.wanted)
+
+    async def subscribe_anew(self, subscription: Subscription) -> None:
+        """With another token, and else as it is."""
+        if self._subscriptions.get(subscription.id) is subscription:
+            await self._request(Kind.SUBSCRIBE, subscription.wanted)
+            self._standing.subscriptions[subscription.id] = subscription.wanted
 
     def leave(self, subscription: Subscription) -> None:
         """A durable subscription is not listened to any more; the broker keeps what comes for it."""
@@ -400,6 +448,10 @@ class Client:
     def acknowledge(self, subscription: Subscription, events: list[UUID]) -> None:
         if events:
             self._session.acknowledge(subscription.id, events)
+
+    def expecting(self) -> AbstractContextManager[None]:
+        """While the answer of a service is waited for, notifications are read."""
+        return self._session.expecting()
 
     async def room(self) -> None:
         if self._session.is_full:
@@ -419,8 +471,35 @@ class Client:
         if held.durable is None and self._is_known(note):
             return
         held.notified(note)
-        if held.is_full:
+        self.look_at(held)
+
+    def look_at(self, subscription: Subscription) -> None:
+        """Something has come for it."""
+        if subscription.is_full:
             self._session.read(False)
+
+    def policy_of(self, subscription: Subscription) -> str | None:
+        """As it was set last."""
+        return self._standing.subscriptions.get(subscription.id, subscription.wanted).policy
+
+    async def _readable(self, note: Notification) -> Notification | None:
+        """What is read from a journal, as the program gets to see it; None if that is nothing."""
+        held = self._subscriptions.get(note.subscription)
+        if note.event.signature is None or (held is not None and held.raw):
+            return note
+        error: TidingsError = SecurityError("key", "the event is sealed, and this client has no identity to open it")
+        if held is not None and held.opening is not None:
+            found = await held.opening.asked(note, again=True)
+            if isinstance(found, Notification):
+                return found
+            error = found
+        if held is not None:
+            held.told_refused(note, error)
+        return None
+
+    def _connected_again(self) -> None:
+        if self._membership is not None:
+            self._membership.connected_again()
 
     def _is_known(self, note: Notification) -> bool:
         """Whether it was told in an earlier connection: an event that was under way to where the client has moved may

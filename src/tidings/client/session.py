@@ -9,8 +9,8 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from tidings._version import __version__
 from tidings.client.addresses import BrokerAddress, read_addresses
 from tidings.client.identity import Identity
+from tidings.client.proving import Prover
 from tidings.client.standing import Standing
 from tidings.client.turns import Turns
 from tidings.client.underway import Pending, Publication, Underway, fail
@@ -37,12 +38,17 @@ from tidings.model.schema import Schema
 from tidings.model.schematext import schema_of
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
+from tidings.protocol.challenges import Challenge
 from tidings.protocol.events import Values
 from tidings.protocol.frames import LENGTH_BYTES, Kind, frame
 from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
 from tidings.protocol.notes import read_note
 from tidings.protocol.publications import Published, Safety, front
 from tidings.protocol.unreadable import UNREADABLE
+from tidings.security.trust import Group
+
+if TYPE_CHECKING:
+    from tidings.client.outbox import Outbox
 
 _LOG = logging.getLogger("tidings.client")
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -51,6 +57,7 @@ _SOONEST, _LATEST = 0.05, 5.0  # seconds between two attempts
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.WELCOME: msgspec.msgpack.Decoder(Welcome),
     Kind.PING: msgspec.msgpack.Decoder(Ping),
+    Kind.CHALLENGE: msgspec.msgpack.Decoder(Challenge),
     Kind.BYE: msgspec.msgpack.Decoder(Bye),
     Kind.BOUND: msgspec.msgpack.Decoder(Bound),
     Kind.DONE: msgspec.msgpack.Decoder(answers.Done),
@@ -70,19 +77,23 @@ class Session:
         identity: Identity | None,
         patience: float,
         standing: Standing,
+        groups: Iterable[Group] = (),
     ) -> None:
         self.name = checked_client(name)
         self.standing = standing
         self._addresses = read_addresses(addresses)
         self._identity = identity
+        self._prover = Prover(name, identity, groups)
         self._patience = patience  # seconds for the first connection
         self.notified: Callable[[Notification], None]
         self.lost: Callable[[answers.Lost], None]
         self.context_set: Callable[[Context], None]
         self.ended: Callable[[ClosedError | None], None]
+        self.connected_again: Callable[[], None]
         self.number = 0  # of this session, rising wherever the client connects
         self.connections = 0
         self.broker = ""
+        self._met = ""  # the broker that has said welcome
         self._wire: Wire | None = None
         self._welcomed: asyncio.Future[Welcome] | None = None
         self._welcome: Welcome | None = None
@@ -92,6 +103,10 @@ class Session:
         self._sequence = 0
         self._turns = Turns(lambda: self._error is not None or not self._has_no_room)
         self._takes_notes = True
+        self._expected = 0  # answers of services, which come as notifications
+        self.outbox: Outbox | None = None  # of a secure client
+        self._prove: Callable[[bytes, bytes], bytes] | None = None  # the same; see `Member.prove`
+        self.sent_sequence = 0  # the highest that has gone
         self._acknowledged: dict[str, list[bytes]] = {}
         self._schemas: dict[str, tuple[int, Schema]] = {}  # as the broker has bound them
         self._error: ClosedError | None = None
@@ -179,12 +194,21 @@ class Session:
         number = self._underway.next_number()
         numbered = msgspec.structs.replace(message, request=number)
         answer: asyncio.Future[Any] = self._loop.create_future()
-        data = self._checked(frame(kind, _ENCODE(numbered)))
+        data = self._checked(frame(kind, _ENCODE(self._proved(numbered))))
         self._underway.requests[number] = Pending(kind, numbered, answer)
         if self._wire is not None and self._connected.is_set():
             self._wire.send(data)
         self._look()
         return answer
+
+    def _proved(self, message: msgspec.Struct) -> msgspec.Struct:
+        """A subscription with a token, signed for this connection."""
+        if self._prove is None or self._welcome is None or not isinstance(message, requests.Subscribe):
+            return message
+        if message.token is None or not self._welcome.nonce:
+            return message
+        proof = self._prove(requests.proved(message, self.broker), self._welcome.nonce)
+        return msgspec.structs.replace(message, proof=proof)
 
     def withdraw(self, kind: Kind, message: msgspec.Struct) -> None:
         """Takes something back that was asked for, without waiting for an answer."""
@@ -198,6 +222,11 @@ class Session:
             raise InvalidValueError(f"what is to be sent has {len(data):,} bytes; the broker takes {most:,} at a time")
         return data
 
+    def seal_with(self, outbox: "Outbox", prove: Callable[[bytes, bytes], bytes]) -> None:
+        """From now on what is published goes through it, and subscriptions with a token are signed."""
+        self.outbox, self._prove = outbox, prove
+        self._underway.doubt = outbox.doubt
+
     @property
     def sequence(self) -> int:
         return 0 if self._welcome is None else self._welcome.sequence
@@ -208,24 +237,39 @@ class Session:
         self._sequence = self._sequence + 1 if wanted is None else wanted
         return self._sequence
 
-    async def publish(self, event: Event, safe: Safety) -> Receipt:
+    async def publish(self, event: Event, safe: Safety, *, is_numbered: bool = False) -> Receipt:
         self._check_open()
         number = self._underway.next_number()
         answer: asyncio.Future[Receipt] = self._loop.create_future()
-        publication = Publication(event, safe, answer)
-        data = self._frame(number, publication)
-        self._underway.publications[number] = publication
-        if self._wire is not None and self._connected.is_set():
-            publication.sent += 1
-            self._wire.send(data)
+        publication = Publication(event, safe, answer, is_numbered=is_numbered)
+        if self.outbox is None:
+            self.hand_out(number, publication)
+        else:
+            self._underway.publications[number] = publication
+            self.outbox.put(number, publication)
         self._look()
         return await answer
 
+    def hand_out(self, number: int, publication: Publication) -> None:
+        """To the broker, now or with the next connection."""
+        data = self._frame(number, publication)
+        self._underway.publications[number] = publication
+        self.sent_sequence = max(self.sent_sequence, publication.event.sequence)
+        if self._wire is not None and self._connected.is_set():
+            publication.sent += 1
+            self._wire.send(data)
+
+    def forget(self, number: int) -> None:
+        """A publication will not go."""
+        self._underway.publications.pop(number, None)
+        self._turns.call()
+
     def _frame(self, number: int, publication: Publication) -> bytes:
-        event = publication.event
-        # What its broker knows need not be said, unless that may have changed since.
+        event = publication.event if publication.sealed is None else publication.sealed
+        # What its broker knows need not be said, unless that may have changed since, or is signed.
         context: Values | None = event.context
-        if self.standing.tells_context and self._connected.is_set() and not publication.sent:
+        is_known = self.standing.tells_context and self._connected.is_set() and not publication.sent
+        if is_known and publication.sealed is None:
             context = None
         subject, ahead = event.subject, _NOTHING_AHEAD
         if subject is not None and subject in self._schemas:
@@ -244,6 +288,8 @@ class Session:
             context,
             None if event.subscribers is None else str(event.subscribers),
             event.policy,
+            event.token,
+            event.signature,
         )
         return self._checked(frame(Kind.PUBLISH, ahead + _ENCODE(published)))
 
@@ -281,9 +327,20 @@ class Session:
         self._takes_notes = wanted
         self._look()
 
+    @contextlib.contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Until an answer has come as a notification, they are read, whoever is full."""
+        self._expected += 1
+        self._look()
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            self._look()
+
     def _look(self) -> None:
         if self._wire is not None:
-            self._wire.read(self._takes_notes or bool(self._underway))
+            self._wire.read(self._takes_notes or bool(self._underway) or bool(self._expected))
 
     # Connections
 
@@ -367,8 +424,10 @@ class Session:
                 self._ask(kind, message).add_done_callback(_heard)
             for pending in underway:
                 pending.again = True
-                wire.say(pending.kind, pending.message)
-            for number, publication in list(self._underway.publications.items()):
+                wire.say(pending.kind, self._proved(pending.message))
+            for number, publication in self._underway.in_order():
+                if self.outbox is not None and number in self.outbox:
+                    continue
                 try:
                     data = self._frame(number, publication)
                 except InvalidValueError as error:  # this broker takes less than the last one did
@@ -376,6 +435,9 @@ class Session:
                     continue
                 publication.sent += 1
                 wire.send(data)
+            self.connected_again()
+        if self.outbox is not None:
+            self.outbox.flush()
         self._tell_acknowledged()
         self._look()
         self._turns.call()
@@ -400,6 +462,8 @@ class Session:
         if self._error is not None:
             return
         self._error = error
+        if self.outbox is not None:
+            self.outbox.end()
         self._underway.end(error)
         self._connected.set()
         self._turns.call()
@@ -437,11 +501,15 @@ class Session:
             case Bound(number, subject, versions):
                 self._schemas[subject] = number, schema_of(subject, list(versions))
             case Welcome():
+                self._met = message.broker
                 if self._welcomed is not None and not self._welcomed.done():
                     self._welcomed.set_result(message)
             case Ping():
                 if self._wire is not None:
                     self._wire.pong(message)
+            case Challenge():
+                if self._wire is not None:
+                    self._wire.say(Kind.PROOF, self._prover.answer(message, self._met, self._wire.certificate))
             case Bye():
                 self._last_bye = message
 

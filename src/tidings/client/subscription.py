@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from tidings.model.errors import ClosedError, InvalidValueError
+from tidings.model.errors import ClosedError, InvalidValueError, SecurityError, TidingsError, UnreachableError
 from tidings.model.limits import MAX_REMEMBERED_NOTIFICATIONS
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
@@ -17,20 +17,24 @@ from tidings.protocol import requests
 
 if TYPE_CHECKING:
     from tidings.client.client import Client
+    from tidings.client.opening import Opening
     from tidings.policy.policy import Policy
+    from tidings.security.token import Token
 
 Callback = Callable[[Notification], Any]
+OnRefused = Callable[[Notification, TidingsError], Any]
 _LOG = logging.getLogger("tidings.client")
 # So many more than its limit may wait here: what has come together with the last one, or before an answer that the
 # program waits for meanwhile. Then the oldest is lost.
-_MORE = 10_000
+MORE = 10_000
 
 
 class Subscription:
     """Made by `Client.subscribe`: `await` it, or enter it with `async with`; then iterate.
 
-    `lost` counts what was lost for it since it was too slow to take it; `findings` are remarks on the policy
-    that was given with it. Of a durable one, what is not acknowledged comes again after the next connection.
+    `lost` counts what was lost for it since it was too slow to take it, `refused` what came sealed and could not be
+    opened; `findings` are remarks on the policy that was given with it. Of a durable one, what is not acknowledged
+    comes again after the next connection.
     """
 
     def __init__(
@@ -40,13 +44,20 @@ class Subscription:
         limit: int,
         callback: Callback | None,
         on_lost: Callable[[int], Any] | None,
+        *,
+        topic: str | None = None,
+        raw: bool = False,
+        on_refused: "OnRefused | None" = None,
     ) -> None:
         self.wanted = wanted
-        self.lost = 0
+        self.topic, self.raw = topic, raw
+        self.token: Token | None = None  # with which it was made, on a secure topic
+        self.opening: Opening | None = None  # of a secure client, unless it is raw
+        self.lost = self.refused = 0
         self.findings: list[str] = []
         self.limit = limit
         self._client = client
-        self._callback, self._on_lost = callback, on_lost
+        self._callback, self._on_lost, self._on_refused = callback, on_lost, on_refused
         self._waiting: deque[Notification] = deque()
         # Of a durable one: what has come and is not acknowledged, whether it was taken; and what was acknowledged last.
         self._unacknowledged: OrderedDict[UUID, bool] = OrderedDict()
@@ -204,17 +215,45 @@ class Subscription:
                 self._client.acknowledge(self, [event])  # which was lost on the way
                 return
             self._unacknowledged[event] = False
+        is_sealed = note.event.signature is not None and not self.raw
+        if self.opening is not None and (is_sealed or len(self.opening)):
+            self.opening.take(note)
+        elif is_sealed:
+            self.refuse(note, SecurityError("key", "the event is sealed, and this client has no identity to open it"))
+        else:
+            self.put(note)
+
+    def put(self, note: Notification) -> None:
+        """What the program gets."""
         self._waiting.append(note)
-        if self.durable is None and len(self._waiting) > self.limit + _MORE:
+        if self.durable is None and len(self._waiting) > self.limit + MORE:
             self._waiting.popleft()
             self.told_lost(1)
         if self._waiters:
             self._wake()
 
+    def refuse(self, note: Notification, error: TidingsError) -> None:
+        """What came sealed and cannot be opened. Where it is only that nobody answers, a durable one gets it again with
+        the next connection."""
+        is_known = self.durable is not None and self._unacknowledged.pop(note.event.id, None) is not None
+        if is_known and not isinstance(error, UnreachableError):
+            self._client.acknowledge(self, [note.event.id])
+        self.told_refused(note, error)
+
+    def told_refused(self, note: Notification, error: TidingsError) -> None:
+        self.refused += 1
+        if self._on_refused is None:
+            return
+        try:
+            self._on_refused(note, error)
+        except Exception:
+            _LOG.exception("the function on_refused of the subscription %s raised", self.id)
+
     @property
     def is_full(self) -> bool:
         """Of a durable one no more comes than may be unacknowledged."""
-        return self.durable is None and len(self._waiting) >= self.limit
+        sealed = 0 if self.opening is None else len(self.opening)
+        return self.durable is None and len(self._waiting) + sealed >= self.limit
 
     def told_lost(self, count: int) -> None:
         self.lost += count
@@ -227,6 +266,8 @@ class Subscription:
 
     def end(self, error: Exception | None = None) -> None:
         """Nothing more comes; what waits can still be taken."""
+        if self.opening is not None:
+            self.opening.end()
         self._is_ended, self._closed = True, self._closed or error
         self._wake()
 

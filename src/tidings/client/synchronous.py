@@ -207,6 +207,10 @@ class SyncSubscription:
         return self._subscription.lost
 
     @property
+    def refused(self) -> int:
+        return self._subscription.refused
+
+    @property
     def waiting(self) -> int:
         return self._subscription.waiting
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -32,12 +32,19 @@ class Pending(msgspec.Struct):
 
 
 class Publication(msgspec.Struct):
-    """A publication that is not answered; how often it was sent, on one connection each."""
+    """A publication that is not answered; how often it was sent, on one connection each.
+
+    `sealed` is the event as it goes, on a secure topic. `is_numbered`: its publisher has chosen its sequence.
+    `is_doubted`: it was refused, and tried once more since the reason might be gone.
+    """
 
     event: Event
     safe: Safety
     answer: "asyncio.Future[Receipt]"
     sent: int = 0
+    sealed: Event | None = None
+    is_numbered: bool = False
+    is_doubted: bool = False
 
 
 class Underway:
@@ -47,6 +54,7 @@ class Underway:
         self.requests: dict[int, Pending] = {}
         self.publications: dict[int, Publication] = {}
         self._last = 0
+        self.doubt: Callable[[int, Publication, TidingsError], bool] | None = None  # see `Outbox.doubt`
 
     def __bool__(self) -> bool:
         return bool(self.requests or self.publications)
@@ -54,6 +62,10 @@ class Underway:
     def next_number(self) -> int:
         self._last += 1
         return self._last
+
+    def in_order(self) -> list[tuple[int, Publication]]:
+        """The publications as their broker wants them."""
+        return sorted(self.publications.items(), key=lambda one: one[1].event.sequence)
 
     def take_receipts(self, receipts: Iterable[answers.Receipt]) -> None:
         for one in receipts:
@@ -72,7 +84,9 @@ class Underway:
         publication = self.publications.pop(refused.request, None)
         pending = self.requests.pop(refused.request, None)
         if publication is not None:
-            if publication.sent > 1 and isinstance(error, PublishedBeforeError):
+            if self.doubt is not None and self.doubt(refused.request, publication, error):
+                self.publications[refused.request] = publication
+            elif publication.sent > 1 and isinstance(error, PublishedBeforeError):
                 if not publication.answer.done():
                     publication.answer.set_result(Receipt(publication.event, -1))
             else:

@@ -46,6 +46,12 @@ class Wire(asyncio.Protocol):
     def say(self, kind: Kind, message: msgspec.Struct) -> None:
         self.send(frame(kind, _ENCODE(message)))
 
+    @property
+    def certificate(self) -> bytes | None:
+        """That of the broker, in DER."""
+        secured = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if secured is None else secured.getpeercert(binary_form=True)
+
     def welcome(self, limit: int) -> None:
         self._splitter.welcome(limit)
 

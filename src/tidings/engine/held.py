@@ -80,6 +80,21 @@ class Held:
         queue.append((operation, answers or {}))
         return [] if question is None else self._ask(("operations", sender), question)
 
+    def take_back(self, sender: str) -> Question | None:
+        """The operation of that sender that came last is not kept: whoever sent it sends it again, when it knows.
+
+        What it waits for; None if it did not have to wait."""
+        queue = self._operations.get(sender)
+        if queue is None:
+            return None
+        queue.pop()
+        place = "operations", sender
+        question = self._asked[place]
+        if not queue:
+            del self._operations[sender], self._asked[place]
+            self._asking &= set(self._asked.values())
+        return question
+
     def answered(self, party: str, group: str, member: bool) -> list[Effect]:
         """Goes on with everything that waited for this answer, in order, up to the next question."""
         question = party, group

@@ -330,3 +330,16 @@ def digest_of(operation: Travelling) -> str | None:
             return None
         case _:
             return None if operation.way is None else operation.way.digest
+
+
+def client_of(operation: Operation) -> str:
+    """Whose operation it is, before it has left its broker; empty if it is nobody's."""
+    match operation:
+        case Publish(event):
+            return event.publisher
+        case Advertise(advertisement):
+            return advertisement.publisher
+        case Subscribe(subscription):
+            return subscription.subscriber
+        case _:
+            return getattr(operation, "client", "")

@@ -25,6 +25,7 @@ from tidings.engine.operations import (
     SetContext,
     SetPolicy,
     Subscribe,
+    Trust,
     Unadvertise,
     Unsubscribe,
 )
@@ -135,6 +136,11 @@ def _disconnect(one: Disconnect) -> journal.Operation:
     return journal.Operation.control("disconnect", client=one.client)
 
 
+def _trust(one: Trust) -> journal.Operation:
+    body = {"member": one.member, "until": one.until}
+    return journal.Operation.control("trust", client=one.party, id=one.group, body=body)
+
+
 def _signed(kind: str) -> Callable[[Any], journal.Operation]:
     def write(one: Learn | Heed | Revoke) -> journal.Operation:
         (data,) = msgspec.structs.astuple(one)
@@ -156,6 +162,7 @@ _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
     Define: _define,
     Connect: _connect,
     Disconnect: _disconnect,
+    Trust: _trust,
     Learn: _signed("learn"),
     Heed: _signed("heed"),
     Revoke: _signed("revoke"),
@@ -201,6 +208,7 @@ _READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Oper
     "schema": lambda _, client, about, body: Define(client, schema_of(about, body["versions"])),
     "connect": lambda _, client, __, body: Connect(client, body["moved"], body["session"]),
     "disconnect": lambda _, client, __, ___: Disconnect(client),
+    "trust": lambda _, party, group, body: Trust(party, group, body["member"], body["until"]),
     "learn": lambda row, *_: Learn(row.payload or b""),
     "heed": lambda row, *_: Heed(row.payload or b""),
     "revoke": lambda row, *_: Revoke(row.payload or b""),

@@ -59,18 +59,6 @@ def note(engine: "Engine", event: "Event") -> None:
         engine.gate.ingress.note(event.publisher, engine.gate.seal_of(event))
 
 
-def undoing(engine: "Engine", event: "Event") -> Callable[[], None]:
-    """Before an event is handled: what takes it back, should its driver be unable to keep it."""
-    gate = engine.gate
-    if gate is None or event.signature is None:
-        return lambda: None
-    try:
-        seal = gate.seal_of(event)
-    except SecurityError:
-        return lambda: None  # it will be refused
-    return partial(gate.ingress.put_back, event.publisher, seal, gate.ingress.latest(event.publisher, seal))
-
-
 def refused_on_the_way(engine: "Engine", operation: Publish, neighbour: str) -> list[Effect] | None:
     """What follows if an event of a neighbour is not to be trusted; None if it is. One that comes again from a journal
     is judged by the time at which it was accepted."""

@@ -258,8 +258,9 @@ class Archive:
 
 
 def _seen(engine: Engine, row: Row) -> None:
-    """What an engine remembers of a publication: how far its own have been counted, whom it trusts, and that clients
-    here have got it, if it comes again: contexts and subscriptions may be others by then."""
+    """What an engine remembers of a publication: how far its own have been counted, whom it trusts, that a sealed one
+    must not be accepted again, and that clients here have got it, if it comes again: contexts and subscriptions may be
+    others by then."""
     if row.publisher == engine.name:
         engine.sequence = max(engine.sequence, row.sequence or 0)
     notes = records.notes(row)

@@ -166,12 +166,12 @@ class Desk:
     def _published(self, event: Event, now: int, sync: bool) -> tuple[Outcome, int, int]:
         """What follows from an event, its offset, and the end of what was written. The lock is held."""
         operation, roster = Publish(event), self.roster
-        take_back = sealed.undoing(self.engine, event)
         outcome = handled(self, operation, now)
         try:
             offset = self._written(operation, outcome, now, {}, sync)
         except BaseException:
-            take_back()
+            if self.gate is not None and outcome.refused is None:
+                self.gate.take_back(event)
             raise
         if outcome.refused is None:
             roster.published(event.publisher, event.sequence, event.id)
@@ -192,7 +192,7 @@ class Desk:
         """The part of `control` that is done under the lock; `finish` must follow."""
         self.check_open()
         now = self.now()
-        outcome = handled(self, operation, now)
+        outcome = self.handle(operation, now)
         notes = dict(notes or {})
         if outcome.trusted:
             notes[TRUST] = outcome.trusted
@@ -282,6 +282,15 @@ class Desk:
                 waiting=sum(one.waiting for one in held),
                 offset=self._next,
             )
+
+    def handle(self, operation: Operation, now: int) -> Outcome:
+        """What follows from a client's operation."""
+        return handled(self, operation, now)
+
+    def ask(self, party: str, group: str, now: int) -> tuple[bool, int] | None:
+        """Whether the party belongs to the group, and until when that need not be asked again; None: that is told
+        later, with a `Trust`, which only a broker does."""
+        return asked(self.trust, party, group, now)
 
     def trusts(self, party: str, group: str) -> bool:
         """Whether the party belongs to the group, asked now."""

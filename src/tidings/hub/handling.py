@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from tidings.engine.effects import Ask, Deliver, Effect, Expelled, Learnt, Log, Persist, Reject, Remark, Told, timed
 from tidings.engine.operations import Operation, Publish, Trust, Unsubscribe
 from tidings.hub.outcome import Outcome
-from tidings.hub.trust import asked
 
 if TYPE_CHECKING:
     from tidings.hub.desk import Desk
@@ -31,7 +30,10 @@ def handled(desk: "Desk", operation: Operation, now: int) -> Outcome:
                 if held.durable is not None:
                     durable.append(delivery)
         elif isinstance(effect, Ask):
-            member, until = asked(desk.trust, effect.party, effect.group, now)
+            answer = desk.ask(effect.party, effect.group, now)
+            if answer is None:
+                continue  # it comes later
+            member, until = answer
             outcome.trusted += ((effect.party, effect.group, member, until),)
             effects.extend(engine.handle(Trust(effect.party, effect.group, member, until), now))
         else:
@@ -59,16 +61,16 @@ def _note(desk: "Desk", effect: Effect, outcome: Outcome) -> None:
             outcome.told += (event,)
         case Persist():
             outcome.persisted += (effect,)
+        case Learnt(operation):
+            outcome.followed += (operation,)
+        case Expelled(client, id, reason):
+            desk.note(f"the subscription {id} of {client} is removed: {reason}")
+            removal = Unsubscribe(client, id)
+            outcome.followed += (removal,)
+            desk.roster.book(removal, {})
         case Remark(_, finding):
             outcome.findings += (finding,)
         case Log(line):
             desk.note(line)
-        case Learnt(operation):
-            outcome.learnt += (operation,)
-        case Expelled(client, subscription, reason):
-            gone = Unsubscribe(client, subscription)
-            outcome.expelled += (gone,)
-            desk.roster.book(gone, {})
-            desk.note(f"the subscription {subscription} of {client} was removed: {reason}")
         case _:
             outcome.others.append(effect)

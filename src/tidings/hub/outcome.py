@@ -8,7 +8,7 @@ from tidings import journal
 from tidings.engine import records
 from tidings.engine.effects import Effect, Persist, Reject
 from tidings.engine.journey import Journey
-from tidings.engine.operations import Heed, Learn, Operation, Publish, Revoke, Unsubscribe
+from tidings.engine.operations import Operation, Publish
 from tidings.hub import due
 from tidings.hub.outbox import Batch
 from tidings.hub.subscription import HubSubscription
@@ -22,10 +22,7 @@ _META = Journey(meta=True)
 
 
 class Outcome:
-    __slots__ = (
-        *("deliveries", "durable", "expelled", "findings", "learnt", "others", "persisted", "refused", "told"),
-        "trusted",
-    )
+    __slots__ = ("deliveries", "durable", "findings", "followed", "others", "persisted", "refused", "told", "trusted")
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[HubSubscription, Notification]] = []
@@ -34,9 +31,8 @@ class Outcome:
         self.told: tuple[Event, ...] = ()
         self.persisted: tuple[Persist, ...] = ()
         self.findings: tuple[str, ...] = ()
+        self.followed: tuple[Operation, ...] = ()  # operations that it has led to, which the engine has handled
         self.trusted: tuple[tuple[str, str, bool, int], ...] = ()  # party, group, whether it belongs, until when
-        self.learnt: tuple[Learn | Heed | Revoke, ...] = ()  # of secure topics
-        self.expelled: tuple[Unsubscribe, ...] = ()  # subscriptions that were removed, since they have no token
         self.refused: Reject | None = None
         self.others: list[Effect] = []  # for whoever has links to other brokers
 
@@ -45,6 +41,11 @@ class Outcome:
         told = {event.id for event in self.told}
         self.deliveries = [one for one in self.deliveries if one[1].event.id in told]
         self.durable = tuple(one for one in self.durable if one[1].event.id in told)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is something to be written down, whatever becomes of the operation itself."""
+        return bool(self.told or self.persisted or self.followed)
 
     def keep_only(self, wanted: Callable[[HubSubscription, Notification], bool]) -> None:
         """Of what is for durable subscriptions, only what is wanted."""
@@ -57,11 +58,9 @@ class Outcome:
         self, operation: Operation | None, notes: dict[str, Any], judged: Callable[[UUID], int] = lambda _: 0
     ) -> list[journal.Operation]:
         """The operation, if it is to be kept; then the meta-events that it caused, the events of other brokers that it
-        brought to durable subscriptions, what rules persist, and what else has to be known after a restart. `judged`:
-        when it was found out whom of all clients here an event of another broker is for."""
-        if type(operation) is Publish and not (
-            self.durable or self.told or self.persisted or self.trusted or self.learnt
-        ):
+        brought to durable subscriptions, what rules persist, and operations that it has led to. `judged`: when it was
+        found out whom of all clients here an event of another broker is for."""
+        if type(operation) is Publish and not (self.durable or self.is_kept or self.trusted):
             return [records.row(operation)]  # most are so
         events = {event.id: event for event in self.told}
         if isinstance(operation, Publish):
@@ -85,7 +84,7 @@ class Outcome:
             rows.append(records.passed(event, {**_owed(event, owed), **({JUDGED: when} if when else {})}))
         for kept in self.persisted:
             rows.append(journal.Operation.control("persist", id=kept.store, body={"message": kept.message}))
-        return rows + [records.row(one) for one in (*self.learnt, *self.expelled)]
+        return rows + [records.row(one) for one in self.followed]
 
     def batches(self, first: int, told_from: int, after: int) -> list[Batch]:
         """The deliveries by their publications: the operation's own at offset `first`, meta-events from `told_from`,

@@ -52,10 +52,12 @@ class Disk:
         finally:
             os.close(fd)
 
-    def create(self, path: Path, data: bytes) -> None:
-        """The file with that content, whole or not at all, whenever the process or the machine stops."""
+    def create(self, path: Path, data: bytes, mode: int = 0o666) -> None:
+        """The file with that content, whole or not at all, whenever the process or the machine stops. A secret has the
+        mode 0o600."""
         temporary = temporary_of(path)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        temporary.unlink(missing_ok=True)  # one that was left behind may have another mode
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             self.write(fd, data)
             self.sync(fd)

@@ -11,8 +11,9 @@ FILE = "lock"
 
 
 class FolderLock:
-    def __init__(self, folder: Path) -> None:
-        """Taken at once, or a `JournalLockedError` that names the folder and the process that has it."""
+    def __init__(self, folder: Path, what: str = "journal") -> None:
+        """Taken at once, or a `JournalLockedError` that names the folder and the process that has it; `what` is a word
+        for what is in there."""
         path = folder / FILE
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -23,7 +24,7 @@ class FolderLock:
             process = int(said) if said.isdecimal() else None
             who = f"process {process}" if process else "another process"
             raise JournalLockedError(
-                f"the journal in {folder} is open in {who}; a journal has one writer", folder, process
+                f"the {what} in {folder} is open in {who}; it has one writer at a time", folder, process
             ) from None
         except OSError:
             os.close(self._fd)

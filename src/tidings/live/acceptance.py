@@ -8,9 +8,9 @@ import msgspec
 
 from tidings import journal
 from tidings.engine.operations import Publish
-from tidings.hub.handling import handled
 from tidings.hub.outcome import Outcome
 from tidings.hub.roster import NOTHING
+from tidings.live.awaited import AwaitedError
 from tidings.live.neighbours import Task
 from tidings.model.errors import (
     InvalidValueError,
@@ -50,17 +50,26 @@ class Taken(NamedTuple):
     tasks: list[Task]
 
 
+class Waiting(NamedTuple):
+    """Publications that were not taken, since the first of them waits for an answer."""
+
+    question: tuple[str, str]
+    ahead: Outcome  # what was to be done before it
+    publications: list[tuple[Published, str | None]]
+
+
 class Chunk:
     """Publications of one publisher that came together: those that were accepted, what is told of others, and the rows
     of them all for the journal, or how many there would be."""
 
-    __slots__ = ("count", "rows", "taken", "told")
+    __slots__ = ("count", "rows", "taken", "told", "waiting")
 
     def __init__(self) -> None:
         self.taken: list[Taken] = []
         self.told: list[tuple[Outcome, int]] = []
         self.rows: list[journal.Operation] = []
         self.count = 0
+        self.waiting: Waiting | None = None
 
 
 class Acceptance:
@@ -68,31 +77,41 @@ class Acceptance:
         self._desk = desk
         self._settling: dict[UUID, tuple[Publisher, int, int, int]] = {}  # what is to be told when an event is settled
 
-    def accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> None:
-        """Publications with their subjects, in order; the publisher is told of each when it is as safe as it wants."""
-        with self._desk.guard:
-            self._accept(publisher, publications)
+    def accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> "Waiting | None":
+        """Publications with their subjects, in order; the publisher is told of each when it is as safe as it wants.
 
-    def _accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> None:
+        If one has to wait for an answer on trust, it and those behind it are to be given here again."""
+        with self._desk.guard:
+            waiting = self._accept(publisher, publications)
+            if waiting is not None:
+                self._desk.follow(waiting.ahead, self._desk.now())
+            return waiting
+
+    def _accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> "Waiting | None":
         last, base = self._desk.roster.sequences.get(publisher.name, 0), self._desk.now()
         chunk = self._handled(publisher, publications, base)
         if not chunk.taken and not chunk.told:
-            return
+            return chunk.waiting
         try:
             first = self._desk.appended(chunk.rows, base, chunk.count)
         except JournalError as error:
             self._desk.roster.sequences[publisher.name] = last
+            for one in reversed(chunk.taken):
+                if self._desk.engine.gate is not None:
+                    self._desk.engine.gate.take_back(one.event)
             for one in chunk.taken:
                 self._desk.engine.passages.forget(one.event.id)
                 self._desk.roster.forget(one.event.id)
                 self._refuse(publisher, one.published.request, error)
-            return
+            return chunk.waiting
         self._enter(publisher, chunk, first)
+        return chunk.waiting
 
     def _handled(self, publisher: Publisher, publications: list[tuple[Published, str | None]], base: int) -> Chunk:
         """What the engine says to each of them; what it refuses is told."""
         chunk = Chunk()
-        for published, event in self._events(publisher, publications, base):
+        events = self._events(publisher, publications, base)
+        for place, (published, event) in enumerate(events):
             now = base + chunk.count
             try:
                 self._desk.check_open()
@@ -100,7 +119,11 @@ class Acceptance:
                 if event.timestamp != now:  # one before it was refused
                     event = msgspec.structs.replace(event, timestamp=now)
                 operation = Publish(event)
-                outcome = handled(self._desk, operation, now)
+                outcome = self._desk.handle(operation, now)
+            except AwaitedError as error:
+                rest = [(published, event.subject) for published, event in events[place:]]
+                chunk.waiting = Waiting(error.question, error.ahead, rest)
+                break
             except TidingsError as error:
                 self._refuse(publisher, published.request, error)
                 continue
@@ -111,7 +134,7 @@ class Acceptance:
             else:
                 outcome.keep_only_what_was_told()
                 self._refuse(publisher, published.request, RefusedError(refused.step, refused.reason))
-                if not outcome.told and not outcome.persisted:
+                if not outcome.is_kept:
                     continue
                 chunk.told.append((outcome, chunk.count))
             if self._desk.archive is not None:

@@ -1,7 +1,6 @@
 """A broker: a server for clients and other brokers around one desk, and what has to be done from time to time."""
 
 import asyncio
-import errno
 import logging
 import time
 from collections.abc import Callable
@@ -23,6 +22,9 @@ from tidings.live.configuration import Change, Configuration
 from tidings.live.configuration.address import Address
 from tidings.live.connection import Connection
 from tidings.live.desk import Desk
+from tidings.live.door import Door
+from tidings.live.examining import Examining
+from tidings.live.gatehouse import Gatehouse, gate_of, read_files
 from tidings.live.heart import Heart
 from tidings.live.link import Link
 from tidings.live.metrics import Metrics
@@ -36,6 +38,7 @@ from tidings.live.reloading import reload
 from tidings.live.resending import Resending
 from tidings.live.session import Session
 from tidings.live.tls import Certificates
+from tidings.live.trusting import Trusting
 from tidings.live.upkeep import Upkeep
 from tidings.model.errors import InvalidValueError, JournalError
 from tidings.model.event import Event
@@ -57,6 +60,8 @@ class Broker:
         self.incarnation = self.clock.now()
         self.started = time.monotonic()
         self.certificates = Certificates(configuration.tls) if configuration.tls.is_on else None
+        security = configuration.security
+        self.gatehouse = Gatehouse(self, gate_of(security, self.name)) if security.is_on else None
         self.metrics = Metrics()
         self.notes = NoteWriter()
         self.sessions: dict[str, Session] = {}
@@ -65,9 +70,12 @@ class Broker:
         self.bindings: Bindings
         self.questions = Questions(self)
         self.moving = Moving(self)
+        self.trusting = Trusting(self)
+        self.examining = Examining(self)
         self.reception = Reception(self)
         self.neighbourhood = Neighbourhood(self)
-        self._server: asyncio.Server | None = None
+        self.address: Address
+        self._door: Door | None = None
         self._ending: list[Callable[[], None]] = []
         self._was_full = False
         self._heart: Heart | None = None
@@ -87,16 +95,26 @@ class Broker:
         archive = None
         if given.journal.folder:
             archive = Archive(
-                given.journal.folder, self.name, self.clock.entropy(), self._trusts, given.journal.options(), self._disk
+                given.journal.folder,
+                self.name,
+                self.clock.entropy(),
+                self.trusting.is_member,
+                given.journal.options(),
+                self._disk,
             )
-        self.desk = Desk(self.engine_settings(given), self.clock, self._trusts, archive, self.metrics, self)
+        gate = None if self.gatehouse is None else self.gatehouse.gate
+        trusts = self.trusting.is_member
+        self.desk = Desk(self.engine_settings(given), self.clock, trusts, archive, self.metrics, self, gate)
         self.bindings = Bindings(self.desk)
         self.resending = Resending(self, self.desk.saved_debts)
         self.desk.begin()
         self.upkeep = Upkeep(self)
         put_own(self.desk, given)
+        self._door = Door(self)
+        if self.gatehouse is not None:
+            self.gatehouse.begin(read_files(given.security))
         try:
-            self._server = await self._listen(Address.parse(given.broker.listen))
+            self.address = await self._door.open(Address.parse(given.broker.listen))
         except InvalidValueError:
             self.desk.stop()
             raise
@@ -106,23 +124,6 @@ class Broker:
         _LOG.info("%s listens at %s", self.name, self.address)
         return self.address
 
-    async def _listen(self, address: Address) -> asyncio.Server:
-        try:
-            server = await self._loop.create_server(
-                lambda: Connection(self.metrics, self.reception.opened, self.reception.closed),
-                address.host,
-                address.port,
-                ssl=None if self.certificates is None else self.certificates.server,
-                backlog=1024,
-            )
-        except OSError as error:
-            told = "somebody listens there already" if error.errno == errno.EADDRINUSE else error.strerror or error
-            raise InvalidValueError(
-                f"broker.listen: {address} cannot be opened: {told}; name another address"
-            ) from None
-        self.address = Address(address.host, server.sockets[0].getsockname()[1])
-        return server
-
     async def reload(self, configuration: Configuration) -> Change:
         """Takes over what needs no restart of another configuration; what that is, and what does need one."""
         return await reload(self, configuration)
@@ -130,8 +131,8 @@ class Broker:
     async def stop(self) -> None:
         """No new connections; what waits for clients is written, as far as they read it in time; then the end."""
         self.is_stopping = True
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            self._door.close()
         await self.neighbourhood.stop_calling()
         if self._heart is not None:
             self._heart.stop()
@@ -208,6 +209,12 @@ class Broker:
 
     def published(self, event: Event, offset: int) -> None:
         self.resending.published(event, offset)
+        self.heard(event)
+
+    def heard(self, event: Event) -> None:
+        """An event has come, from a client or from a neighbour."""
+        if self.gatehouse is not None:
+            self.gatehouse.heard(event)
 
     def is_waiting(self, offset: int) -> bool:
         return self.resending.is_waiting(offset)
@@ -230,6 +237,8 @@ class Broker:
             ending, self._ending = self._ending, []
             for act in ending:
                 act()
+        if self.gatehouse is not None:
+            self.gatehouse.look_again()
         self.look_again()
 
     def at_the_end(self, act: Callable[[], None]) -> None:
@@ -250,7 +259,7 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is to be done here that can be done."""
-        return self.desk.is_settled and self.moving.is_settled and self.resending.is_settled
+        return all(one.is_settled for one in (self.desk, self.moving, self.resending, self.trusting))
 
     def under_way(self) -> dict[str, Any]:
         """What is to be done here, and by whom it is waited for."""
@@ -279,8 +288,8 @@ class Broker:
 
     # What is asked of others
 
-    def _trusts(self, party: str, group: str) -> bool:
-        return any(one.group == group and party in one.members for one in self.configuration.trust)
+    def asked(self, party: str, group: str) -> tuple[bool, int] | None:
+        return self.trusting.asked(party, group)
 
     def subject_defined(self, subject: str) -> None:
         """From now on clients may say the subject's number instead of its name."""

@@ -26,6 +26,7 @@ def gauges(broker: "Broker", log_lines_dropped: int = 0) -> Gauges:
         queue_bytes=sum(one.waiting_bytes for one in connections),
         log_lines_dropped=log_lines_dropped,
         certificate_expires=None if certificates is None else certificates.expires,
+        security=None if broker.gatehouse is None else broker.gatehouse.gauges(),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tidings.live.metrics import Metrics
-from tidings.live.tls import name_of
+from tidings.live.tls import fingerprint_of, name_of
 from tidings.protocol.frames import FramingError, Kind, Splitter, frame
 from tidings.protocol.handshake import Bye, Ping
 
@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._is_stalled = False
         self.is_reading = True
         self.host = ""  # of the other side
+        self.own_fingerprint = b""  # of the certificate that this side has shown
         self._reason = ""
         self.heard = self._loop.time()  # when something came last
         self.stalled_since = 0.0
@@ -86,6 +87,17 @@ class Connection(asyncio.Protocol):
     def certified_name(self) -> str | None:
         """The name in the certificate of the other side."""
         return None if self._transport is None else name_of(self._transport.get_extra_info("peercert"))
+
+    @property
+    def certificate(self) -> bytes | None:
+        """That of the other side, in DER."""
+        secured = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if secured is None else secured.getpeercert(binary_form=True)
+
+    @property
+    def fingerprints(self) -> tuple[bytes, bytes]:
+        """Of this side's certificate and of the other's; empty where there is none."""
+        return self.own_fingerprint, fingerprint_of(self.certificate)
 
     def welcome(self, limit: int) -> None:
         """It is known who this is: frames may be as large as frames may be."""

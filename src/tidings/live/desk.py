@@ -19,13 +19,16 @@ from tidings.engine.debts import State
 from tidings.engine.effects import Effect, Reject
 from tidings.engine.operations import (
     Carry,
+    Connect,
     Disconnect,
     Lost,
     Operation,
     Receive,
     Travelling,
+    Trust,
     Unadvertise,
     Unsubscribe,
+    client_of,
 )
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
@@ -36,6 +39,7 @@ from tidings.hub.outcome import Outcome
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.trust import Provider
 from tidings.live.acceptance import Acceptance
+from tidings.live.awaited import AwaitedError
 from tidings.live.given import Given
 from tidings.live.inbox import Kept, Wired
 from tidings.live.metrics import Metrics
@@ -46,6 +50,7 @@ from tidings.model.errors import (
     JournalError,
 )
 from tidings.model.subscription import Subscription
+from tidings.security.gate import Gate
 
 Reply = Callable[[list[str] | Reject], None]
 
@@ -68,6 +73,7 @@ class Desk(HubDesk):
         archive: Archive | None,
         metrics: Metrics,
         neighbours: Neighbours,
+        gate: Gate | None = None,
     ) -> None:
         self.metrics = metrics
         self.neighbours = neighbours
@@ -78,7 +84,7 @@ class Desk(HubDesk):
         self._syncer = ThreadPoolExecutor(1, "tidings-sync")
         self.saved_debts: State | None = None
         self.given = Given()
-        super().__init__(settings, clock, trust, archive)
+        super().__init__(settings, clock, trust, archive, gate)
 
     def begin(self) -> None:
         """After the journal was read: nobody is connected, so what is not durable is gone; what the broker itself had
@@ -123,6 +129,28 @@ class Desk(HubDesk):
     def _answer(reply: Reply, result: list[str] | Reject) -> None:
         reply(result)
 
+    def ask(self, party: str, group: str, now: int) -> tuple[bool, int] | None:
+        return self.neighbours.asked(party, group)
+
+    def handle(self, operation: Operation, now: int) -> Outcome:
+        """An operation that has to wait for an answer is not kept: its client's session tries again with the answer, so
+        that nothing is in the journal that may yet be refused."""
+        outcome = handled(self, operation, now)
+        if self.engine.held and not isinstance(operation, Connect | Disconnect):
+            question = self.engine.held.take_back(client_of(operation))
+            if question is not None:
+                raise AwaitedError(question, outcome)
+        return outcome
+
+    def answered(self, answer: Trust, *, kept: bool) -> None:
+        """An answer to what was asked; `kept`: it counts when the journal is read again."""
+        if kept and self.archive is not None:
+            try:
+                self.write(records.row(answer))
+            except JournalError as error:
+                self.note(f"that {answer.party} was asked whether it belongs to {answer.group} is not kept: {error}")
+        self.drive(answer)
+
     def receive(self, neighbour: str, operation: Travelling) -> None:
         """An operation of a neighbour. Of an event, what durable subscriptions here wait for is kept."""
         if isinstance(operation, Carry) and operation.to == self.name and not self._has_all(operation):
@@ -141,26 +169,34 @@ class Desk(HubDesk):
             self.check_open()
             now = self.now()
             outcome = handled(self, operation, now)
-            if outcome.durable:
-                outcome.keep_only(lambda held, note: self.given.note(held, note.event.id))
-            if outcome.deliveries or outcome.told or outcome.persisted or outcome.learnt:
-                is_kept = bool(outcome.durable or outcome.told or outcome.persisted or outcome.learnt)
-                rows = outcome.rows(None, {}, self.engine.passages.judged) if is_kept else []
-                first = self.appended(rows, now, len(rows))
-                self.note_told(outcome)
-                after = self._next if rows and self.archive is not None else 0
-                outcome.expect(first, first)
-                self.outgoing.add(after, self.put_all, outcome, first, first)
-                self.metrics.delivered += len(outcome.deliveries)
+            self.follow(outcome, now)
+        return outcome
+
+    def follow(self, outcome: Outcome, now: int) -> None:
+        """Carries out what follows from what is not kept as such."""
+        if outcome.durable:
+            outcome.keep_only(lambda held, note: self.given.note(held, note.event.id))
+        if outcome.deliveries or outcome.is_kept:
+            is_kept = bool(outcome.durable or outcome.is_kept)
+            rows = outcome.rows(None, {}, self.engine.passages.judged) if is_kept else []
+            first = self.appended(rows, now, len(rows))
+            self.note_told(outcome)
+            after = self._next if rows and self.archive is not None else 0
+            outcome.expect(first, first)
+            self.outgoing.add(after, self.put_all, outcome, first, first)
+            self.metrics.delivered += len(outcome.deliveries)
         after = self._next if self.archive is not None and outcome.durable else 0
         self.do_later(after, outcome.others)
-        return outcome
 
     def controlled(
         self, operation: Operation, notes: Mapping[str, Any] | None = None
     ) -> tuple[list[str], int, Outcome]:
         with self.guard:
-            return super().controlled(operation, notes)
+            try:
+                return super().controlled(operation, notes)
+            except AwaitedError as waiting:
+                self.follow(waiting.ahead, self.now())
+                raise
 
     def forget(self, operation: Unsubscribe) -> None:
         """A subscription that the engine has given up, since its owner is elsewhere, is not kept here either."""

@@ -15,6 +15,7 @@ from tidings.model.errors import TidingsError
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import MAGIC, VERSION, Bye, Hello, Welcome
 from tidings.protocol.unreadable import UNREADABLE
+from tidings.security.certificates import Role
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -87,6 +88,8 @@ class Call:
     def _opened(self, connection: Connection) -> "Call":
         self._connection = connection
         broker = self._broker
+        if broker.certificates is not None:
+            connection.own_fingerprint = broker.certificates.fingerprint
         hello = Hello(MAGIC, (VERSION,), "broker", broker.name, broker.incarnation, cost=self._wanted.cost)
         connection.say(Kind.HELLO, hello)
         return self
@@ -111,6 +114,11 @@ class Call:
         certified = self._connection.certified_name if tls.is_on and tls.check_names else welcome.broker
         if certified != welcome.broker:
             self._fail(f"its certificate is that of {certified}")
+            return
+        gatehouse = self._broker.gatehouse
+        refusal = None if gatehouse is None else gatehouse.refusal(self._connection, Role.BROKER)
+        if refusal is not None:
+            self._fail(refusal)
             return
         link = self._broker.neighbourhood.linked(self._connection, welcome.broker, self._wanted.cost, self.ended)
         if link is None:

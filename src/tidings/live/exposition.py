@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from tidings._version import __version__
-from tidings.live.metrics import BOUNDS, Durations, Gauges, Metrics
+from tidings.live.metrics import BOUNDS, Durations, Gauges, Metrics, SecurityGauges
 
 _GAUGES = {
     "connections": "Clients and neighbours that are connected.",
@@ -65,6 +65,8 @@ class Exposition(Collector):
                 "When the broker's certificate expires, in seconds since 1970.",
                 gauges.certificate_expires,
             )
+        if gauges.security is not None:
+            yield from _of_security(gauges.security)
 
     def _counters(self) -> Iterator[Metric]:
         metrics = self._metrics
@@ -100,9 +102,33 @@ class Exposition(Collector):
                 metrics.broken_connections,
             ),
             ("misunderstood", "Frames that could not be understood.", metrics.misunderstood),
+            ("challenges", "Challenges to clients and neighbours.", metrics.challenges),
+            ("challenges_failed", "Challenges that were not answered, or wrongly.", metrics.challenges_failed),
+            ("bogus", "Handshakes, proofs and tokens that were refused.", metrics.bogus),
+            ("shut_out", "Connections closed at once, after too many of these.", metrics.shut_out),
             ("meta_events", "Meta-events that were told.", metrics.told),
         ):
             yield CounterMetricFamily(f"tidings_{name}", told, value)
+
+
+def _of_security(gauges: SecurityGauges) -> Iterator[Metric]:
+    told = "What the gate did not let through, by the check that was not passed."
+    yield _counter("refused_untrusted", told, "check", gauges.refused)
+    for name, told, value in (
+        ("secure_topics", "Secure topics that are known.", gauges.topics),
+        ("revocations_version", "How many entries the list of revocations has; -1: there is none.", gauges.revocations),
+        (
+            "revocations_issued_seconds",
+            "When the list of revocations was issued, in seconds since 1970.",
+            gauges.revocations_issued,
+        ),
+        (
+            "revocations_expire_seconds",
+            "From when on nothing is trusted without a newer list, in seconds since 1970.",
+            gauges.revocations_expire,
+        ),
+    ):
+        yield GaugeMetricFamily(f"tidings_{name}", told, value)
 
 
 def _counter(name: str, told: str, label: str, values: dict[str, int]) -> Metric:

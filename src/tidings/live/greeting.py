@@ -21,6 +21,7 @@ class Greeting:
     def __init__(self, broker: "Broker", connection: Connection) -> None:
         self.connection = connection
         self._broker = broker
+        self._is_known = False
         self._timer = broker.later(broker.configuration.limits.handshake_seconds, self._give_up)
 
     def take(self, frames: list[Frame]) -> None:
@@ -44,6 +45,7 @@ class Greeting:
             return
         if owner is None:
             return  # it was told why
+        self._is_known = True
         self.gone("it is known")
         connection.owner = owner
         if len(frames) > 1:
@@ -72,4 +74,6 @@ class Greeting:
 
     def gone(self, reason: str) -> None:
         self._timer.cancel()
+        if not self._is_known and not self._broker.is_stopping:
+            self._broker.reception.note_bogus(self.connection.host)
         self._broker.reception.ungreeted(self)

@@ -47,7 +47,10 @@ class Heart:
                 self._look_after(link.connection, now, patience)
             for session in list(broker.sessions.values()):
                 self._look_after(session.connection, now, patience, is_client=True)
-            due = (broker.moving.go_on, broker.resending.tick, broker.upkeep.tick, broker.tick, self._keep_tidy)
+            due = (
+                *(broker.moving.go_on, broker.resending.tick, broker.upkeep.tick, broker.examining.tick, broker.tick),
+                self._keep_tidy,
+            )
             for act in due:
                 try:
                     act()

@@ -8,6 +8,7 @@ import msgspec
 from tidings.engine.operations import Define, Join, Leave, Publish, Travelling
 from tidings.live.connection import Connection, Frame
 from tidings.model.errors import SchemaError
+from tidings.protocol.challenges import Challenge, Proof
 from tidings.protocol.frames import FramingError, Kind
 from tidings.protocol.handshake import Bound, Ping
 from tidings.protocol.operations import operation_frame, read_operation, read_passed
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tidings.live")
 _BOUND = msgspec.msgpack.Decoder(Bound)
+_CHALLENGE = msgspec.msgpack.Decoder(Challenge)
+_PROOF = msgspec.msgpack.Decoder(Proof)
 _PING = msgspec.msgpack.Decoder(Ping)
 
 
@@ -36,6 +39,7 @@ class Link:
         """Both sides know each other: the engines hear of it."""
         for bound in self._broker.bindings.all():
             self.connection.say(Kind.BOUND, bound)
+        self._broker.trusting.came(self.name)
         self._desk.drive(Join(self.name, self.cost))
         self._broker.flush()
 
@@ -79,6 +83,7 @@ class Link:
                     check_front(ahead, self._broker.bindings.schema(ahead.number))
                 self._note_received()
                 self._desk.receive(self.name, published)
+                self._broker.heard(published.event)
             case Kind.OPERATION:
                 self._note_received()
                 operation = read_operation(body)
@@ -89,6 +94,10 @@ class Link:
                 self.connection.pong(_PING.decode(body))
             case Kind.PONG:
                 pass
+            case Kind.CHALLENGE:
+                self._broker.trusting.challenged(self, _CHALLENGE.decode(body))
+            case Kind.PROOF:
+                self._broker.trusting.proved(self.connection, _PROOF.decode(body))
             case Kind.BOUND:
                 bound = _BOUND.decode(body)
                 if bound.number < 1:
@@ -117,3 +126,4 @@ class Link:
             _LOG.warning("the link to %s is gone: %s", self.name, reason)
             self._desk.drive(Leave(self.name))
             self._broker.flush()
+        self._broker.trusting.left(self.connection)

@@ -42,6 +42,10 @@ class Metrics:
         self.broken_connections = 0  # that were closed, as what came was no frame
         self.misunderstood = 0  # frames with nothing in them that could be understood
         self.slow_disconnected = 0  # consumers and neighbours whose queue stayed full
+        self.challenges = 0  # to clients and neighbours
+        self.challenges_failed = 0  # the same, that were not answered, or wrongly
+        self.bogus = 0  # handshakes, proofs and tokens that were refused
+        self.shut_out = 0  # connections that were closed at once, after too many of these
         self.commits = Durations()  # of the journal
         self.delivered_after = Durations()  # since the publication was accepted
 
@@ -72,3 +76,14 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     queue_bytes: int = 0
     log_lines_dropped: int = 0
     certificate_expires: float | None = None  # seconds since 1970
+    security: "SecurityGauges | None" = None
+
+
+class SecurityGauges(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand at the gate. Without a list of revocations its version is -1, and its times are 0."""
+
+    refused: dict[str, int]  # by the check that was not passed
+    topics: int
+    revocations: int
+    revocations_issued: float  # seconds since 1970
+    revocations_expire: float

@@ -17,6 +17,11 @@ class Neighbours(Protocol):
         """What is to be done for effects, when it is their turn: what is sent is for the links that there are now."""
         ...
 
+    def asked(self, party: str, group: str) -> tuple[bool, int] | None:
+        """Whether the party belongs to the trust group, and until when (microseconds) that need not be asked again;
+        None if the party has to prove it first."""
+        ...
+
     def published(self, event: Event, offset: int) -> None:
         """An event of a client is in the journal, or would be."""
 

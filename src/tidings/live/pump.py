@@ -13,17 +13,20 @@ _STROKE = 256  # notifications at a time
 
 
 class InboxPump:
-    """The inbox itself limits how many are taken and not acknowledged. Reading the journal is left to a thread."""
+    """The inbox itself limits how many are taken and not acknowledged. Reading the journal is left to a thread.
+
+    `choose` says which of them may be handed out now: others stay, and are taken again by the next pump."""
 
     def __init__(
         self,
         inbox: Kept,
         connection: Connection,
+        choose: Callable[[list[Notification]], list[Notification]],
         write: Callable[[Notification], bytes],
         readers: Executor,
         complain: Callable[[TidingsError], None],
     ) -> None:
-        self._inbox, self._connection, self._write = inbox, connection, write
+        self._inbox, self._connection, self._choose, self._write = inbox, connection, choose, write
         self._readers, self._complain = readers, complain
         self._is_reading = False
 
@@ -59,5 +62,5 @@ class InboxPump:
             self.wake()
 
     def _send(self, notes: list[Notification]) -> None:
-        for note in notes:
+        for note in self._choose(notes):
             self._connection.send(self._write(note))

@@ -58,6 +58,16 @@ class About(msgspec.Struct):
     subject: str
 
 
+class Secured(msgspec.Struct):
+    """On which secure topic something is: an event with these attributes, or, with `content`, all that a subscription
+    asks for. `since`: and what the list of revocations has after so many entries."""
+
+    subject: str | None = None
+    attributes: dict[str, Any] = {}
+    content: str | None = None
+    since: int | None = None
+
+
 class Gone(msgspec.Struct):
     broker: str
 
@@ -72,6 +82,7 @@ class Questions:
             "stats": self._stats,
             "tables": self._tables,
             "forget": self._forget,
+            "security": self._security,
         }
         self._slow: dict[str, Callable[[Session, Any], Any]] = {"explain": self._explain, "replay": self._replay}
 
@@ -112,6 +123,18 @@ class Questions:
             "advertisements": [_advertised(one) for one in sorted(offered, key=lambda one: one.id)],
         }
 
+    def _security(self, _: "Session", about: Any) -> Any:
+        """All of it is signed, and nothing secret: a topic is told to who has named something on it."""
+        asked, gatehouse = _read(about, Secured), self._broker.gatehouse
+        if gatehouse is None:
+            raise RefusedError("admit", f"{self._broker.name} has no identity, and knows no secure topics")
+        update = None if asked.since is None else gatehouse.gate.credentials.revocations.since(asked.since)
+        record = gatehouse.topic_of(asked.subject, asked.attributes, asked.content)
+        return {
+            "revocations": None if update is None else update.data,
+            "records": [] if record is None else [record.data],
+        }
+
     def _status(self, _: "Session", __: Any) -> Any:
         broker, engine = self._broker, self._broker.desk.engine
         archive = broker.desk.archive
@@ -131,6 +154,7 @@ class Questions:
             },
             "wanted_links": sorted(one.broker for one in broker.configuration.links),
             "brokers": sorted(engine.topology.brokers),
+            "security": None if broker.gatehouse is None else broker.gatehouse.state(),
             "journal": None
             if archive is None
             else {"folder": str(archive.journal.folder), "next": archive.journal.next, "synced": archive.synced},

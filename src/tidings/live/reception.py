@@ -4,15 +4,20 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidings.engine.operations import Connect
+from tidings.live.attempts import Attempts
+from tidings.live.configuration.tables import Limits
 from tidings.live.connection import Connection
 from tidings.live.greeting import Greeting
 from tidings.live.link import Link
 from tidings.live.session import Session
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
+from tidings.security.certificates import Role
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
+
+_TOLD_SO = 64  # connections over their limit that are still told why they are closed
 
 
 class Reception:
@@ -20,9 +25,45 @@ class Reception:
         self._broker = broker
         self.connections: Counter[str] = Counter()  # by host
         self.greetings: set[Greeting] = set()
+        limits = broker.configuration.limits
+        self._addresses, self._identities = Attempts(limits), Attempts(limits)
+
+    # Who tries too often
+
+    def limit(self, limits: Limits) -> None:
+        self._addresses.limit(limits)
+        self._identities.limit(limits)
+
+    def lets_in(self, host: str, entering: int) -> bool:
+        """Whether somebody from there may so much as begin; `entering` are others who have just begun."""
+        if self._addresses.check(host, self._broker.now()):
+            self._broker.metrics.shut_out += 1
+            return False
+        return self.connections.total() + entering < self._broker.configuration.limits.connections + _TOLD_SO
+
+    def note_bogus(self, host: str) -> None:
+        """Somebody from there has not come as far as to say who it is."""
+        self._broker.metrics.bogus += 1
+        self._addresses.note(host, self._broker.now())
+
+    def bogus(self, connection: Connection, name: str) -> None:
+        """A proof, a token or a signature of somebody who is connected was refused. It counts for its address and, if
+        its certificate says that this is its name, for that: else one could have others shut out."""
+        self.note_bogus(connection.host)
+        now = self._broker.now()
+        wait = self._addresses.check(connection.host, now)
+        if connection.certified_name == name:
+            wait = max(wait, self._identities.note(name, now))
+        if wait:
+            self._broker.metrics.shut_out += 1
+            connection.close(_too_many(wait))
+
+    # Who comes
 
     def opened(self, connection: Connection) -> Greeting:
         host, limits = connection.host, self._broker.configuration.limits
+        if self._broker.certificates is not None:
+            connection.own_fingerprint = self._broker.certificates.fingerprint
         self.connections[host] += 1
         greeting = Greeting(self._broker, connection)
         self.greetings.add(greeting)
@@ -57,13 +98,16 @@ class Reception:
             known.connection.close(f"{hello.name} has connected anew", again=False)
             self._broker.left(known, "it has connected anew")
         self._broker.moving.came_back(hello.name)
+        self._broker.trusting.came(hello.name)
         moved = bool(hello.last_broker) and hello.last_broker != self._broker.name
         outcome = self._broker.desk.operate(Connect(hello.name, moved, hello.session), safe=False)
         if outcome.refused is not None:
             connection.close(outcome.refused.reason, again=False)
             return None
-        self._welcome(connection, hello, self._broker.desk.roster.sequences.get(hello.name, 0))
-        session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello)
+        gatehouse = self._broker.gatehouse
+        nonce = b"" if gatehouse is None else gatehouse.nonce()
+        self._welcome(connection, self._broker.desk.roster.sequences.get(hello.name, 0), nonce=nonce)
+        session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello, nonce)
         for bound in self._broker.bindings.all():
             connection.say(Kind.BOUND, bound)
         return session
@@ -79,7 +123,7 @@ class Reception:
         if refusal is not None or wanted is None:
             connection.close(refusal or "")
             return None
-        self._welcome(connection, hello, 0, wanted.cost)
+        self._welcome(connection, 0, wanted.cost)
         link = self._broker.neighbourhood.linked(connection, hello.name, wanted.cost, None)
         if link is not None:
             link.start()
@@ -93,16 +137,21 @@ class Reception:
             certified = connection.certified_name
             if certified is None and (hello.role == "broker" or tls.require_client_certificate):
                 return "a certificate is needed here"
+            if certified is not None and (wait := self._identities.check(certified, self._broker.now())):
+                self._broker.metrics.shut_out += 1
+                return _too_many(wait)
             if certified is not None and certified != hello.name:
                 return f"the certificate is that of {certified}, not of {hello.name}"
-        return None
+        gatehouse = self._broker.gatehouse
+        role = Role.BROKER if hello.role == "broker" else None
+        return None if gatehouse is None else gatehouse.refusal(connection, role)
 
     def _is_broker(self, name: str) -> bool:
         return name in self._broker.desk.engine.topology.brokers or any(
             one.broker == name for one in self._broker.configuration.links
         )
 
-    def _welcome(self, connection: Connection, hello: Hello, sequence: int, cost: int = 1) -> None:
+    def _welcome(self, connection: Connection, sequence: int, cost: int = 1, nonce: bytes = b"") -> None:
         heartbeat, limits = self._broker.configuration.heartbeat, self._broker.configuration.limits
         connection.welcome(limits.frame_bytes)
         welcome = Welcome(
@@ -116,5 +165,10 @@ class Reception:
             sequence,
             cost,
             self._broker.desk.archive is not None,
+            nonce=nonce,
         )
         connection.say(Kind.WELCOME, welcome)
+
+
+def _too_many(wait: float) -> str:
+    return f"too many attempts were refused; try again in {wait:.0f} seconds"

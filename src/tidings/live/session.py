@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,7 +12,9 @@ import msgspec
 from tidings.engine import operations
 from tidings.engine.effects import Reject
 from tidings.hub.roster import LIMIT, NOTHING
+from tidings.hub.subscription import HubSubscription
 from tidings.hub.texts import inbox_limit
+from tidings.live.awaited import AwaitedError
 from tidings.live.configuration.tables import DISCONNECT, Limits
 from tidings.live.connection import Connection, Frame
 from tidings.live.inbox import Kept, Wired
@@ -25,6 +28,7 @@ from tidings.model.schematext import schema_of, structure_of
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
+from tidings.protocol.challenges import Proof
 from tidings.protocol.frames import FramingError, Kind, frame
 from tidings.protocol.handshake import Bye, Hello, Ping
 from tidings.protocol.publications import Published, check_front, check_vector, publication_request_of, read_front
@@ -48,19 +52,21 @@ _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.DEFINE: msgspec.msgpack.Decoder(requests.Define),
     Kind.ACKNOWLEDGE: msgspec.msgpack.Decoder(requests.Acknowledge),
     Kind.ASK: msgspec.msgpack.Decoder(requests.Ask),
+    Kind.PROOF: msgspec.msgpack.Decoder(Proof),
     Kind.PING: msgspec.msgpack.Decoder(Ping),
     Kind.BYE: msgspec.msgpack.Decoder(Bye),
 }
+_AT_ONCE = (Kind.PROOF, Kind.PING, Kind.PONG)
 
 
 class Session:
     """Made when a client has said hello, gone when its connection is."""
 
-    def __init__(self, broker: "Broker", connection: Connection, hello: Hello) -> None:
+    def __init__(self, broker: "Broker", connection: Connection, hello: Hello, nonce: bytes) -> None:
         self.name, self.number = hello.name, hello.session
         self.connection = connection
         self._broker, self._desk = broker, broker.desk
-        self._hello = hello
+        self._hello, self._nonce = hello, nonce
         self._moved = False
         self._pumps: dict[str, InboxPump] = {}
         self._receipts: list[answers.Receipt] = []
@@ -68,6 +74,10 @@ class Session:
         self._is_throttled = False
         self._lost_now: Counter[Wired] = Counter()  # since the client was told last
         self._is_resting = False  # it has sent more than it may
+        self._awaits = False  # an answer on trust, without which the next operation cannot be handled
+        self._kept: list[Frame] = []
+        self._kept_bytes = 0
+        self._kept_publications: list[tuple[Published, str | None]] = []  # before the frames
         self.limit(broker.configuration.limits)
 
     @property
@@ -82,11 +92,23 @@ class Session:
     # What comes
 
     def take(self, frames: list[Frame]) -> None:
+        gatehouse = self._broker.gatehouse
+        before = 0 if gatehouse is None else gatehouse.forged
+        if self._awaits:
+            self._keep_back(frames)
+        else:
+            self._take(frames)
+        if gatehouse is not None:
+            for _ in range(gatehouse.forged - before):
+                self._broker.reception.bogus(self.connection, self.name)
+        self._broker.flush()
+
+    def _take(self, frames: list[Frame]) -> None:
         publications: list[tuple[Published, str | None]] = []
-        size = 0
-        for kind, body in frames:
+        count = size = 0
+        for place, (kind, body) in enumerate(frames):
             if kind == Kind.PUBLISH:
-                size += len(body)
+                count, size = count + 1, size + len(body)
                 try:
                     publications.append(self._published(body))
                 except UNREADABLE as error:
@@ -95,17 +117,51 @@ class Session:
             if publications:
                 self._accept(publications)
                 publications = []
-            self._take_other(kind, body)
+            if not self._awaits:
+                self._take_other(kind, body)
+            if self._awaits:
+                self._keep_back(frames[place:])
+                break
         if publications:
             self._accept(publications)
         if size and (self._publications is not None or self._bytes is not None):
-            self._account(sum(kind == Kind.PUBLISH for kind, _ in frames), size)
-        self._broker.flush()
+            self._account(count, size)
 
     def _accept(self, publications: list[tuple[Published, str | None]]) -> None:
         self._unanswered += len(publications)
-        self._desk.acceptance.accept(self, publications)
+        waiting = self._desk.acceptance.accept(self, publications)
+        if waiting is not None:
+            self._unanswered -= len(waiting.publications)
+            self._kept_publications = waiting.publications
+            self._await(waiting.question)
         self._throttle()
+
+    # What has to wait until the client, or another one, has proved to what group it belongs
+
+    def _await(self, question: tuple[str, str]) -> None:
+        self._awaits = True
+        self._broker.trusting.wait_for(question, self._go_on)
+
+    def _keep_back(self, frames: list[Frame]) -> None:
+        """In their order; what is no operation is taken at once, the proof that is waited for among it."""
+        for kind, body in frames:
+            if kind in _AT_ONCE:
+                self._take_other(kind, body)
+            else:
+                self._kept.append((kind, body))
+                self._kept_bytes += len(body)
+        if self._kept_bytes > self._limits.queue_bytes:
+            self._broker.trusting.give_up(self.name)  # a proof would come behind all that it sends
+
+    def _go_on(self) -> None:
+        if not self.connection.is_open:
+            return
+        self._awaits = False
+        publications, self._kept_publications = self._kept_publications, []
+        frames, self._kept, self._kept_bytes = self._kept, [], 0
+        if publications:
+            self._accept(publications)
+        self.take(frames)
 
     def _account(self, publications: int, size: int) -> None:
         """Who has sent more than it may is not read for as long as that is too much."""
@@ -151,11 +207,22 @@ class Session:
         if isinstance(message, Bye):
             self.connection.close("", say=False)
             return
+        if isinstance(message, Proof):
+            self._proved(message)
+            return
         try:
             _HANDLERS[type(message)](self, message)
+        except AwaitedError as waiting:
+            self._await(waiting.question)
         except TidingsError as error:
             self._desk.metrics.refuse(error)
             self.refuse(getattr(message, "request", 0), error, counts=False)
+
+    def _proved(self, proof: Proof) -> None:
+        if proof.number > 0:
+            self._broker.trusting.proved(self.connection, proof)
+        else:
+            self._broker.examining.proved(self, proof)
 
     def _misunderstood(self, error: Exception, request: int = 0) -> None:
         """The frame was whole, so the next one can be read; this one may have no number by which it could be
@@ -189,7 +256,10 @@ class Session:
             policy=policy,
             durable=durable,
             notify=wanted.notify,
+            token=wanted.token,
         )
+        if self._broker.gatehouse is not None:
+            self._broker.gatehouse.check_proof(wanted, self._nonce)
         if durable is not None:
             self._reside()
         limit = inbox_limit(wanted.limit)
@@ -217,9 +287,17 @@ class Session:
             inbox.outlet = self
         elif isinstance(inbox, Kept):
             held.attach(None)
-            pump = InboxPump(inbox, self.connection, self._broker.notes.frame, self._broker.readers, self._complain)
+            pump = InboxPump(
+                *(inbox, self.connection, partial(self._handed_out, held)),
+                *(self._broker.notes.frame, self._broker.readers, self._complain),
+            )
             inbox.pump = self._pumps[id] = pump
             self._desk.outgoing.add(0, pump.wake)
+
+    def _handed_out(self, held: HubSubscription, notes: list[Notification]) -> list[Notification]:
+        """Of what waited, what may be handed out now."""
+        gatehouse = self._broker.gatehouse
+        return notes if gatehouse is None else gatehouse.handed_out(held, notes)
 
     def _unsubscribe(self, wanted: requests.Unsubscribe) -> None:
         id = checked_id(wanted.id)  # noqa: A001
@@ -386,6 +464,8 @@ class Session:
     def gone(self, reason: str) -> None:
         self._pumps.clear()
         self._broker.left(self, reason)
+        self._broker.trusting.left(self.connection)
+        self._broker.examining.left(self.connection)
 
 
 _HANDLERS: dict[Any, Callable[[Session, Any], None]] = {

@@ -1,5 +1,6 @@
 """TLS of a broker: certificates from files, tried before anybody meets them, and read anew while it runs."""
 
+import hashlib
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,11 +32,17 @@ def name_of(certificate: Mapping[str, Any] | None) -> str | None:
     return next((value for kind, value in alternatives if kind == "DNS"), None)
 
 
+def fingerprint_of(certificate: bytes | None) -> bytes:
+    """Of a certificate in DER; empty if there is none."""
+    return hashlib.sha256(certificate).digest() if certificate else b""
+
+
 class _Loaded(NamedTuple):
     server: ssl.SSLContext
     link: ssl.SSLContext
     name: str | None
     expires: float
+    fingerprint: bytes
 
 
 class Certificates:
@@ -65,6 +72,11 @@ class Certificates:
         """When it expires, in seconds since 1970."""
         return self._loaded.expires
 
+    @property
+    def fingerprint(self) -> bytes:
+        """Of the broker's own certificate."""
+        return self._loaded.fingerprint
+
     def reload(self) -> None:
         """Reads the files again, for connections from now on. If something is wrong with them, all stays as it is."""
         self._loaded = _load(self._tls)
@@ -76,8 +88,8 @@ class Certificates:
 def _load(tls: Tls) -> _Loaded:
     server, link = _server_context(tls), _context(tls, ssl.PROTOCOL_TLS_CLIENT)
     link.check_hostname = False
-    own = _rehearsed(tls, server, link)
-    return _Loaded(server, link, name_of(own), ssl.cert_time_to_seconds(own["notAfter"]))
+    own, fingerprint = _rehearsed(tls, server, link)
+    return _Loaded(server, link, name_of(own), ssl.cert_time_to_seconds(own["notAfter"]), fingerprint)
 
 
 def _server_context(tls: Tls) -> ssl.SSLContext:
@@ -116,8 +128,9 @@ def _no_password() -> str:
     return ""
 
 
-def _rehearsed(tls: Tls, server: ssl.SSLContext, link: ssl.SSLContext) -> dict[str, Any]:
-    """The broker's certificate, after the broker has met itself: what others would refuse is refused here."""
+def _rehearsed(tls: Tls, server: ssl.SSLContext, link: ssl.SSLContext) -> tuple[dict[str, Any], bytes]:
+    """The broker's certificate, and its fingerprint, after the broker has met itself: what others would refuse is
+    refused here."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     accepting = server.wrap_bio(up, down, server_side=True)
     calling = link.wrap_bio(down, up)
@@ -139,4 +152,4 @@ def _rehearsed(tls: Tls, server: ssl.SSLContext, link: ssl.SSLContext) -> dict[s
         raise InvalidValueError(f"tls.certificate: {tls.certificate} cannot be used: {error.reason or error}") from None
     own = calling.getpeercert()
     assert own is not None  # noqa: S101  # it was verified
-    return own
+    return own, fingerprint_of(calling.getpeercert(binary_form=True))

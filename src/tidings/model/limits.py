@@ -58,6 +58,20 @@ MAX_REFUSED_TOKENS: Final = 4_096  # that are remembered as bad
 MAX_REPLAY_INSTANCES: Final = 262_144  # of publishers, whose last event is remembered
 MAX_SECURE_TOPICS: Final = 65_536
 MAX_REVOKED: Final = 1_000_000
+MAX_ADVERTISED_BYTES: Final = 65_536  # of a topic or a service, at discovery nodes
+MAX_RESTRICTION_NAMES: Final = 256
+MAX_ADVERTISED: Final = 65_536  # topics and services that a discovery node knows
+MAX_ADVERTISED_BY_ONE: Final = 4_096  # owner
+MAX_FOUND_BYTES: Final = 1_048_576  # in one answer of a discovery node
+
+# A key management centre
+MAX_GRANTS: Final = 1_000_000  # of one topic
+MAX_KEPT_EPOCHS: Final = 65_536  # of one topic; what was sealed under older ones cannot be opened by who comes later
+MAX_GIVEN_KEYS: Final = 1_024  # in one answer
+MAX_REWRAPPED: Final = 1_024  # content keys in one question
+MAX_ISSUED_TOKENS: Final = 65_536  # that are remembered, to be given again
+MAX_QUERIES: Final = 32  # of one entity
+MAX_QUERY_CHARACTERS: Final = 256
 
 # The overlay
 MAX_BROKERS: Final = 100_000
@@ -105,6 +119,9 @@ MAX_RECORD_BYTES: Final = 128 * 1024 * 1024
 # The wire
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_FRAME_BYTES_BEFORE_HELLO: Final = 4_096
+
+# Live brokers
+MAX_WATCHED_PARTIES: Final = 16_384  # addresses, and identities, whose refused attempts are counted
 
 # The client
 MAX_REMEMBERED_NOTIFICATIONS: Final = 65_536  # by the ids of their events, so that none is given twice

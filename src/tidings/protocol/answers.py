@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tidings.model import errors
-from tidings.model.errors import FilterError, PolicyError, RefusedError, SchemaError, TidingsError
+from tidings.model.errors import FilterError, PolicyError, RefusedError, SchemaError, SecurityError, TidingsError
 from tidings.protocol.events import Values
 
 
@@ -67,6 +67,8 @@ def refusal(request: int, error: TidingsError) -> Refused:
         return Refused(request, name, error.message, "", error.text, error.position, getattr(error, "rule", None))
     if isinstance(error, RefusedError):
         return Refused(request, name, error.reason, error.step)
+    if isinstance(error, SecurityError):
+        return Refused(request, name, error.reason, error.check)
     if isinstance(error, SchemaError):
         return Refused(request, name, str(error), "", error.name or "")
     return Refused(request, name, str(error))
@@ -78,7 +80,7 @@ def error_of(refused: Refused) -> TidingsError:
     if not isinstance(kind, type) or not issubclass(kind, TidingsError):
         kind = RefusedError
     told: list[Any] = [refused.reason]
-    if issubclass(kind, RefusedError):
+    if issubclass(kind, RefusedError | SecurityError):
         told = [refused.step, refused.reason]
     elif issubclass(kind, PolicyError):
         told += [refused.text, refused.position, refused.rule]

@@ -27,6 +27,8 @@ class Kind(IntEnum):
     PONG = 4
     BYE = 5
     BOUND = 6
+    CHALLENGE = 7
+    PROOF = 8
     # From a client
     PUBLISH = 10
     SUBSCRIBE = 11

@@ -41,6 +41,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     cost: int = 1
     is_durable: bool = False  # whether this broker has a journal
     told: str = ""  # what a person should know
+    nonce: bytes = b""  # of this connection alone, for subscriptions with a token; empty where none are checked
 
 
 class Bye(msgspec.Struct, frozen=True, array_like=True):

@@ -23,6 +23,8 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True):
     subject: str | None = None
     structure: str | None = None  # JSON: subject, versions, names, absent
     limit: int | None = None  # notifications that may wait at the broker; of a durable one: that may be unacknowledged
+    token: bytes | None = None  # of the subscriber, for a secure topic
+    proof: bytes | None = None  # that it is the token's holder who asks: its signature over what is `proved`
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, array_like=True):
@@ -102,3 +104,12 @@ def request_of(body: bytes, begin: int = 0) -> int:
     if not size:
         return first if first < 0x80 else 0
     return int.from_bytes(body[begin + 1 : begin + 1 + size], "big", signed=first >= _SIGNED)
+
+
+def proved(wanted: Subscribe, broker: str) -> bytes:
+    """What a subscriber signs to show that it holds its token: all that it asks for, and of whom. The number is left
+    out, as it says nothing."""
+    return _ENCODER.encode((broker, msgspec.structs.replace(wanted, request=0, proof=None)))
+
+
+_ENCODER = msgspec.msgpack.Encoder()

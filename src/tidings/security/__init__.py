@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidings.security.authority import Authority
+    from tidings.security.centre import KeyManagementCentre
     from tidings.security.certificates import Role
     from tidings.security.credentials import Credentials
     from tidings.security.gate import Gate
@@ -26,6 +27,7 @@ _HOMES = {
     "EpochKey": "keys",
     "Gate": "gate",
     "Identity": "identity",
+    "KeyManagementCentre": "centre",
     "Keyring": "keys",
     "Member": "member",
     "Opener": "opening",
@@ -45,6 +47,7 @@ __all__ = [
     "EpochKey",
     "Gate",
     "Identity",
+    "KeyManagementCentre",
     "Keyring",
     "Member",
     "Opener",

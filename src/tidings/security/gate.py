@@ -102,6 +102,11 @@ class Gate:
         if event.token is not None and event.signature is not None:
             self.credentials.check_trusted(self.credentials.token(event.token, accepted), accepted)
 
+    def take_back(self, event: Event) -> None:
+        """The event that was admitted last of its publisher could not be written down: it may come again."""
+        if event.signature is not None:
+            self.ingress.take_back(event.publisher, Seal.of(event))
+
     def recall(self, event: Event) -> None:
         """An event that was accepted before a restart: it must not be accepted again."""
         if event.token is not None and event.signature is not None:

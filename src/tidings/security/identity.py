@@ -1,6 +1,5 @@
 """An identity: a certificate, its private key, and the authority that others of this overlay are trusted by."""
 
-import os
 from pathlib import Path
 from typing import Self
 
@@ -8,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tidings.model.errors import InvalidValueError
 from tidings.security.certificates import Anchor, Certificate, read_key, sign, written_key
+from tidings.security.files import write_secret
 
 AUTHORITY, CERTIFICATE, KEY = "authority.pem", "certificate.pem", "key.pem"
 
@@ -48,10 +48,3 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"<Identity of {self.name}, {self.certificate.role.value}>"
-
-
-def write_secret(path: Path, data: bytes) -> None:
-    """A file that nobody else can read, not even for a moment."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)

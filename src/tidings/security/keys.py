@@ -60,8 +60,25 @@ class Keyring:
         epochs = self._keys.get(topic)
         return epochs[max(epochs)] if epochs else None
 
+    def current(self, topic: bytes, now: int) -> EpochKey | None:
+        """The one to seal under: the latest that has begun. Keys come ahead of their time, so that everybody has them
+        when the first message comes; where no one has begun, the clocks differ, and the first has to do."""
+        epochs = self._keys.get(topic)
+        if not epochs:
+            return None
+        begun = [epoch for epoch, key in epochs.items() if key.since <= now]
+        return epochs[max(begun) if begun else min(epochs)]
+
+    def since(self, topic: bytes, epoch: int) -> list[EpochKey]:
+        """That epoch and those after it, in order."""
+        epochs = self._keys.get(topic, {})
+        return [epochs[one] for one in sorted(epochs) if one >= epoch]
+
     def get(self, topic: bytes, epoch: int) -> EpochKey | None:
         return self._keys.get(topic, {}).get(epoch)
+
+    def drop(self, topic: bytes, epoch: int) -> None:
+        self._keys.get(topic, {}).pop(epoch, None)
 
     def forget(self, topic: bytes) -> None:
         self._keys.pop(topic, None)

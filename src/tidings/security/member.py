@@ -58,7 +58,8 @@ class Member:
         """What to ask the topic's centre for."""
         latest = self.keyring.latest(record.id)
         have = 0 if latest is None else latest.epoch
-        return WantsKeys.make(record.id, self._signing_key, self.identity.certificate, kmc, have)
+        used = self._sealed_under(record.id, have)
+        return WantsKeys.make(record.id, self._signing_key, self.identity.certificate, kmc, have, used)
 
     def take(self, given: GivesKeys, now: int) -> Token:
         """What the centre has answered: it is checked like anybody else's word."""
@@ -71,7 +72,10 @@ class Member:
             if key.topic != token.topic:
                 raise SecurityError("topic", "the centre has sent the key of another topic")
             self.keyring.put(key)
-        self._memberships[token.topic] = _Membership(token, given.messages, given.renew_at)
+        before = self._memberships.get(token.topic)
+        held = self._memberships[token.topic] = _Membership(token, given.messages, given.renew_at)
+        if before is not None and before.sealer is not None and Right.PUBLISH in token.rights:
+            held.sealer = Sealer(before.sealer.key, token, self._signing_key, before.sealer.messages)
         return token
 
     def token(self, topic: bytes) -> Token | None:
@@ -82,12 +86,32 @@ class Member:
         """Whether it is time to ask the centre again: there is nothing yet, it ends soon or is used up, or the centre
         has told of another epoch."""
         held, key = self._memberships.get(topic), self.keyring.latest(topic)
-        if held is None or key is None or now >= min(held.renew_at, key.until):
+        if held is None or now >= held.renew_at:
             return True
         notice = self.credentials.notice(topic)
-        if notice is not None and notice.epoch > key.epoch:
+        if notice is not None and held.token.grant < notice.grants.get(self.identity.certificate.fingerprint.hex(), 0):
             return True
-        return held.sealer is not None and held.sealer.messages >= held.messages
+        if not held.token.rights & (Right.PUBLISH | Right.SUBSCRIBE):
+            return False  # who governs needs no key
+        if key is None or now >= key.until or (notice is not None and notice.epoch > key.epoch):
+            return True
+        return self._sealed_under(topic, key.epoch) >= held.messages
+
+    def _sealed_under(self, topic: bytes, epoch: int) -> int:
+        """How many messages this member has sealed in that epoch."""
+        held = self._memberships.get(topic)
+        if held is None or held.sealer is None or held.sealer.key.epoch != epoch:
+            return 0
+        return held.sealer.messages
+
+    def renew_at(self, topic: bytes) -> int | None:
+        """When to ask the centre again at the latest; None: it has nothing of that topic."""
+        held, key = self._memberships.get(topic), self.keyring.latest(topic)
+        return None if held is None or key is None else min(held.renew_at, key.until)
+
+    def leave(self, topic: bytes) -> None:
+        """The centre gives it nothing any more: it seals nothing there. What it could open, it still can."""
+        self._memberships.pop(topic, None)
 
     def topics(self) -> list[bytes]:
         """Those that it has a token for."""
@@ -113,7 +137,7 @@ class Member:
         return self._sealer(record, now).seal_all(events, self._last)
 
     def _sealer(self, record: TopicRecord, now: int) -> Sealer:
-        held, key = self._memberships.get(record.id), self.keyring.latest(record.id)
+        held, key = self._memberships.get(record.id), self.keyring.current(record.id, now)
         if held is None or key is None:
             raise SecurityError(
                 "token", f"the topic {record.template} is secure, and {self.name} has no token for it: ask its owner"
@@ -125,9 +149,17 @@ class Member:
             held.sealer = Sealer(key, held.token, self._signing_key)
         return held.sealer
 
+    def check_can_publish(self, record: TopicRecord, now: int) -> None:
+        """Raises the `SecurityError` that sealing on the topic would raise, whatever the event."""
+        self._sealer(record, now)
+
     def open(self, event: Event, accepted: int, *, again: bool = False) -> Event:
         """The event with its payload readable; `accepted`: when its broker took it."""
         return self._opener.open(event, accepted, again=again)
+
+    def opener(self) -> Opener:
+        """One with the same keys that remembers by itself what came: for a stream of its own."""
+        return Opener(self.credentials, self.keyring)
 
     def prove(self, said: bytes, nonce: bytes) -> bytes:
         """Shows a broker that it is the holder of its tokens; see `Gate.check_proof`."""

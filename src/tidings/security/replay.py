@@ -48,18 +48,13 @@ class Ingress:
         elif seal.counter <= last.counter:
             raise SecurityError("replay", "a nonce came twice")
 
-    def latest(self, publisher: str, seal: Seal) -> Latest | None:
-        return self._latest.get((publisher, seal.instance))
-
-    def put_back(self, publisher: str, seal: Seal, before: Latest | None) -> None:
-        """What was noted was not accepted after all; `before` was the latest until then."""
-        self._latest.pop((publisher, seal.instance), None)
-        if before is not None:
-            self._latest[publisher, seal.instance] = before
-
     def note(self, publisher: str, seal: Seal) -> None:
         if self.freshness is not None:
             self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence, seal.counter)])
+
+    def take_back(self, publisher: str, seal: Seal) -> None:
+        """The last one that was noted was not accepted after all, and may come again; none before it may."""
+        self.recall([Latest(publisher, seal.instance, seal.timestamp, seal.sequence - 1, seal.counter - 1)])
 
     def recall(self, known: Iterable[Latest]) -> None:
         for one in known:

@@ -45,6 +45,11 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
     def read(cls, data: bytes) -> "Update":
         return decoded(data, cls, "update of revocations")
 
+    @property
+    def says(self) -> Head:
+        """The head, whose signature is not checked yet."""
+        return decoded(self.head.body, Head, "head of revocations")
+
 
 START = hashlib.sha256(b"tidings/1/revocations").digest()
 
@@ -74,7 +79,7 @@ class Revocations:
         """What is new in it. One that does not fit, or is not newer, changes nothing; one that is not the authority's
         raises a `SecurityError`."""
         self._anchor.certificate.verify(PURPOSE, update.head.body, update.head.signature)
-        head = decoded(update.head.body, Head, "head of revocations")
+        head = update.says
         if self.head is not None and (head.version, head.issued) < (self.head.version, self.head.issued):
             return ()
         if update.after > self.version:

@@ -45,9 +45,10 @@ class _Instance:
 
 
 class Sealer:
-    """Seals events on one topic, in one epoch, as the holder of one token. Threads may share it."""
+    """Seals events on one topic, in one epoch, as the holder of one token. Threads may share it. `messages` counts
+    those that were sealed under the key: with what the one before it, with another token, has sealed."""
 
-    def __init__(self, key: EpochKey, token: Token, signing_key: Ed25519PrivateKey) -> None:
+    def __init__(self, key: EpochKey, token: Token, signing_key: Ed25519PrivateKey, messages: int = 0) -> None:
         if token.topic != key.topic:
             raise InvalidValueError("the token is for another topic than the key")
         if signing_key.public_key().public_bytes_raw() != token.key:
@@ -58,7 +59,7 @@ class Sealer:
         self._signing_key = signing_key
         self._lock = threading.Lock()
         self._instance = _Instance(key)
-        self.messages = 0
+        self.messages = messages
 
     def seal(self, event: Event, timestamp: int, sequence: int | None = None) -> Event:
         """The event with its payload sealed. `timestamp` and `sequence` are the publisher's, for whoever refuses what

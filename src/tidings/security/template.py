@@ -92,6 +92,14 @@ def _parsed(text: str) -> Template:
         if ANY in text:
             raise InvalidValueError(f"template: {text}: a subject has no *; for several use tags, as in Team=*")
         return Template(subject=text)
+    tags = read_tags(text)
+    if all(value == ANY for value in tags.values()):
+        raise InvalidValueError("template: at least one tag has a value; else it would claim too many events")
+    return Template(tags=tuple(sorted(tags.items())))
+
+
+def read_tags(text: str) -> dict[str, str]:
+    """`Sports=NBA,Team=*` by name."""
     tags: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (one.strip() for one in part.partition("="))
@@ -104,9 +112,7 @@ def _parsed(text: str) -> Template:
         tags[name] = value
     if len(tags) > MAX_TEMPLATE_TAGS:
         raise InvalidValueError(f"template: more than MAX_TEMPLATE_TAGS ({MAX_TEMPLATE_TAGS}) tags")
-    if all(value == ANY for value in tags.values()):
-        raise InvalidValueError("template: at least one tag has a value; else it would claim too many events")
-    return Template(tags=tuple(sorted(tags.items())))
+    return tags
 
 
 def key_of(value: Any) -> str:

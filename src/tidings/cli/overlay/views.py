@@ -58,10 +58,25 @@ def status(asked: Asked, *, as_json: bool) -> None:
             f"{one['subscriptions']:,}",
             "none" if journal is None else f"{journal['synced']:,}",
             f"{one['uptime']:,.0f} s",
+            *([_security(one["security"])] if has_security else []),
         )
 
+    found = asked.answers("status")
+    has_security = any(one.get("security") for one in found)
     columns = ("broker", "address", "tables", "links", "clients", "subscriptions", "journal", "up")
-    _show(asked.answers("status"), columns, row, as_json=as_json)
+    _show(found, (*columns, "security") if has_security else columns, row, as_json=as_json)
+
+
+def _security(state: dict[str, Any] | None) -> str:
+    """In a few words: which topics it guards, and with which list of revocations."""
+    if state is None:
+        return "none"
+    known = state["revocations"]
+    told = "no list of revocations" if known is None else f"list {known['version']:,}, {known['age']:,.0f} s old"
+    if known is not None and not known["in_force"]:
+        told += ", out of date"
+    refused = sum(state["refused"].values())
+    return f"{state['topics']:,} topics, {told}, {refused:,} refused"
 
 
 def stats(asked: Asked, *, as_json: bool) -> None:

@@ -18,8 +18,6 @@ _SUBSCRIPTION = MessageType.SUBSCRIPTION
 
 def are_free(engine: "Engine") -> bool:
     """Whether no rule, no schema and no gate has a say in subscriptions."""
-    if engine.gate is not None:
-        return False
     ruled = engine.ruling_advertisements(_SUBSCRIPTION) or engine.early_rulings(_SUBSCRIPTION)
     return not ruled and engine.gate is None and not any(True for _ in engine.subjects)
 

@@ -100,6 +100,10 @@ class Configuration(Layout, frozen=True, kw_only=True):
         if file is not None:
             origins = {dotted(steps): Origin(file, steps) for steps in _given(file.values)}
         origins.update((f"{table}.{key}", variable(table, key)) for table, key in over)
+        transport = tables["security"].of_transport(tables["tls"])
+        if transport != tables["tls"]:
+            tables["tls"] = transport
+            origins.update((f"tls.{key}", "security.identity") for key in ("certificate", "key", "authority"))
         return cls(**tables, path=None if file is None else file.path, origins=origins)
 
     def in_force(self) -> list[InForce]:
@@ -172,7 +176,11 @@ def _with_paths(table: Table, base: Path, elsewhere: set[str]) -> Table:
     """The table with the names of its files as seen from here; those of `elsewhere` are that already."""
     names = [key.name for key in keys_of(type(table)) if key.is_path and key.name not in elsewhere]
     given = {name: getattr(table, name) for name in names}
-    return msgspec.structs.replace(table, **{name: str(base / path) for name, path in given.items() if path})
+    return msgspec.structs.replace(table, **{name: _seen_from(base, paths) for name, paths in given.items() if paths})
+
+
+def _seen_from(base: Path, paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    return str(base / paths) if isinstance(paths, str) else tuple(str(base / path) for path in paths)
 
 
 def _with_policy(table: Table, base: Path) -> Table:

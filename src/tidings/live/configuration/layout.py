@@ -9,6 +9,7 @@ from tidings.configuration.toml import Steps
 from tidings.live.configuration.address import Address
 from tidings.live.configuration.kinds import Table
 from tidings.live.configuration.own import Link, OwnAdvertisement, OwnSubscription, SchemaTable, Trust
+from tidings.live.configuration.security import Security
 from tidings.live.configuration.tables import Broker, Heartbeat, Http, Journal, Limits, Logs, Tls
 from tidings.model.limits import MAX_LINKS
 
@@ -22,6 +23,7 @@ class Layout(Table, frozen=True, kw_only=True):
     heartbeat: Heartbeat = Heartbeat()
     limits: Limits = Limits()
     tls: Tls = Tls()
+    security: Security = Security()
     http: Http = Http()
     logs: Logs = Logs()
     schemas: tuple[SchemaTable, ...] = ()
@@ -41,7 +43,8 @@ class Layout(Table, frozen=True, kw_only=True):
                 yield ("links", number, "broker"), "a broker has no link to itself"
         if len(self.links) > MAX_LINKS:
             yield ("links", MAX_LINKS), f"more than MAX_LINKS ({MAX_LINKS:,})"
-        if not (self.tls.is_on or self.tls.plain_beyond_loopback or Address.parse(self.broker.listen).is_loopback):
+        has_tls = self.security.of_transport(self.tls).is_on
+        if not (has_tls or self.tls.plain_beyond_loopback or Address.parse(self.broker.listen).is_loopback):
             told = "other machines can connect there, and there is no TLS; give certificates in [tls], or say "
             yield ("broker", "listen"), told + "plain_beyond_loopback = true there if the network can be trusted"
         for table in ("subscriptions", "advertisements"):

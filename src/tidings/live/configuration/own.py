@@ -105,9 +105,25 @@ class Trust(Table, frozen=True, kw_only=True):
     """A trust group, as `AuthenticateReceiver` and `AuthenticateSender` in policies ask for it."""
 
     group: Annotated[str, said("The group's name.", reloaded=True)]
-    members: Annotated[Names, said("The clients and brokers that belong to it.", reloaded=True)]
+    members: Annotated[
+        Names, said("The clients and brokers that belong to it without proof, by their names alone.", reloaded=True)
+    ] = ()
+    secret_file: Annotated[
+        str,
+        said(
+            "The file of the group's secret, which `tidings trust init` makes: who is connected proves with it that it "
+            "belongs to the group; empty: only `members` do.",
+            reloaded=True,
+            is_path=True,
+        ),
+    ] = ""
+    expiry_ms: Annotated[
+        Annotated[int, Meta(ge=10, le=86_400_000)], said("After this a proof must be given anew.", reloaded=True)
+    ] = 600_000
 
     def __post_init__(self) -> None:
         if not self.group:
             raise InvalidValueError("group: a group needs a name")
+        if not self.members and not self.secret_file:
+            raise InvalidValueError("members: a group has members, or a secret in `secret_file`")
         check_names("members", self.members)

@@ -176,6 +176,21 @@ class Limits(Table, frozen=True, kw_only=True):
         Positive, said("Publications under way to other brokers at a time; past it, publishers wait.", reloaded=True)
     ] = 100_000
 
+    bogus_attempts: Annotated[
+        Positive,
+        said(
+            "So many handshakes, proofs or tokens that are refused may come from one host, or with one certificate, "
+            "within `bogus_seconds`; with more, it is shut out for a while, which doubles each time.",
+            reloaded=True,
+        ),
+    ] = 1_000
+    bogus_seconds: Annotated[
+        Annotated[float, Meta(gt=0, le=86_400)], said("The time in which these are forgotten.", reloaded=True)
+    ] = 60.0
+    shut_out_seconds: Annotated[
+        Annotated[float, Meta(gt=0, le=86_400)], said("So long one is shut out for the first time.", reloaded=True)
+    ] = 1.0
+
     def __post_init__(self) -> None:
         one_of("slow_consumer", self.slow_consumer, (LOSE_OLDEST, DISCONNECT))
         if self.publications_burst is not None and self.publications_per_second is None:
@@ -196,6 +211,9 @@ class Tls(Table, frozen=True, kw_only=True):
     check_names: Annotated[bool, said("Whether a client or a broker must have the name that its certificate says.")] = (
         True
     )
+    plain: Annotated[
+        bool, said("Whether there is no TLS even where `[security]` names an identity, whose files would do for it.")
+    ] = False
     plain_beyond_loopback: Annotated[
         bool, said("Whether one may listen without TLS where other machines can connect, trusting the network.")
     ] = False
@@ -205,6 +223,8 @@ class Tls(Table, frozen=True, kw_only=True):
         missing = [key for key, file in files.items() if not file]
         if missing and len(missing) < len(files):
             raise InvalidValueError(f"{missing[0]}: is missing; TLS takes a certificate, its key and an authority")
+        if self.plain and not missing:
+            raise InvalidValueError("plain: there is a certificate; leave out one of the two")
 
     @property
     def is_on(self) -> bool:

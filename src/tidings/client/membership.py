@@ -1,0 +1,311 @@
+"""A membership: what a client with a `Member` does by itself. It asks centres for tokens and keys when they are needed,
+and again before they end, and heeds what centres and the authority tell everybody."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidings.client.asking import ask
+from tidings.client.confined import is_confined, meant, named
+from tidings.client.notices import Notices
+from tidings.client.opening import Opening
+from tidings.client.outbox import Outbox
+from tidings.client.security import now
+from tidings.client.subscription import MORE, Subscription
+from tidings.model.errors import RefusedError, SecurityError, TidingsError, UnreachableError
+from tidings.model.event import Event
+from tidings.model.notification import Notification
+from tidings.security.centre_questions import KEYS, REWRAP, Rewrapped, WantsRewrapped
+from tidings.security.certificates import Role
+from tidings.security.encoding import decoded, encoded
+from tidings.security.envelope import Seal
+from tidings.security.exchange import Service
+from tidings.security.member import Member, read_given
+from tidings.security.records import TopicRecord
+from tidings.security.revocation import Update
+from tidings.security.token import Right, Token
+
+if TYPE_CHECKING:
+    from tidings.client.client import Client
+    from tidings.client.session import Session
+
+_LOG = logging.getLogger("tidings.client")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds after a centre has refused, or not answered
+_SELDOM = 60.0  # seconds between two looks, where nothing is to be renewed
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """The centre of a topic is not asked again until then, in the loop's time."""
+
+    error: TidingsError
+    pause: float
+    until: float
+
+
+class Membership:
+    def __init__(self, client: "Client", member: Member, services: Iterable[Service] = ()) -> None:
+        self.member = member
+        self._client = client
+        self._services = {one.certificate.fingerprint: one for one in services}
+        self._asking: dict[bytes, asyncio.Task[Token]] = {}
+        self._failures: dict[bytes, _Failure] = {}
+        self._renewing: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._notices = Notices(client, member.credentials, self._noticed)
+        self._background: set[asyncio.Task[None]] = set()
+
+    # Beginning and end
+
+    def join(self, session: "Session") -> None:
+        """What is published through the session is sealed from now on, and subscriptions with a token are signed."""
+        session.seal_with(Outbox(self, session), self.member.prove)
+
+    async def begin(self) -> None:
+        """After the first connection."""
+        await self.fetch_revocations()
+        self._renewing = asyncio.create_task(self._renew_in_time())
+
+    def connected_again(self) -> None:
+        """What was told meanwhile has not come here."""
+        self._failures.clear()
+        self._in_background(self.fetch_revocations())
+        for topic in self.member.topics():
+            self.renew(topic)
+
+    async def end(self) -> None:
+        tasks = [*self._background, *self._asking.values(), *([] if self._renewing is None else [self._renewing])]
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Tokens and keys
+
+    async def token(self, record: TopicRecord, right: Right) -> Token:
+        """One that gives the right now, of the centre if there is none here; a `SecurityError` says what is missing."""
+        held = self.member.token(record.id)
+        try:
+            if held is None or self.member.needs_renewal(record.id, now()):
+                held = await self.obtain(record)
+            held.check_use(right, now())
+        except (RefusedError, SecurityError) as error:
+            raise self.missing(record, right, error) from None
+        return held
+
+    def missing(self, record: TopicRecord, right: Right, why: TidingsError) -> SecurityError:
+        """What somebody has to do so that this client may."""
+        check = why.check if isinstance(why, SecurityError) else "token"
+        reason = why.reason if isinstance(why, RefusedError | SecurityError) else str(why)
+        return SecurityError(
+            check,
+            f"{self.member.name} cannot {right.words[0]} on the secure topic {record.template}: {reason}. Its owner, "
+            f"{record.owner.name}, can grant the right to {right.words[0]}",
+        )
+
+    async def obtain(self, record: TopicRecord) -> Token:
+        """Asks the topic's centre for a token and the keys that are lacking; who wants the same meanwhile shares the
+        answer. After a failure it is not asked again for a while, and the error is the same."""
+        failed = self._failures.get(record.id)
+        if failed is not None and asyncio.get_running_loop().time() < failed.until:
+            raise failed.error.with_traceback(None)
+        asking = self._asking.get(record.id)
+        if asking is None:
+            asking = self._asking[record.id] = asyncio.create_task(self._obtained(record))
+        return await asyncio.shield(asking)
+
+    async def _obtained(self, record: TopicRecord) -> Token:
+        member = self.member
+        try:
+            service = self._service(record)
+            body = encoded(member.wants(record, service.certificate))
+            token = member.take(read_given(await ask(self._client, member.identity, service, KEYS, body)), now())
+        except TidingsError as error:
+            self._fail(record.id, error)
+            raise
+        finally:
+            del self._asking[record.id]
+            self._changed.set()
+        self._failures.pop(record.id, None)
+        self._in_background(self._subscribe_anew(token))
+        self._in_background(self._notices.watch(member.topics()))
+        return token
+
+    def _fail(self, topic: bytes, error: TidingsError) -> None:
+        before = self._failures.get(topic)
+        pause = _FIRST_PAUSE if before is None else min(2 * before.pause, _LONGEST_PAUSE)
+        self._failures[topic] = _Failure(error, pause, asyncio.get_running_loop().time() + pause)
+        if isinstance(error, RefusedError):
+            self.member.leave(topic)
+
+    def renew(self, topic: bytes) -> None:
+        """In the background: what is held now serves until it ends."""
+        record = self.member.credentials.topics.get(topic)
+        if record is not None and topic not in self._asking:
+            self._in_background(self._renewed(record))
+
+    async def _renewed(self, record: TopicRecord) -> None:
+        try:
+            await self.obtain(record)
+        except TidingsError as error:
+            _LOG.warning("%s got no new keys of %s: %s", self.member.name, record.template, error)
+
+    async def _renew_in_time(self) -> None:
+        while True:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._wait()):
+                    await self._changed.wait()
+            moment = now()
+            for topic in self.member.topics():
+                if not self._rests(topic) and self.member.needs_renewal(topic, moment):
+                    self.renew(topic)
+
+    def _wait(self) -> float:
+        """Seconds until the next one is due."""
+        moment, here = now(), asyncio.get_running_loop().time()
+        waits = [_SELDOM]
+        for topic in self.member.topics():
+            failed, due = self._failures.get(topic), self.member.renew_at(topic)
+            if failed is not None:
+                waits.append(failed.until - here)
+            elif due is not None and topic not in self._asking:
+                waits.append((due - moment) / 1_000_000)
+        return max(0.0, min(waits))
+
+    def _rests(self, topic: bytes) -> bool:
+        failed = self._failures.get(topic)
+        return topic in self._asking or (failed is not None and asyncio.get_running_loop().time() < failed.until)
+
+    def _service(self, record: TopicRecord) -> Service:
+        service = self._services.get(record.kmc)
+        if service is None:
+            raise SecurityError(
+                "kmc", f"where the key management centre of {record.template} can be asked is not known here"
+            )
+        service.check(self.member.credentials, Role.KMC, now())
+        return service
+
+    # Subscriptions
+
+    async def secure(self, subscription: Subscription) -> None:
+        """What is sealed is opened for it; with a token, if it is for a secure topic."""
+        if not subscription.raw and subscription.opening is None:
+            subscription.opening = self._opening(subscription)
+        wanted, topics = subscription.wanted, self.member.credentials.topics.values()
+        is_named = subscription.topic is not None
+        record = meant(wanted, topics) if subscription.topic is None else named(subscription.topic, topics)
+        if record is None:
+            return
+        try:
+            subscription.token = await self.token(record, Right.SUBSCRIBE)
+        except TidingsError:
+            if is_named or is_confined(wanted, record):
+                raise
+            return  # what is not on the topic it gets all the same
+        subscription.wanted = msgspec.structs.replace(wanted, token=subscription.token.data)
+
+    def _opening(self, held: Subscription) -> Opening:
+        def opened(note: Notification) -> None:
+            held.put(note)
+            self._client.look_at(held)
+
+        return Opening(
+            self,
+            held.limit + MORE,
+            lambda: self._client.policy_of(held),
+            opened,
+            held.refuse,
+            lambda _: held.told_lost(1),
+        )
+
+    async def reconsider(self, subscription: Subscription) -> bool:
+        """The broker has refused it; whether to try once more, since there is another token, or one is needed."""
+        before = subscription.token
+        if before is not None:
+            record = self.member.credentials.topics[before.topic]
+            try:
+                await self.obtain(record)
+            except TidingsError as error:
+                raise self.missing(record, Right.SUBSCRIBE, error) from None
+        else:
+            wanted = subscription.wanted
+            await self.learn(subject=wanted.subject, content=wanted.content)
+        await self.secure(subscription)
+        return subscription.token is not None and (before is None or subscription.token.data != before.data)
+
+    async def _subscribe_anew(self, token: Token) -> None:
+        """Subscriptions whose token ends soon, or counts no more, get the new one: under the same id, without a gap."""
+        for held in self._client.subscriptions():
+            if held.token is None or held.token.topic != token.topic or not _is_worn(held.token, token):
+                continue
+            held.token, held.wanted = token, msgspec.structs.replace(held.wanted, token=token.data)
+            try:
+                await self._client.subscribe_anew(held)
+            except TidingsError as error:
+                _LOG.warning("the subscription %s has no token any more: %s", held.id, error)
+
+    # What is told
+
+    def _noticed(self, topic: bytes) -> None:
+        self._failures.pop(topic, None)
+        if self.member.token(topic) is None or self.member.needs_renewal(topic, now()):
+            self.renew(topic)
+
+    async def fetch_revocations(self) -> None:
+        """What the broker has of the list and this client has not."""
+        credentials = self.member.credentials
+        try:
+            found = await self._client.ask("security", since=credentials.revocations.version)
+            if found["revocations"] is not None:
+                credentials.revoke(Update.read(found["revocations"]))
+        except TidingsError as error:
+            _LOG.debug("no list of revocations from the broker: %s", error)
+
+    async def learn(self, **about: object) -> bool:
+        """Asks the broker which secure topic something is on; whether it is one that was not known here."""
+        try:
+            found = await self._client.ask("security", **about)
+            learnt = [self.member.credentials.learn(TopicRecord(one), now()) for one in found["records"]]
+        except TidingsError as error:
+            _LOG.debug("no topic from the broker: %s", error)
+            return False
+        return any(learnt)
+
+    # What was missed
+
+    async def rewrapped(self, event: Event) -> Event:
+        """The event for the latest key that this client has, by the topic's centre; a `RefusedError` if it may not have
+        it."""
+        seal, credentials = Seal.of(event), self.member.credentials
+        record = credentials.topics.get(seal.topic)
+        if record is None:
+            raise SecurityError("topic", "the event is of a topic that is not known here")
+        service = self._service(record)
+        wanted = WantsRewrapped(seal.topic, ((seal.wrapped_in, seal.wrapped, event.timestamp),))
+        body = await ask(self._client, self.member.identity, service, REWRAP, encoded(wanted))
+        answer = decoded(body, Rewrapped, "answer of the centre")
+        if len(answer.wrapped) != 1 or not answer.wrapped[0]:
+            raise RefusedError("authorize", f"{record.template}: it was published before {self.member.name} might")
+        renewed = msgspec.structs.replace(seal, wrapped=answer.wrapped[0], wrapped_in=answer.epoch)
+        return msgspec.structs.replace(event, signature=renewed.data)
+
+    async def key_of(self, event: Event) -> None:
+        """Sees that the key of a sealed event is here, if the centre gives it."""
+        record = self.member.credentials.topics.get(Seal.of(event).topic)
+        if record is None:
+            raise UnreachableError("the event is of a topic that is not known here")
+        await self.obtain(record)
+
+    def _in_background(self, doing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(doing)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def _is_worn(held: Token, fresh: Token) -> bool:
+    """Whether more than half of its time is over, or what it says is not so any more."""
+    is_other = (held.grant, held.rights, held.record.data) != (fresh.grant, fresh.rights, fresh.record.data)
+    return is_other or now() > (held.not_before + held.not_after) // 2

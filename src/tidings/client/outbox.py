@@ -1,0 +1,240 @@
+"""The outbox of a secure client: publications wait here, in their order, until they are sealed and go.
+
+They are sealed when they go, and what goes together on one topic has one signature. What is sent again after a
+connection broke is the same, byte for byte. While the keys of a topic are asked for, what comes after waits too; but
+questions to services do not, else their answers would never come.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from tidings.client.security import now
+from tidings.client.underway import Publication, fail
+from tidings.model.errors import InvalidValueError, PublishedBeforeError, RefusedError, SecurityError, TidingsError
+from tidings.model.event import Event
+from tidings.security.envelope import Seal
+from tidings.security.exchange import SERVICE_TOPIC
+from tidings.security.records import TopicRecord
+from tidings.security.token import Right
+
+if TYPE_CHECKING:
+    from tidings.client.membership import Membership
+
+_TOGETHER = 64  # events under one signature: more make the path of each longer, and save little
+_LACKING = ("token", "epoch", "expired")  # what a member without a good token or key meets
+
+
+class Sender(Protocol):
+    """The session, as far as an outbox needs it."""
+
+    sent_sequence: int
+
+    @property
+    def is_connected(self) -> bool: ...
+    def next_sequence(self, wanted: int | None = None) -> int: ...
+    def hand_out(self, number: int, publication: Publication) -> None: ...
+    def forget(self, number: int) -> None: ...
+
+
+class Outbox:
+    def __init__(self, membership: "Membership", sender: Sender) -> None:
+        self._membership, self._sender = membership, sender
+        self._member = membership.member
+        self._waiting: dict[int, Publication] = {}  # by their numbers, which are in the order of the calls
+        self._doubted: dict[int, tuple[Publication, TidingsError]] = {}
+        self._is_due = False
+        self._asking: asyncio.Task[None] | None = None
+
+    def __contains__(self, number: int) -> bool:
+        """Whether it has not gone, or will go once more."""
+        return number in self._waiting or number in self._doubted
+
+    @staticmethod
+    def may_wait(attributes: Mapping[str, Any]) -> bool:
+        """Whether it may wait for room, and for what was published before."""
+        return SERVICE_TOPIC not in attributes
+
+    def put(self, number: int, publication: Publication) -> None:
+        event = publication.event
+        is_free = not self._waiting and self._asking is None and self._topic_of(event) is None
+        if is_free or not self.may_wait(event.attributes):
+            self._send(number, publication)
+            return
+        self._waiting[number] = publication
+        if not self._is_due and self._asking is None:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._due)
+
+    def doubt(self, number: int, publication: Publication, error: TidingsError) -> bool:
+        """A publication was refused; whether it will be tried once more: its topic may be a secure one that was not
+        known here, or there may be newer keys."""
+        is_untrusted = isinstance(error, SecurityError) or (isinstance(error, RefusedError) and error.step == "admit")
+        if not is_untrusted or isinstance(error, PublishedBeforeError) or publication.is_doubted:
+            return False
+        publication.is_doubted = True
+        self._doubted[number] = publication, error
+        if self._asking is None:
+            self._ask(self._reconsider())
+        return True
+
+    def flush(self) -> None:
+        """Seals and sends what waits, as far as keys are here."""
+        while self._waiting and self._asking is None and self._sender.is_connected:
+            publication = next(iter(self._waiting.values()))
+            record = self._topic_of(publication.event)
+            if record is None:
+                self._send(*self._taken(1)[0])
+            else:
+                self._seal(record)
+
+    def end(self) -> None:
+        self._waiting.clear()
+        self._doubted.clear()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def _due(self) -> None:
+        self._is_due = False
+        self.flush()
+
+    # Sealing
+
+    def _seal(self, record: TopicRecord) -> None:
+        """The first ones that wait, all on this topic."""
+        count = 0
+        for one in islice(self._waiting.values(), _TOGETHER):
+            if self._topic_of(one.event) is not record:
+                break
+            count += 1
+        taken = self._taken(count)
+        try:
+            self._seal_all(taken)
+        except SecurityError as error:
+            if error.check in _LACKING:
+                self._waiting = dict(taken) | self._waiting
+                self._ask(self._obtain(record))
+            elif count > 1:
+                for number, publication in taken:
+                    self._seal_one(record, number, publication)
+            else:
+                self._fail(*taken[0], self._membership.missing(record, Right.PUBLISH, error))
+        moment = now()
+        if self._asking is None and self._member.needs_renewal(record.id, moment):
+            self._membership.renew(record.id)
+
+    def _seal_one(self, record: TopicRecord, number: int, publication: Publication) -> None:
+        try:
+            self._seal_all([(number, publication)])
+        except SecurityError as error:
+            self._fail(number, publication, self._membership.missing(record, Right.PUBLISH, error))
+
+    def _seal_all(self, taken: list[tuple[int, Publication]]) -> None:
+        events: list[Event] = []
+        good: list[tuple[int, Publication]] = []
+        for number, publication in taken:
+            try:
+                events.append(self._numbered(publication, events[-1].sequence if events else 0))
+                good.append((number, publication))
+            except InvalidValueError as error:
+                self._fail(number, publication, error)
+        if not events:
+            return
+        sealed = self._member.seal_all(events, now()) if len(events) > 1 else [self._member.seal(events[0], now())]
+        for (number, publication), event, made in zip(good, events, sealed, strict=True):
+            publication.event, publication.sealed = event, made
+            self._send(number, publication)
+
+    def _numbered(self, publication: Publication, last: int) -> Event:
+        """Questions, and what is tried again, take numbers in between; a broker wants them to rise."""
+        event, last = publication.event, max(last, self._sender.sent_sequence)
+        if event.sequence > last:
+            return event
+        if publication.is_numbered:
+            raise InvalidValueError(
+                f"sequence: {event.sequence} does not come after {last}: the keys of its topic were asked for meanwhile"
+            )
+        return msgspec.structs.replace(event, sequence=self._sender.next_sequence())
+
+    # Asking
+
+    def _ask(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Nothing goes until it is done."""
+        self._asking = asyncio.create_task(doing)
+        self._asking.add_done_callback(self._asked)
+
+    def _asked(self, done: "asyncio.Task[None]") -> None:
+        self._asking = None
+        if done.cancelled():
+            return
+        done.result()
+        if self._doubted:
+            self._ask(self._reconsider())
+        else:
+            self.flush()
+
+    async def _obtain(self, record: TopicRecord) -> None:
+        try:
+            await self._membership.obtain(record)
+            self._member.check_can_publish(record, now())
+        except TidingsError as error:
+            for number, publication in list(self._waiting.items()):
+                if self._topic_of(publication.event) is record:
+                    del self._waiting[number]
+                    self._fail(number, publication, self._membership.missing(record, Right.PUBLISH, error))
+
+    async def _reconsider(self) -> None:
+        while self._doubted:
+            number, (publication, error) = next(iter(self._doubted.items()))
+            reason = await self._reason_against(publication, error)
+            del self._doubted[number]
+            if reason is None:
+                publication.sealed, publication.sent = None, 0
+                self._waiting = dict(sorted([(number, publication), *self._waiting.items()]))
+            else:
+                self._fail(number, publication, reason)
+
+    async def _reason_against(self, publication: Publication, error: TidingsError) -> TidingsError | None:
+        """None: it may go this time."""
+        event = publication.event
+        if publication.is_numbered:
+            return error
+        record = self._topic_of(event)
+        if publication.sealed is None:
+            if record is None:
+                await self._membership.learn(subject=event.subject, attributes=dict(event.attributes))
+            return error if self._topic_of(event) is None else None
+        if record is None:
+            return error
+        try:
+            await self._membership.obtain(record)
+            self._member.check_can_publish(record, now())
+        except TidingsError as missing:
+            return self._membership.missing(record, Right.PUBLISH, missing)
+        token, key = self._member.token(record.id), self._member.keyring.latest(record.id)
+        is_newer = key is not None and key.epoch > Seal.of(publication.sealed).epoch
+        return None if is_newer or token is None or token.data != publication.sealed.token else error
+
+    # Going
+
+    def _topic_of(self, event: Event) -> TopicRecord | None:
+        return self._member.topic_of(event.subject, event.attributes)
+
+    def _taken(self, count: int) -> list[tuple[int, Publication]]:
+        numbers = list(islice(self._waiting, count))
+        return [(number, self._waiting.pop(number)) for number in numbers]
+
+    def _send(self, number: int, publication: Publication) -> None:
+        try:
+            if publication.sealed is None:
+                publication.event = self._numbered(publication, 0)
+            self._sender.hand_out(number, publication)
+        except InvalidValueError as error:
+            self._fail(number, publication, error)
+
+    def _fail(self, number: int, publication: Publication, error: TidingsError) -> None:
+        self._sender.forget(number)
+        fail(publication.answer, error)

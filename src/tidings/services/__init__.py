@@ -1,0 +1,1 @@
+"""Services: key management centres and discovery nodes, as clients of the overlay."""

@@ -1,0 +1,161 @@
+"""Sealed events through live brokers: who holds a token gets what it can open, nobody else gets anything."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.live.cases import Raw, run
+from tests.live.secured import LiveWorld, advertised, event_of, line, now, proven, publish, settled, wanted
+from tests.security.world import HOUR
+from tidings.model.event import Event
+from tidings.protocol import answers, requests
+from tidings.security.envelope import Seal
+
+NAMES = ("b1", "b2")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> LiveWorld:
+    return LiveWorld(tmp_path)
+
+
+def test_a_sealed_event_reaches_who_has_a_token_over_two_brokers(world: LiveWorld) -> None:
+    async def scenario() -> None:
+        async with (
+            line(world, NAMES) as brokers,
+            Raw.client(brokers[0], "ann") as ann,
+            Raw.client(brokers[1], "bob") as bob,
+        ):
+            await advertised(ann)
+            assert isinstance(await bob.asked(proven(world, wanted(world), bob)), answers.Done)
+            await settled(brokers)
+            sealed = [world.sealed(number) for number in (1, 2, 3)]
+            opener = world.opener()
+            for number, event in enumerate(sealed, 1):
+                ann.send(publish(event, number))
+                got = event_of(await bob.next_note())
+                assert got.payload == event.payload != b"a secret of the team"
+                assert got.token == event.token
+                assert got.timestamp != Seal.of(got).timestamp == Seal.of(event).timestamp
+                opened = opener.open(got, got.timestamp)
+                assert opened.payload == b"a secret of the team"
+                assert opened.attributes == event.attributes
+
+    run(scenario())
+
+
+def test_who_has_no_token_gets_nothing_that_is_sealed_and_all_the_rest(world: LiveWorld) -> None:
+    async def scenario() -> None:
+        async with (
+            line(world, NAMES) as brokers,
+            Raw.client(brokers[0], "ann") as ann,
+            Raw.client(brokers[1], "eve") as eve,
+        ):
+            await advertised(ann)
+            assert isinstance(await eve.asked(requests.Subscribe(1, "eve.1", "score >= 0")), answers.Done)
+            await settled(brokers)
+            ann.send(publish(world.sealed(1), 1))
+            ann.send(publish(world.event(2, attributes={"score": 2}), 2))
+            assert event_of(await eve.next_note()).sequence == 2
+
+    run(scenario())
+
+
+def test_a_subscription_to_a_secure_topic_needs_a_token(world: LiveWorld) -> None:
+    async def scenario() -> answers.Refused:
+        async with line(world, NAMES[:1]) as [broker], Raw.client(broker, "eve") as eve:
+            found = await eve.asked(requests.Subscribe(1, "eve.1", "Sports = 'NBA' and Team = 'NYK'"))
+            assert isinstance(found, answers.Refused)
+            return found
+
+    assert "token" in run(scenario()).reason
+
+
+def forged(world: LiveWorld) -> dict[str, Event]:
+    """Events that are not as they should be, by what is wrong with them."""
+    good = world.sealed(1)
+    replace = msgspec.structs.replace
+    return {
+        "no token": replace(good, token=None),
+        "no seal": replace(good, signature=None),
+        "neither": replace(good, token=None, signature=None),
+        "another attribute": replace(good, attributes={**good.attributes, "score": 7}),
+        "another payload": replace(good, payload=b"x" * 40),
+        "a token that is none": replace(good, token=b"token"),
+        "a seal that is none": replace(good, signature=b"seal"),
+        "another's token": replace(good, token=world.token("bob").data),
+        "expired": world.sealer(world.token(until=now() - 1)).seal(world.event(1), now(), 1),
+        "too old": world.sealer().seal(world.event(1), now() - HOUR, 1),
+        "from the future": world.sealer().seal(world.event(1), now() + HOUR, 1),
+        "of another centre": world.sealer(world.token(kmc=world.other_kmc)).seal(world.event(1), now(), 1),
+    }
+
+
+def test_forged_frames_are_refused_with_the_reason_and_reach_nobody(world: LiveWorld) -> None:
+    async def scenario() -> None:
+        async with (
+            line(world, NAMES) as brokers,
+            Raw.client(brokers[0], "ann") as ann,
+            Raw.client(brokers[1], "bob") as bob,
+        ):
+            await advertised(ann)
+            await bob.asked(proven(world, wanted(world), bob))
+            await settled(brokers)
+            bad = forged(world)
+            for number, (wrong, event) in enumerate(bad.items(), 1):
+                ann.send(publish(event, number))
+                told = await ann.answered()
+                assert isinstance(told, answers.Refused), wrong
+                assert told.reason
+            assert brokers[0].gatehouse is not None
+            assert sum(brokers[0].gatehouse.gate.refused.values()) == len(bad)
+            ann.send(publish(world.sealed(9), 99))
+            assert event_of(await bob.next_note()).sequence == 9  # nothing came before it
+
+    run(scenario())
+
+
+def test_what_came_before_is_refused_also_after_a_restart(world: LiveWorld, tmp_path: Path) -> None:
+    first, second = world.sealed(1), world.sealed(2)
+    again = msgspec.structs.replace(first, id=world.event(77).id, sequence=9)  # a new frame for what was sealed once
+
+    async def before() -> None:
+        async with line(world, NAMES[:1], journal=tmp_path) as [broker], Raw.client(broker, "ann") as ann:
+            await advertised(ann)
+            ann.send(publish(first, 1, safe=1))
+            assert isinstance(await ann.answered(), answers.Receipts)
+            ann.send(publish(second, 2, safe=1))
+            assert isinstance(await ann.answered(), answers.Receipts)
+            ann.send(publish(again, 3))
+            assert isinstance(await ann.answered(), answers.Refused)
+
+    async def after() -> None:
+        async with line(world, NAMES[:1], journal=tmp_path) as [broker], Raw.client(broker, "ann", 2) as ann:
+            await advertised(ann)
+            for number, event in ((4, again), (5, first)):
+                ann.send(publish(event, number))
+                assert isinstance(await ann.answered(), answers.Refused)
+            ann.send(publish(world.sealed(3), 6))
+            assert isinstance(await ann.answered(), answers.Receipts)
+
+    run(before())
+    run(after())
+
+
+def test_the_same_frame_sent_again_is_as_good_as_a_receipt_and_another_under_its_id_is_not(world: LiveWorld) -> None:
+    async def scenario() -> tuple[answers.Refused, answers.Refused]:
+        async with line(world, NAMES[:1]) as [broker], Raw.client(broker, "ann") as ann:
+            await advertised(ann)
+            first = world.sealed(1)
+            ann.send(publish(first, 1))
+            assert isinstance(await ann.answered(), answers.Receipts)
+            ann.send(publish(first, 2))
+            same = await ann.answered()
+            other = world.ann_seals.seal(world.event(1, payload=b"another"), now(), 2)
+            ann.send(publish(other, 3))
+            return same, await ann.answered()
+
+    same, other = run(scenario())
+    assert same.error == "PublishedBeforeError"
+    assert other.error != "PublishedBeforeError"
