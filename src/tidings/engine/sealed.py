@@ -5,7 +5,7 @@ of itself. Brokers on the way pass a sealed event on only toward subscriptions w
 stand for themselves alone on every link, so none of them is hidden behind another one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
