@@ -90,6 +90,8 @@ def _tokens(world: World) -> Iterator[Attack]:
     good = _sealed(world, next(number))
     swapped = msgspec.structs.replace(good, token=world.token("bob").data)
     yield Attack("the token of somebody else", swapped, BY_TOKEN)
+    named = world.sealer(world.token("eve"), who="eve").seal(world.event(next(number)), world.now)
+    yield Attack("in another's name, with one's own token", named, BY_TOKEN)
     yield Attack("a subscriber's token", msgspec.structs.replace(good, token=world.token(rights=Right.SUBSCRIBE).data))
     yield Attack("no token", msgspec.structs.replace(good, token=None))
     yield Attack("an empty token", msgspec.structs.replace(good, token=b""))
