@@ -64,7 +64,7 @@ def _tokens(world: World) -> Iterator[Attack]:
 
     yield attack("a token that has expired", world.token(until=world.now - 1, since=world.now - HOUR))
     yield attack("a token that ends now", world.token(until=world.now))
-    yield attack("a token that is not valid yet", world.token(since=world.now + 1_000_000))
+    yield attack("a token that is not valid yet", world.token(since=world.now + HOUR // 2))
     yield attack("a token of another authority's world", stranger.token(key=_key(world)))
     yield attack("a token by a centre that the topic does not name", world.token(kmc=world.other_kmc))
     yield attack("a token signed by an entity", world.token(kmc=world.eve))

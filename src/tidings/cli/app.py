@@ -10,6 +10,7 @@ from tidings.cli.authorities import ca
 from tidings.cli.benches import bench
 from tidings.cli.brokers import brokers
 from tidings.cli.clients import clients
+from tidings.cli.discoveries import tdn, topics
 from tidings.cli.journals import journal
 from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, IdentityFile, OperatorName
 from tidings.cli.trust_groups import trust
@@ -52,6 +53,8 @@ app.add_typer(clients)
 app.add_typer(bench)
 app.add_typer(ca)
 app.add_typer(trust)
+app.add_typer(tdn)
+app.add_typer(topics)
 
 
 def _print_version(wanted: bool) -> None:
