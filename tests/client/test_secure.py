@@ -1,8 +1,6 @@
 """Secure topics from a client's side: what is published on them is sealed, and what comes is opened, by itself."""
 
 import asyncio
-import threading
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidings as td
-from tests.client.centre import Centre, Files, Topic, centre, entity, member, secure
+from tests.client.centre import Centre, Files, Serving, Topic, centre, entity, member, secure
 from tests.live.cases import address, connect, run, running
 from tests.strategies import examples
 from tidings import policies
 from tidings.client.security import Security
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.envelope import Seal
-from tidings.security.exchange import Service
 
 
 def test_what_is_published_is_sealed_on_its_way_and_readable_where_it_arrives() -> None:
@@ -141,30 +138,6 @@ def test_the_synchronous_face_seals_and_opens_too(tmp_path: Path) -> None:
                 taken += held.take(timeout=10)
             assert [(one.attributes["Team"], one.payload) for one in taken] == [(one, b"secret") for one in "abc"]
             assert (held.refused, refused) == (0, [])
-
-
-class Serving:
-    """A broker and a centre in a thread of their own, for clients that wait."""
-
-    def __init__(self, tables: dict[str, Any], topic: Topic) -> None:
-        self._tables, self._topic = tables, topic
-        self._found: Future[tuple[str, Service]] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-
-    async def _serve(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        async with running(**self._tables) as broker, centre(broker) as kmc:
-            kmc.topics[self._topic.record.id] = self._topic
-            self._found.set_result((address(broker), kmc.service))
-            await self._over.wait()
-
-    def __enter__(self) -> tuple[str, Service]:
-        self._thread.start()
-        return self._found.result(20)
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
 
 
 POLICIES = [
