@@ -23,6 +23,7 @@ from tidings.engine.operations import (
     Disconnect,
     Lost,
     Operation,
+    Publish,
     Receive,
     Travelling,
     Trust,
@@ -139,6 +140,8 @@ class Desk(HubDesk):
         if self.engine.held and not isinstance(operation, Connect | Disconnect):
             question = self.engine.held.take_back(client_of(operation))
             if question is not None:
+                if isinstance(operation, Publish) and self.engine.gate is not None:
+                    self.engine.gate.take_back(operation.event)  # it comes again, and is no replay of itself
                 raise AwaitedError(question, outcome)
         return outcome
 
