@@ -198,3 +198,49 @@ def test_what_is_opened_is_what_was_sealed_whatever_policies_took_away(
                     assert held.refused == 0
 
     run(scenario())
+
+
+@pytest.mark.parametrize("convert", ["xml", "json"])
+def test_what_a_policy_wants_converted_is_converted_after_opening(tmp_path: Path, convert: str) -> None:
+    """As it would be of a plain event; brokers leave what is sealed as it is."""
+
+    async def scenario() -> None:
+        topic = Topic("Sports=NBA")
+        topic.grant("pub", "publish", "subscribe")
+        tables = Files(tmp_path, topic).security("b1")
+        async with running(**tables) as broker, centre(broker) as kmc:
+            kmc.topics[topic.record.id] = topic
+            async with secure(broker, "pub", kmc, topic) as pub:
+                policy = policies.remove("score", convert=convert)
+                sealed = await pub.subscribe("Sports = 'NBA'", policy=policy)
+                plain = await pub.subscribe("Sports = 'NFL'")
+                await pub.set_policy(plain, policy)
+                for sport in ("NBA", "NFL"):
+                    await pub.publish({"Sports": sport, "score": 3}, payload=b"99:98", subject="Game")
+                (opened,), (other,) = await sealed.take(timeout=10), await plain.take(timeout=10)
+                assert opened.payload is not None
+                assert b"99:98" in opened.payload
+                assert opened.payload == (other.payload or b"").replace(b"NFL", b"NBA")
+                assert opened.event.payload == opened.payload
+
+    run(scenario())
+
+
+def test_what_should_be_sealed_and_is_not_is_refused() -> None:
+    """A broker that checks nothing lets anybody publish on the topic; subscribers are not taken in."""
+
+    async def scenario() -> None:
+        async with running() as broker, centre(broker) as kmc, connect(broker, "eve") as eve:
+            topic = kmc.topic("Sports=NBA,Team=*")
+            topic.grant("fan", "subscribe")
+            async with secure(broker, "fan", kmc, topic) as fan:
+                reasons: list[str] = []
+                broad = await fan.subscribe("score > 0", on_refused=lambda _, error: reasons.append(error.reason))
+                confined = await fan.subscribe("Sports = 'NBA' AND Team = 'NYK'", policy=policies.remove("Team"))
+                await eve.publish({"Sports": "NBA", "Team": "NYK", "score": 1}, payload=b"a lie")
+                await eve.publish({"Sports": "NFL", "score": 2})
+                assert [one.attributes["score"] for one in await broad.take(timeout=10)] == [2]
+                assert reasons == ["the event is on the secure topic Sports=NBA,Team=*, and is not sealed"]
+                assert (confined.refused, confined.waiting) == (1, 0)
+
+    run(scenario())

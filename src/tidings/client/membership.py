@@ -50,7 +50,9 @@ class Membership:
         self._failures: dict[bytes, _Failure] = {}
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._notices = Notices(client, member.credentials, self._noticed)
+        self._notices = Notices(
+            client, member.credentials, self._noticed, lambda: self._in_background(self.fetch_revocations())
+        )
         self._background: set[asyncio.Task[None]] = set()
 
     # Beginning and end
@@ -180,16 +182,18 @@ class Membership:
         if not subscription.raw and subscription.opening is None:
             subscription.opening = self._opening(subscription)
         wanted, topics = subscription.wanted, self.member.credentials.topics.values()
-        is_named = subscription.topic is not None
         record = meant(wanted, topics) if subscription.topic is None else named(subscription.topic, topics)
         if record is None:
             return
+        is_only = is_confined(wanted, record)
         try:
             subscription.token = await self.token(record, Right.SUBSCRIBE)
         except TidingsError:
-            if is_named or is_confined(wanted, record):
+            if is_only or subscription.topic is not None:
                 raise
             return  # what is not on the topic it gets all the same
+        if is_only and subscription.opening is not None:
+            subscription.opening.only = record
         subscription.wanted = msgspec.structs.replace(wanted, token=subscription.token.data)
 
     def _opening(self, held: Subscription) -> Opening:
