@@ -79,7 +79,11 @@ class Client:
     async def __aenter__(self) -> Self:
         await self._session.open()
         if self._membership is not None:
-            await self._membership.begin()
+            try:
+                await self._membership.begin()
+            except BaseException:
+                await self.close()
+                raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
