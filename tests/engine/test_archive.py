@@ -78,8 +78,8 @@ def test_what_came_from_other_brokers_is_listed_and_not_saved() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"nonsense", b"\x80", engine().save()[:-3], engine().save().replace(b"format\x03", b"format\x04")]
+    "data", [b"", b"nonsense", b"\x80", engine().save()[:-3], engine().save().replace(b"format\x04", b"format\x05")]
 )
 def test_what_is_no_state_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidValueError, match=r"no saved state|format 4"):
+    with pytest.raises(InvalidValueError, match=r"no saved state|format 5"):
         Engine.restore(None, data)

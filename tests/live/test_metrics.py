@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.strategies import examples
 from tidings.live.exposition import Exposition
-from tidings.live.metrics import BOUNDS, Durations, Gauges, Metrics
+from tidings.live.metrics import BOUNDS, Durations, Gauges, Metrics, SecurityGauges
 from tidings.model.errors import InvalidValueError, JournalFullError, RefusedError
 
 
@@ -75,9 +75,14 @@ def test_every_number_is_on_the_page() -> None:
         after = samples(Exposition("b1", metrics, Gauges))
         changed = {key for key in after if after[key] != before.get(key) and key[0].startswith("tidings_")}
         assert changed, name
-    for name in Gauges.__struct_fields__:
-        found = samples(Exposition("b1", Metrics(), lambda name=name: Gauges(**{name: 77})))  # type: ignore[misc]
-        assert [value for (key, _), value in found.items() if key.startswith("tidings_")].count(77) == 1, name
+    numbers = [Gauges(**{name: 77}) for name in Gauges.__struct_fields__ if name != "security"]  # type: ignore[arg-type]
+    numbers += [
+        Gauges(security=SecurityGauges(**{name: {"proof": 77} if name == "refused" else 77}))  # type: ignore[arg-type]
+        for name in SecurityGauges.__struct_fields__
+    ]
+    for gauges in numbers:
+        found = samples(Exposition("b1", Metrics(), lambda gauges=gauges: gauges))  # type: ignore[misc]
+        assert [value for (key, _), value in found.items() if key.startswith("tidings_")].count(77) == 1, gauges
 
 
 @examples(100, 5_000)

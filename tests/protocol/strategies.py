@@ -116,6 +116,7 @@ subscriptions = st.builds(
     policy=_policies,
     durable=st.one_of(st.none(), _ids),
     notify=st.sampled_from(["subscription", "client"]),
+    token=st.one_of(st.none(), st.binary(max_size=20)),
 )
 _offers = st.one_of(st.lists(names, max_size=3), context_filters)
 advertisements = st.builds(

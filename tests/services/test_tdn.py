@@ -205,13 +205,13 @@ def test_only_discovery_nodes_get_copies_and_give_them(tmp_path: Path) -> None:
 
 def test_a_node_goes_on_after_its_broker_was_away(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running() as broker:
-            listen = {"listen": str(broker.address)}
+        async with contextlib.AsyncExitStack() as first:
+            broker = await first.enter_async_context(running())
             async with serving(broker, NODES[0], tmp_path), connect(broker, "anna") as anna:
                 discovery = looking(anna, ANNA)
                 await discovery.advertise(topic(ANNA, "x=1"))
-                await broker.stop()
-                async with running(broker=listen):
+                await first.aclose()
+                async with running(broker={"listen": str(broker.address)}):
                     assert await names(discovery, "*") == ["x=1"]
 
     run(scenario())

@@ -39,3 +39,17 @@ def bench_keys(
     from tidings.cli.bench import keys, report
 
     report(keys.measure(members, requests), as_json)
+
+
+@secure.command(name="trust")
+def bench_trust(
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="How many publications of each kind.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Publications between two brokers, of which one has to prove that it belongs to 0, 1, 3 and 5 trust groups.
+
+    Example: tidings bench trust --count 20
+    """
+    from tidings.cli.bench import report, trust
+
+    report(trust.measure(count), as_json)

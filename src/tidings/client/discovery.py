@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.5  # seconds until it is asked again who is there
 _MOMENT = 0.1  # for others to answer, once one has
+_SHORT = 0.6  # for a node that was there before: one that has started again has another topic and key
 _Value = TypeVar("_Value")
 
 
@@ -105,7 +106,7 @@ class Discovery:
                 for nodes in (list(self._known.values()), None):
                     asked = await self.nodes(timeout=timeout) if nodes is None else nodes
                     for node in asked:
-                        patience = timeout / (2 * len(asked))
+                        patience = timeout / (2 * len(asked)) if nodes is None else min(_SHORT, timeout / 4)
                         try:
                             return read(await ask(self._client, self._identity, node, kind, body, timeout=patience))
                         except (UnreachableError, SecurityError):

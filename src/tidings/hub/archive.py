@@ -11,11 +11,13 @@ import msgspec
 
 from tidings.engine import Engine, records
 from tidings.engine.effects import Ask, Reject
-from tidings.engine.operations import Operation, Publish, SetLoad, Subscribe, Trust
+from tidings.engine.operations import Operation, SetLoad, Subscribe, Trust
+from tidings.filters import ContextFilter
 from tidings.hub import due
 from tidings.hub.backlog import Backlog
 from tidings.hub.history import History
 from tidings.hub.outcome import JUDGED, LOAD, TRUST
+from tidings.hub.receipts import First
 from tidings.hub.roster import LIMIT
 from tidings.hub.trust import Provider, asked
 from tidings.journal import EVENTS, LOST, PUBLISH, Journal, JournalOptions, Record, Span
@@ -53,6 +55,7 @@ class Saved(msgspec.Struct):
     lost: int
     format: int = 1
     more: bytes = b""  # of a broker with links, what it keeps beside
+    receipts: list[First] = []
 
 
 class Archive:
@@ -165,6 +168,8 @@ class Archive:
     def _published(self, row: Row, offset: int, desk: "Desk") -> None:
         if row.kind == PUBLISH and row.id is not None and row.publisher is not None:
             desk.roster.published(row.publisher, row.sequence or 0, UUID(row.id))
+            if row.signature is not None:
+                desk.roster.receipts.note(row.event(ContextFilter.parse), offset)
         elif row.id is not None:
             desk.roster.remember(UUID(row.id).int)
         notes = records.notes(row)
@@ -262,9 +267,7 @@ def _seen(engine: Engine, row: Row) -> None:
     if JUDGED in notes and row.id is not None:
         engine.passages.note(UUID(row.id), notes[JUDGED], flood=False)
     if row.kind == PUBLISH and row.signature is not None and engine.assurance is not None:
-        operation = records.operation(row)
-        if isinstance(operation, Publish):
-            engine.assurance.recall_event(operation.event, operation.event.timestamp)
+        engine.assurance.recall_event(row.event(ContextFilter.parse), row.published or 0)
     for answer in notes.get(TRUST, ()):
         engine.handle(Trust(*answer), row.published or 0)
 
@@ -293,6 +296,7 @@ def _saved(desk: "Desk", lost: int) -> bytes:
         desk.load,
         lost,
         more=desk.more(),
+        receipts=roster.receipts.state(),
     )
     return msgspec.msgpack.encode(saved)
 
@@ -309,3 +313,4 @@ def _fill(roster: "Roster", saved: Saved) -> None:
     for event in saved.remembered:
         roster.remember(int(event, 16))
     roster.stored.extend(saved.stored)
+    roster.receipts.restore(saved.receipts)

@@ -22,7 +22,7 @@ from tidings.hub.subscription import Callback, HubSubscription
 from tidings.hub.texts import checked_callback, inbox_limit, is_safe
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError
-from tidings.model.event import checked_client, checked_payload, checked_subject
+from tidings.model.event import Event, checked_client, checked_payload, checked_subject
 from tidings.model.filter import ContextFilter, Filter
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
@@ -155,6 +155,21 @@ class Client:
             sync=is_safe(safe),
         )
 
+    def publish_event(self, event: Event, safe: str = "journaled") -> Receipt:
+        """Publishes an event that was made, and perhaps sealed, before: its id and its sequence stay, its timestamp is
+        the time at which it is accepted.
+
+        A sealed one that is sent again gets its first receipt, and goes nowhere; another one under its id is refused.
+        Clients are in the hub's own process, so they need not prove who they are.
+        """
+        self._check_open()
+        if not isinstance(event, Event):
+            raise InvalidValueError(f"publish_event takes an Event, not {type(event).__name__}")
+        if event.publisher != self.name:
+            raise RefusedError("admit", f"the event is one of {event.publisher}, not of {self.name}")
+        checked = Event.of(**{name: getattr(event, name) for name in Event.__struct_fields__})
+        return self._desk.publish_event(checked, sync=is_safe(safe))
+
     # Subscribing
 
     def subscribe(
@@ -170,11 +185,13 @@ class Client:
         id: str | None = None,  # noqa: A002
         callback: Callback | None = None,
         limit: int | None = None,
+        token: bytes | None = None,
     ) -> HubSubscription:
         """A subscription from now on; what comes waits in its inbox, or is handed to `callback`.
 
         `durable` is a name under which it outlives this client, its process and the hub's; subscribing again under it
-        goes on where it was, with another filter if another is given. `limit` bounds what is kept in memory.
+        goes on where it was, with another filter if another is given. `limit` bounds what is kept in memory. `token` is
+        for what is on a secure topic; in the hub's own process nobody has to prove that it is theirs.
         """
         self._check_open()
         subscription = Subscription.of(
@@ -187,6 +204,7 @@ class Client:
             policy=policy_text(policy),
             durable=durable,
             notify=notify,
+            token=token,
         )
         desk, size, called = self._desk, inbox_limit(limit), checked_callback(callback)
         with desk.guard:
@@ -301,11 +319,12 @@ class Client:
 
 
 def _named(subscription: Subscription, held: HubSubscription | None, id: str) -> Subscription:  # noqa: A002
-    """Under its id; coming back without a policy leaves the one that was set."""
+    """Under its id; coming back without a policy or a token leaves the one that was there."""
     if held is None:
         return msgspec.structs.replace(subscription, id=id)
     policy = held.subscription.policy if subscription.policy is None else subscription.policy
-    return msgspec.structs.replace(subscription, id=held.id, policy=policy)
+    token = held.subscription.token if subscription.token is None else subscription.token
+    return msgspec.structs.replace(subscription, id=held.id, policy=policy, token=token)
 
 
 def given_id(given: str | HubSubscription | HubAdvertisement) -> str:

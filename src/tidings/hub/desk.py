@@ -15,8 +15,19 @@ from uuid import UUID
 import msgspec
 
 from tidings import journal
-from tidings.engine import Engine
-from tidings.engine.operations import Disconnect, Lost, Operation, Publish, SetContext, SetLoad, Unsubscribe
+from tidings.engine import Engine, sealed
+from tidings.engine.operations import (
+    Disconnect,
+    Heed,
+    Learn,
+    Lost,
+    Operation,
+    Publish,
+    Revoke,
+    SetContext,
+    SetLoad,
+    Unsubscribe,
+)
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
 from tidings.hub.backlog import Backlog
@@ -41,6 +52,7 @@ from tidings.model.errors import (
     JournalFullError,
     PublishedBeforeError,
     RefusedError,
+    SecurityError,
     TidingsError,
 )
 from tidings.model.event import Event
@@ -129,15 +141,43 @@ class Desk:
                 subscribers=subscribers,
                 policy=policy,
             )
-            operation = Publish(event)
-            outcome = handled(self, operation, now)
-            offset = self._written(operation, outcome, now, {}, sync)
-            if outcome.refused is None:
-                roster.published(publisher, sequence, id)
-                self.stats.published += 1
-            end = self._next
+            outcome, offset, end = self._published(event, now, sync)
         self.finish(outcome, end if sync else 0)
         return Receipt(event, offset)
+
+    def publish_event(self, given: Event, *, sync: bool = True) -> Receipt:
+        """An event that was made before, and perhaps sealed: it is accepted now, and is otherwise as it is."""
+        roster = self.roster
+        with self.guard:
+            self.check_open()
+            first = roster.receipts.of(given)
+            if first is None:
+                if roster.remembers(given.id):
+                    raise PublishedBeforeError("admit", f"the event {given.id} was published before")
+                now = self.now()
+                event = msgspec.structs.replace(given, timestamp=now)
+                outcome, offset, end = self._published(event, now, sync)
+                first = Receipt(event, offset)
+            else:
+                outcome, end = Outcome(), self._next
+        self.finish(outcome, end if sync else 0)
+        return first
+
+    def _published(self, event: Event, now: int, sync: bool) -> tuple[Outcome, int, int]:
+        """What follows from an event, its offset, and the end of what was written. The lock is held."""
+        operation, roster = Publish(event), self.roster
+        outcome = handled(self, operation, now)
+        try:
+            offset = self._written(operation, outcome, now, {}, sync)
+        except BaseException:
+            if self.gate is not None and outcome.refused is None:
+                self.gate.take_back(event)
+            raise
+        if outcome.refused is None:
+            roster.published(event.publisher, event.sequence, event.id)
+            roster.receipts.note(event, offset)
+            self.stats.published += 1
+        return outcome, offset, self._next
 
     def control(self, operation: Operation, notes: Mapping[str, Any] | None = None, *, sync: bool = True) -> list[str]:
         """Any other operation that the journal keeps; the findings on the policy that it brought."""
@@ -256,6 +296,34 @@ class Desk:
         """Whether the party belongs to the group, asked now."""
         return asked(self.trust, party, group, 0)[0]
 
+    # What is sealed
+
+    def assure(self, operation: Learn | Heed | Revoke) -> None:
+        """Something is said of secure topics: those who could not have anything may now."""
+        self.control(operation)
+        with self.guard:
+            held = list(self.roster.subscriptions.values())
+        for one in held:
+            if one.resume():
+                self.wake(one)
+
+    def check_token(self, subscription: Subscription) -> None:
+        """Raises a `SecurityError` if a subscription has a token that is not good any more."""
+        if self.gate is not None and subscription.token is not None:
+            with self.guard:
+                self.gate.check_subscription(subscription.token, subscription.subscriber, self.now())
+
+    def may_have(self, note: Notification) -> bool:
+        """Whether what was kept for a subscription may still be handed to its owner."""
+        if self.gate is None or note.event.signature is None:
+            return True
+        with self.guard:
+            try:
+                sealed.check_notification(self.engine, note, self.now())
+            except SecurityError:
+                return False
+        return True
+
     # Time, and the end
 
     def now(self) -> int:
@@ -286,7 +354,7 @@ class Desk:
 
     def open(self, subscription: Subscription, limit: int) -> HubSubscription:
         read = None if self.archive is None else self.archive.history.due_to(subscription)
-        inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read)
+        inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read, self.may_have)
         return HubSubscription(self, subscription, inbox)
 
     def recall(self, row: journal.Operation) -> None:

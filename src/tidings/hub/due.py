@@ -23,12 +23,14 @@ class Changed(msgspec.Struct, frozen=True, omit_defaults=True):
     payload: bytes | msgspec.UnsetType | None = msgspec.UNSET
     subscriptions: tuple[str, ...] = ()
     trace: tuple[Trace, ...] = ()
+    signature: bytes | None = None  # of a sealed event, where its seal is not as it came: something was cut or added
 
 
 def written(note: Notification, event: Event) -> str | Changed:
     """The id of the subscription alone, where it gets the event as it was published."""
     same = note.attributes is event.attributes or note.attributes == event.attributes
-    if same and note.payload == event.payload and not note.subscriptions and not note.trace:
+    is_as_sealed = note.event.signature == event.signature
+    if same and note.payload == event.payload and not note.subscriptions and not note.trace and is_as_sealed:
         return note.subscription
     return Changed(
         note.subscription,
@@ -36,6 +38,7 @@ def written(note: Notification, event: Event) -> str | Changed:
         msgspec.UNSET if note.payload == event.payload else note.payload,
         note.subscriptions,
         note.trace,
+        None if is_as_sealed else note.event.signature,
     )
 
 
@@ -61,6 +64,8 @@ def _notification(event: Event, changed: Changed, subscriber: str) -> Notificati
     if attributes is not event.attributes or payload is not event.payload:
         # What a policy took away is not to be found in the event either.
         event = msgspec.structs.replace(event, attributes=attributes, payload=payload)
+    if changed.signature is not None:
+        event = msgspec.structs.replace(event, signature=changed.signature)
     return Notification(
         event=event,
         subscription=changed.subscription,

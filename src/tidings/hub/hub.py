@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import msgspec
 
+from tidings.engine.operations import Heed, Learn, Revoke
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
 from tidings.hub.client import Client, HubAdvertisement, given_id
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tidings.journal import JournalOptions
     from tidings.journal.disk import Disk
     from tidings.model.explanation import Explanation
+    from tidings.security.gate import Gate
 
 
 class Hub:
@@ -30,7 +32,8 @@ class Hub:
 
     `trust` answers who belongs to a trust group: a callable of a party and a group, or an object with `is_member` and
     `expiry`. `govern` names the clients whose policies may concern others; `observers` those who may see meta-events
-    (None: everybody). Every method may be called from any thread.
+    (None: everybody). `gate` (a `tidings.security.Gate`) checks what is sealed, and who may have it. Every method may
+    be called from any thread.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Hub:
         clock: Clock | None = None,
         options: "JournalOptions | None" = None,
         disk: "Disk | None" = None,
+        gate: "Gate | None" = None,
     ) -> None:
         clock = SystemClock() if clock is None else clock
         # Everything is checked before the folder is opened: one that was refused must not stay locked.
@@ -70,7 +74,7 @@ class Hub:
             advertisements_required=advertisements_required,
         )
         try:
-            self._desk = Desk(settings, clock, trust, archive)
+            self._desk = Desk(settings, clock, trust, archive, gate)
             self._own = Client(self._desk, self.name)
             for schema in schemas:
                 if self._desk.roster.schemas.get(schema.subject) != schema:
@@ -134,6 +138,20 @@ class Hub:
         if isinstance(load, bool) or not isinstance(load, int | float) or not 0 <= load <= 1:
             raise InvalidValueError("load: a number from 0 to 1")
         self._desk.set_load(float(load))
+
+    # What is known of secure topics: all of it is signed, and what cannot be trusted is refused
+
+    def learn(self, record: bytes) -> None:
+        """The record of a secure topic, signed by its owner: from now on events on it need a token."""
+        self._desk.assure(Learn(_signed(record, "record")))
+
+    def heed(self, notice: bytes) -> None:
+        """A notice of a topic's key management centre: which epochs count, and whose grants do no more."""
+        self._desk.assure(Heed(_signed(notice, "notice")))
+
+    def revoke(self, update: bytes) -> None:
+        """An update of the authority's list of revocations: it is obeyed at once."""
+        self._desk.assure(Revoke(_signed(update, "update")))
 
     # Looking inside
 
@@ -209,6 +227,12 @@ class Hub:
     def __repr__(self) -> str:
         held = msgspec.structs.asdict(self.stats())
         return f"<hub {self.name}: {held['clients']} clients, {held['subscriptions']} subscriptions>"
+
+
+def _signed(data: Any, what: str) -> bytes:
+    if not isinstance(data, bytes):
+        raise InvalidValueError(f"{what}: the bytes that were signed (its `data`), not {type(data).__name__}")
+    return data
 
 
 def _schema(given: Any) -> Schema:

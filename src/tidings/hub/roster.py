@@ -19,6 +19,7 @@ from tidings.engine.operations import (
     Subscribe,
     Unsubscribe,
 )
+from tidings.hub.receipts import Receipts
 from tidings.hub.subscription import HubSubscription
 from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_REMEMBERED_EVENTS, MAX_STORED_MESSAGES
 from tidings.model.schema import Schema
@@ -45,6 +46,7 @@ class Roster:
         self.schemas: dict[str, Schema] = {}
         self.sequences: dict[str, int] = {}  # the last of each publisher
         self.stored: deque[tuple[str, str]] = deque(maxlen=MAX_STORED_MESSAGES)
+        self.receipts = Receipts()  # of sealed events
         self._of: dict[str, dict[str, HubSubscription]] = {}
         self._durable: dict[tuple[str, str], HubSubscription] = {}
         self._remembered: set[int] = set()  # ids of events
@@ -60,7 +62,7 @@ class Roster:
         return self._durable.get((client, name))
 
     def published(self, publisher: str, sequence: int, event: UUID) -> None:
-        self.sequences[publisher] = sequence
+        self.sequences[publisher] = max(sequence, self.sequences.get(publisher, 0))
         self.remember(event.int)
 
     def remember(self, event: int) -> None:
@@ -72,6 +74,7 @@ class Roster:
     def forget(self, event: UUID) -> None:
         """It was not published after all."""
         self._remembered.discard(event.int)
+        self.receipts.forget(event)
 
     def remembers(self, event: UUID) -> bool:
         """Whether it is among the last that were published."""

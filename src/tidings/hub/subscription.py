@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tidings.hub.inbox import Inbox
 from tidings.hub.texts import checked_timeout
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 
@@ -29,7 +29,7 @@ class HubSubscription:
     the policy that was given with it.
     """
 
-    __slots__ = ("_claimed", "_desk", "_findings", "callback", "durable", "failed", "inbox", "subscription")
+    __slots__ = ("_claimed", "_desk", "_findings", "callback", "durable", "failed", "inbox", "stalled", "subscription")
 
     def __init__(self, desk: "Desk", subscription: Subscription, inbox: Inbox) -> None:
         self.subscription = subscription
@@ -40,6 +40,7 @@ class HubSubscription:
         self.failed = 0  # callbacks that raised
         self._desk = desk
         self._claimed = False
+        self.stalled = False  # its token is not good any more, so its callback has to wait
 
     @property
     def findings(self) -> list[str]:
@@ -71,21 +72,25 @@ class HubSubscription:
         return self.inbox.quiet
 
     def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
-        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever."""
+        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever.
+
+        A subscription with a token that is not good any more raises a `SecurityError`, and loses nothing by it:
+        subscribing again with a fresh one goes on.
+        """
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidValueError("limit: how many at most, or None")
-        return self.inbox.take(limit, checked_timeout(timeout))
+        return self._take(limit, checked_timeout(timeout))
 
     def __iter__(self) -> Iterator[Notification]:
         """What waits, until nothing does."""
-        while taken := self.inbox.take(1):
-            yield taken[0]
+        while self.inbox.ready():
+            yield from self._take(1, 0)
 
     def listen(self, timeout: float | None = None) -> Iterator[Notification]:
         """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds."""
         patience = checked_timeout(timeout)
         while True:
-            taken = self.inbox.take(1, patience)
+            taken = self._take(1, patience)
             if taken:
                 yield taken[0]
             elif timeout is not None or self.inbox.quiet:
@@ -134,10 +139,26 @@ class HubSubscription:
     def __repr__(self) -> str:
         return f"<{self.id} of {self.subscriber}: {self.subscription.content}, {self.waiting} waiting>"
 
+    def _take(self, limit: int | None, timeout: float | None) -> list[Notification]:
+        """What was sealed by somebody who had been revoked by then is passed over."""
+        self._desk.check_token(self.subscription)
+        notes = self.inbox.take(limit, timeout)
+        allowed = [note for note in notes if self._desk.may_have(note)]
+        if len(allowed) < len(notes) and self.durable is not None:
+            kept = {note.event.id for note in allowed}
+            self._desk.acknowledge(self, [note.event.id for note in notes if note.event.id not in kept])
+        return allowed
+
     # For the hub
+
+    def resume(self) -> bool:
+        """Its token may be good again; whether its callback had to wait."""
+        stalled, self.stalled = self.stalled, False
+        return stalled
 
     def attach(self, callback: Callback | None) -> None:
         """Someone listens from now on, and gets what was not acknowledged."""
+        self.stalled = False
         self.inbox.attend()
         self.callback = callback
         self.inbox.redeliver()
@@ -148,7 +169,7 @@ class HubSubscription:
 
     def claim(self) -> bool:
         with _TURN:
-            if self._claimed or self.callback is None or not self.inbox.ready():
+            if self._claimed or self.stalled or self.callback is None or not self.inbox.ready():
                 return False
             self._claimed = True
             return True
@@ -179,7 +200,11 @@ class HubSubscription:
 
     def _taken(self, limit: int) -> list[Notification]:
         try:
-            return self.inbox.take(limit)
+            return self._take(limit, 0)
+        except SecurityError as error:
+            self.stalled = True
+            self._desk.note(f"the callback of the subscription {self.id} has to wait: {error.reason}")
+            return []
         except Exception:
             self.callback = None  # or it would be tried for ever
             _LOG.exception("the subscription %s cannot read on in the journal; its callback is called no more", self.id)

@@ -83,9 +83,9 @@ class Acceptance:
         If one has to wait for an answer on trust, it and those behind it are to be given here again."""
         with self._desk.guard:
             waiting = self._accept(publisher, publications)
-            if waiting is not None:
-                self._desk.follow(waiting.ahead, self._desk.now())
-            return waiting
+        if waiting is not None:
+            self._desk.follow(waiting.ahead)
+        return waiting
 
     def _accept(self, publisher: Publisher, publications: list[tuple[Published, str | None]]) -> "Waiting | None":
         last, base = self._desk.roster.sequences.get(publisher.name, 0), self._desk.now()

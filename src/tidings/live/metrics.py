@@ -82,8 +82,8 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
 class SecurityGauges(msgspec.Struct, frozen=True, kw_only=True):
     """How things stand at the gate. Without a list of revocations its version is -1, and its times are 0."""
 
-    refused: dict[str, int]  # by the check that was not passed
-    topics: int
-    revocations: int
-    revocations_issued: float  # seconds since 1970
-    revocations_expire: float
+    refused: dict[str, int] = {}  # by the check that was not passed
+    topics: int = 0
+    revocations: int = -1
+    revocations_issued: float = 0.0  # seconds since 1970
+    revocations_expire: float = 0.0

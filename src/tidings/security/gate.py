@@ -165,6 +165,10 @@ class Gate:
             self.refused[error.check] += 1
             raise
 
+    def check_subscription(self, token_data: bytes, subscriber: str, now: int) -> None:
+        """The same, without counting what is refused."""
+        self._held(token_data, subscriber, Right.SUBSCRIBE, now)
+
     def _held(self, token_data: bytes, holder: str, right: Right, now: int) -> Token:
         """The token, if it is good for that, in the hands of its holder."""
         self.credentials.revocations.check_fresh(now)

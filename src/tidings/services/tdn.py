@@ -90,6 +90,15 @@ class DiscoveryService:
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def lacks_revocations(self) -> bool:
+        """Without a list that is young enough nobody is trusted, and nothing answered."""
+        try:
+            self._credentials.revocations.check_fresh(now())
+        except SecurityError:
+            return True
+        return False
+
     # Beginning and end
 
     async def __aenter__(self) -> Self:

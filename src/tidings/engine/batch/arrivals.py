@@ -1,6 +1,7 @@
 """Subscriptions that come one after the other, without an event between them: let in together.
 
-Only those that are new, and in which no rule, no schema and no gate has a say; others are handled one by one, in their place.
+Only those that are new, and in which no rule, no schema and no gate has a say; others are handled one by one, in their
+place.
 """
 
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ _SUBSCRIPTION = MessageType.SUBSCRIPTION
 
 def are_free(engine: "Engine") -> bool:
     """Whether no rule, no schema and no gate has a say in subscriptions."""
-    if engine.gate is not None:
-        return False
     ruled = engine.ruling_advertisements(_SUBSCRIPTION) or engine.early_rulings(_SUBSCRIPTION)
     return not ruled and engine.gate is None and not any(True for _ in engine.subjects)
 

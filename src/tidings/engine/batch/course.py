@@ -51,9 +51,6 @@ class Course:
         return Singles(self._table, [span], self._now, self.reading)
 
     def _together(self, span: Span) -> None:
-        if self._engine.gate is not None:  # each event is checked, and what is accepted decides about the next one
-            self._one_by_one(span, self._singles(span))
-            return
         table, rows = self._table.slice(span.first, span.end - span.first), np.arange(span.first, span.end)
         is_event, changes = span.is_event, None
         if not is_event.all():

@@ -92,12 +92,6 @@ class Publications:
         self._weaver: Weaver | None = None
         self.problems = self._refused(self._doubtful())
 
-    @property
-    def is_sealed(self) -> Bools:
-        """By row whether it has a seal."""
-        given = self._given.get("signature")
-        return np.zeros(self.count, bool) if given is None else np.asarray(given.is_valid(), bool)
-
     @staticmethod
     def times(table: pa.Table, column: str = "timestamp") -> npt.NDArray[np.int64]:
         """When each row of a table was accepted, in microseconds."""

@@ -230,7 +230,7 @@ class Stretch:
     def _unconverted(self, event: Ints, verdicts: Verdicts) -> npt.NDArray[np.bool_]:
         """Sealed events that a rule wants converted: that it does not happen is told."""
         found = np.zeros(self._events.count, bool)
-        is_sealed = self._events.is_sealed
+        is_sealed = self._events.sealed
         if is_sealed.any():
             converts = np.array([one.conversion is not None for one in self._record.shapes.known], bool)
             copies = event[(verdicts.shape >= 0) & converts[verdicts.shape]]
@@ -300,18 +300,6 @@ def one_by_one(
 
     `wanted` are those that it is due to, if that is known; `number` is the event's in the record.
     """
-    _one_by_one(engine, message, wanted, number, record)
-    if message.intruders:
-        record.take(number, message.event, sealed.expelled(engine, message), engine)
-
-
-def _one_by_one(
-    engine: "Engine",
-    message: PublicationMessage,
-    wanted: list[Filed[Subscription]] | None,
-    number: int,
-    record: Record,
-) -> None:
     effects: list[Effect] = []
     deliveries: list[Delivery] = []
     governed: Governed | None = None
