@@ -57,6 +57,7 @@ def as_json(*arguments: str) -> Any:
         *("context", "context set", "context show"),
         *("schema", "schema define", "schema extend", "schema show"),
         *("policy apply", "policy remove"),
+        *("tdn", "tdn serve", "topics find", "topics advertise", "topics withdraw"),
         *("ca", "ca init", "ca issue", "ca revoke", "ca list", "ca publish"),
         "history",
         "journal",

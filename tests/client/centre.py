@@ -1,5 +1,6 @@
 """A key management centre for tests of clients: it keeps nothing, and its clock can be made to run fast."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -39,7 +40,7 @@ START = now()
 AUTHORITY = Authority.found("authority", START)
 OWNER = AUTHORITY.issue("league", Role.ENTITY, START)
 KMC = AUTHORITY.issue("kmc-1", Role.KMC, START)
-_ISSUED: dict[str, Identity] = {}
+_ISSUED: dict[str, Identity] = {"kmc-1": KMC}
 
 
 def entity(name: str) -> Identity:
@@ -102,6 +103,8 @@ class Centre:
         self.topics: dict[bytes, Topic] = {}
         self.client = client
         self.asked: list[tuple[str, str]] = []  # who has asked, and what
+        self.answers = asyncio.Event()  # while it is not set, questions wait
+        self.answers.set()
         self._respondent = Respondent(KMC, credentials())
         self.service: Service = self._respondent.service(secrets.token_hex(16), 1)
         self.answering = Answering(client, self._respondent, self._answer)
@@ -119,6 +122,7 @@ class Centre:
     async def _answer(self, question: Question) -> bytes:
         name = question.certificate.name
         self.asked.append((name, question.kind))
+        await self.answers.wait()
         if question.kind == REWRAP:
             return self._rewrapped(decoded(question.body, WantsRewrapped, "question"), name)
         assert question.kind == KEYS

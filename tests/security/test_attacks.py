@@ -1,5 +1,6 @@
 """Every attack is refused, at every door; what is good is not."""
 
+import msgspec
 import pytest
 
 from tests.security.attacks import BROKER, CLIENT, SUBSCRIBER, TRUSTING, Attack, attacks
@@ -185,6 +186,10 @@ def test_only_who_has_a_token_for_it_gets_an_event() -> None:
     assert gate.may_get(WORLD.token("bob", template="Sports=NBA,Team=NYK").data, "bob", sealed, seal, NOW)
     assert not gate.may_get(WORLD.token("bob", template="Sports=NBA,Team=LAL").data, "bob", sealed, seal, NOW)
     assert not gate.may_get(None, "bob", sealed, seal, NOW)
+    other = msgspec.structs.replace(seal, topic=bytes(16))
+    assert not gate.may_get(WORLD.token("bob").data, "bob", sealed, other, NOW)
+    with pytest.raises(SecurityError, match="has no token"):
+        gate.check_get(None, "bob", sealed, seal, NOW)
     assert not gate.may_get(WORLD.token("bob").data, "bob", sealed, seal, NOW + HOUR)
 
 

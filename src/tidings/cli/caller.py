@@ -11,6 +11,7 @@ from tidings.client.identity import Identity
 from tidings.client.synchronous import SyncClient
 from tidings.configuration.toml import TomlFile
 from tidings.security.identity import AUTHORITY, CERTIFICATE, KEY
+from tidings.security.identity import Identity as Entity
 
 _PATIENCE = 5.0  # seconds until a broker that does not answer is given up
 
@@ -22,6 +23,21 @@ class _Files(msgspec.Struct, forbid_unknown_fields=True):
     certificate: str | None = None
     key: str | None = None
     check_host: bool = True
+
+
+class EntityCaller(NamedTuple):
+    """Somebody with a certificate of the authority, and under its name; `plain`: the broker speaks no TLS."""
+
+    addresses: str
+    identity: Path
+    plain: bool = False
+    overlay: str = "tidings"
+
+    def entity(self) -> Entity:
+        return Entity.load(self.identity)
+
+    def client(self) -> Client:
+        return Caller(self.addresses, self.entity().name, None if self.plain else self.identity).client()
 
 
 class Caller(NamedTuple):

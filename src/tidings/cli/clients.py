@@ -217,20 +217,6 @@ def explain(
     explaining.explain(Caller(connect, name, identity), question, as_json=as_json)
 
 
-@clients.command(name="topics")
-def topics(
-    connect: Broker = DEFAULT_BROKER, name: Name = "", identity: IdentityFile = None, as_json: AsJson = False
-) -> None:
-    """What can be subscribed to: subjects with their schemas, and what is advertised.
-
-    Example: tidings topics
-    """
-    from tidings.cli import subjects
-    from tidings.cli.caller import Caller
-
-    subjects.topics(Caller(connect, name, identity), as_json=as_json)
-
-
 @schema.command(name="define")
 def schema_define(
     subject: Annotated[str, typer.Argument(help="The subject.")],

@@ -26,3 +26,17 @@ IdentityFile = Annotated[
 ]
 Format = Annotated[str, typer.Option(help="What the filter is written in: sql, topic, tags, regex, xpath or padres.")]
 PolicyFile = Annotated[Path | None, typer.Option(help="The file of a policy, as text or XML.")]
+
+# Of the verbs for secure topics.
+IdentityFolder = Annotated[
+    Path,
+    typer.Option("--identity", envvar="TIDINGS_IDENTITY", help="The folder that `tidings ca issue` made for who asks."),
+]
+Plain = Annotated[bool, typer.Option("--plain", help="The broker speaks no TLS: for trying, on this machine.")]
+Overlay = Annotated[str, typer.Option(help="The name of the overlay, as topic records say it.")]
+ServiceBroker = Annotated[
+    str,
+    typer.Option(
+        "--connect", "--broker", envvar="TIDINGS_CONNECT", help="A broker, or several to try, with commas between them."
+    ),
+]

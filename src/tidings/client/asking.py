@@ -1,10 +1,10 @@
 """Asking a key management centre or a discovery node over the overlay: the one function that all who ask use."""
 
 import asyncio
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from tidings.client.security import now
 from tidings.model.errors import RefusedError, SecurityError, UnreachableError
 from tidings.security import exchange
 from tidings.security.exchange import SERVICE_TOPIC, Pending, Service
@@ -59,8 +59,7 @@ async def _answered(
     with ExitStack() as expected:  # an answer to an earlier question may come late, and is as good
         while True:
             topic = expected.enter_context(client.mailbox.expecting(taker))
-            now = time.time_ns() // 1000
-            asked[topic] = exchange.ask(identity, service, kind, body, now, topic)
+            asked[topic] = exchange.ask(identity, service, kind, body, now(), topic)
             await client.publish({SERVICE_TOPIC: service.topic}, payload=asked[topic].payload, safe="accepted")
             done, _ = await asyncio.wait([answered], timeout=pause)
             if done:

@@ -4,27 +4,21 @@ and again before they end, and heeds what centres and the authority tell everybo
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.client.asking import ask
+from tidings.client.centres import Centres
 from tidings.client.confined import is_confined, meant, named
 from tidings.client.notices import Notices
 from tidings.client.opening import Opening
 from tidings.client.outbox import Outbox
 from tidings.client.security import now
 from tidings.client.subscription import MORE, Subscription
-from tidings.model.errors import RefusedError, SecurityError, TidingsError, UnreachableError
-from tidings.model.event import Event
+from tidings.model.errors import RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
-from tidings.security.centre_questions import KEYS, REWRAP, Rewrapped, WantsRewrapped
-from tidings.security.certificates import Role
-from tidings.security.encoding import decoded, encoded
-from tidings.security.envelope import Seal
-from tidings.security.exchange import Service
-from tidings.security.member import Member, read_given
+from tidings.security.member import Member
 from tidings.security.records import TopicRecord
 from tidings.security.revocation import Update
 from tidings.security.token import Right, Token
@@ -47,10 +41,11 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class Membership:
-    def __init__(self, client: "Client", member: Member, services: Iterable[Service] = ()) -> None:
-        self.member = member
-        self._client = client
-        self._services = {one.certificate.fingerprint: one for one in services}
+    """`centres` answer its questions; `finds` is a query for topics at discovery nodes, with which it begins."""
+
+    def __init__(self, client: "Client", member: Member, centres: Centres, finds: str | None = None) -> None:
+        self.member, self.centres = member, centres
+        self._client, self._finds = client, finds
         self._asking: dict[bytes, asyncio.Task[Token]] = {}
         self._failures: dict[bytes, _Failure] = {}
         self._renewing: asyncio.Task[None] | None = None
@@ -67,6 +62,8 @@ class Membership:
     async def begin(self) -> None:
         """After the first connection."""
         await self.fetch_revocations()
+        if self._finds is not None:
+            await self.centres.find(self._finds)
         self._renewing = asyncio.create_task(self._renew_in_time())
 
     def connected_again(self) -> None:
@@ -117,11 +114,8 @@ class Membership:
         return await asyncio.shield(asking)
 
     async def _obtained(self, record: TopicRecord) -> Token:
-        member = self.member
         try:
-            service = self._service(record)
-            body = encoded(member.wants(record, service.certificate))
-            token = member.take(read_given(await ask(self._client, member.identity, service, KEYS, body)), now())
+            token = await self.centres.keys(record)
         except TidingsError as error:
             self._fail(record.id, error)
             raise
@@ -130,7 +124,7 @@ class Membership:
             self._changed.set()
         self._failures.pop(record.id, None)
         self._in_background(self._subscribe_anew(token))
-        self._in_background(self._notices.watch(member.topics()))
+        self._in_background(self._notices.watch(self.member.topics()))
         return token
 
     def _fail(self, topic: bytes, error: TidingsError) -> None:
@@ -178,15 +172,6 @@ class Membership:
     def _rests(self, topic: bytes) -> bool:
         failed = self._failures.get(topic)
         return topic in self._asking or (failed is not None and asyncio.get_running_loop().time() < failed.until)
-
-    def _service(self, record: TopicRecord) -> Service:
-        service = self._services.get(record.kmc)
-        if service is None:
-            raise SecurityError(
-                "kmc", f"where the key management centre of {record.template} can be asked is not known here"
-            )
-        service.check(self.member.credentials, Role.KMC, now())
-        return service
 
     # Subscriptions
 
@@ -273,31 +258,6 @@ class Membership:
             _LOG.debug("no topic from the broker: %s", error)
             return False
         return any(learnt)
-
-    # What was missed
-
-    async def rewrapped(self, event: Event) -> Event:
-        """The event for the latest key that this client has, by the topic's centre; a `RefusedError` if it may not have
-        it."""
-        seal, credentials = Seal.of(event), self.member.credentials
-        record = credentials.topics.get(seal.topic)
-        if record is None:
-            raise SecurityError("topic", "the event is of a topic that is not known here")
-        service = self._service(record)
-        wanted = WantsRewrapped(seal.topic, ((seal.wrapped_in, seal.wrapped, event.timestamp),))
-        body = await ask(self._client, self.member.identity, service, REWRAP, encoded(wanted))
-        answer = decoded(body, Rewrapped, "answer of the centre")
-        if len(answer.wrapped) != 1 or not answer.wrapped[0]:
-            raise RefusedError("authorize", f"{record.template}: it was published before {self.member.name} might")
-        renewed = msgspec.structs.replace(seal, wrapped=answer.wrapped[0], wrapped_in=answer.epoch)
-        return msgspec.structs.replace(event, signature=renewed.data)
-
-    async def key_of(self, event: Event) -> None:
-        """Sees that the key of a sealed event is here, if the centre gives it."""
-        record = self.member.credentials.topics.get(Seal.of(event).topic)
-        if record is None:
-            raise UnreachableError("the event is of a topic that is not known here")
-        await self.obtain(record)
 
     def _in_background(self, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(doing)

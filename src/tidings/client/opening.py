@@ -118,8 +118,8 @@ class Opening:
         if lacking == "revocations":
             await self._membership.fetch_revocations()
         else:
-            await self._membership.key_of(note.event)
+            await self._membership.obtain(self._membership.centres.record_of(note.event))
         return note
 
     async def _rewrapped(self, note: Notification, _: str) -> Notification:
-        return msgspec.structs.replace(note, event=await self._membership.rewrapped(note.event))
+        return msgspec.structs.replace(note, event=await self._membership.centres.rewrapped(note.event))

@@ -139,8 +139,8 @@ class Desk(HubDesk):
         if self.engine.held and not isinstance(operation, Connect | Disconnect):
             question = self.engine.held.take_back(client_of(operation))
             if question is not None:
-                if isinstance(operation, Publish) and self.gate is not None:
-                    self.gate.take_back(operation.event)  # or it would be a replay of itself
+                if isinstance(operation, Publish) and self.engine.gate is not None:
+                    self.engine.gate.take_back(operation.event)  # it comes again, and is no replay of itself
                 raise AwaitedError(question, outcome)
         return outcome
 

@@ -62,7 +62,7 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def mark(self) -> tuple[str, str]:
-        """The same, the value as it is written: that of the subject, which has no name, or of the first tag with one."""
+        """The same, the value as it is written: the subject, which has no name, or the first tag that says one."""
         if self.subject is not None:
             return "", self.subject
         return next(one for one in self.tags if one[1] != ANY)

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from tidings.client.client import Client
+from tidings.client.security import now
 from tidings.client.subscription import Subscription
 from tidings.model.errors import RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
@@ -47,12 +47,12 @@ class Answering:
         payload = note.event.payload
         if payload is None:
             return
-        now = time.time_ns() // 1000
-        if not self.quota.take(note.event.publisher, now):
+        at = now()
+        if not self.quota.take(note.event.publisher, at):
             self.refused["flood"] += 1
             return
         try:
-            question = self._respondent.read(payload, now)
+            question = self._respondent.read(payload, at)
         except SecurityError as error:
             self.refused[error.check] += 1
             _LOG.debug("a question of %s was not answered: %s", note.event.publisher, error)

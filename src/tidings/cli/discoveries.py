@@ -1,0 +1,148 @@
+"""The verbs of `tidings tdn` and `tidings topics`: what can be subscribed to, and where secure topics are found."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidings.cli.options import (
+    DEFAULT_BROKER,
+    AsJson,
+    Broker,
+    IdentityFile,
+    IdentityFolder,
+    Name,
+    Overlay,
+    Plain,
+    ServiceBroker,
+)
+
+tdn = typer.Typer(
+    name="tdn",
+    help="Topic discovery nodes: where secure topics and key management centres are found.\n\n"
+    "Example: tidings tdn serve --identity tdn-1 --folder data/tdn-1",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+topics = typer.Typer(
+    name="topics",
+    help="What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics."
+    "\n\n"
+    "Example: tidings topics",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+Days = Annotated[int, typer.Option(min=1, max=400, help="For how long it can be found.")]
+
+
+@tdn.command(name="serve")
+def tdn_serve(
+    identity: IdentityFolder,
+    folder: Annotated[Path, typer.Option(help="Where the node keeps what it knows; it is made.")],
+    connect: ServiceBroker = DEFAULT_BROKER,
+    revocations: Annotated[
+        Path | None, typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.")
+    ] = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a discovery node until Ctrl-C. Run several: each has what the others have, and one that is left suffices.
+
+    Example: tidings tdn serve --identity tdn-1 --folder data/tdn-1 --broker tidings://127.0.0.1:7450
+    """
+    from tidings.cli.caller import EntityCaller
+    from tidings.cli.discovery import serve
+
+    serve(EntityCaller(connect, identity, plain, overlay), folder, revocations, as_json=as_json)
+
+
+@topics.callback()
+def topics_list(
+    context: typer.Context,
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics.
+
+    Example: tidings topics
+    """
+    from tidings.cli import subjects
+    from tidings.cli.caller import Caller
+
+    if context.invoked_subcommand is None:
+        subjects.topics(Caller(connect, name, identity), as_json=as_json)
+
+
+@topics.command(name="find")
+def topics_find(
+    query: Annotated[
+        str,
+        typer.Argument(metavar="TEMPLATE", help="Tags such as Sports=NBA, a subject such as /Sports/*, or *: all."),
+    ],
+    identity: IdentityFolder,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the records of the topics, and of their centres, into this folder.")
+    ] = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find secure topics, who owns them, and the key management centres that count for them, at discovery nodes.
+
+    What the identity may not find is not shown.
+
+    Example: tidings topics find "Sports=NBA,Team=*" --identity car-1
+    """
+    from tidings.cli.caller import EntityCaller
+    from tidings.cli.discovery import find
+
+    find(EntityCaller(connect, identity, plain, overlay), query, out, as_json=as_json)
+
+
+@topics.command(name="advertise")
+def topics_advertise(
+    record: Annotated[Path, typer.Argument(help="The file of the topic's record, signed by its owner.")],
+    identity: IdentityFolder,
+    names: Annotated[
+        list[str] | None, typer.Option("--only", help="Who may find it, by name: car-*; several times. Unset: anybody.")
+    ] = None,
+    roles: Annotated[
+        list[str] | None, typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.")
+    ] = None,
+    days: Days = 365,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have a secure topic found, as its owner; again, to change who may.
+
+    Example: tidings topics advertise nba.record --identity owner --only "car-*"
+    """
+    from tidings.cli.caller import EntityCaller
+    from tidings.cli.discovery import Whom, advertise
+
+    whom = Whom(names or [], roles or [], days)
+    advertise(EntityCaller(connect, identity, plain), record, whom, as_json=as_json)
+
+
+@topics.command(name="withdraw")
+def topics_withdraw(
+    template: Annotated[str, typer.Argument(help="The topic's template, as it was advertised.")],
+    identity: IdentityFolder,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have a secure topic found no more, as its owner. Who has a token for it keeps it.
+
+    Example: tidings topics withdraw "Sports=NBA,Team=*" --identity owner
+    """
+    from tidings.cli.caller import EntityCaller
+    from tidings.cli.discovery import withdraw
+
+    withdraw(EntityCaller(connect, identity, plain, overlay), template, as_json=as_json)

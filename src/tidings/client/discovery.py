@@ -1,0 +1,137 @@
+"""Discovery: topics and centres are found at discovery nodes, and owners advertise them there."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from tidings.client.asking import TIMEOUT, ask
+from tidings.client.security import now
+from tidings.model.errors import RefusedError, SecurityError, TidingsError, UnreachableError
+from tidings.security.advertised import Advertised
+from tidings.security.certificates import Role
+from tidings.security.credentials import Credentials
+from tidings.security.discovery_questions import (
+    ADVERTISE,
+    ASK,
+    FIND,
+    HELLO,
+    REPLY_TO,
+    TOPIC,
+    WITHDRAW,
+    Finds,
+    Found,
+)
+from tidings.security.encoding import decoded, encoded
+from tidings.security.exchange import SERVICE_TOPIC, Service
+from tidings.security.identity import Identity
+from tidings.security.revocation import Update
+
+if TYPE_CHECKING:
+    from tidings.client.client import Client
+
+_PAUSE = 0.5  # seconds until it is asked again who is there
+_MOMENT = 0.1  # for others to answer, once one has
+_SHORT = 0.6  # for a node that was there before: one that has started again has another topic and key
+_Value = TypeVar("_Value")
+
+
+class Discovery:
+    """Of one client. Nodes are looked for once, and again when none of them answers any more.
+
+    Whatever nodes say is checked here: they can keep something back, and make nothing up.
+    """
+
+    def __init__(self, client: "Client", identity: Identity, credentials: Credentials) -> None:
+        self._client, self._identity, self._credentials = client, identity, credentials
+        self._known: dict[str, Service] = {}
+
+    async def nodes(self, *, timeout: float = TIMEOUT) -> list[Service]:
+        """Those who answer, the quickest first; an `UnreachableError` if none does."""
+        heard: dict[str, Service] = {}
+        first = asyncio.Event()
+
+        def taker(_: str, payload: bytes) -> None:
+            try:
+                service = Service(payload)
+                service.check(self._credentials, Role.TDN, now())
+            except TidingsError:
+                return
+            before = heard.get(service.certificate.name)
+            if before is None or before.version < service.version:  # an old one may have been sent by anybody
+                heard[service.certificate.name] = service
+            first.set()
+
+        try:
+            async with asyncio.timeout(timeout):
+                await self._client.mailbox.open()
+                with self._client.mailbox.expecting(taker) as reply_to:
+                    while not first.is_set():
+                        await self._client.publish(
+                            {SERVICE_TOPIC: TOPIC, ASK: HELLO, REPLY_TO: reply_to}, safe="accepted"
+                        )
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(first.wait(), _PAUSE)
+                    await asyncio.sleep(_MOMENT)
+        except TimeoutError:
+            if not heard:
+                raise UnreachableError(
+                    f"no discovery node has answered within {timeout:g} s: see whether one is running"
+                    " (`tidings tdn serve`)"
+                ) from None
+        self._known = heard
+        return list(heard.values())
+
+    async def find(
+        self, topics: str | None = None, *, centre: bytes | None = None, timeout: float = TIMEOUT
+    ) -> list[Advertised]:
+        """Topics that a query (`*`, `/Sports/*`, `Sports=NBA`) finds, with the centres that count for them; or the
+        centre with that certificate, by its fingerprint. What this identity may not find is not there."""
+        wanted = Finds(topics, centre, self._credentials.revocations.version)
+        found = await self._asked_one(FIND, encoded(wanted), lambda body: decoded(body, Found, "answer"), timeout)
+        if found.revocations is not None:
+            self._credentials.revoke(Update.read(found.revocations))
+        checked: list[Advertised] = []
+        for data in found.advertised:
+            said = Advertised(data)
+            said.check(self._credentials, now())
+            if now() < said.expires:
+                checked.append(said)
+        return checked
+
+    async def _asked_one(self, kind: str, body: bytes, read: Callable[[bytes], _Value], timeout: float) -> _Value:
+        """The answer of the first node that gives one that can be read."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                for nodes in (list(self._known.values()), None):
+                    asked = await self.nodes(timeout=timeout) if nodes is None else nodes
+                    for node in asked:
+                        patience = timeout / (2 * len(asked)) if nodes is None else min(_SHORT, timeout / 4)
+                        try:
+                            return read(await ask(self._client, self._identity, node, kind, body, timeout=patience))
+                        except (UnreachableError, SecurityError):
+                            self._known.pop(node.certificate.name, None)
+        raise UnreachableError(f"no discovery node has answered within {timeout:g} s: see whether one is running")
+
+    async def advertise(self, advertised: Advertised, *, timeout: float = TIMEOUT) -> list[str]:
+        """The names of the nodes that have it on their disks now: all that are there. A node that comes later gets it
+        from them. If one refuses it, that is told."""
+        return await self._asked_all(ADVERTISE, advertised, timeout)
+
+    async def withdraw(self, withdrawal: Advertised, *, timeout: float = TIMEOUT) -> list[str]:
+        """The same for what is to be found no more."""
+        return await self._asked_all(WITHDRAW, withdrawal, timeout)
+
+    async def _asked_all(self, kind: str, said: Advertised, timeout: float) -> list[str]:
+        nodes = await self.nodes(timeout=timeout)
+        asked = [ask(self._client, self._identity, one, kind, said.data, timeout=timeout) for one in nodes]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, RefusedError) or (
+                isinstance(answer, BaseException) and not isinstance(answer, TidingsError)
+            ):
+                raise answer
+        took = [one.certificate.name for one, answer in zip(nodes, answers, strict=True) if isinstance(answer, bytes)]
+        if not took:
+            raise next(one for one in answers if isinstance(one, BaseException))
+        return sorted(took)

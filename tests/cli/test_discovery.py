@@ -1,0 +1,93 @@
+"""`tidings tdn` and `tidings topics` as users run them: found at nodes that are processes, until the last one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.serving import serving
+from tests.services.discovery_world import DiscoveryWorld
+from tidings.security.records import TopicRecord
+
+
+@pytest.fixture
+def broker() -> Iterator[str]:
+    with serving() as at:
+        yield f"tidings://{at}"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> DiscoveryWorld:
+    return DiscoveryWorld(tmp_path)
+
+
+def run(world: DiscoveryWorld, broker: str, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
+    return subprocess.run(
+        [sys.executable, "-m", "tidings", "topics", *words, "--broker", broker, "--plain"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        cwd=world.folder,
+        env=environment,
+    )
+
+
+def told(world: DiscoveryWorld, broker: str, *words: str) -> Any:
+    done = run(world, broker, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_topic_is_advertised_found_by_who_may_and_withdrawn(world: DiscoveryWorld, broker: str) -> None:
+    record = world.record("Sports=NBA,Team=*")
+    (world.folder / "nba.record").write_bytes(record.data)
+    with world.node("tdn-1", broker), world.node("tdn-2", broker) as second:
+        said = told(world, broker, "advertise", "nba.record", "--identity", "owner", "--only", "read*")
+        assert said == {"topic": "Sports=NBA,Team=*", "nodes": ["tdn-1", "tdn-2"]}
+        (found,) = told(world, broker, "find", "Sports=NBA", "--identity", "reader", "--out", "found")
+        assert (found["topic"], found["owner"], found["version"]) == ("Sports=NBA,Team=*", "owner", 1)
+        (file,) = (world.folder / "found").iterdir()
+        assert TopicRecord(file.read_bytes()).id == record.id
+        assert told(world, broker, "find", "*", "--identity", "kmc-1") == []
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(30) == 0
+        table = run(world, broker, "find", "*", "--identity", "reader")
+        assert table.returncode == 0
+        assert "Sports=NBA,Team=*" in table.stdout
+        refused = run(world, broker, "withdraw", "Sports=NBA,Team=*", "--identity", "reader")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.startswith("tidings: reader has advertised no topic Sports=NBA,Team=*")
+        assert told(world, broker, "withdraw", "Sports=NBA,Team=*", "--identity", "owner")["nodes"] == ["tdn-1"]
+        assert "nothing is found" in run(world, broker, "find", "*", "--identity", "reader").stdout
+
+
+def test_what_is_wrong_is_one_line(world: DiscoveryWorld, broker: str) -> None:
+    (world.folder / "nba.record").write_bytes(world.record("Sports=NBA").data)
+    with world.node("tdn-1", broker):
+        for words, code, complaint in (
+            (["find", "*", "--identity", "nobody"], 1, "identity: nobody/authority.pem"),
+            (["find", "a=b=c", "--identity", "reader"], 1, "a tag is name=value"),
+            (["find", "*"], 2, "--identity"),
+            (["advertise", "missing", "--identity", "owner"], 1, "No such file"),
+            (["advertise", "revocations", "--identity", "owner"], 1, "this is no topic record"),
+            (["advertise", "nba.record", "--identity", "reader"], 1, "is not one of reader"),
+            (["advertise", "nba.record", "--identity", "owner", "--role", "king"], 1, "'king' is no role"),
+        ):
+            done = run(world, broker, *words)
+            assert (done.returncode, done.stdout) == (code, ""), words
+            assert complaint in done.stderr
+            assert done.stderr.count("\n") == 1
+    words = ["tdn", "serve", "--identity", "reader", "--folder", "state", "--broker", broker, "--plain"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tidings", *words], capture_output=True, text=True, timeout=120, cwd=world.folder
+    )
+    assert done.returncode == 1
+    assert done.stderr == "tidings: the identity of a discovery node has the role tdn, not entity\n"

@@ -1,0 +1,48 @@
+"""A discovery node killed at random moments: what it has acknowledged is found when it is there again."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import tidings as td
+from tests.live.cases import run
+from tests.live.serving import serving
+from tests.services.discovery_world import DiscoveryWorld
+from tests.strategies import LONG
+from tidings.client.discovery import Discovery
+from tidings.client.security import now
+from tidings.model.errors import UnreachableError
+from tidings.security.advertised import Advertised
+from tidings.security.credentials import Credentials
+
+LIVES = 20 if LONG else 3
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    world, draw = DiscoveryWorld(tmp_path), random.Random(11)
+    owner = world.identity("owner")
+    told: dict[str, bytes] = {}  # by template, the latest that was acknowledged
+
+    async def live(address: str, life: int) -> None:
+        async with td.connect(address, "owner") as client:
+            discovery = Discovery(client, owner, Credentials(owner.anchor))
+            with world.node("tdn-1", address) as process:
+                found = {str(one.record.template): one for one in await discovery.find("*") if one.record is not None}
+                for template, data in told.items():
+                    assert found[template].data == data or found[template].version > Advertised(data).version
+                asyncio.get_running_loop().call_later(draw.uniform(0.1, 0.6), process.kill)
+                turn = 0
+                while True:
+                    template = f"life={life},turn={turn % 5}"
+                    said = Advertised.topic(owner, world.record(template), now())
+                    try:
+                        await discovery.advertise(said, timeout=0.7)
+                    except UnreachableError:
+                        return
+                    told[template] = said.data
+                    turn += 1
+
+    with serving() as at:
+        for life in range(LIVES):
+            run(live(f"tidings://{at}", life), 60)
+    assert len(told) > LIVES
