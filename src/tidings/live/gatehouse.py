@@ -54,6 +54,7 @@ _FORGED = (
 )
 
 News = Revoke | Heed | Learn
+_CARRIED: dict[Any, Callable[[bytes], News]] = {REVOCATIONS: Revoke, NOTICE: Heed, RECORD: Learn}
 
 
 class Given(NamedTuple):
@@ -131,7 +132,7 @@ class Gatehouse:
         said = event.attributes.get(SAYS)
         if said is None or event.payload is None:
             return
-        make = {REVOCATIONS: Revoke, NOTICE: Heed, RECORD: Learn}.get(said)  # type: ignore[arg-type]
+        make = _CARRIED.get(said)
         if make is not None:
             self._broker.at_the_end(partial(self._take_carried, make(event.payload), event.publisher))
 
@@ -191,13 +192,15 @@ class Gatehouse:
             return
         self._head = head
         broker = self._broker
+        connected = {name: link.connection for name, link in broker.links.items()}
+        connected |= {name: session.connection for name, session in broker.sessions.items()}
+        for name, connection in connected.items():
+            reason = self.refusal(connection)
+            if reason is not None:
+                _LOG.warning("%s is disconnected: %s", name, reason)
+                connection.close(reason, again=False)
         for session in broker.sessions.values():
             session.wake_pumps()
-        for one in [*broker.sessions.values(), *broker.links.values()]:
-            reason = self.refusal(one.connection)
-            if reason is not None:
-                _LOG.warning("%s is disconnected: %s", one.name, reason)
-                one.connection.close(reason, again=False)
 
     @property
     def forged(self) -> int:
