@@ -328,7 +328,7 @@ class Desk(HubDesk):
         if subscription.durable is None:
             return HubSubscription(self, subscription, Wired(limit, subscription.id))
         read = None if self.archive is None else self.archive.history.due_to(subscription)
-        return HubSubscription(self, subscription, Kept(limit, read, self.may_have))
+        return HubSubscription(self, subscription, Kept(limit, read))
 
     def tell_lost(self, client: str, subscription: str, count: int) -> None:
         """Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own."""
