@@ -88,6 +88,8 @@ def _tokens(world: World) -> Iterator[Attack]:
     )
     yield Attack("a token for a part, on another part", spread, BY_TOKEN)
     good = _sealed(world, next(number))
+    part = msgspec.structs.replace(good, token=narrow.data)
+    yield Attack("on a part that the token is not for, signed by its publisher", part, BY_TOKEN)
     swapped = msgspec.structs.replace(good, token=world.token("bob").data)
     yield Attack("the token of somebody else", swapped, BY_TOKEN)
     named = world.sealer(world.token("eve"), who="eve").seal(world.event(next(number)), world.now)

@@ -369,7 +369,21 @@ def test_covering_and_overlap_of_templates_hold_for_every_event(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a=", "=1", "a=1,", "a=1,a=2", "a=b*", "a=b=c", "*", "/a/*", "a=*", ",".join(f"a{n}=1" for n in range(17))],
+    [
+        "",
+        "a=",
+        "=1",
+        "a=1,",
+        "a=1,a=2",
+        "a=b*",
+        "a=b=c",
+        "*",
+        "/a/*",
+        "a=*",
+        "security=notice",
+        "topic=00,ask=*",
+        ",".join(f"a{n}=1" for n in range(17)),
+    ],
 )
 def test_templates_that_claim_too_much_or_say_nothing_are_refused(text: str) -> None:
     with pytest.raises(InvalidValueError, match="template"):

@@ -26,6 +26,21 @@ def bench_sealing(
     report(sealing.measure(sizes or sealing.SIZES, count), as_json)
 
 
+@secure.command(name="keys")
+def bench_keys(
+    members: Annotated[int, typer.Option(min=1, max=10_000, help="How many members a rotation is for.")] = 1_000,
+    requests: Annotated[int, typer.Option(min=1, help="How many requests one after the other.")] = 200,
+    as_json: AsJson = False,
+) -> None:
+    """A key management centre: requests for token and keys, and a rotation, in process and over a broker.
+
+    Example: tidings bench keys --members 100 --requests 50
+    """
+    from tidings.cli.bench import keys, report
+
+    report(keys.measure(members, requests), as_json)
+
+
 @secure.command(name="trust")
 def bench_trust(
     count: Annotated[int, typer.Option(min=1, max=10_000, help="How many publications of each kind.")] = 100,
