@@ -20,7 +20,7 @@ from tidings.security.records import TopicRecord
 def broker(request: pytest.FixtureRequest, world: DiscoveryWorld) -> Iterator[str]:
     world.is_plain = request.param == "plain"
     files = {key: str(world.folder / "b1" / f"{key}.pem") for key in ("authority", "certificate", "key")}
-    with serving(**({} if world.is_plain else {"tls": files})) as at:
+    with serving(tls={} if world.is_plain else files) as at:
         yield f"tidings://{at}"
 
 

@@ -266,10 +266,27 @@ STRANGER = Authority.found("authority", NOW).issue("owner-0", Role.ENTITY, NOW)
 )
 def test_forged_advertisements_are_refused(signer: Identity, changed: dict[str, object], check: str) -> None:
     data = forged(topic(ANNA, "/a"), signer, changed)
-    for offer in (lambda: node().advertise(data, ANNA.certificate, NOW), lambda: node().join(Kept(data, 0, NOW), NOW)):
-        with pytest.raises(SecurityError) as refused:
-            offer()
-        assert refused.value.check == check
+    with pytest.raises(SecurityError) as refused:
+        node().advertise(data, ANNA.certificate, NOW)
+    assert refused.value.check == check
+    with pytest.raises(SecurityError) as refused:
+        node().join(Kept(data, 0, NOW), NOW)
+    assert refused.value.check == check
+
+
+def test_what_is_too_large_is_not_read() -> None:
+    with pytest.raises(SecurityError, match="MAX_ADVERTISED_BYTES"):
+        node().advertise(b"x" * 65_537, ANNA.certificate, NOW)
+
+
+def test_nothing_is_advertised_for_longer_than_its_owner_has_a_certificate() -> None:
+    brief = AUTHORITY.issue("owner-0", Role.ENTITY, NOW, days=1)
+    good = Advertised.topic(brief, record(ANNA, "/a"), NOW)
+    assert good.expires == brief.certificate.not_after
+    put(node(), good)
+    data = forged(good, brief, {"expires": NOW + 2 * DAY})
+    with pytest.raises(SecurityError, match="ends no later than the certificate of owner-0"):
+        node().advertise(data, brief.certificate, NOW)
 
 
 def test_what_came_before_is_refused() -> None:

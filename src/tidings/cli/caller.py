@@ -56,7 +56,8 @@ class Caller(NamedTuple):
         if self.identity is None:
             return None
         if self.identity.is_dir():
-            return Identity(*(self.identity / one for one in (AUTHORITY, CERTIFICATE, KEY)))
+            authority, certificate, key = (self.identity / one for one in (AUTHORITY, CERTIFICATE, KEY))
+            return Identity(authority, certificate, key)
         files, folder = TomlFile(self.identity).read(_Files), self.identity.absolute().parent
         certificate, key = (None if one is None else folder / one for one in (files.certificate, files.key))
         return Identity(folder / files.authority, certificate, key, files.check_host)
