@@ -40,6 +40,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
         (["growth", "--count", "300"], 4),
         (["add", "--count", "300"], 4),
         (["trimming"], 9),
+        (["trust", "--count", "2"], 12),
         (["hub", "--count", "100"], 6),
         (["engine", "--count", "300"], 14),
         (["forwarding", *SMALL, "--contexts", "20", "--rounds", "1", "--varied"], 14),

@@ -1,13 +1,16 @@
 """A key management centre for tests of clients: it keeps nothing, and its clock can be made to run fast."""
 
+import asyncio
 import secrets
+import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.live.cases import address, connect
+from tests.live.cases import address, connect, running
 from tidings.client import Client
 from tidings.client.connecting import connect as connect_to
 from tidings.client.security import Security
@@ -39,7 +42,7 @@ START = now()
 AUTHORITY = Authority.found("authority", START)
 OWNER = AUTHORITY.issue("league", Role.ENTITY, START)
 KMC = AUTHORITY.issue("kmc-1", Role.KMC, START)
-_ISSUED: dict[str, Identity] = {}
+_ISSUED: dict[str, Identity] = {"kmc-1": KMC}
 
 
 def entity(name: str) -> Identity:
@@ -102,6 +105,8 @@ class Centre:
         self.topics: dict[bytes, Topic] = {}
         self.client = client
         self.asked: list[tuple[str, str]] = []  # who has asked, and what
+        self.answers = asyncio.Event()  # while it is not set, questions wait
+        self.answers.set()
         self._respondent = Respondent(KMC, credentials())
         self.service: Service = self._respondent.service(secrets.token_hex(16), 1)
         self.answering = Answering(client, self._respondent, self._answer)
@@ -119,6 +124,7 @@ class Centre:
     async def _answer(self, question: Question) -> bytes:
         name = question.certificate.name
         self.asked.append((name, question.kind))
+        await self.answers.wait()
         if question.kind == REWRAP:
             return self._rewrapped(decoded(question.body, WantsRewrapped, "question"), name)
         assert question.kind == KEYS
@@ -196,3 +202,27 @@ class Files:
             AUTHORITY.issue(name, Role.BROKER, START, hosts=["127.0.0.1"]).save(path)
         said = {"identity": str(path), "revocations": self._list, "topics": self._topics}
         return {"security": said, "tls": {"plain": True}}
+
+
+class Serving:
+    """A broker and a centre in a thread of their own, for clients that wait."""
+
+    def __init__(self, tables: dict[str, Any], topic: Topic) -> None:
+        self._tables, self._topic = tables, topic
+        self._found: Future[tuple[str, Service]] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        async with running(**self._tables) as broker, centre(broker) as kmc:
+            kmc.topics[self._topic.record.id] = self._topic
+            self._found.set_result((address(broker), kmc.service))
+            await self._over.wait()
+
+    def __enter__(self) -> tuple[str, Service]:
+        self._thread.start()
+        return self._found.result(20)
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()

@@ -1,12 +1,20 @@
 """Secure topics from a client's side: what is published on them is sealed, and what comes is opened, by itself."""
 
 import asyncio
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.client.centre import centre, secure
-from tests.live.cases import connect, run, running
-from tidings.model.errors import SecurityError
+import tidings as td
+from tests.client.centre import Centre, Files, Serving, Topic, centre, entity, member, secure
+from tests.live.cases import address, connect, run, running
+from tests.strategies import examples
+from tidings import policies
+from tidings.client.security import Security
+from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.envelope import Seal
 
 
@@ -77,5 +85,162 @@ def test_who_may_not_is_told_what_is_missing_and_from_whom() -> None:
                 with pytest.raises(SecurityError, match=r"gives no right to publish.*league"):
                     await reader.publish({"Sports": "NBA"}, payload=b"x")
                 assert (await nobody.publish({"Sports": "NFL"})).offset >= 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("as_folder", [True, False], ids=["a folder", "an identity"])
+def test_one_identity_serves_tls_and_secure_topics(tmp_path: Path, as_folder: bool) -> None:
+    async def scenario() -> None:
+        topic = Topic("Sports=NBA")
+        topic.grant("pub", "publish", "subscribe")
+        tables = Files(tmp_path, topic).security("b1") | {"tls": {}}
+        entity("pub").save(tmp_path / "pub")
+        entity("kmc-1").save(tmp_path / "kmc-1")
+        async with running(**tables) as broker, td.connect(address(broker), identity=tmp_path / "kmc-1") as client:
+            kmc = Centre(client)
+            await kmc.answering.begin(kmc.service.topic)
+            kmc.topics[topic.record.id] = topic
+            given = Security(services=(kmc.service,), topics=(topic.record,))
+            who = tmp_path / "pub" if as_folder else entity("pub")
+            async with td.connect(address(broker), identity=who, security=given) as pub:
+                assert pub.name == "pub"
+                held = await pub.subscribe("Sports = 'NBA'")
+                await pub.publish({"Sports": "NBA"}, payload=b"secret")
+                assert [one.payload for one in await held.take(timeout=10)] == [b"secret"]
+
+    run(scenario())
+
+
+def test_what_is_given_and_does_not_fit_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="has that of its certificate, pub"):
+        td.connect(name="other", identity=entity("pub"))
+    with pytest.raises(InvalidValueError, match="security: is for clients with the identity of an authority"):
+        td.connect(security=Security())
+    with pytest.raises(InvalidValueError, match=r"security: .*nowhere: No such file"):
+        td.connect(identity=entity("pub"), security=Security(topics=(tmp_path / "nowhere",)))
+    with pytest.raises(InvalidValueError, match="a Service or the file of one, not int"):
+        td.connect(identity=entity("pub"), security=Security(services=(7,)))  # type: ignore[arg-type]
+
+
+def test_the_synchronous_face_seals_and_opens_too(tmp_path: Path) -> None:
+    topic = Topic("Sports=NBA,Team=*")
+    topic.grant("pub", "publish", "subscribe")
+    serving = Serving(Files(tmp_path, topic).security("b1"), topic)
+    with serving as (where, service):
+        given = Security(services=(service,))
+        with td.connect_sync(where, member=member("pub", topic), security=given) as pub:
+            refused = []
+            held = pub.subscribe("Sports = 'NBA'", on_refused=lambda note, error: refused.append(error))
+            pub.publish_many([{"Sports": "NBA", "Team": one} for one in "abc"], payload=b"secret")
+            taken = []
+            while len(taken) < 3:
+                taken += held.take(timeout=10)
+            assert [(one.attributes["Team"], one.payload) for one in taken] == [(one, b"secret") for one in "abc"]
+            assert (held.refused, refused) == (0, [])
+
+
+POLICIES = [
+    None,
+    str(policies.remove("score")),
+    str(policies.keep_only("Sports", "Team")),
+    str(policies.trim()),
+    str(policies.prev_hop()),
+]
+VALUES = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(max_size=20))
+NAMES = st.sampled_from(["score", "a", "B", "the name", "n"])
+
+
+class Published(NamedTuple):
+    attributes: dict[str, Any]
+    context: dict[str, Any]
+    payload: bytes
+    policy: str | None
+
+
+published = st.builds(
+    Published,
+    st.dictionaries(NAMES, VALUES, max_size=4),
+    st.dictionaries(NAMES, VALUES, max_size=3),
+    st.binary(max_size=200),
+    st.sampled_from(POLICIES),
+)
+
+
+@examples(10, 200)
+@given(st.lists(published, min_size=1, max_size=12))
+def test_what_is_opened_is_what_was_sealed_whatever_policies_took_away(
+    tmp_path_factory: pytest.TempPathFactory, series: list[Published]
+) -> None:
+    """What is left of the attributes is as it was, and the payload always is; a plain subscriber sees the same of plain
+    events."""
+
+    async def scenario() -> None:
+        topic = Topic("Sports=NBA,Team=*")
+        topic.grant("pub", "publish")
+        topic.grant("fan", "subscribe")
+        tables = Files(tmp_path_factory.mktemp("files"), topic).security("b1")
+        async with running(**tables) as broker, centre(broker) as kmc:
+            kmc.topics[topic.record.id] = topic
+            async with secure(broker, "pub", kmc, topic) as pub, secure(broker, "fan", kmc, topic) as fan:
+                for place, one in enumerate(series):
+                    held = await fan.subscribe("Sports = 'NBA'", id="sealed", policy=one.policy)
+                    plain = await fan.subscribe("Sports = 'NFL'", id="plain", policy=one.policy)
+                    await pub.set_context(one.context)
+                    said = {**one.attributes, "Team": "NYK"}
+                    for sport in ("NBA", "NFL"):
+                        await pub.publish({**said, "Sports": sport}, payload=one.payload)
+                    (opened,), (other,) = await held.take(timeout=10), await plain.take(timeout=10)
+                    assert opened.payload == (one.payload or None)
+                    same = {**other.attributes, **({"Sports": "NBA"} if "Sports" in other.attributes else {})}
+                    assert dict(opened.attributes) == same, place
+                    assert opened.event.context == other.event.context
+                    assert held.refused == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("convert", ["xml", "json"])
+def test_what_a_policy_wants_converted_is_converted_after_opening(tmp_path: Path, convert: str) -> None:
+    """As it would be of a plain event; brokers leave what is sealed as it is."""
+
+    async def scenario() -> None:
+        topic = Topic("Sports=NBA")
+        topic.grant("pub", "publish", "subscribe")
+        tables = Files(tmp_path, topic).security("b1")
+        async with running(**tables) as broker, centre(broker) as kmc:
+            kmc.topics[topic.record.id] = topic
+            async with secure(broker, "pub", kmc, topic) as pub:
+                policy = policies.remove("score", convert=convert)
+                sealed = await pub.subscribe("Sports = 'NBA'", policy=policy)
+                plain = await pub.subscribe("Sports = 'NFL'")
+                await pub.set_policy(plain, policy)
+                for sport in ("NBA", "NFL"):
+                    await pub.publish({"Sports": sport, "score": 3}, payload=b"99:98", subject="Game")
+                (opened,), (other,) = await sealed.take(timeout=10), await plain.take(timeout=10)
+                assert opened.payload is not None
+                assert b"99:98" in opened.payload
+                assert opened.payload == (other.payload or b"").replace(b"NFL", b"NBA")
+                assert opened.event.payload == opened.payload
+
+    run(scenario())
+
+
+def test_what_should_be_sealed_and_is_not_is_refused() -> None:
+    """A broker that checks nothing lets anybody publish on the topic; subscribers are not taken in."""
+
+    async def scenario() -> None:
+        async with running() as broker, centre(broker) as kmc, connect(broker, "eve") as eve:
+            topic = kmc.topic("Sports=NBA,Team=*")
+            topic.grant("fan", "subscribe")
+            async with secure(broker, "fan", kmc, topic) as fan:
+                reasons: list[str] = []
+                broad = await fan.subscribe("score > 0", on_refused=lambda _, error: reasons.append(error.reason))
+                confined = await fan.subscribe("Sports = 'NBA' AND Team = 'NYK'", policy=policies.remove("Team"))
+                await eve.publish({"Sports": "NBA", "Team": "NYK", "score": 1}, payload=b"a lie")
+                await eve.publish({"Sports": "NFL", "score": 2})
+                assert [one.attributes["score"] for one in await broad.take(timeout=10)] == [2]
+                assert reasons == ["the event is on the secure topic Sports=NBA,Team=*, and is not sealed"]
+                assert (confined.refused, confined.waiting) == (1, 0)
 
     run(scenario())

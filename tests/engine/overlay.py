@@ -5,7 +5,7 @@ groups, or held back for a test to look at what waits.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,6 +39,7 @@ from tidings.model.identity import uuid7
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
+from tidings.security import Gate
 
 Kind = TypeVar("Kind", bound=Travelling)
 LINE = (("b1", "b2"), ("b2", "b3"), ("b3", "b4"))
@@ -55,19 +56,23 @@ class Overlay:
         hold_answers: bool = False,
         expiry: int = FOREVER,
         matcher: type[Matcher] = NaiveMatcher,
+        gates: Callable[[str], Gate | None] = lambda _: None,
+        now: int = 1_700_000_000_000_000,
         **settings: Any,
     ) -> None:
-        """A link may say its cost. `settings` are those of all brokers; `b1={...}` are those of one of them alone."""
+        """A link may say its cost. `settings` are those of all brokers; `b1={...}` are those of one of them alone.
+        `gates` are by the names of brokers."""
         links = tuple(links)
         settings.setdefault("advertisements_required", False)
         names = tuple(dict.fromkeys([*(name for link in links for name in link[:2]), *brokers])) or ("b1",)
         alone = {name: settings.pop(name) for name in names if name in settings}
         self.engines = {
-            name: Engine(Settings(name=name, **{**settings, **alone.get(name, {})}), matcher()) for name in names
+            name: Engine(Settings(name=name, **{**settings, **alone.get(name, {})}), matcher(), gate=gates(name))
+            for name in names
         }
         self.trust = {group: set(members) for group, members in (trust or {}).items()}
         self.hold_answers, self.expiry = hold_answers, expiry
-        self.now, self._sequence = 1_700_000_000_000_000, 0
+        self.now, self._sequence = now, 0
         self._under_way: dict[tuple[str, str], deque[Travelling]] = {}
         self.clear()
         for one, other, *cost in links:

@@ -6,17 +6,20 @@ import socket
 import ssl
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.live.cases import connect, framed, hello, run, running, until
+from tests.live.cases import Raw, connect, framed, hello, run, running, until
 from tests.live.certified import Certified
+from tests.live.secured import LiveWorld, now, publish
 from tests.strategies import examples
 from tidings.live.attempts import Attempts
 from tidings.live.broker import Broker
 from tidings.live.configuration.tables import Limits
 from tidings.model.limits import MAX_WATCHED_PARTIES
+from tidings.protocol import answers
 
 FEW = {"bogus_attempts": 5, "bogus_seconds": 60.0, "shut_out_seconds": 600.0, "handshake_seconds": 0.2}
 
@@ -156,7 +159,7 @@ def test_failed_tls_handshakes_count_and_no_more_are_made(tmp_path: Path) -> Non
 def test_connections_that_say_nothing_are_counted_when_their_time_is_over() -> None:
     async def scenario() -> None:
         async with running("b1", limits=FEW) as broker:
-            silent = [socket.create_connection(tuple(broker.address)) for _ in range(6)]
+            silent = [socket.create_connection((broker.address.host, broker.address.port)) for _ in range(6)]
             await until(lambda: broker.metrics.bogus == 6)
             for one in silent:
                 one.close()
@@ -185,5 +188,25 @@ def test_an_identity_is_shut_out_only_by_what_its_own_certificate_has_done(tmp_p
             assert broker.reception._identities.check("car", broker.now()) > 0
             async with connect(broker, "bus", identity=certified.client("bus")) as bus:
                 assert await bus.ask("status")
+
+    run(scenario())
+
+
+def test_a_flood_of_forged_tokens_ends_the_connection_and_an_expired_one_does_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = LiveWorld(tmp_path)
+        tables = {**world.security("b1"), "limits": FEW, "broker": {"advertisements_required": False}}
+        late = world.sealer(world.token(until=now() - 1)).seal(world.event(1), now(), 1)
+        forged = msgspec.structs.replace(late, token=b"token")
+        async with running("b1", **tables) as broker, Raw.client(broker, "ann") as ann:
+            for number in range(1, 21):
+                ann.send(publish(late, number))
+                assert isinstance(await ann.answered(), answers.Refused)
+            assert broker.metrics.bogus == 0
+            for number in range(21, 30):
+                ann.send(publish(forged, number))
+            assert "too many attempts were refused" in (await ann.end())[-1].reason
+            assert broker.metrics.bogus >= 6
+            assert await attempt(broker, framed(hello("ann", 2))) == b""
 
     run(scenario())

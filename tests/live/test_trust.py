@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import tidings as td
 from tests.live.cases import Raw, configuration, connect, framed, publication, run, running, until
+from tests.live.secured import LiveWorld, publish
 from tidings.client import Client
+from tidings.client.proving import Prover
 from tidings.live.broker import Broker
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.protocol import answers, requests
@@ -190,7 +193,8 @@ def test_a_sender_proves_itself_once_until_that_expires(secrets: Secrets) -> Non
             await at_rest(brokers)
             assert [one.attributes["a"] for one in await mine.take()] == [1, 2, 3]
             assert proofs(brokers["b1"]) == (2, 0)
-            brokers["b1"].clock = brokers["b1"].desk.clock = Later(brokers["b1"].clock, 601_000_000)
+            later: Any = Later(brokers["b1"].clock, 601_000_000)
+            brokers["b1"].clock = brokers["b1"].desk.clock = later
             await car.publish({"a": 4}, safe="settled")
             await at_rest(brokers)
             assert [one.attributes["a"] for one in await mine.take()] == [4]
@@ -424,6 +428,28 @@ def test_a_proof_is_good_for_one_challenge_of_one_broker_only(secrets: Secrets) 
             await until(lambda: proofs(broker) == (1, 1))
             assert broker.metrics.bogus == 1
             assert await numbers(mine) == []
+
+    run(scenario())
+
+
+def test_a_sealed_publication_that_waits_for_a_proof_is_no_replay_of_itself(secrets: Secrets, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = LiveWorld(tmp_path)
+        tables = {**world.security("b1"), **ruled(STAFF_PUBLISHES), "trust": secrets.tables("Staff")}
+        prover = Prover("ann", None, [Group.load("Staff", secrets.file("Staff"))])
+        async with running("b1", **tables) as broker, Raw.client(broker, "ann") as ann:
+            for number in (1, 2, 3):
+                ann.send(publish(world.sealed(number), number))
+            challenge = await ann.told()
+            assert isinstance(challenge, Challenge)
+            ann.say(prover.answer(challenge, "b1", None))
+            receipts = [await ann.told()]
+            while sum(len(one.receipts) for one in receipts) < 3:
+                receipts.append(await ann.told())
+            assert broker.gatehouse is not None
+            assert not broker.gatehouse.gate.refused.total()
+            ann.send(publish(msgspec.structs.replace(world.sealed(9), id=world.event(2).id), 4))
+            assert (await ann.answered()).error == "RefusedError"  # another one under a known id
 
     run(scenario())
 

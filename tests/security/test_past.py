@@ -4,7 +4,7 @@ import pytest
 
 from tests.security.world import HOUR, NOW, World
 from tidings.model.errors import SecurityError
-from tidings.security import Gate, seal
+from tidings.security import Gate, TopicRecord, seal
 from tidings.security.notices import Notice, SignedNotice
 from tidings.security.past import PastCredentials
 
@@ -24,13 +24,13 @@ def gate(*notices: SignedNotice) -> Gate:
     credentials.revoke(WORLD.authority.revocations(NOW))
     credentials.learn(WORLD.record, NOW)
     for one in notices:
-        credentials.heed(one, NOW)
+        credentials.heed(one, one.notice.issued)
     return Gate(credentials, freshness=None)
 
 
 @pytest.mark.parametrize(("accepted", "epochs"), [(1, {1, 2, 3}), (QUARTER, {2, 3}), (3 * QUARTER, {3})])
 def test_an_epoch_counts_as_long_as_it_lasted(accepted: int, epochs: set[int]) -> None:
-    past = gate(told(3), told(1), told(2))  # in whichever order they are read
+    past = gate(told(1), told(2), told(3))
     taken = set()
     for epoch in (1, 2, 3):
         sealed = seal(WORLD.event(), WORLD.sealer(key=WORLD.epoch_key(epoch)))
@@ -67,3 +67,14 @@ def test_a_notice_counts_once_and_only_from_the_topics_centre() -> None:
     others = SignedNotice.make(WORLD.other_kmc, Notice(WORLD.record.id, 9, 9, 9, 0, NOW))
     with pytest.raises(SecurityError, match="not the centre"):
         past.credentials.heed(others, NOW)
+
+
+def test_a_list_of_topics_may_be_complete() -> None:
+    past = gate()
+    assert isinstance(past.credentials, PastCredentials)
+    past.credentials.is_complete = True
+    past.admit(seal(WORLD.event(), WORLD.sealer()), NOW)
+    record = TopicRecord.make(WORLD.ann, id=b"o" * 16, template="Sports=NHL", kmc=WORLD.kmc.certificate)
+    token = WORLD.token(record=record)
+    with pytest.raises(SecurityError, match="none of those"):
+        past.credentials.token(token.data, NOW)

@@ -9,10 +9,12 @@ from tidings._version import __version__
 from tidings.cli.authorities import ca
 from tidings.cli.benches import bench
 from tidings.cli.brokers import brokers
+from tidings.cli.centres import kmc
 from tidings.cli.clients import clients
 from tidings.cli.discoveries import tdn, topics
 from tidings.cli.journals import journal
 from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, IdentityFile, OperatorName
+from tidings.cli.trust_groups import trust
 
 Since = Annotated[str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.")]
 Until = Annotated[str | None, typer.Option(help="Events accepted before this time.")]
@@ -48,9 +50,11 @@ app.add_typer(pipeline)
 app.add_typer(config)
 app.add_typer(journal)
 app.add_typer(brokers)
+app.add_typer(kmc)
 app.add_typer(clients)
 app.add_typer(bench)
 app.add_typer(ca)
+app.add_typer(trust)
 app.add_typer(tdn)
 app.add_typer(topics)
 

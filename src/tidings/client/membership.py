@@ -4,27 +4,21 @@ and again before they end, and heeds what centres and the authority tell everybo
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.client.asking import ask
+from tidings.client.centres import Centres
 from tidings.client.confined import is_confined, meant, named
 from tidings.client.notices import Notices
 from tidings.client.opening import Opening
 from tidings.client.outbox import Outbox
 from tidings.client.security import now
 from tidings.client.subscription import MORE, Subscription
-from tidings.model.errors import RefusedError, SecurityError, TidingsError, UnreachableError
-from tidings.model.event import Event
+from tidings.model.errors import RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
-from tidings.security.centre_questions import KEYS, REWRAP, Rewrapped, WantsRewrapped
-from tidings.security.certificates import Role
-from tidings.security.encoding import decoded, encoded
-from tidings.security.envelope import Seal
-from tidings.security.exchange import Service
-from tidings.security.member import Member, read_given
+from tidings.security.member import Member
 from tidings.security.records import TopicRecord
 from tidings.security.revocation import Update
 from tidings.security.token import Right, Token
@@ -34,7 +28,8 @@ if TYPE_CHECKING:
     from tidings.client.session import Session
 
 _LOG = logging.getLogger("tidings.client")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds after a centre has refused, or not answered
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds after a centre has refused, or not answered
+_JUST_NOW = 1.0  # seconds: what was asked for then is not asked for again since a broker refuses something
 _SELDOM = 60.0  # seconds between two looks, where nothing is to be renewed
 
 
@@ -47,15 +42,19 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class Membership:
-    def __init__(self, client: "Client", member: Member, services: Iterable[Service] = ()) -> None:
-        self.member = member
-        self._client = client
-        self._services = {one.certificate.fingerprint: one for one in services}
+    """`centres` answer its questions; `finds` is a query for topics at discovery nodes, with which it begins."""
+
+    def __init__(self, client: "Client", member: Member, centres: Centres, finds: str | None = None) -> None:
+        self.member, self.centres = member, centres
+        self._client, self._finds = client, finds
         self._asking: dict[bytes, asyncio.Task[Token]] = {}
         self._failures: dict[bytes, _Failure] = {}
+        self._obtained_at: dict[bytes, float] = {}  # in the loop's time
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._notices = Notices(client, member.credentials, self._noticed)
+        self._notices = Notices(
+            client, member.credentials, self._noticed, lambda: self._in_background(self.fetch_revocations())
+        )
         self._background: set[asyncio.Task[None]] = set()
 
     # Beginning and end
@@ -67,6 +66,8 @@ class Membership:
     async def begin(self) -> None:
         """After the first connection."""
         await self.fetch_revocations()
+        if self._finds is not None:
+            await self.centres.find(self._finds)
         self._renewing = asyncio.create_task(self._renew_in_time())
 
     def connected_again(self) -> None:
@@ -116,12 +117,14 @@ class Membership:
             asking = self._asking[record.id] = asyncio.create_task(self._obtained(record))
         return await asyncio.shield(asking)
 
+    async def obtain_anew(self, record: TopicRecord) -> None:
+        """After a broker has refused what is held; not if that is the centre's latest word."""
+        if asyncio.get_running_loop().time() - self._obtained_at.get(record.id, -_JUST_NOW) >= _JUST_NOW:
+            await self.obtain(record)
+
     async def _obtained(self, record: TopicRecord) -> Token:
-        member = self.member
         try:
-            service = self._service(record)
-            body = encoded(member.wants(record, service.certificate))
-            token = member.take(read_given(await ask(self._client, member.identity, service, KEYS, body)), now())
+            token = await self.centres.keys(record)
         except TidingsError as error:
             self._fail(record.id, error)
             raise
@@ -129,21 +132,22 @@ class Membership:
             del self._asking[record.id]
             self._changed.set()
         self._failures.pop(record.id, None)
+        self._obtained_at[record.id] = asyncio.get_running_loop().time()
         self._in_background(self._subscribe_anew(token))
-        self._in_background(self._notices.watch(member.topics()))
+        self._in_background(self._notices.watch(self.member.topics()))
         return token
 
     def _fail(self, topic: bytes, error: TidingsError) -> None:
         before = self._failures.get(topic)
         pause = _FIRST_PAUSE if before is None else min(2 * before.pause, _LONGEST_PAUSE)
         self._failures[topic] = _Failure(error, pause, asyncio.get_running_loop().time() + pause)
-        if isinstance(error, RefusedError):
+        if isinstance(error, RefusedError) and self.member.was_taken_back(topic):
             self.member.leave(topic)
 
     def renew(self, topic: bytes) -> None:
         """In the background: what is held now serves until it ends."""
         record = self.member.credentials.topics.get(topic)
-        if record is not None and topic not in self._asking:
+        if record is not None and not self._rests(topic):
             self._in_background(self._renewed(record))
 
     async def _renewed(self, record: TopicRecord) -> None:
@@ -179,15 +183,6 @@ class Membership:
         failed = self._failures.get(topic)
         return topic in self._asking or (failed is not None and asyncio.get_running_loop().time() < failed.until)
 
-    def _service(self, record: TopicRecord) -> Service:
-        service = self._services.get(record.kmc)
-        if service is None:
-            raise SecurityError(
-                "kmc", f"where the key management centre of {record.template} can be asked is not known here"
-            )
-        service.check(self.member.credentials, Role.KMC, now())
-        return service
-
     # Subscriptions
 
     async def secure(self, subscription: Subscription) -> None:
@@ -195,16 +190,18 @@ class Membership:
         if not subscription.raw and subscription.opening is None:
             subscription.opening = self._opening(subscription)
         wanted, topics = subscription.wanted, self.member.credentials.topics.values()
-        is_named = subscription.topic is not None
         record = meant(wanted, topics) if subscription.topic is None else named(subscription.topic, topics)
         if record is None:
             return
+        is_only = is_confined(wanted, record)
         try:
             subscription.token = await self.token(record, Right.SUBSCRIBE)
         except TidingsError:
-            if is_named or is_confined(wanted, record):
+            if is_only or subscription.topic is not None:
                 raise
             return  # what is not on the topic it gets all the same
+        if is_only and subscription.opening is not None:
+            subscription.opening.only = record
         subscription.wanted = msgspec.structs.replace(wanted, token=subscription.token.data)
 
     def _opening(self, held: Subscription) -> Opening:
@@ -227,7 +224,7 @@ class Membership:
         if before is not None:
             record = self.member.credentials.topics[before.topic]
             try:
-                await self.obtain(record)
+                await self.obtain_anew(record)
             except TidingsError as error:
                 raise self.missing(record, Right.SUBSCRIBE, error) from None
         else:
@@ -273,31 +270,6 @@ class Membership:
             _LOG.debug("no topic from the broker: %s", error)
             return False
         return any(learnt)
-
-    # What was missed
-
-    async def rewrapped(self, event: Event) -> Event:
-        """The event for the latest key that this client has, by the topic's centre; a `RefusedError` if it may not have
-        it."""
-        seal, credentials = Seal.of(event), self.member.credentials
-        record = credentials.topics.get(seal.topic)
-        if record is None:
-            raise SecurityError("topic", "the event is of a topic that is not known here")
-        service = self._service(record)
-        wanted = WantsRewrapped(seal.topic, ((seal.wrapped_in, seal.wrapped, event.timestamp),))
-        body = await ask(self._client, self.member.identity, service, REWRAP, encoded(wanted))
-        answer = decoded(body, Rewrapped, "answer of the centre")
-        if len(answer.wrapped) != 1 or not answer.wrapped[0]:
-            raise RefusedError("authorize", f"{record.template}: it was published before {self.member.name} might")
-        renewed = msgspec.structs.replace(seal, wrapped=answer.wrapped[0], wrapped_in=answer.epoch)
-        return msgspec.structs.replace(event, signature=renewed.data)
-
-    async def key_of(self, event: Event) -> None:
-        """Sees that the key of a sealed event is here, if the centre gives it."""
-        record = self.member.credentials.topics.get(Seal.of(event).topic)
-        if record is None:
-            raise UnreachableError("the event is of a topic that is not known here")
-        await self.obtain(record)
 
     def _in_background(self, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(doing)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidings.client.centres import Centres
 from tidings.client.identity import Identity
 from tidings.client.membership import Membership
 from tidings.client.security import Security
@@ -19,26 +20,22 @@ if TYPE_CHECKING:
     from tidings.client.client import Client
 
 
-class EntityIdentity(Identity, frozen=True):
+class EntityIdentity(Identity, frozen=True, kw_only=True):
     """For TLS, of an identity that is in memory."""
 
-    entity: Entity | None = None
+    entity: Entity
 
     def fingerprint(self) -> bytes:
-        return super().fingerprint() if self.entity is None else self.entity.certificate.fingerprint
+        return self.entity.certificate.fingerprint
 
     def answer(self, broker: str, name: str, nonce: bytes) -> bytes:
-        if self.entity is None:
-            return super().answer(broker, name, nonce)
         return self.entity.sign(challenge.PURPOSE, challenge.said(broker, name, nonce))
 
     def context(self) -> ssl.SSLContext:
         """Its key is in a file for a moment, which only this user can read: TLS takes keys from files alone."""
-        if self.entity is None:
-            return super().context()
         with tempfile.TemporaryDirectory(prefix="tidings-") as folder:
             self.entity.save(folder)
-            return _of_folder(folder, self.check_host).context()
+            return _of_folder(folder).context()
 
 
 def secured(
@@ -54,7 +51,11 @@ def secured(
     if name and name != member.name:
         raise InvalidValueError(f"name: a client of secure topics has that of its certificate, {member.name}")
     services = known.read_services()
-    return tls, member.name, lambda client: Membership(client, member, services)
+
+    def joined(client: "Client") -> Membership:
+        return Membership(client, member, Centres(client, member, services, known.answer), known.finds)
+
+    return tls, member.name, joined
 
 
 def _told_apart(identity: Identity | Entity | str | Path | None) -> tuple[Identity | None, Entity | None]:
@@ -65,6 +66,6 @@ def _told_apart(identity: Identity | Entity | str | Path | None) -> tuple[Identi
     return identity, None
 
 
-def _of_folder(folder: str | Path, check_host: bool = True) -> Identity:
+def _of_folder(folder: str | Path) -> Identity:
     path = Path(folder)
-    return Identity(path / AUTHORITY, path / CERTIFICATE, path / KEY, check_host)
+    return Identity(path / AUTHORITY, path / CERTIFICATE, path / KEY)

@@ -1,7 +1,7 @@
 """What a client has to know to use secure topics, beyond who it is."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,11 +16,12 @@ from tidings.security.records import TopicRecord
 from tidings.security.revocation import Update
 
 _Read = TypeVar("_Read")
+Answerer = Callable[[str], str | Awaitable[str]]
 
 
 class Security(msgspec.Struct, frozen=True):
-    """Each may be a value, or the file of one. What is not given is found: services and topics by discovery nodes, the
-    list of revocations by the broker.
+    """Services, topics and the list of revocations may each be a value, or the file of one. What is not given is found:
+    services at discovery nodes, the list and the topic of an event that was refused by the broker.
 
     A client that knows of a topic beforehand never sends anything on it in the clear; one that learns of it when its
     broker refuses an event has shown that event to its broker.
@@ -30,6 +31,8 @@ class Security(msgspec.Struct, frozen=True):
     topics: tuple[TopicRecord | str | Path, ...] = ()
     revocations: Update | str | Path | None = None
     overlay: str = "tidings"
+    finds: str | None = None  # a query for topics at discovery nodes, such as `*`, with which the client begins
+    answer: Answerer | None = None  # to the queries that were agreed upon with a centre
 
     def member(self, identity: Identity) -> Member:
         """An entity that knows what is given here."""

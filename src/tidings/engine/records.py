@@ -149,6 +149,8 @@ def _signed(kind: str) -> Callable[[Any], journal.Operation]:
     return write
 
 
+SIGNED = ("learn", "heed", "revoke")  # by whoever signed them: no client has to be asked
+
 _WRITERS: dict[type, Callable[[Any], journal.Operation]] = {
     Advertise: _advertise,
     Unadvertise: _removal("unadvertise"),

@@ -23,6 +23,7 @@ from tidings.engine.operations import (
     Disconnect,
     Lost,
     Operation,
+    Publish,
     Receive,
     Travelling,
     Trust,
@@ -46,9 +47,8 @@ from tidings.live.metrics import Metrics
 from tidings.live.neighbours import Neighbours
 from tidings.live.outgoing import Outgoing
 from tidings.live.resending import DEBTS, read_debts
-from tidings.model.errors import (
-    JournalError,
-)
+from tidings.model.errors import JournalError, SecurityError
+from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.security.gate import Gate
 
@@ -139,6 +139,8 @@ class Desk(HubDesk):
         if self.engine.held and not isinstance(operation, Connect | Disconnect):
             question = self.engine.held.take_back(client_of(operation))
             if question is not None:
+                if isinstance(operation, Publish) and self.engine.gate is not None:
+                    self.engine.gate.take_back(operation.event)  # it comes again, and is no replay of itself
                 raise AwaitedError(question, outcome)
         return outcome
 
@@ -169,11 +171,18 @@ class Desk(HubDesk):
             self.check_open()
             now = self.now()
             outcome = handled(self, operation, now)
-            self.follow(outcome, now)
+            self._keep(outcome, now)
+        self._go_on(outcome)
         return outcome
 
-    def follow(self, outcome: Outcome, now: int) -> None:
-        """Carries out what follows from what is not kept as such."""
+    def follow(self, ahead: Outcome) -> None:
+        """Carries out what was to be done before an operation that waits."""
+        with self.guard:
+            self._keep(ahead, self.now())
+        self._go_on(ahead)
+
+    def _keep(self, outcome: Outcome, now: int) -> None:
+        """What follows from what is not kept as such."""
         if outcome.durable:
             outcome.keep_only(lambda held, note: self.given.note(held, note.event.id))
         if outcome.deliveries or outcome.is_kept:
@@ -185,18 +194,20 @@ class Desk(HubDesk):
             outcome.expect(first, first)
             self.outgoing.add(after, self.put_all, outcome, first, first)
             self.metrics.delivered += len(outcome.deliveries)
+
+    def _go_on(self, outcome: Outcome) -> None:
         after = self._next if self.archive is not None and outcome.durable else 0
         self.do_later(after, outcome.others)
 
     def controlled(
         self, operation: Operation, notes: Mapping[str, Any] | None = None
     ) -> tuple[list[str], int, Outcome]:
-        with self.guard:
-            try:
+        try:
+            with self.guard:
                 return super().controlled(operation, notes)
-            except AwaitedError as waiting:
-                self.follow(waiting.ahead, self.now())
-                raise
+        except AwaitedError as waiting:
+            self.follow(waiting.ahead)
+            raise
 
     def forget(self, operation: Unsubscribe) -> None:
         """A subscription that the engine has given up, since its owner is elsewhere, is not kept here either."""
@@ -316,7 +327,18 @@ class Desk(HubDesk):
         if subscription.durable is None:
             return HubSubscription(self, subscription, Wired(limit, subscription.id))
         read = None if self.archive is None else self.archive.history.due_to(subscription)
-        return HubSubscription(self, subscription, Kept(limit, read, self.may_have))
+        return HubSubscription(self, subscription, Kept(limit, read))
+
+    def may_have(self, note: Notification) -> bool:
+        """Whether what was kept is worth to be handed out, now or when its subscriber has a fresh token."""
+        if self.gate is None or note.event.signature is None:
+            return True
+        with self.guard:
+            try:
+                self.gate.check_stored(note.event, note.event.timestamp)
+            except SecurityError:
+                return False
+        return True
 
     def tell_lost(self, client: str, subscription: str, count: int) -> None:
         """Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own."""

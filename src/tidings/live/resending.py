@@ -60,7 +60,7 @@ class Resending:
             case Rearranging(brokers):
                 debts.rearranging(brokers)
                 if debts.known != self._written.known:  # nothing that goes to them may be forgotten with them
-                    self._write_now()
+                    self._broker.at_the_end(self._write_now)
             case Arranged(brokers):
                 debts.arranged(brokers, now)
             case Moved(client, broker, session):

@@ -24,7 +24,7 @@ SERVICE_TOPIC = "service_topic"  # the attribute that says to whom a question or
 FRESHNESS = 60_000_000  # microseconds
 MAX_REMEMBERED_QUESTIONS = 65_536
 QUESTION, ANSWER, SERVICE = "question", "answer", "service"
-_HPKE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+HPKE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
 class _Service(msgspec.Struct, frozen=True, array_like=True):
@@ -103,7 +103,7 @@ def ask(identity: Identity, service: Service, kind: str, body: bytes, now: int, 
     )
     inner = encoded(asked)
     signed = encoded(Signed(inner, identity.sign(QUESTION, inner)))
-    sealed = _HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(service.kem), service.certificate.fingerprint)
+    sealed = HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(service.kem), service.certificate.fingerprint)
     return Pending(sealed, hashlib.sha256(signed).digest(), reply, service.certificate, key)
 
 
@@ -128,7 +128,7 @@ def read_question(
 ) -> Question:
     """At the service: opened and checked, or a `SecurityError`."""
     try:
-        signed_bytes = _HPKE.decrypt(payload, key, own.fingerprint)
+        signed_bytes = HPKE.decrypt(payload, key, own.fingerprint)
     except (InvalidTag, ValueError):
         raise SecurityError("seal", "the question is not for this service") from None
     signed = decoded(signed_bytes, Signed, "question")
@@ -149,13 +149,13 @@ def answer(identity: Identity, question: Question, body: bytes = b"", refused: s
     """What to publish to the question's `reply_to`."""
     inner = encoded(_Answer(question.digest, body, refused))
     signed = encoded(Signed(inner, identity.sign(ANSWER, inner)))
-    return _HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(question.kem), question.digest)
+    return HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(question.kem), question.digest)
 
 
 def read_answer(pending: Pending, payload: bytes) -> bytes:
     """The body; a `RefusedError` if that is the answer, a `SecurityError` if it is not from the service."""
     try:
-        signed_bytes = _HPKE.decrypt(payload, pending.key, pending.digest)
+        signed_bytes = HPKE.decrypt(payload, pending.key, pending.digest)
     except (InvalidTag, ValueError):
         raise SecurityError("seal", "this is no answer to the question") from None
     signed = decoded(signed_bytes, Signed, "answer")

@@ -43,6 +43,11 @@ class Group:
         self.name = name
         self._secret = secret
 
+    @property
+    def secret(self) -> bytes:
+        """For who gives it to another member."""
+        return self._secret
+
     @classmethod
     def new(cls, name: str) -> "Group":
         return cls(name, secrets.token_bytes(SECRET_BYTES))

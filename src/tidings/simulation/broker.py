@@ -307,6 +307,8 @@ class Broker:
         """Everything is gone but the disk, without a word to anybody."""
         self.disk.write_tables(self.engine.tables())
         self.disk.debts = self.debts.state()
+        if self.engine.assurance is not None:
+            self.disk.assurance = self.engine.assurance.state()
         self.is_up = self._is_paused = False
         self._deferred = []
         for end in self.ends.values():
@@ -320,8 +322,12 @@ class Broker:
         self.debts = Debts(self.name, self.disk.debts, len(self.disk.journal))
         self._is_sending_again = False
         self.is_up = True
+        if self.engine.assurance is not None and self.disk.assurance:
+            self.engine.assurance.restore(self.disk.assurance)
+        self.engine.is_recalling = True
         for operation, when in self.disk.restored():
             self._carry_out(self.engine.handle(operation, when))
+        self.engine.is_recalling = False
         for end in self.ends.values():
             end.start(self)
         self._call_back()

@@ -26,6 +26,7 @@ from tidings.model.advertisement import offered_names
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
+from tidings.model.values import Context
 from tidings.routing.topology import Topology, links_of
 from tidings.simulation.clock import SECOND
 from tidings.simulation.disk import Key, key_of
@@ -159,7 +160,7 @@ class Checker:
                     versions = standings.versions(wanted)
                     if all(
                         one is not None
-                        and due(one, event, context)
+                        and _is_due(one, event, context)
                         and (egress == ingress or self._finds_its_way(one, event, publisher))
                         for one, context in versions
                     ):
@@ -177,7 +178,7 @@ class Checker:
                     if all(
                         one is not None
                         and one.durable is not None
-                        and due(one, event, context)
+                        and _is_due(one, event, context)
                         and (standings.now.broker == ingress or self._finds_its_way(one, event, publisher))
                         for one, context in standings.versions(wanted)
                     ):
@@ -187,7 +188,7 @@ class Checker:
     def _collect_promised(self, *, is_whole: bool) -> None:
         for key, client in list(self._due.items()):
             standings, event = self._standings[client], self._events[key[1]]
-            stays = all(one is not None and due(one, event, context) for one, context in standings.versions(key[0]))
+            stays = all(one is not None and _is_due(one, event, context) for one, context in standings.versions(key[0]))
             if key in self._got or not stays:
                 del self._due[key]
             elif is_whole and standings.now.is_connected:
@@ -205,7 +206,7 @@ class Checker:
     def _allow(self, event: Event) -> None:
         for standings in self._standings.values():
             for wanted in standings.ids():
-                if any(due(one, event, context) for one, context in standings.mixtures(wanted)):
+                if any(_is_due(one, event, context) for one, context in standings.mixtures(wanted)):
                     self._allowed.add((wanted, event.id))
 
     def _look(self) -> None:
@@ -266,6 +267,11 @@ class Checker:
         event = self._events[key[1]]
         whom = "" if event.subscribers is None else f" for {event.subscribers}"
         return f"{event.publisher}'s event {event.sequence} {dict(event.attributes)}{whom}, subscription {key[0]}"
+
+
+def _is_due(one: Subscription, event: Event, context: Context) -> bool:
+    """What is sealed is for those who have a token."""
+    return (event.signature is None or one.token is not None) and due(one, event, context)
 
 
 def _met(before: dict[str, frozenset[str]], now: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:

@@ -158,6 +158,8 @@ class Client:
             subscribers=context_filter(subscribers),
             policy=policy_text(policy),
         )
+        if self._world.secrecy is not None:
+            event = self._world.secrecy.sealed(event)
         _checked(self._broker.do(Publish(event), self.name))
         self._sequence += 1
         return event
@@ -175,13 +177,17 @@ class Client:
         structure: AttributeFilter | None = None,
         format: str = "sql",  # noqa: A002
         id: str | None = None,  # noqa: A002
+        token: bytes | None = None,
     ) -> str:
         """A subscription from now on; its id. Under a durable name or an id that this client has, it takes that one's
-        place; coming back without a policy leaves the one that was set, as in a hub."""
+        place; coming back without a policy leaves the one that was set, as in a hub. It has the client's token, if the
+        client holds one and no other is given."""
         name = self._id_of(durable) if id is None else id
         held = self._subscriptions.get(name)
         if policy is None and held is not None:
             policy = held.policy
+        if token is None and self._world.secrecy is not None:
+            token = self._world.secrecy.token(self.name)
         subscription = Subscription.of(
             content_filter(content, format),
             id=name,
@@ -192,6 +198,7 @@ class Client:
             policy=policy_text(policy),
             durable=durable,
             notify=notify,
+            token=token,
         )
         self._say(Subscribe(subscription))
         self._subscriptions[subscription.id] = subscription

@@ -21,8 +21,8 @@ class Clock:
 
     __slots__ = ("_number", "_queue", "now", "under_way")
 
-    def __init__(self) -> None:
-        self.now = 0  # microseconds
+    def __init__(self, now: int = 0) -> None:
+        self.now = now  # microseconds
         self.under_way = 0
         self._queue: list[_Due] = []
         self._number = 0

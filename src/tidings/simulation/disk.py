@@ -24,6 +24,7 @@ class Disk:
         self.heard: dict[str, int] = {}  # client -> when it last said something
         self.moved: dict[str, str] = {}  # client -> the broker that it went to, and that what waits here follows it to
         self.journal: list[Event] = []  # what was published here
+        self.assurance = b""  # what was known of secure topics, and what must not come again
         self.debts: State | None = None  # what others may have missed of that
         self._waiting: dict[str, dict[Key, Owed]] = {}  # by client, in order
 

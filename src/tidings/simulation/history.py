@@ -2,11 +2,12 @@
 
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
 from tidings.engine.matcher import NaiveMatcher
-from tidings.model.errors import UnsettledError
+from tidings.model.errors import RefusedError, UnsettledError
 from tidings.simulation.checker import Checker
 from tidings.simulation.faults import Heal, Restart, Resume
 from tidings.simulation.knowledge import Knowledge
@@ -110,13 +111,15 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
                     advertisement.id,
                 )
             for wanted in one.subscriptions():
-                client.subscribe(
-                    wanted.content,
-                    publishers=wanted.publishers,
-                    policy=wanted.policy,
-                    durable=wanted.durable,
-                    id=wanted.id,
-                )
+                with suppress(RefusedError):  # what was refused there is refused here
+                    client.subscribe(
+                        wanted.content,
+                        publishers=wanted.publishers,
+                        policy=wanted.policy,
+                        durable=wanted.durable,
+                        id=wanted.id,
+                        token=wanted.token,
+                    )
             if not one.is_connected:
                 client.disconnect()
         fresh.settle()

@@ -24,6 +24,7 @@ from tidings.simulation.counters import Counters
 from tidings.simulation.faults import Fault
 from tidings.simulation.link import HEARTBEAT, Link
 from tidings.simulation.network import Conditions, Network
+from tidings.simulation.secrecy import Secrecy
 from tidings.simulation.topologies import Topology
 from tidings.simulation.trace import Trace
 
@@ -37,7 +38,7 @@ class World:
     Times are seconds where they are given, and microseconds in `now`, as in events. `settings` are those of all
     brokers; under a broker's name stand those of that one alone. `trust` are the members of each trust group, or a
     function of a party and a group. `resends`: brokers keep what is published at them, and send it again to those who
-    may have missed it.
+    may have missed it. `secrecy`: what clients and brokers hold of secure topics; without it brokers have no gates.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class World:
         resends: bool = True,
         count_bytes: bool = False,
         keep_trace: bool = False,
+        secrecy: Secrecy | None = None,
     ) -> None:
-        self.topology, self.seed, self.resends = topology, seed, resends
-        self.clock = Clock()
+        self.topology, self.seed, self.resends, self.secrecy = topology, seed, resends, secrecy
+        self.clock = Clock(0 if secrecy is None else secrecy.begins)
         self.trace = Trace(keep=keep_trace)
         self.clients: dict[str, Client] = {}
         self.brokers: dict[str, Broker] = {}
@@ -85,12 +87,12 @@ class World:
         kinds = Kinds()
         for name in topology.brokers:
             made = Settings(name=name, **{**common, **alone.get(name, {})})
-            self.brokers[name] = Broker(name, _engines(made, matcher, kinds), surroundings)
+            self.brokers[name] = Broker(name, _engines(made, matcher, kinds, secrecy), surroundings)
         self.links = {(edge.one, edge.other): self._link(*edge) for edge in topology.edges}
         for link in self.links.values():
             link.begin()
         for number, broker in enumerate(self.brokers.values()):
-            first = HEARTBEAT + number * HEARTBEAT // len(self.brokers)  # not all at once
+            first = self.now + HEARTBEAT + number * HEARTBEAT // len(self.brokers)  # not all at once
             self.clock.in_background(first, self._tick, broker)
 
     # Who takes part
@@ -121,7 +123,7 @@ class World:
 
     @property
     def now(self) -> int:
-        """Microseconds since the world began."""
+        """Microseconds since the world began, or, where there is secrecy, since 1970."""
         return self.clock.now
 
     def run(self, seconds: float) -> None:
@@ -275,5 +277,11 @@ def _membership(trust: Trusts | None) -> Callable[[str, str], bool]:
     return lambda party, group: party in groups.get(group, ())
 
 
-def _engines(settings: Settings, matcher: Callable[[], Matcher] | None, kinds: Kinds) -> Callable[[], Engine]:
-    return lambda: Engine(settings, None if matcher is None else matcher(), kinds)
+def _engines(
+    settings: Settings, matcher: Callable[[], Matcher] | None, kinds: Kinds, secrecy: Secrecy | None
+) -> Callable[[], Engine]:
+    def made() -> Engine:
+        gate = None if secrecy is None else secrecy.gate(settings.name)
+        return Engine(settings, None if matcher is None else matcher(), kinds, gate)
+
+    return made

@@ -10,14 +10,14 @@ from tidings.journal.record import LOST, PUBLISH
 from tidings.model.errors import InvalidValueError
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, PROBLEM, SCHEDULED, SHARD, microseconds, packed, prepared
 from tidings.spark.history import CHANGES
-from tidings.spark.registry import shard_of
+from tidings.spark.registry import as_text, shard_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # What happens at the same time happens in this order: what ends, what begins, contexts, events.
 _POLICY_ENDS, _ENDS, _BEGINS, _POLICY_BEGINS, _CONTEXT, _EVENT = range(6)
-_SAID = ("content", "publishers", "format", "subject", "structure", "policy", "durable", "notify")
+_SAID = ("content", "publishers", "format", "subject", "structure", "policy", "durable", "notify", "token")
 _NULL = "CAST(NULL AS STRING)"
 
 
@@ -68,7 +68,7 @@ def subscription_rows(subscriptions: "DataFrame") -> "DataFrame":
     if missing:
         raise InvalidValueError(f"subscriptions: there is no column {missing[0]}; there are {', '.join(kinds)}")
     client = (f.coalesce("subscriber", "id") if "subscriber" in kinds else f.col("id")).cast("string")
-    said = f.to_json(f.struct(*(f.col(name).cast("string").alias(name) for name in _SAID if name in kinds)))
+    said = f.to_json(f.struct(*(as_text(name, subscriptions).alias(name) for name in _SAID if name in kinds)))
     since, until = (_time(name, kinds) for name in ("since", "until"))
     ends_it = f.col("until").isNotNull() if "until" in kinds else f.lit(False)
     empty = f.when(f.col("content").isNull() & ~ends_it, f.lit("the subscription has neither content nor until"))

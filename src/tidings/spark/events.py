@@ -5,6 +5,7 @@ Everything here is column expressions: the JVM does the work.
 
 from typing import TYPE_CHECKING
 
+from tidings.engine.records import SIGNED
 from tidings.model.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -15,7 +16,13 @@ BYTES = ("payload", "token", "signature")
 SYSTEM = ("id", "timestamp", "sequence", "context", *TEXTS, *BYTES)
 KEY = "$event"  # the event's own id, whatever it looks like
 SHARD, ORDER = "$shard", "$order"  # where a row goes, and what comes first of what happens at the same time
-EVERYWHERE = ("publish", "schema", "advertise", "unadvertise")  # the kinds of rows that every shard has to know
+EVERYWHERE = (
+    "publish",
+    "schema",
+    "advertise",
+    "unadvertise",
+    *SIGNED,
+)  # the kinds of rows that every shard has to know
 PROBLEM = "$problem"  # why a row cannot be taken, where whoever read it has found that out
 SCHEDULED = "$scheduled"  # of a change: said beforehand, so that it does not tell how late it is
 TOLD = "$told"  # of a change: met by an earlier batch, which told what followed from it

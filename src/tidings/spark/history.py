@@ -8,6 +8,7 @@ strictly, so that every event stands before or after.
 
 from typing import TYPE_CHECKING
 
+from tidings.engine.records import SIGNED
 from tidings.journal.record import LOST, PUBLISH
 from tidings.model.errors import InvalidValueError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 CHANGES = (
     *("subscribe", "unsubscribe", "advertise", "unadvertise", "set_context", "entrust", "set_policy", "schema"),
-    "disconnect",
+    *("disconnect", *SIGNED),
 )
 """The kinds of rows that decide, beside the events, who gets what: all others are passed over."""
 
@@ -71,7 +72,7 @@ def subscriptions(journal: "DataFrame") -> "DataFrame":
     """
     lives = _lives(journal, ("subscribe",), ("unsubscribe",), _SUBSCRIPTION)
     said = [f"said.{name}" for name in _SUBSCRIPTION.split(", ")]
-    return lives.selectExpr("id", "client AS subscriber", *said, *_VALIDITY, *_PLACE)
+    return lives.selectExpr("id", "client AS subscriber", *said, "token", *_VALIDITY, *_PLACE)
 
 
 def advertisements(journal: "DataFrame") -> "DataFrame":

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tidings.spark.building import Plan
 
 MOST_REPORTED = 1_000  # refused subscriptions of a shard
-_COLUMNS = ("id", "subscriber", "content", "publishers", "format", "subject", "structure", "policy", "notify", PROBLEM)
+_COLUMNS = (
+    *("id", "subscriber", "content", "publishers", "format", "subject", "structure", "policy", "notify", "token"),
+    PROBLEM,
+)
 
 MOST_IN_A_SHARD = 2_000_000  # subscriptions: about half a gigabyte of index, and as much again of texts
 
@@ -49,6 +52,16 @@ def shard_of(subscriber: "Column", shards: int) -> "Column":
     return f.pmod(f.xxhash64(subscriber), f.lit(shards)).cast("int")
 
 
+def as_text(name: str, subscriptions: "DataFrame") -> "Column":
+    """A column of subscriptions as an index takes it; tokens may be bytes, or written in base64 already."""
+    from pyspark.sql import functions as f
+
+    column = f.col(f"`{name}`")
+    if dict(subscriptions.dtypes)[name] != "binary":
+        return column.cast("string")
+    return f.translate(f.base64(column), "\r\n", "")  # Spark writes it in lines
+
+
 def built(subscriptions: "DataFrame", plan: "Plan", shards: int) -> Registry:
     """Compiles the subscriptions, spread by their subscribers."""
     from pyspark.sql import functions as f
@@ -59,7 +72,7 @@ def built(subscriptions: "DataFrame", plan: "Plan", shards: int) -> Registry:
     if missing:
         raise InvalidValueError(f"subscriptions: there is no column {missing[0]}")
     given = subscriptions.select(
-        *(f.col(f"`{name}`").cast("string").alias(name) for name in _COLUMNS if name in subscriptions.columns)
+        *(as_text(name, subscriptions).alias(name) for name in _COLUMNS if name in subscriptions.columns)
     )
     subscriber = f.coalesce("subscriber", "id") if "subscriber" in given.columns else f.col("id")
     contentless = f.when(f.col("content").isNull(), f.lit("there is no content; the filter TRUE is for everything"))

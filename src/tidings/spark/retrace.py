@@ -8,6 +8,7 @@ from tidings.spark import history, views
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, SHARD
 from tidings.spark.physical import DDL
 from tidings.spark.retracer import JOURNAL, META, Retracer
+from tidings.spark.trust import Trust
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,16 +58,21 @@ def retrace(
     shards: int | None = None,
     policy: str | None = None,
     governed: bool = True,
+    tokens: "DataFrame | None" = None,
 ) -> Retraced:
     """Who got what, from the rows of a journal (`history.read`): all of it as the hub or broker did it.
 
     A journal's name is its broker's; `settings` say what else it was configured with. With `policy`, its operator has
     that one for everything; without `governed`, nobody has any. Where there are rules, which may tell meta-events to
     everyone, a journal is gone through in one piece; else the clients are spread over `shards`.
+
+    With `tokens`, as `tidings.spark.trust` describes them, sealed events and tokens are checked again. The authority is
+    enough: what was known of topics, epochs and revocations at each moment is in the journal.
     """
+    trust = None if tokens is None else Trust.of(tokens)
     whole = policy is not None or (governed and has_rules(journal))
-    rows = in_order(journal, shards or cores(journal), whole=whole)
-    return Retraced(rows, settings or Settings(), policy=policy, governed=governed)
+    rows = in_order(journal, shards or cores(journal), whole=whole or trust is not None)
+    return Retraced(rows, settings or Settings(), policy=policy, governed=governed, trust=trust)
 
 
 def has_rules(journal: "DataFrame") -> bool:
@@ -93,7 +99,7 @@ def in_order(journal: "DataFrame", shards: int, *, whole: bool, asked: "DataFram
     control = journal.where(f.col("kind").isin(*history.CHANGES))
     order = f.col(ORDER) if ORDER in journal.columns else f.lit(0)
     told = control.select(
-        *("journal", "offset", "timestamp", "kind", "client", "id", "body"),
+        *("journal", "offset", "timestamp", "kind", "client", "id", "body", "token", "payload"),
         f.lit(None).cast("bigint").alias("published"),
         order.alias(ORDER),
     )

@@ -14,6 +14,7 @@ from tidings.model.advertisement import Advertisement
 from tidings.model.errors import RefusedError
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, SHARD
 from tidings.spark.physical import physical
+from tidings.spark.trust import Trust
 from tidings.spark.worker import gathered
 
 JOURNAL = "journal"
@@ -28,10 +29,16 @@ class Retracer:
     """
 
     def __init__(
-        self, settings: Settings, *, notifications: bool = False, policy: str | None = None, governed: bool = True
+        self,
+        settings: Settings,
+        *,
+        notifications: bool = False,
+        policy: str | None = None,
+        governed: bool = True,
+        trust: Trust | None = None,
     ) -> None:
         self._settings = msgspec.json.encode(settings)
-        self._notifications, self._policy, self._governed = notifications, policy, governed
+        self._notifications, self._policy, self._governed, self._trust = notifications, policy, governed, trust
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         engine, now = None, None
@@ -42,7 +49,8 @@ class Retracer:
 
     def _engine(self, journal: str) -> Engine:
         settings = msgspec.json.decode(self._settings, type=Settings)
-        engine = Engine(msgspec.structs.replace(settings, name=journal))
+        gate = None if self._trust is None else self._trust.gate()
+        engine = Engine(msgspec.structs.replace(settings, name=journal), gate=gate)
         if self._policy is not None:
             everything = Advertisement.of(Filter.parse(""), id=TRIAL, publisher=journal, policy=self._policy)
             for effect in engine.handle(Advertise(everything), 0):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidings.engine.settings import Settings
-from tidings.model.errors import InvalidValueError
 from tidings.spark import changes
 from tidings.spark.events import prepared, spread
 from tidings.spark.physical import DDL
 from tidings.spark.registry import Registry, built, shards_for
 from tidings.spark.sieve import possible
 from tidings.spark.telling import Telling, telling
+from tidings.spark.trust import Trust
 from tidings.spark.views import Views
 
 if TYPE_CHECKING:
@@ -59,9 +59,12 @@ def route(
     one shard holds all subscriptions: up to two million, or whatever `shards` says. Else the clients are spread over
     `shards`; each shard sees the events, and where there are changes, changes and events in the order of time. Where
     rules may tell meta-events, one shard sees everything.
+
+    `tokens` is what is trusted, as `tidings.spark.trust` describes it: then events with a token and a signature are
+    checked, what is not to be trusted is refused, and sealed events go to subscriptions with a `token` for them. Time
+    is that at which an event was accepted.
     """
-    if tokens is not None:
-        raise InvalidValueError("tokens are not checked yet; leave them out")
+    trust = None if tokens is None else Trust.of(tokens)
     settings = settings or Settings(name="spark")
     folder = _temporary_folder() if folder is None else folder
     set_later = policies if changes.has_windows(policies) else None
@@ -73,7 +76,7 @@ def route(
     if contexts is None and tells is not Telling.ONCE and not changes.has_windows(wanted):
         count = 1 if tells else shards or shards_for(wanted.count())
         registry = built(wanted, plan, count)
-        return Routed(_placed(events, registry, settings), registry, worker_of(registry, settings))
+        return Routed(_placed(events, registry, settings, trust), registry, worker_of(registry, settings, trust))
     count = 1 if tells else shards or _cores(events)
     rows = [changes.event_rows(events)]
     if contexts is not None:
@@ -85,35 +88,39 @@ def route(
     fills = contexts is not None and "context" not in events.columns
     ordered = changes.in_order(changes.together(rows), count, spread_contexts=fills)
     registry = built(changes.from_the_start(wanted), plan, count)
-    return Routed(ordered, registry, partial(_shard_worker, registry, settings, fills))
+    return Routed(ordered, registry, partial(_shard_worker, registry, settings, fills, trust))
 
 
-def _placed(events: "DataFrame", registry: Registry, settings: Settings) -> "DataFrame":
+def _placed(events: "DataFrame", registry: Registry, settings: Settings, trust: Trust | None) -> "DataFrame":
     """The events that may concern somebody, or be refused: where they are, or at the shards that they may concern."""
     from pyspark.sql import functions as f
 
     ready = prepared(events)
-    shards = possible(ready, registry, settings)
+    shards = possible(ready, registry, settings, trust)
     if registry.shards == 1:
         return ready if shards is None else ready.filter(shards[0])
     return spread(ready, shards or [f.lit(True)] * registry.shards, _cores(events))
 
 
-def worker_of(registry: Registry, settings: Settings) -> Callable[[bool], Any]:
+def worker_of(registry: Registry, settings: Settings, trust: Trust | None = None) -> Callable[[bool], Any]:
     """What is run on events that any worker may match."""
-    return partial(_worker, registry, settings)
+    return partial(_worker, registry, settings, trust)
 
 
-def _worker(registry: Registry, settings: Settings, notifications: bool) -> Any:
+def _worker(registry: Registry, settings: Settings, trust: Trust | None, notifications: bool) -> Any:
     from tidings.spark.worker import Worker
 
-    return Worker(registry.folder, settings, notifications=notifications)
+    return Worker(registry.folder, settings, notifications=notifications, trust=trust)
 
 
-def _shard_worker(registry: Registry, settings: Settings, fills_contexts: bool, notifications: bool) -> Any:
+def _shard_worker(
+    registry: Registry, settings: Settings, fills_contexts: bool, trust: Trust | None, notifications: bool
+) -> Any:
     from tidings.spark.shard import ShardWorker
 
-    return ShardWorker(registry.folder, settings, spread_contexts=fills_contexts, notifications=notifications)
+    return ShardWorker(
+        registry.folder, settings, spread_contexts=fills_contexts, notifications=notifications, trust=trust
+    )
 
 
 _temporary: list["tempfile.TemporaryDirectory[str]"] = []  # DataFrames may be used as long as the process lives

@@ -22,6 +22,7 @@ from tidings.spark.physical import physical, pieces, state_row
 from tidings.spark.publishers import with_contexts
 from tidings.spark.standing import ROW, Place, Standing, Standings, as_changes, merged
 from tidings.spark.tally import Tally
+from tidings.spark.trust import Trust
 from tidings.spark.worker import gathered
 
 ROWS = 65_536  # at a time, at least: stretches of changes and events are the faster the longer they are
@@ -50,8 +51,9 @@ class ShardWorker:
         task: Task | None = None,
         spread_contexts: bool = False,
         notifications: bool = False,
+        trust: Trust | None = None,
     ) -> None:
-        self._folder, self._settings, self._task = folder, msgspec.json.encode(settings), task
+        self._folder, self._settings, self._task, self._trust = folder, msgspec.json.encode(settings), task, trust
         self._spread_contexts, self._notifications = spread_contexts, notifications
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -69,7 +71,9 @@ class ShardWorker:
         settings = msgspec.json.decode(self._settings, type=Settings)
         place = Place(f"{self._folder}/{shard}") if self._task is None else self._task.places[shard]
         repeated = [] if shard == 0 else [*EVERYWHERE, *(["set_context"] if self._spread_contexts else [])]
-        return _Run(settings, place, shard, self._task, repeated, self._spread_contexts, self._notifications)
+        return _Run(
+            settings, place, shard, self._task, repeated, self._spread_contexts, self._notifications, self._trust
+        )
 
 
 class _Run:
@@ -84,12 +88,13 @@ class _Run:
         repeated: list[str],
         fills_contexts: bool,
         notifications: bool,
+        trust: Trust | None,
     ) -> None:
         self._place, self._shard, self._task = place, shard, task
         self._repeated = pa.array(repeated, pa.string())  # kinds of rows that another shard counts
         self._fills_contexts, self._notifications = fills_contexts, notifications
         held = None if task is None else _standings.take(task.folder, shard)
-        self._standing = Standing.reached(settings, place, held)
+        self._standing = Standing.reached(settings, place, held, trust)
         self._tally = Tally(shard=shard)
         self._made: list[pa.Table] = []  # changes that are for good
         self._open: list[pa.Table] = []  # rows behind what is settled

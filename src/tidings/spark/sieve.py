@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidings.engine.matcher import Asked
+    from tidings.spark.trust import Trust
 
 _PLAIN = ("bigint", "boolean", "double", "string")
 _COLUMNS = {SUBJECT: "subject", PUBLISHER: "publisher"}
 
 
-def possible(events: "DataFrame", registry: Registry, settings: Settings) -> "list[Column] | None":
+def possible(
+    events: "DataFrame", registry: Registry, settings: Settings, trust: "Trust | None" = None
+) -> "list[Column] | None":
     """Of prepared events, by shard whether one may concern somebody there or be refused; None: that cannot be told."""
     from pyspark.sql import functions as f
 
@@ -40,9 +43,25 @@ def possible(events: "DataFrame", registry: Registry, settings: Settings) -> "li
     if all(one is None for one in registry.asked):
         return None
     sound = _sound(kinds, named)
+    if trust is not None:
+        sound = f.when(_may_be_secure(kinds, trust), False).otherwise(sound)
     return [
         f.lit(True) if one is None else f.when(sound, _wanted(one, kinds)).otherwise(True) for one in registry.asked
     ]
+
+
+def _may_be_secure(kinds: dict[str, str], trust: "Trust") -> "Column":
+    """Whether an event may be on a secure topic, and so be refused: true or false, never null."""
+    from pyspark.sql import functions as f
+
+    found = f.lit(False)
+    for name, values in trust.gate().marks.items():
+        column = name or "subject"
+        if column in kinds:
+            given = f.col(f"`{column}`")
+            is_one = given.isin(sorted(values)) if kinds[column] == "string" else given.isNotNull()
+            found = f.when(is_one, True).otherwise(found)
+    return found
 
 
 def _wanted(asked: "Asked", kinds: dict[str, str]) -> "Column":

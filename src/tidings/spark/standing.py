@@ -16,6 +16,7 @@ from tidings.engine import Engine, Settings
 from tidings.engine.shelf import put_up, taken_down
 from tidings.journal.disk import Disk
 from tidings.spark.events import KEY, ORDER, SCHEDULED, TOLD
+from tidings.spark.trust import Trust
 
 MOST_VERSIONS = 32  # then there is a new base
 MOST_CHANGES = 20_000  # or after so many changes, if they are more than a quarter of the subscriptions
@@ -32,6 +33,8 @@ ROW = pa.schema(
         (ORDER, pa.int32()),
         (SCHEDULED, pa.bool_()),
         (TOLD, pa.bool_()),
+        ("token", pa.binary()),  # of a subscription
+        ("payload", pa.binary()),  # what is told of secure topics
     ]
 )
 
@@ -65,8 +68,8 @@ class _Memory(msgspec.Struct, frozen=True):
 
 
 class Standing:
-    def __init__(self, settings: Settings, base: str) -> None:
-        self.engine = taken_down(settings, Path(base))
+    def __init__(self, settings: Settings, base: str, trust: Trust | None = None) -> None:
+        self.engine = taken_down(settings, Path(base), gate=None if trust is None else trust.gate())
         self.pending = ROW.empty_table()  # changes that are not due yet, in their order
         self.at = base
         self._kept_pending, self._kept_memory = self.pending, self._memory()
@@ -74,10 +77,12 @@ class Standing:
         self._policies: dict[tuple[str, str], dict[str, Any]] = {}  # set on filters that a base has without them
 
     @classmethod
-    def reached(cls, settings: Settings, place: Place, held: "Standing | None" = None) -> "Standing":
+    def reached(
+        cls, settings: Settings, place: Place, held: "Standing | None" = None, trust: Trust | None = None
+    ) -> "Standing":
         """From what is held, if that lies on the way, and else from the base."""
         way = [place.base, *place.versions]
-        standing = held if held is not None and held.at in way else cls(settings, place.base)
+        standing = held if held is not None and held.at in way else cls(settings, place.base, trust)
         for version in way[way.index(standing.at) + 1 :]:
             standing._go_on(Path(version))
         return standing
@@ -185,6 +190,9 @@ def as_changes(table: pa.Table, *, told: bool = False) -> pa.Table:
     if told or TOLD not in table.column_names:
         others = [name for name in table.column_names if name != TOLD]
         table = table.select(others).append_column(TOLD, pa.repeat(told, table.num_rows))
+    missing = [one for one in ROW if one.name not in table.column_names]
+    for field in missing:
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table.select(ROW.names).cast(ROW)
 
 

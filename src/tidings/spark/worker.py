@@ -17,13 +17,15 @@ from tidings.spark.events import KEY, ORDER, SHARD
 from tidings.spark.judging import judged
 from tidings.spark.physical import physical, pieces, state_row
 from tidings.spark.tally import Tally
+from tidings.spark.trust import Trust, shared_gate
 
 ROWS = 8_192  # at a time, at least: with many matches an event, what follows from more does not fit the caches
 
 
 @lru_cache(maxsize=2)
-def _engine(folder: str, settings: bytes) -> Engine:
-    return taken_down(msgspec.json.decode(settings, type=Settings), Path(folder))
+def _engine(folder: str, settings: bytes, trust: Trust | None) -> Engine:
+    gate = None if trust is None else shared_gate(trust)
+    return taken_down(msgspec.json.decode(settings, type=Settings), Path(folder), gate=gate)
 
 
 class Worker:
@@ -37,10 +39,12 @@ class Worker:
         notifications: bool = False,
         tallies: bool = False,
         latest: int | None = None,
+        trust: Trust | None = None,
     ) -> None:
-        """With `tallies`, a task ends with a row that says what it has done. Nobody publishes later than `latest`."""
+        """With `tallies`, a task ends with a row that says what it has done. Nobody publishes later than `latest`. With
+        `trust`, sealed events and tokens are checked."""
         self._folder, self._settings = folder, msgspec.json.encode(settings)
-        self._notifications, self._tallies, self._latest = notifications, tallies, latest
+        self._notifications, self._tallies, self._latest, self._trust = notifications, tallies, latest, trust
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tally = Tally()
@@ -59,9 +63,9 @@ class Worker:
 
     def _engine(self, shard: int) -> Engine:
         folder = f"{self._folder}/{shard}"
-        engine = _engine(folder, self._settings)
+        engine = _engine(folder, self._settings, self._trust)
         if engine.rules:  # what has been told would be remembered by the next task
-            engine = taken_down(engine.settings, Path(folder))
+            engine = taken_down(engine.settings, Path(folder), gate=engine.gate)
         return engine
 
     def _routed(self, engine: Engine, table: pa.Table, *, first: bool) -> pa.Table:

@@ -29,7 +29,7 @@ def measure(sizes: list[int], rounds: int) -> list[Measurement]:
 
 def _measured(topic: SecureTopic, what: str, size: int, rounds: int) -> list[Measurement]:
     now = time.time_ns() // 1_000
-    sealer = topic.sealer()
+    seal, seal_all = topic.publisher.seal, topic.publisher.seal_all
     plain = [event(number, size, now + number) for number in range(rounds)]
     batches = [
         [event(first + number, size, now + number) for number in range(BATCH)] for first in range(0, rounds, BATCH)
@@ -37,9 +37,9 @@ def _measured(topic: SecureTopic, what: str, size: int, rounds: int) -> list[Mea
     alone: list[Event] = []
     together: list[Event] = []
     costs = {
-        "seal": median(each_timed(lambda one: alone.append(sealer.seal(one, one.timestamp)), plain)),
+        "seal": median(each_timed(lambda one: alone.append(seal(one, one.timestamp)), plain)),
         f"seal, in batches of {BATCH}": median(
-            each_timed(lambda some: together.extend(sealer.seal_all(some, some[0].timestamp)), batches)
+            each_timed(lambda some: together.extend(seal_all(some, some[0].timestamp)), batches)
         )
         / BATCH,
         _LET_IN: median(each_timed(_admitting(topic.gate(verifies=False), now), alone)),
@@ -47,8 +47,7 @@ def _measured(topic: SecureTopic, what: str, size: int, rounds: int) -> list[Mea
     for name, events in (("", alone), (f", in batches of {BATCH}", together)):
         # The mean: of a batch, one event pays for the signature of all.
         costs[f"check at a broker{name}"] = fmean(each_timed(_admitting(topic.gate(), now), events))
-        opener = topic.opener()
-        costs[f"check and open{name}"] = fmean(each_timed(lambda one, by=opener: by.open(one, now), events))
+        costs[f"check and open{name}"] = fmean(each_timed(lambda one: topic.subscriber.open(one, now), events))
     goals = {_LET_IN: "15 us"}
     return [Measurement(f"{what}: {name}", cost * 1e6, "us", goals.get(name, "")) for name, cost in costs.items()]
 

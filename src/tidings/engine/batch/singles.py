@@ -55,7 +55,7 @@ class Singles:
 
     def _operation(self, place: int) -> Operation:
         said = self._said[place]
-        client = checked_client(said["client"] or said["publisher"])
+        client = "" if said["kind"] in records.SIGNED else checked_client(said["client"] or said["publisher"])
         if said["kind"] == SET_CONTEXT and said["body"] is None and self._contexts is not None:
             if pa.types.is_string(self._contexts.type):
                 said = {**said, "body": self._contexts[place].as_py()}

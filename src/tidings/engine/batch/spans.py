@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -65,7 +66,7 @@ def spans(table: pa.Table, name: str, *, seals_alone: bool = False) -> Iterator[
 
 def _cut(kind: Ints, is_event: Bools) -> Iterator[Span]:
     cuts = np.flatnonzero((np.diff(kind, prepend=-1) != 0) | (kind == Kind.OTHER.value)).tolist()
-    for first, end in zip(cuts, [*cuts[1:], len(kind)], strict=True):
+    for first, end in pairwise([*cuts, len(kind)]):
         yield Span(Kind(kind[first]), first, end, is_event[first:end])
 
 

@@ -1,0 +1,78 @@
+"""Joining a trust group under certificates: the secret gets to who is on the list, and to nobody else."""
+
+import msgspec
+import pytest
+
+from tidings.model.errors import SecurityError
+from tidings.security.authority import Authority
+from tidings.security.certificates import Role
+from tidings.security.encoding import Signed, decoded, encoded
+from tidings.security.joining import FRESHNESS, Requested, invite, join, request
+from tidings.security.trust import NONCE_BYTES, Ends, Group
+
+NOW = 1_800_000_000_000_000
+AUTHORITY = Authority.found("authority", NOW)
+B1, B2, B3 = (AUTHORITY.issue(name, Role.BROKER, NOW) for name in ("b1", "b2", "b3"))
+STRANGER = Authority.found("another", NOW).issue("b2", Role.BROKER, NOW)
+GROUP = Group.new("Restricted")
+ASKED = request(B2, "Restricted", NOW)
+ANSWER = invite(GROUP, ASKED.data, B1, ["b2"], NOW)
+
+
+def is_same(one: Group, other: Group) -> bool:
+    ends, nonce = Ends("b1", "b2"), bytes(NONCE_BYTES)
+    return one.name == other.name and one.prove(ends, nonce, nonce) == other.prove(ends, nonce, nonce)
+
+
+def test_who_is_on_the_list_gets_the_secret() -> None:
+    assert is_same(join(ANSWER, ASKED, B2, NOW), GROUP)
+    assert is_same(join(ANSWER, ASKED, B2, NOW, by=["b3", "b1"]), GROUP)
+    assert GROUP.secret not in ANSWER
+
+
+@pytest.mark.parametrize(
+    ("given", "members", "when", "check"),
+    [
+        pytest.param(request(B3, "Restricted", NOW).data, ["b2"], NOW, "trust", id="not on the list"),
+        pytest.param(request(B2, "Other", NOW).data, ["b2"], NOW, "trust", id="another group"),
+        pytest.param(request(STRANGER, "Restricted", NOW).data, ["b2"], NOW, "certificate", id="another authority"),
+        pytest.param(ASKED.data, ["b2"], NOW + FRESHNESS + 1, "expired", id="too old"),
+        pytest.param(request(B2, "Restricted", NOW + 10**9).data, ["b2"], NOW, "expired", id="from the future"),
+        pytest.param(b"nothing", ["b2"], NOW, "form", id="no request"),
+        pytest.param(ASKED.data[:-1], ["b2"], NOW, "form", id="cut"),
+    ],
+)
+def test_requests_that_are_not_answered(given: bytes, members: list[str], when: int, check: str) -> None:
+    with pytest.raises(SecurityError) as refused:
+        invite(GROUP, given, B1, members, when)
+    assert refused.value.check == check
+
+
+def test_a_request_with_another_key_in_it_is_refused() -> None:
+    """As somebody would make it who wants to open the answer to another's request."""
+    signed = decoded(ASKED.data, Signed, "request")
+    body = signed.body.replace(_kem(ASKED), _kem(request(B3, "Restricted", NOW)))
+    assert body != signed.body
+    with pytest.raises(SecurityError, match="was not signed by b2"):
+        invite(GROUP, encoded(Signed(body, signed.signature)), B1, ["b2"], NOW)
+
+
+def _kem(requested: Requested) -> bytes:
+    kem = msgspec.msgpack.decode(decoded(requested.data, Signed, "request").body)[1]
+    assert isinstance(kem, bytes)
+    return kem
+
+
+def test_answers_that_are_not_believed() -> None:
+    other = request(B2, "Restricted", NOW)
+    forger = invite(Group.new("Restricted"), ASKED.data, B3, ["b2"], NOW)
+    with pytest.raises(SecurityError, match="no answer to the request"):
+        join(ANSWER, other, B2, NOW)
+    with pytest.raises(SecurityError, match="no answer to the request"):
+        join(ANSWER, Requested(ASKED.data, other.key), B2, NOW)
+    with pytest.raises(SecurityError, match="no answer to the request"):
+        join(ANSWER[:-1] + bytes([ANSWER[-1] ^ 1]), ASKED, B2, NOW)
+    with pytest.raises(SecurityError, match="from b3, not from b1"):
+        join(forger, ASKED, B2, NOW, by=["b1"])
+    with pytest.raises(SecurityError, match="that of b2, with another certificate"):
+        join(ANSWER, ASKED, B3, NOW)

@@ -1,0 +1,79 @@
+"""A key management centre on a live broker, its topics' owner, and members that are clients."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+import tidings as td
+from tests.client.centre import AUTHORITY, HOUR, KMC, OWNER, entity, now
+from tests.live.cases import address, connect
+from tidings.client import Client
+from tidings.client.asking import ask
+from tidings.client.security import Security
+from tidings.live.broker import Broker
+from tidings.security import Member, Right, TopicRecord
+from tidings.security import centre_questions as asked
+from tidings.security.encoding import encoded
+from tidings.security.identity import Identity
+from tidings.security.vault import Vault
+from tidings.services.centre_folder import CentreFolder
+from tidings.services.kmc import CentreServer
+
+KEY = bytes(range(32))
+_Body = TypeVar("_Body")
+
+
+class Centre:
+    """What owners do with it, each in one line."""
+
+    def __init__(self, broker: Broker, server: CentreServer, owner: Client) -> None:
+        self.broker, self.server, self._owner = broker, server, owner
+        self.members: dict[str, Member] = {}
+
+    @property
+    def service(self) -> Any:
+        return self.server.centre.service
+
+    async def ask(self, kind: str, body: Any, who: Identity = OWNER, **given: Any) -> bytes:
+        return await ask(self._owner, who, self.service, kind, encoded(body), **given)
+
+    async def topic(self, template: str = "Sports=NBA", **given: int) -> TopicRecord:
+        made = TopicRecord.make(
+            OWNER, id=template.encode().ljust(16, b".")[:16], template=template, kmc=KMC.certificate
+        )
+        await self.ask(asked.TOPIC, asked.RegistersTopic(made.data, **given))
+        return made
+
+    async def grant(self, topic: TopicRecord, name: str, *rights: str, until: int = 24 * HOUR) -> None:
+        wanted = int(Right.of(rights or ("publish", "subscribe")))
+        await self.ask(asked.GRANT, asked.Grants(topic.id, name, wanted, now() + until))
+
+    async def revoke(self, topic: TopicRecord, name: str) -> None:
+        await self.ask(asked.REVOKE, asked.Revokes(name, topic.id))
+
+    def member(self, name: str, *topics: TopicRecord) -> Client:
+        known = Security((self.service,), topics, AUTHORITY.revocations(now()))
+        member = self.members[name] = known.member(entity(name))
+        return td.connect(address(self.broker), name, member=member, security=known)
+
+
+@contextlib.asynccontextmanager
+async def centre(broker: Broker, folder: Path, **given: Any) -> AsyncIterator[Centre]:
+    """One that is in the folder, or a new one."""
+    path = folder / "kmc"
+    if path.exists():
+        held = CentreFolder.open(path, lambda lock: Vault.unlock(lock, None, KEY))
+    else:
+        held = CentreFolder.found(path, KMC, Vault.make(None, KEY))
+        held.commit(held.centre.revocations(AUTHORITY.revocations(now()), now()), now())
+    async with connect(broker, KMC.name) as client, connect(broker, OWNER.name) as owner:
+        with held:
+            async with CentreServer(held, client, **given) as server:
+                yield Centre(broker, server, owner)
+
+
+def read(body: bytes, kind: type[_Body]) -> _Body:
+    return msgspec.msgpack.decode(body, type=kind)
