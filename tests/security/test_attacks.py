@@ -1,5 +1,6 @@
 """Every attack is refused, at every door; what is good is not."""
 
+import msgspec
 import pytest
 
 from tests.security.attacks import BROKER, CLIENT, SUBSCRIBER, TRUSTING, Attack, attacks
@@ -81,6 +82,16 @@ def test_what_is_too_old_or_from_the_future_is_refused() -> None:
     for when, reason in ((NOW - 1_000_001, "too long ago"), (NOW + 1_000_001, "from the future")):
         with pytest.raises(SecurityError, match=reason):
             gate.admit(sealer.seal(WORLD.event(), when), NOW)
+
+
+def test_what_came_before_is_refused_even_where_its_publisher_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.security.replay.MAX_REPLAY_INSTANCES", 1)
+    gate = WORLD.gate()
+    first = WORLD.sealer().seal(WORLD.event(1), NOW)
+    for event in (first, WORLD.sealer().seal(WORLD.event(2), NOW + 1)):
+        gate.admit(event, NOW)
+    with pytest.raises(SecurityError, match="too long ago"):
+        gate.admit(first, NOW)
 
 
 def test_a_counter_that_goes_back_is_refused() -> None:
@@ -185,6 +196,10 @@ def test_only_who_has_a_token_for_it_gets_an_event() -> None:
     assert gate.may_get(WORLD.token("bob", template="Sports=NBA,Team=NYK").data, "bob", sealed, seal, NOW)
     assert not gate.may_get(WORLD.token("bob", template="Sports=NBA,Team=LAL").data, "bob", sealed, seal, NOW)
     assert not gate.may_get(None, "bob", sealed, seal, NOW)
+    other = msgspec.structs.replace(seal, topic=bytes(16))
+    assert not gate.may_get(WORLD.token("bob").data, "bob", sealed, other, NOW)
+    with pytest.raises(SecurityError, match="has no token"):
+        gate.check_get(None, "bob", sealed, seal, NOW)
     assert not gate.may_get(WORLD.token("bob").data, "bob", sealed, seal, NOW + HOUR)
 
 
