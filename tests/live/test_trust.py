@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tidings as td
 from tests.live.cases import Raw, configuration, connect, framed, publication, run, running, until
 from tests.live.secured import LiveWorld, publish
+from tests.live.test_journal import stopped_hard
 from tests.strategies import examples
 from tidings.client import Client
 from tidings.client.proving import Prover
@@ -337,8 +338,9 @@ def test_only_who_holds_the_secret_subscribes_and_the_journal_knows(secrets: Sec
     staff = {"Staff": secrets.file("Staff")}
 
     async def before() -> None:
+        broker = Broker(configuration("b1", trust=secrets.tables("Staff"), **folder))
+        await broker.start()
         async with (
-            running("b1", trust=secrets.tables("Staff"), **folder) as broker,
             connect(broker, "car") as car,
             connect(broker, "one", groups=staff) as one,
             connect(broker, "stranger") as stranger,
@@ -350,6 +352,7 @@ def test_only_who_holds_the_secret_subscribes_and_the_journal_knows(secrets: Sec
             assert {one.id for one in broker.desk.engine.subscriptions.of("one")} == {"mine"}
             assert not broker.desk.engine.subscriptions.of("stranger")
             assert proofs(broker) == (2, 1)
+            await stopped_hard(broker)  # so that the journal is all that there is
 
     async def after() -> None:
         async with running("b1", trust=secrets.tables("Staff"), **folder) as broker, connect(broker, "car") as car:
