@@ -250,7 +250,10 @@ class Desk:
             self._callbacks.run()
 
     def replay(self, ids: list[str], since: Since) -> Iterator[Notification]:
-        for note in replayed(self, ids, since):
+        return self._opened(replayed(self, ids, since))
+
+    def _opened(self, notes: Iterator[Notification]) -> Iterator[Notification]:
+        for note in notes:
             held = self.roster.subscriptions.get(note.subscription)
             opened = self.members.opened(note, None if held is None else held.subscription.policy)
             if opened is not None:
