@@ -9,6 +9,7 @@ from tidings._version import __version__
 from tidings.cli.authorities import ca
 from tidings.cli.benches import bench
 from tidings.cli.brokers import brokers
+from tidings.cli.centres import kmc
 from tidings.cli.clients import clients
 from tidings.cli.discoveries import tdn, topics
 from tidings.cli.journals import journal
@@ -49,6 +50,7 @@ app.add_typer(pipeline)
 app.add_typer(config)
 app.add_typer(journal)
 app.add_typer(brokers)
+app.add_typer(kmc)
 app.add_typer(clients)
 app.add_typer(bench)
 app.add_typer(ca)

@@ -26,6 +26,21 @@ def bench_sealing(
     report(sealing.measure(sizes or sealing.SIZES, count), as_json)
 
 
+@secure.command(name="keys")
+def bench_keys(
+    members: Annotated[int, typer.Option(min=1, max=10_000, help="How many members a rotation is for.")] = 1_000,
+    requests: Annotated[int, typer.Option(min=1, help="How many requests one after the other.")] = 200,
+    as_json: AsJson = False,
+) -> None:
+    """A key management centre: requests for token and keys, and a rotation, in process and over a broker.
+
+    Example: tidings bench keys --members 100 --requests 50
+    """
+    from tidings.cli.bench import keys, report
+
+    report(keys.measure(members, requests), as_json)
+
+
 @secure.command(name="trust")
 def bench_trust(
     count: Annotated[int, typer.Option(min=1, max=10_000, help="How many publications of each kind.")] = 100,
@@ -38,3 +53,20 @@ def bench_trust(
     from tidings.cli.bench import report, trust
 
     report(trust.measure(count), as_json)
+
+
+@secure.command(name="spark-security")
+def bench_spark_security(
+    events: Annotated[
+        int, typer.Option(min=1, help="How many events, in batches; fewer with a signature each.")
+    ] = 200_000,
+    cores: Annotated[int, typer.Option(min=1, help="How many cores Spark has.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Checking signed events on Spark, with a signature each and in signed batches (needs Java 17).
+
+    Example: tidings bench spark-security --events 20000
+    """
+    from tidings.cli.bench import report, spark_security
+
+    report(spark_security.measure(events, cores), as_json)

@@ -3,7 +3,7 @@
 import hashlib
 from datetime import UTC, datetime
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from cryptography import x509
@@ -17,6 +17,7 @@ from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.encoding import purpose
 
 _ECDSA = ec.ECDSA(hashes.SHA256())
+_REMEMBERED = 4_096  # certificates that were read, or whose signature was checked
 
 
 class Role(Enum):
@@ -50,13 +51,8 @@ class Certificate:
 
     @classmethod
     def read(cls, data: bytes) -> "Certificate":
-        """Of DER, or of PEM."""
-        try:
-            if data.startswith(b"-----"):
-                return cls(x509.load_pem_x509_certificate(data))
-            return cls(x509.load_der_x509_certificate(data))
-        except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
-            raise SecurityError("certificate", f"this is no certificate: {error}") from None
+        """Of DER, or of PEM. The same few come again and again: with every question, and in every token."""
+        return _read(data)
 
     def _only(self, oid: x509.ObjectIdentifier, what: str) -> str:
         found = self.x509.subject.get_attributes_for_oid(oid)
@@ -93,6 +89,16 @@ class Certificate:
         return f"<Certificate of {self.name}, {self.role.value}, {self.serial:x}>"
 
 
+@lru_cache(_REMEMBERED)
+def _read(data: bytes) -> Certificate:
+    try:
+        if data.startswith(b"-----"):
+            return Certificate(x509.load_pem_x509_certificate(data))
+        return Certificate(x509.load_der_x509_certificate(data))
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise SecurityError("certificate", f"this is no certificate: {error}") from None
+
+
 class Anchor:
     """The authority's own certificate: whom it has issued one, and for which role, is checked with it."""
 
@@ -101,6 +107,7 @@ class Anchor:
             raise SecurityError("certificate", f"{certificate.name} is no authority")
         self.certificate = certificate
         self._store = Store([certificate.x509])
+        self._issued: dict[bytes, None] = {}  # fingerprints of those it has issued for certain; the oldest first
 
     def check(self, certificate: Certificate, now: int, role: Role | None = None) -> None:
         """Raises a `SecurityError` unless it was issued by the authority, is valid now, and for that role."""
@@ -108,6 +115,15 @@ class Anchor:
             raise SecurityError("role", f"{certificate.name} is no {role.value}, but a {certificate.role.value}")
         if not certificate.not_before <= now < certificate.not_after:
             raise SecurityError("expired", f"the certificate of {certificate.name} is not valid at this time")
+        if not self.certificate.not_before <= now < self.certificate.not_after:
+            raise SecurityError("expired", f"the certificate of {self.certificate.name} is not valid at this time")
+        if certificate.fingerprint not in self._issued:
+            self._check_issued(certificate, now)
+            self._issued[certificate.fingerprint] = None
+            if len(self._issued) > _REMEMBERED:
+                self._issued.pop(next(iter(self._issued)), None)
+
+    def _check_issued(self, certificate: Certificate, now: int) -> None:
         verifier = PolicyBuilder().store(self._store).time(moment(now)).max_chain_depth(0).build_client_verifier()
         try:
             verifier.verify(certificate.x509, [])

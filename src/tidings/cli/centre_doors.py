@@ -1,0 +1,117 @@
+"""Where a key management centre is asked: over the overlay by owners and members, or at its folder, while it is not
+running, by its administrator."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from tidings.cli.caller import EntityCaller
+from tidings.cli.values import file_bytes
+from tidings.client.asking import ask
+from tidings.client.discovery import Discovery
+from tidings.client.security import now
+from tidings.model.errors import InvalidValueError, RefusedError
+from tidings.security.certificates import Certificate
+from tidings.security.credentials import Credentials
+from tidings.security.encoding import encoded
+from tidings.security.exchange import Service
+from tidings.security.vault import Vault, new_key_file, read_key_file
+from tidings.services.centre_folder import CentreFolder, Unlock
+
+VARIABLE = "TIDINGS_KMC_PASSPHRASE"
+Asking = Callable[[str, Any], Awaitable[bytes]]  # a kind and a body; a `RefusedError` is the reason
+Questions = Callable[[Asking, Certificate], Awaitable[Any]]  # one after the other; the certificate is the centre's
+
+
+class OverlayDoor(NamedTuple):
+    caller: EntityCaller
+    service: Path | None
+
+    @property
+    def overlay(self) -> str:
+        return self.caller.overlay
+
+    def ask(self, questions: Questions) -> Any:
+        return asyncio.run(self._asked(questions))
+
+    async def _asked(self, questions: Questions) -> Any:
+        identity = self.caller.entity()
+        async with self.caller.client() as client:
+            if self.service is not None:
+                service = Service(file_bytes(self.service))
+            else:
+                service = await _found(Discovery(client, identity, Credentials(identity.anchor, self.caller.overlay)))
+
+            async def asking(kind: str, body: Any) -> bytes:
+                return await ask(client, identity, service, kind, encoded(body))
+
+            return await questions(asking, service.certificate)
+
+
+async def _found(discovery: Discovery) -> Service:
+    """The centre that discovery nodes know, if there is one and no other."""
+    services = [one.service for one in await discovery.find("*") if one.service is not None]
+    if len(services) != 1:
+        names = ", ".join(sorted(one.certificate.name for one in services)) or "none"
+        raise InvalidValueError(f"which centre? name its service.bin with --service; discovery nodes know {names}")
+    return services[0]
+
+
+class FolderDoor(NamedTuple):
+    folder: Path
+    key_file: Path | None
+    overlay: str
+
+    def ask(self, questions: Questions) -> Any:
+        with CentreFolder.open(self.folder, unlocking(self.key_file), overlay=self.overlay) as held:
+            certificate = held.centre.identity.certificate
+
+            async def asking(kind: str, body: Any) -> bytes:
+                reply = held.commit(held.centre.decide(certificate, kind, encoded(body), now()), now())
+                if reply.refused is not None:
+                    raise RefusedError("authorize", reply.refused)
+                return reply.body
+
+            return asyncio.run(_all(questions, asking, certificate))
+
+
+async def _all(questions: Questions, asking: Asking, certificate: Certificate) -> Any:
+    return await questions(asking, certificate)
+
+
+Door = OverlayDoor | FolderDoor
+
+
+# What the state is sealed under
+
+
+def unlocking(key_file: Path | None) -> Unlock:
+    """With the file of a key, or else a passphrase."""
+
+    def unlock(lock: bytes) -> Vault:
+        if key_file is not None:
+            return Vault.unlock(lock, None, read_key_file(key_file))
+        return Vault.unlock(lock, _passphrase("Passphrase of the centre", confirmed=False), None)
+
+    return unlock
+
+
+def new_vault(key_file: Path | None) -> tuple[Vault, bytes]:
+    """Of a new centre; a file of a key that is not there is made."""
+    if key_file is not None:
+        return Vault.make(None, read_key_file(key_file) if key_file.exists() else new_key_file(key_file))
+    return Vault.make(_passphrase("Passphrase of the new centre", confirmed=True), None)
+
+
+def _passphrase(question: str, *, confirmed: bool) -> bytes:
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        if not sys.stdin.isatty():
+            raise InvalidValueError(f"the centre's state is sealed: set {VARIABLE}, or give --key-file")
+        given = str(typer.prompt(question, hide_input=True, confirmation_prompt=confirmed, err=True))
+    return given.encode()

@@ -1,0 +1,292 @@
+"""The verbs of `tidings kmc`. Each imports what it needs when it runs, so that `tidings --help` is quick."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFolder, Overlay, Plain, ServiceBroker
+
+if TYPE_CHECKING:
+    from tidings.cli.centre_doors import Door
+
+kmc = typer.Typer(
+    name="kmc",
+    help="Key management centres: secure topics, who may do what on them, and their keys.\n\n"
+    "A running centre is asked over the overlay, by a topic's owner (--identity, --service). One that is not running "
+    "is changed in its folder, by its administrator (--folder). The state is sealed under a passphrase, which is asked "
+    "for or taken from TIDINGS_KMC_PASSPHRASE, or under the key of a file (--key-file).\n\n"
+    "Example: tidings kmc init data/kmc --identity kmc-1",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+State = Annotated[Path, typer.Argument(metavar="FOLDER", help="The centre's folder.")]
+KeyFile = Annotated[
+    Path | None, typer.Option(help="A file with the key of the state, in the place of a passphrase; init makes it.")
+]
+Owner = Annotated[
+    Path | None,
+    typer.Option(
+        "--identity", envvar="TIDINGS_IDENTITY", help="The folder that `tidings ca issue` made for the topic's owner."
+    ),
+]
+ServiceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--service", envvar="TIDINGS_KMC", help="The centre's service.bin; without it, discovery nodes are asked."
+    ),
+]
+AtRest = Annotated[
+    Path | None, typer.Option("--folder", help="The folder of a centre that is not running, for its administrator.")
+]
+Topic = Annotated[str, typer.Argument(help="The topic: its template, or its id.")]
+OnTopic = Annotated[str | None, typer.Option("--topic", help="The topic: its template, or its id.")]
+Entity = Annotated[str, typer.Argument(help="Who: the name in its certificate.")]
+
+
+def _door(
+    owner: Path | None,
+    service: Path | None,
+    connect: str,
+    folder: Path | None,
+    key_file: Path | None,
+    *,
+    overlay: str,
+    plain: bool,
+) -> "Door":
+    from tidings.cli.caller import EntityCaller
+    from tidings.cli.centre_doors import FolderDoor, OverlayDoor
+
+    if folder is not None:
+        return FolderDoor(folder, key_file, overlay)
+    if owner is None:
+        raise typer.BadParameter("--identity, to ask a centre over the overlay; or --folder, for its administrator")
+    return OverlayDoor(EntityCaller(connect, owner, plain, overlay), service)
+
+
+@kmc.command(name="init")
+def kmc_init(
+    folder: State,
+    identity: IdentityFolder,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    as_json: AsJson = False,
+) -> None:
+    """Make a new centre. Its service.bin says where it is asked: hand it to owners and members, or run discovery nodes.
+
+    Example: tidings kmc init data/kmc --identity kmc-1
+    """
+    from tidings.cli.centre import found
+
+    found(folder, identity, key_file, overlay, as_json=as_json)
+
+
+@kmc.command(name="serve")
+def kmc_serve(
+    folder: State,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    key_file: KeyFile = None,
+    revocations: Annotated[
+        Path | None, typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.")
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Who may find it at discovery nodes, by name: car-*; several times."),
+    ] = None,
+    roles: Annotated[
+        list[str] | None, typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.")
+    ] = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the centre until Ctrl-C.
+
+    Example: tidings kmc serve data/kmc --broker tidings://127.0.0.1:7450 --revocations revocations
+    """
+    from tidings.cli.centre import Serving, serve
+    from tidings.security.restriction import Restriction
+
+    found_by = Restriction(tuple(names or ()), tuple(roles or ()))
+    serve(folder, key_file, Serving(connect, overlay, plain, revocations, found_by), as_json=as_json)
+
+
+@kmc.command(name="topic")
+def kmc_topic(
+    template: Annotated[str, typer.Argument(help="Which events are on it: Sports=NBA,Team=*, or a subject.")],
+    algorithm: Annotated[str, typer.Option(help="aes-gcm or chacha20-poly1305.")] = "aes-gcm",
+    bits: Annotated[int | None, typer.Option(help="The size of keys: 128, 192 or 256.")] = None,
+    lifetime: Annotated[int, typer.Option(help="Seconds that a key is used for.")] = 86_400,
+    messages: Annotated[int, typer.Option(help="Messages that a publisher seals under a key.")] = 2**32,
+    grace: Annotated[int, typer.Option(help="Seconds that the key before is accepted for.")] = 30,
+    challenge: Annotated[int, typer.Option(help="Seconds after which members answer a query anew; 0: never.")] = 0,
+    to: Annotated[Path | None, typer.Option("--out", help="Write the topic's record into this file.")] = None,
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    folder: AtRest = None,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register a secure topic, or change one: --identity is its owner, who signs its record.
+
+    Example: tidings kmc topic "Sports=NBA,Team=*" --bits 192 --lifetime 3600 --identity league --service service.bin
+    """
+    from tidings.cli.centre import Wanted, register
+    from tidings.security.suites import Suite
+
+    if owner is None:
+        raise typer.BadParameter("--identity is that of the topic's owner, who signs its record")
+    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
+    wanted = Wanted(template, Suite.of(algorithm, bits), lifetime, messages, grace, challenge)
+    register(door, owner, wanted, to, as_json=as_json)
+
+
+@kmc.command(name="grant")
+def kmc_grant(
+    topic: Topic,
+    entity: Entity,
+    rights: Annotated[list[str], typer.Argument(help="publish, subscribe, govern.")],
+    days: Annotated[float, typer.Option(min=0.0001, max=36_500, help="For how long.")] = 365,
+    part: Annotated[str | None, typer.Option("--template", help="Only this part of the topic.")] = None,
+    history: Annotated[bool, typer.Option("--history", help="With the keys of all earlier epochs.")] = False,
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    folder: AtRest = None,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what an entity may do on a topic; it takes the place of what was said before.
+
+    Who may publish can read, too, while it has a key: one key serves for both.
+
+    Example: tidings kmc grant "Sports=NBA,Team=*" car-1 publish subscribe --days 30 --identity league
+    """
+    from tidings.cli.centre import grant
+
+    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
+    grant(door, topic, entity, rights, days, part, history=history, as_json=as_json)
+
+
+@kmc.command(name="revoke")
+def kmc_revoke(
+    entity: Entity,
+    topic: OnTopic = None,
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    folder: AtRest = None,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take everything back that an entity was granted: on a topic, or, for the administrator, on all.
+
+    Every topic that it concerns gets a new key at once, and brokers refuse what is sealed under older ones.
+
+    Example: tidings kmc revoke car-1 --topic "Sports=NBA,Team=*" --identity league --service service.bin
+    """
+    from tidings.cli.centre import revoke
+
+    revoke(
+        _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain), entity, topic, as_json=as_json
+    )
+
+
+@kmc.command(name="rotate")
+def kmc_rotate(
+    topic: Topic,
+    compromised: Annotated[
+        bool, typer.Option("--compromised", help="At once: what is sealed under older keys is refused.")
+    ] = False,
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    folder: AtRest = None,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a topic a new key, before the one it has ends.
+
+    Example: tidings kmc rotate "Sports=NBA,Team=*" --identity league --service service.bin
+    """
+    from tidings.cli.centre import rotate
+
+    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
+    rotate(door, topic, compromised=compromised, as_json=as_json)
+
+
+@kmc.command(name="enrol")
+def kmc_enrol(
+    file: Annotated[Path, typer.Argument(help="A JSON object: queries, and the answer to each. - is standard input.")],
+    entity: Annotated[str | None, typer.Option(help="Whose, with --folder; else that of --identity.")] = None,
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    folder: AtRest = None,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Agree on a set of queries: on topics with --challenge, one of them has to be answered now and then.
+
+    Example: echo '{"the first pet?": "Rex"}' | tidings kmc enrol - --identity car-1 --service service.bin
+    """
+    from tidings.cli.centre import enrol
+
+    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
+    enrol(door, file, entity, as_json=as_json)
+
+
+@kmc.command(name="release")
+def kmc_release(
+    entity: Entity,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Its query set is forgotten, too: it has to enrol again.")
+    ] = False,
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    folder: AtRest = None,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget the wrong answers of an entity that is suspended for them.
+
+    Example: tidings kmc release car-1 --identity league --service service.bin
+    """
+    from tidings.cli.centre import release
+
+    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
+    release(door, entity, anew=anew, as_json=as_json)
+
+
+@kmc.command(name="list")
+def kmc_list(
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    folder: AtRest = None,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Topics with their epochs, and who may do what: an owner sees its own, the administrator all.
+
+    Example: tidings kmc list --folder data/kmc --json
+    """
+    from tidings.cli.centre import show
+
+    show(_door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain), as_json=as_json)
