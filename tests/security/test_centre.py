@@ -1,5 +1,7 @@
 """The key management centre: who may register, grant, revoke and rotate, and who gets which keys."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -26,7 +28,7 @@ from tidings.security.notices import SignedNotice
         ({"challenge": -1}, "challenge: -1"),
     ],
 )
-def test_bad_parameters_are_refused_with_the_reason(given: dict[str, int], reason: str) -> None:
+def test_bad_parameters_are_refused_with_the_reason(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(RefusedError, match=reason):
         World().register(**given)
 
@@ -260,8 +262,8 @@ def test_a_key_that_ends_is_replaced_ahead_and_nobody_waits() -> None:
     world.pass_time(50 * SECOND)
     after = world.member("p").seal(world.event("p"), world.now)
     assert [Seal.of(one).epoch for one in (before, after)] == [1, 2]
-    for one in (before, after):
-        assert world.member("s").open(one, world.now).payload == b"what is secret"
+    for sealed in (before, after):
+        assert world.member("s").open(sealed, world.now).payload == b"what is secret"
 
 
 def test_a_scheduled_rotation_accepts_the_key_before_for_the_grace_time() -> None:
