@@ -1,5 +1,6 @@
 """`tidings trust` as its user meets it: a secret is made, asked for, given and taken."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,13 @@ def test_a_secret_is_made_asked_for_given_and_taken(tmp_path: Path) -> None:
 def test_no_file_is_written_over(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_text("kept")
-    for act in (
+    acts: list[Callable[[], None]] = [
         lambda: trust.init("G", there),
         lambda: trust.ask("G", tmp_path, there, tmp_path / "key"),
         lambda: trust.ask("G", tmp_path, tmp_path / "request", there),
         lambda: trust.join(there, tmp_path, there, there, there, []),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(InvalidValueError, match="is there already"):
             act()
     assert there.read_text() == "kept"

@@ -2,13 +2,15 @@
 
 import asyncio
 import secrets
+import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.live.cases import address, connect
+from tests.live.cases import address, connect, running
 from tidings.client import Client
 from tidings.client.connecting import connect as connect_to
 from tidings.client.security import Security
@@ -200,3 +202,27 @@ class Files:
             AUTHORITY.issue(name, Role.BROKER, START, hosts=["127.0.0.1"]).save(path)
         said = {"identity": str(path), "revocations": self._list, "topics": self._topics}
         return {"security": said, "tls": {"plain": True}}
+
+
+class Serving:
+    """A broker and a centre in a thread of their own, for clients that wait."""
+
+    def __init__(self, tables: dict[str, Any], topic: Topic) -> None:
+        self._tables, self._topic = tables, topic
+        self._found: Future[tuple[str, Service]] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        async with running(**self._tables) as broker, centre(broker) as kmc:
+            kmc.topics[self._topic.record.id] = self._topic
+            self._found.set_result((address(broker), kmc.service))
+            await self._over.wait()
+
+    def __enter__(self) -> tuple[str, Service]:
+        self._thread.start()
+        return self._found.result(20)
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()

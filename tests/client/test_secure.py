@@ -1,8 +1,6 @@
 """Secure topics from a client's side: what is published on them is sealed, and what comes is opened, by itself."""
 
 import asyncio
-import threading
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidings as td
-from tests.client.centre import Centre, Files, Topic, centre, entity, member, secure
+from tests.client.centre import Centre, Files, Serving, Topic, centre, entity, member, secure
 from tests.live.cases import address, connect, run, running
 from tests.strategies import examples
 from tidings import policies
 from tidings.client.security import Security
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.envelope import Seal
-from tidings.security.exchange import Service
 
 
 def test_what_is_published_is_sealed_on_its_way_and_readable_where_it_arrives() -> None:
@@ -143,30 +140,6 @@ def test_the_synchronous_face_seals_and_opens_too(tmp_path: Path) -> None:
             assert (held.refused, refused) == (0, [])
 
 
-class Serving:
-    """A broker and a centre in a thread of their own, for clients that wait."""
-
-    def __init__(self, tables: dict[str, Any], topic: Topic) -> None:
-        self._tables, self._topic = tables, topic
-        self._found: Future[tuple[str, Service]] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-
-    async def _serve(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        async with running(**self._tables) as broker, centre(broker) as kmc:
-            kmc.topics[self._topic.record.id] = self._topic
-            self._found.set_result((address(broker), kmc.service))
-            await self._over.wait()
-
-    def __enter__(self) -> tuple[str, Service]:
-        self._thread.start()
-        return self._found.result(20)
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
-
-
 POLICIES = [
     None,
     str(policies.remove("score")),
@@ -223,5 +196,51 @@ def test_what_is_opened_is_what_was_sealed_whatever_policies_took_away(
                     assert dict(opened.attributes) == same, place
                     assert opened.event.context == other.event.context
                     assert held.refused == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("convert", ["xml", "json"])
+def test_what_a_policy_wants_converted_is_converted_after_opening(tmp_path: Path, convert: str) -> None:
+    """As it would be of a plain event; brokers leave what is sealed as it is."""
+
+    async def scenario() -> None:
+        topic = Topic("Sports=NBA")
+        topic.grant("pub", "publish", "subscribe")
+        tables = Files(tmp_path, topic).security("b1")
+        async with running(**tables) as broker, centre(broker) as kmc:
+            kmc.topics[topic.record.id] = topic
+            async with secure(broker, "pub", kmc, topic) as pub:
+                policy = policies.remove("score", convert=convert)
+                sealed = await pub.subscribe("Sports = 'NBA'", policy=policy)
+                plain = await pub.subscribe("Sports = 'NFL'")
+                await pub.set_policy(plain, policy)
+                for sport in ("NBA", "NFL"):
+                    await pub.publish({"Sports": sport, "score": 3}, payload=b"99:98", subject="Game")
+                (opened,), (other,) = await sealed.take(timeout=10), await plain.take(timeout=10)
+                assert opened.payload is not None
+                assert b"99:98" in opened.payload
+                assert opened.payload == (other.payload or b"").replace(b"NFL", b"NBA")
+                assert opened.event.payload == opened.payload
+
+    run(scenario())
+
+
+def test_what_should_be_sealed_and_is_not_is_refused() -> None:
+    """A broker that checks nothing lets anybody publish on the topic; subscribers are not taken in."""
+
+    async def scenario() -> None:
+        async with running() as broker, centre(broker) as kmc, connect(broker, "eve") as eve:
+            topic = kmc.topic("Sports=NBA,Team=*")
+            topic.grant("fan", "subscribe")
+            async with secure(broker, "fan", kmc, topic) as fan:
+                reasons: list[str] = []
+                broad = await fan.subscribe("score > 0", on_refused=lambda _, error: reasons.append(error.reason))
+                confined = await fan.subscribe("Sports = 'NBA' AND Team = 'NYK'", policy=policies.remove("Team"))
+                await eve.publish({"Sports": "NBA", "Team": "NYK", "score": 1}, payload=b"a lie")
+                await eve.publish({"Sports": "NFL", "score": 2})
+                assert [one.attributes["score"] for one in await broad.take(timeout=10)] == [2]
+                assert reasons == ["the event is on the secure topic Sports=NBA,Team=*, and is not sealed"]
+                assert (confined.refused, confined.waiting) == (1, 0)
 
     run(scenario())

@@ -159,7 +159,7 @@ def test_failed_tls_handshakes_count_and_no_more_are_made(tmp_path: Path) -> Non
 def test_connections_that_say_nothing_are_counted_when_their_time_is_over() -> None:
     async def scenario() -> None:
         async with running("b1", limits=FEW) as broker:
-            silent = [socket.create_connection(tuple(broker.address)) for _ in range(6)]
+            silent = [socket.create_connection((broker.address.host, broker.address.port)) for _ in range(6)]
             await until(lambda: broker.metrics.bogus == 6)
             for one in silent:
                 one.close()

@@ -1,6 +1,7 @@
 """Challenges at intervals: who is connected with a certificate shows again and again that it holds the key."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_brokers_prove_themselves_over_tls(tmp_path: Path) -> None:
 async def _ask_of_each_other(*brokers: Broker) -> None:
     for one, other in (brokers, brokers[::-1]):
         assert one.trusting.asked(other.name, "Staff") is None
-        await until(lambda one=one: one.trusting.is_settled)
+        await until(partial(getattr, one.trusting, "is_settled"))
         known = one.desk.engine.trust[other.name, "Staff"]
         assert known[0] is True
         assert proofs(one) == (1, 0)

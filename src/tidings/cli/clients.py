@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, Format, IdentityFile, Name, OperatorName, PolicyFile
+from tidings.cli.options import (
+    DEFAULT_BROKER,
+    AsJson,
+    Broker,
+    Format,
+    FoundTopics,
+    IdentityFile,
+    Name,
+    OperatorName,
+    Plain,
+    PolicyFile,
+    ServiceFiles,
+    TopicFiles,
+)
 
 clients = typer.Typer(rich_markup_mode=None)
 context = typer.Typer(
@@ -58,14 +71,21 @@ def publish(
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
+    service: ServiceFiles = None,
+    topic: TopicFiles = None,
+    find: FoundTopics = None,
+    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish an event, or many: one JSON object a line on standard input, many of them under way at a time.
+    """Publish an event, or many: one JSON object a line on standard input, many of them under way at a time. On a
+    secure topic they are sealed, if --identity is the folder of who may.
 
     Example: tidings publish '{"msg": "accident", "n": 3}' --subject Traffic
+
+    Example: tidings publish '{"Sports": "NBA"}' --payload 99:98 --identity ann --find 'Sports=NBA'
     """
     from tidings.cli import policy, publishing, values
-    from tidings.cli.caller import Caller
+    from tidings.cli.caller import Caller, Topics
 
     if payload is not None and payload_file is not None:
         raise typer.BadParameter("one of --payload and --payload-file")
@@ -83,7 +103,7 @@ def publish(
         {} if context_text is None else values.json_object(context_text, "--context"),
         pause if advertise else None,
     )
-    caller = Caller(connect, name, identity)
+    caller = Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain))
     if event is None:
         publishing.publish_lines(caller, common, whole=events, rate=rate, as_json=as_json)
     else:
@@ -108,14 +128,19 @@ def subscribe(
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
+    service: ServiceFiles = None,
+    topic: TopicFiles = None,
+    find: FoundTopics = None,
+    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Subscribe, and write what comes to standard output, a line of JSON each, until Ctrl-C. (--json changes nothing.)
+    What is sealed is opened, if --identity is the folder of who may, and else left out.
 
     Example: tidings subscribe "msg = 'accident'" --publishers "x < 100" | jq .attributes
     """
     from tidings.cli import policy, subscribing, values
-    from tidings.cli.caller import Caller
+    from tidings.cli.caller import Caller, Topics
 
     if durable is not None and not name:
         raise typer.BadParameter("--durable needs --name: by it the client is known when it comes back")
@@ -128,7 +153,12 @@ def subscribe(
         {} if context_text is None else values.json_object(context_text, "--context"),
         entrusted or [],
     )
-    subscribing.subscribe(Caller(connect, name, identity), wanted, count=count, seconds=seconds)
+    subscribing.subscribe(
+        Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain)),
+        wanted,
+        count=count,
+        seconds=seconds,
+    )
 
 
 @clients.command(name="advertise")
@@ -146,6 +176,10 @@ def advertise(
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
+    service: ServiceFiles = None,
+    topic: TopicFiles = None,
+    find: FoundTopics = None,
+    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what will be published; it holds until Ctrl-C, as an advertisement ends with its client's connection.
@@ -153,11 +187,16 @@ def advertise(
     Example: tidings advertise "msg = 'accident'" --publisher-context x --publisher-context y --name cam-1
     """
     from tidings.cli import advertising, policy
-    from tidings.cli.caller import Caller
+    from tidings.cli.caller import Caller, Topics
 
     ruled = None if policy_file is None else policy.read(policy_file)
     offer = advertising.Offer(content, publisher_context or [], subscriber_context or [], ruled, format)
-    advertising.advertise(Caller(connect, name, identity), offer, seconds=seconds, as_json=as_json)
+    advertising.advertise(
+        Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain)),
+        offer,
+        seconds=seconds,
+        as_json=as_json,
+    )
 
 
 @clients.command(name="tail")
@@ -172,18 +211,23 @@ def tail(
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
+    service: ServiceFiles = None,
+    topic: TopicFiles = None,
+    find: FoundTopics = None,
+    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch events as they come: time, publisher, subject, attributes, a line each, until Ctrl-C.
+    """Watch events as they come: time, publisher, subject, attributes, a line each, until Ctrl-C. What is sealed is
+    opened, if --identity is the folder of who may; else its size and epoch are shown.
 
     Example: tidings tail "severity > 3" --since 2026-01-31T12:00:00Z
     """
     from tidings.cli import tailing
-    from tidings.cli.caller import Caller
+    from tidings.cli.caller import Caller, Topics
     from tidings.cli.values import time_of
 
     begin = time_of(since, "--since")
-    caller = Caller(connect, name, identity)
+    caller = Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain))
     tailing.tail(caller, content, format, since=begin, count=count, seconds=seconds, as_json=as_json)
 
 

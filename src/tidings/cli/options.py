@@ -40,3 +40,17 @@ ServiceBroker = Annotated[
         "--connect", "--broker", envvar="TIDINGS_CONNECT", help="A broker, or several to try, with commas between them."
     ),
 ]
+ServiceFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--service", help="With an identity folder: the service file of a key management centre."),
+]
+TopicFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--topic", help="With an identity folder: the record of a secure topic, as a file."),
+]
+FoundTopics = Annotated[
+    str | None,
+    typer.Option(
+        "--find", help="With an identity folder: secure topics to find at discovery nodes first.", metavar="QUERY"
+    ),
+]

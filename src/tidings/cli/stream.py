@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidings.cli.values import payload_text
 from tidings.client.synchronous import SyncSubscription
+from tidings.model.errors import SecurityError
 from tidings.model.notification import Notification
 
 _PAGE = 256
@@ -20,6 +21,7 @@ _LOOK = 0.5  # seconds between two looks whether somebody still reads
 def json_line(note: Notification) -> dict[str, Any]:
     """A notification, for programs."""
     event = note.event
+    seal = None if event.signature is None else sealed(note)
     told: dict[str, Any] = {
         "id": str(event.id),
         "publisher": event.publisher,
@@ -27,17 +29,39 @@ def json_line(note: Notification) -> dict[str, Any]:
         "sequence": event.sequence,
         "subject": event.subject,
         "attributes": dict(note.attributes),
-        "payload": payload_text(note.payload),
+        "payload": payload_text(note.payload) if seal is None else None,
         "context": dict(event.context),
         "subscription": note.subscription,
     }
+    if seal is not None:
+        told["sealed"] = seal._asdict()
     if note.subscriptions:
         told["subscriptions"] = list(note.subscriptions)
     return told
 
 
+class Sealed(NamedTuple):
+    """All that can be told of a payload without its key."""
+
+    bytes: int
+    epoch: int | None  # None: nobody knows what it is sealed with
+
+    def __str__(self) -> str:
+        return f"sealed, {self.bytes:,} bytes" + ("" if self.epoch is None else f", epoch {self.epoch}")
+
+
+def sealed(note: Notification) -> Sealed:
+    from tidings.security.envelope import Seal
+
+    try:
+        epoch: int | None = Seal.of(note.event).epoch
+    except SecurityError:
+        epoch = None
+    return Sealed(len(note.payload or b""), epoch)
+
+
 class Losses:
-    """What the broker says was lost, since it was asked for last; it is told in another thread."""
+    """What was lost, or could not be opened, since it was asked for last; it is told in another thread."""
 
     def __init__(self) -> None:
         self._count, self._lock = 0, threading.Lock()

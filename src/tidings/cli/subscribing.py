@@ -21,7 +21,7 @@ class Wanted(NamedTuple):
 
 
 def subscribe(caller: Caller, wanted: Wanted, *, count: int | None, seconds: float | None) -> None:
-    losses = Losses()
+    losses, refusals = Losses(), Losses()
     with until_interrupted(), caller.opened() as client:
         if wanted.context:
             client.set_context(wanted.context)
@@ -34,6 +34,7 @@ def subscribe(caller: Caller, wanted: Wanted, *, count: int | None, seconds: flo
             durable=wanted.durable,
             format=wanted.format,
             on_lost=losses.add,
+            on_refused=lambda *_: refusals.add(1),
         ) as subscription:
             _remark(subscription)
             follow(
@@ -41,7 +42,7 @@ def subscribe(caller: Caller, wanted: Wanted, *, count: int | None, seconds: flo
                 lambda note: print_json(json_line(note)),
                 count=count,
                 seconds=seconds,
-                between=lambda: _tell_lost(losses),
+                between=lambda: _tell_lost(losses, refusals),
                 is_durable=wanted.durable is not None,
             )
 
@@ -52,6 +53,8 @@ def _remark(subscription: SyncSubscription) -> None:
     err.print(f"tidings: {subscription.id} waits for events", markup=False, soft_wrap=True)
 
 
-def _tell_lost(losses: Losses) -> None:
+def _tell_lost(losses: Losses, refusals: Losses) -> None:
     if count := losses.taken():
         print_json({"lost": count})
+    if count := refusals.taken():
+        err.print(f"tidings: {count:,} events are sealed and could not be opened", markup=False)

@@ -2,12 +2,13 @@
 
 import datetime as dt
 import json
+from collections import deque
 from uuid import UUID
 
 from rich.text import Text
 
 from tidings.cli.caller import Caller
-from tidings.cli.stream import Losses, follow, json_line, until_interrupted
+from tidings.cli.stream import Losses, follow, json_line, sealed, until_interrupted
 from tidings.cli.terminal import err, out, print_json
 from tidings.cli.values import payload_text
 from tidings.client.synchronous import SyncSubscription
@@ -28,14 +29,27 @@ def tail(
 ) -> None:
     """What matches, from now on; with `since`, what the broker's journal has of it from then on comes first."""
     losses, lines = Losses(), _Lines(as_json=as_json)
+    shut: deque[Notification] = deque()
+
+    def between() -> None:
+        _tell_lost(losses)
+        while shut:
+            lines.write(shut.popleft())
+
     with (
         until_interrupted(),
         caller.opened() as client,
-        client.subscribe(content, format=format, on_lost=losses.add) as subscription,
+        client.subscribe(
+            content,
+            format=format,
+            on_lost=losses.add,
+            raw=not caller.is_member,
+            on_refused=lambda note, _: shut.append(note),
+        ) as subscription,
     ):
         if since is not None:
             count = lines.replay(subscription, since, count)
-        follow(subscription, lines.write, count=count, seconds=seconds, between=lambda: _tell_lost(losses))
+        follow(subscription, lines.write, count=count, seconds=seconds, between=between)
 
 
 def _tell_lost(losses: Losses) -> None:
@@ -76,7 +90,9 @@ def _line(note: Notification) -> Text:
     for name, value in note.attributes.items():
         line.append(f" {name}=", style="dim")
         line.append(json.dumps(value, ensure_ascii=False), style="default")
-    if note.payload is not None:
+    if event.signature is not None:
+        line.append(f" {sealed(note)}", style="yellow")
+    elif note.payload is not None:
         told = payload_text(note.payload)
         line.append(f" {told if isinstance(told, str) else f'{len(note.payload):,} bytes'}", style="yellow")
     return line

@@ -14,9 +14,9 @@ import msgspec
 
 from tidings.client.session import Session
 from tidings.client.standing import Standing
-from tidings.client.subscription import Callback, OnRefused, Subscription
+from tidings.client.subscription import CANNOT_OPEN, Callback, OnRefused, Subscription
 from tidings.model.advertisement import Advertisement, checked_id
-from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError, TidingsError
+from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError
 from tidings.model.event import Event, checked_client, checked_payload, checked_policy, checked_subject
 from tidings.model.explanation import Explanation, Step
 from tidings.model.filter import ContextFilter, Filter
@@ -79,7 +79,11 @@ class Client:
     async def __aenter__(self) -> Self:
         await self._session.open()
         if self._membership is not None:
-            await self._membership.begin()
+            try:
+                await self._membership.begin()
+            except BaseException:
+                await self.close()
+                raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -485,16 +489,16 @@ class Client:
     async def _readable(self, note: Notification) -> Notification | None:
         """What is read from a journal, as the program gets to see it; None if that is nothing."""
         held = self._subscriptions.get(note.subscription)
-        if note.event.signature is None or (held is not None and held.raw):
-            return note
-        error: TidingsError = SecurityError("key", "the event is sealed, and this client has no identity to open it")
         if held is not None and held.opening is not None:
             found = await held.opening.asked(note, again=True)
             if isinstance(found, Notification):
                 return found
-            error = found
+            held.told_refused(note, found)
+            return None
+        if note.event.signature is None or (held is not None and held.raw):
+            return note
         if held is not None:
-            held.told_refused(note, error)
+            held.told_refused(note, SecurityError("key", CANNOT_OPEN))
         return None
 
     def _connected_again(self) -> None:

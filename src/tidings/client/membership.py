@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tidings.client.session import Session
 
 _LOG = logging.getLogger("tidings.client")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds after a centre has refused, or not answered
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds after a centre has refused, or not answered
+_JUST_NOW = 1.0  # seconds: what was asked for then is not asked for again since a broker refuses something
 _SELDOM = 60.0  # seconds between two looks, where nothing is to be renewed
 
 
@@ -48,9 +49,12 @@ class Membership:
         self._client, self._finds = client, finds
         self._asking: dict[bytes, asyncio.Task[Token]] = {}
         self._failures: dict[bytes, _Failure] = {}
+        self._obtained_at: dict[bytes, float] = {}  # in the loop's time
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._notices = Notices(client, member.credentials, self._noticed)
+        self._notices = Notices(
+            client, member.credentials, self._noticed, lambda: self._in_background(self.fetch_revocations())
+        )
         self._background: set[asyncio.Task[None]] = set()
 
     # Beginning and end
@@ -113,6 +117,11 @@ class Membership:
             asking = self._asking[record.id] = asyncio.create_task(self._obtained(record))
         return await asyncio.shield(asking)
 
+    async def obtain_anew(self, record: TopicRecord) -> None:
+        """After a broker has refused what is held; not if that is the centre's latest word."""
+        if asyncio.get_running_loop().time() - self._obtained_at.get(record.id, -_JUST_NOW) >= _JUST_NOW:
+            await self.obtain(record)
+
     async def _obtained(self, record: TopicRecord) -> Token:
         try:
             token = await self.centres.keys(record)
@@ -123,6 +132,7 @@ class Membership:
             del self._asking[record.id]
             self._changed.set()
         self._failures.pop(record.id, None)
+        self._obtained_at[record.id] = asyncio.get_running_loop().time()
         self._in_background(self._subscribe_anew(token))
         self._in_background(self._notices.watch(self.member.topics()))
         return token
@@ -131,13 +141,13 @@ class Membership:
         before = self._failures.get(topic)
         pause = _FIRST_PAUSE if before is None else min(2 * before.pause, _LONGEST_PAUSE)
         self._failures[topic] = _Failure(error, pause, asyncio.get_running_loop().time() + pause)
-        if isinstance(error, RefusedError):
+        if isinstance(error, RefusedError) and self.member.was_taken_back(topic):
             self.member.leave(topic)
 
     def renew(self, topic: bytes) -> None:
         """In the background: what is held now serves until it ends."""
         record = self.member.credentials.topics.get(topic)
-        if record is not None and topic not in self._asking:
+        if record is not None and not self._rests(topic):
             self._in_background(self._renewed(record))
 
     async def _renewed(self, record: TopicRecord) -> None:
@@ -180,16 +190,18 @@ class Membership:
         if not subscription.raw and subscription.opening is None:
             subscription.opening = self._opening(subscription)
         wanted, topics = subscription.wanted, self.member.credentials.topics.values()
-        is_named = subscription.topic is not None
         record = meant(wanted, topics) if subscription.topic is None else named(subscription.topic, topics)
         if record is None:
             return
+        is_only = is_confined(wanted, record)
         try:
             subscription.token = await self.token(record, Right.SUBSCRIBE)
         except TidingsError:
-            if is_named or is_confined(wanted, record):
+            if is_only or subscription.topic is not None:
                 raise
             return  # what is not on the topic it gets all the same
+        if is_only and subscription.opening is not None:
+            subscription.opening.only = record
         subscription.wanted = msgspec.structs.replace(wanted, token=subscription.token.data)
 
     def _opening(self, held: Subscription) -> Opening:
@@ -212,7 +224,7 @@ class Membership:
         if before is not None:
             record = self.member.credentials.topics[before.topic]
             try:
-                await self.obtain(record)
+                await self.obtain_anew(record)
             except TidingsError as error:
                 raise self.missing(record, Right.SUBSCRIBE, error) from None
         else:

@@ -19,13 +19,21 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tidings.client")
 KIND, NOTICE, REVOCATIONS = "security", "notice", "revocations"  # the attribute of such events, and its values
 TOPIC = "topic"  # of a notice: the id of its topic, in hexadecimal
+_NAMED = 1_000  # topics, one by one; who has more is told of all
 
 
 class Notices:
-    """`noticed` is called with a topic of which something new was told."""
+    """`noticed` is called with a topic of which something new was told, `missed` where entries of the list of
+    revocations are missing here."""
 
-    def __init__(self, client: "Client", credentials: Credentials, noticed: Callable[[bytes], None]) -> None:
-        self._client, self._credentials, self._noticed = client, credentials, noticed
+    def __init__(
+        self,
+        client: "Client",
+        credentials: Credentials,
+        noticed: Callable[[bytes], None],
+        missed: Callable[[], None],
+    ) -> None:
+        self._client, self._credentials, self._noticed, self._missed = client, credentials, noticed, missed
         self._id = f"notices.{secrets.token_hex(16)}"
         self._watched: set[bytes] = set()
         self._changing = asyncio.Lock()
@@ -37,7 +45,8 @@ class Notices:
             if wanted == self._watched:
                 return
             ids = ", ".join(f"'{one.hex()}'" for one in sorted(wanted))
-            content = f"{KIND} = '{REVOCATIONS}' OR {KIND} = '{NOTICE}' AND {TOPIC} IN ({ids})"
+            named = f"{KIND} = '{NOTICE}' AND {TOPIC} IN ({ids})" if len(wanted) <= _NAMED else f"{KIND} = '{NOTICE}'"
+            content = f"{KIND} = '{REVOCATIONS}' OR {named}"
             try:
                 await self._client.subscribe(content, id=self._id, callback=self._came)
             except TidingsError as error:
@@ -51,10 +60,16 @@ class Notices:
             return
         try:
             if note.attributes[KIND] == REVOCATIONS:
-                self._credentials.revoke(Update.read(payload))
+                self._revoke(Update.read(payload))
                 return
             notice = SignedNotice(payload)
             if self._credentials.heed(notice, now()):
                 self._noticed(notice.notice.topic)
         except SecurityError as error:  # anybody may publish such events; what counts is who has signed them
             _LOG.debug("a notice that counts for nothing: %s", error)
+
+    def _revoke(self, update: Update) -> None:
+        if update.after > self._credentials.revocations.version:
+            self._missed()
+        else:
+            self._credentials.revoke(update)

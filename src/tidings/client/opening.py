@@ -9,8 +9,10 @@ import msgspec
 
 from tidings.client.conversion import converted
 from tidings.model.errors import RefusedError, SecurityError, TidingsError
+from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.security.opening import Opener
+from tidings.security.records import TopicRecord
 
 if TYPE_CHECKING:
     from tidings.client.membership import Membership
@@ -36,11 +38,17 @@ class Opening:
         self._membership, self._most, self._policy = membership, most, policy
         self._opener: Opener = membership.member.opener()
         self._opened, self._refused, self._lost = opened, refused, lost
+        self.only: TopicRecord | None = None  # the topic that all is on that the subscription asks for
         self._waiting: deque[Notification] = deque()
         self._asking: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def concerns(self, note: Notification) -> bool:
+        """Whether it has to be opened, or comes after such a one, or should be sealed and is not."""
+        event = note.event
+        return event.signature is not None or bool(self._waiting) or self._topic_of(event) is not None
 
     def take(self, note: Notification) -> None:
         self._waiting.append(note)
@@ -72,11 +80,17 @@ class Opening:
     def _open(self, note: Notification, *, again: bool = False) -> Notification:
         """As the program gets to see it."""
         if note.event.signature is None:
-            return note
+            record = self._topic_of(note.event)
+            if record is None:
+                return note
+            raise SecurityError("seal", f"the event is on the secure topic {record.template}, and is not sealed")
         event = self._opener.open(note.event, note.event.timestamp, again=again)
         made = msgspec.structs.replace(note, event=event, attributes=event.attributes, payload=event.payload)
         policy = self._policy()
         return made if policy is None else converted(made, policy)
+
+    def _topic_of(self, event: Event) -> TopicRecord | None:
+        return self.only or self._membership.member.topic_of(event.subject, event.attributes)
 
     async def _ask(self, note: Notification) -> None:
         """Sees what can be done about the first one that waits."""

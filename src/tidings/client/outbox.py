@@ -210,11 +210,13 @@ class Outbox:
         if record is None:
             return error
         try:
-            await self._membership.obtain(record)
+            await self._membership.obtain_anew(record)
             self._member.check_can_publish(record, now())
-        except TidingsError as missing:
+        except (RefusedError, SecurityError) as missing:
             return self._membership.missing(record, Right.PUBLISH, missing)
-        token, key = self._member.token(record.id), self._member.keyring.latest(record.id)
+        except TidingsError:
+            return error
+        token, key = self._member.token(record.id), self._member.keyring.current(record.id, now())
         is_newer = key is not None and key.epoch > Seal.of(publication.sealed).epoch
         return None if is_newer or token is None or token.data != publication.sealed.token else error
 

@@ -27,6 +27,7 @@ _LOG = logging.getLogger("tidings.client")
 # So many more than its limit may wait here: what has come together with the last one, or before an answer that the
 # program waits for meanwhile. Then the oldest is lost.
 MORE = 10_000
+CANNOT_OPEN = "the event is sealed, and this client has no identity to open it"
 
 
 class Subscription:
@@ -215,11 +216,10 @@ class Subscription:
                 self._client.acknowledge(self, [event])  # which was lost on the way
                 return
             self._unacknowledged[event] = False
-        is_sealed = note.event.signature is not None and not self.raw
-        if self.opening is not None and (is_sealed or len(self.opening)):
+        if self.opening is not None and self.opening.concerns(note):
             self.opening.take(note)
-        elif is_sealed:
-            self.refuse(note, SecurityError("key", "the event is sealed, and this client has no identity to open it"))
+        elif note.event.signature is not None and not self.raw:
+            self.refuse(note, SecurityError("key", CANNOT_OPEN))
         else:
             self.put(note)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidings.engine import meta, sealed
+from tidings.engine import addressed, meta, sealed
 from tidings.engine.compiling import compiled_text
 from tidings.engine.journey import Way
 from tidings.engine.message import Message, PublicationMessage
@@ -69,6 +69,8 @@ def filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> M
         admit_client(engine, owner, sender)
         admit_id(engine, given.id, owner)
         admit_subject(engine, subject, given.content)
+        if isinstance(operation, Subscribe):
+            addressed.admit(operation.subscription)
     if taken or (known is not None and known.owner != owner):
         raise Refused("admit", f"the id {given.id} is taken; choose another one, or leave it out")
     if from_broker and known is not None:

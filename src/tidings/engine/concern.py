@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidings.engine import passing, sealed
+from tidings.engine.addressed import addressed
 from tidings.engine.attaching import inherit
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import Subscribe
@@ -46,6 +47,7 @@ def of_publication(engine: "Engine", message: PublicationMessage) -> Concern:
     wanted: list[Filed[Subscription]] = []
     if not message.stays_out and len(table) > len(engine.transit):
         wanted = table.those(sorted(engine.matcher.concerned(message.event)))
+    wanted = addressed(message, wanted)
     if message.journey.meta:
         wanted = [one for one in wanted if engine.may_observe(one)]
     if message.route.round:

@@ -8,7 +8,7 @@ or by whom its publisher meant, it does not even learn whether its filters match
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidings.engine import admission, governing, routes, sealed
+from tidings.engine import addressed, admission, governing, routes, sealed
 from tidings.engine.concern import rulings_on
 from tidings.engine.deciding import Decision, blocking, decide, taken_away
 from tidings.engine.governing import Delivery, Governed
@@ -72,6 +72,7 @@ def explain(
         if viewer not in (None, event.publisher):
             _kept_from(engine, message, rulings, filed)
         _match(engine, event, filed, steps)
+        addressed.check_receiver(event, filed.value)
         if sealed.check_receiver(engine, event, filed):
             steps.append(Step("token", True))
         delivery = _govern(engine, message, rulings, filed, steps)

@@ -89,13 +89,20 @@ class Member:
         if held is None or now >= held.renew_at:
             return True
         notice = self.credentials.notice(topic)
-        if notice is not None and held.token.grant < notice.grants.get(self.identity.certificate.fingerprint.hex(), 0):
+        if self.was_taken_back(topic):
             return True
         if not held.token.rights & (Right.PUBLISH | Right.SUBSCRIBE):
             return False  # who governs needs no key
         if key is None or now >= key.until or (notice is not None and notice.epoch > key.epoch):
             return True
         return self._sealed_under(topic, key.epoch) >= held.messages
+
+    def was_taken_back(self, topic: bytes) -> bool:
+        """Whether the centre has told everybody that what it was granted counts no more."""
+        held, notice = self._memberships.get(topic), self.credentials.notice(topic)
+        if held is None or notice is None:
+            return False
+        return held.token.grant < notice.grants.get(self.identity.certificate.fingerprint.hex(), 0)
 
     def _sealed_under(self, topic: bytes, epoch: int) -> int:
         """How many messages this member has sealed in that epoch."""

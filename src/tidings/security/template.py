@@ -15,6 +15,8 @@ from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_SUBJECT_CHARACTERS, MAX_TEMPLATE_TAGS
 
 ANY = "*"
+# The attributes of what brokers, centres and members tell each other: nobody may claim that for a topic of its own.
+SYSTEM = frozenset({"security", "topic", "service_topic", "ask", "reply_to"})
 _LARGE = Decimal(10) ** 30
 
 
@@ -95,6 +97,8 @@ def _parsed(text: str) -> Template:
     tags = read_tags(text)
     if all(value == ANY for value in tags.values()):
         raise InvalidValueError("template: at least one tag has a value; else it would claim too many events")
+    if tags.keys() <= SYSTEM:
+        raise InvalidValueError(f"template: {text}: {', '.join(sorted(SYSTEM))} are the system's own; add another tag")
     return Template(tags=tuple(sorted(tags.items())))
 
 

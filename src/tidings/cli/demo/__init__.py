@@ -6,22 +6,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tidings.cli.demo import filters, on_overlay, on_spark, stories
+from tidings.cli.demo import filters, on_overlay, on_sealed, on_spark, stories
 from tidings.cli.demo.scene import Scene
 from tidings.cli.terminal import out, print_json, progress
 
 
 def play(*, spark: bool, as_json: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        _play(on_overlay.Story(Path(folder)), spark=spark, as_json=as_json)
+        _play(Path(folder), spark=spark, as_json=as_json)
 
 
-def _play(story: on_overlay.Story, *, spark: bool, as_json: bool) -> None:
+def _play(folder: Path, *, spark: bool, as_json: bool) -> None:
     begin = time.perf_counter()
+    story = on_overlay.Story(folder)
+
+    def sealed_topic() -> Scene:
+        return on_sealed.sealed_topic(folder)
+
     scenes: list[Callable[[], Scene]] = [
         *(filters.languages, filters.mistakes, filters.covering),
         *(stories.fire, stories.cars_and_cameras, stories.traffic_loops, stories.supply_chain, stories.security_zones),
-        story.brokers_and_a_hub,
+        *(story.brokers_and_a_hub, sealed_topic),
     ]
     if spark:
         scenes += [on_spark.spark_agrees, on_spark.spark_streams, story.brokers_and_spark]

@@ -20,6 +20,7 @@ _SETTLE_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _PAUSE = 0.05  # between two looks
 Progress = Callable[[str], None]
+Tables = Mapping[str, Mapping[str, Any]]  # of a broker's file
 
 
 class LocalOverlay:
@@ -27,7 +28,8 @@ class LocalOverlay:
     complete.
 
     Without a folder there is one for as long as the overlay runs. In a folder that is kept, an overlay that is started
-    again has the journals that it had. `settings` are tables of a broker's file, for all of them: `{"limits": {...}}`.
+    again has the journals that it had. `settings` are tables of a broker's file, for all of them: `{"limits": {...}}`;
+    `own` gives those of a single one, by its name.
     """
 
     def __init__(
@@ -39,9 +41,10 @@ class LocalOverlay:
         strategy: str = "advertisement",
         journal: bool = True,
         http: bool = False,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        settings: Tables | None = None,
+        own: Callable[[str], Tables] | None = None,
     ) -> None:
-        self.topology = topology
+        self.topology, self._own = topology, own
         self._given, self._port, self._settings = folder, port, dict(settings or {})
         self._strategy, self._has_journal, self._has_http = strategy, journal, http
         self.folder = Path()
@@ -107,8 +110,9 @@ class LocalOverlay:
             tables["journal"] = {"folder": f"{name}{JOURNAL}"}
         if self._has_http:
             tables["http"] = {"listen": f"{HOST}:0"}
-        for table, values in self._settings.items():
-            tables[table] = {**tables.get(table, {}), **values}
+        for given in (self._settings, {} if self._own is None else self._own(name)):
+            for table, values in given.items():
+                tables[table] = {**tables.get(table, {}), **values}
         # One end calls, so that no two calls have to be weighed against each other.
         tables["links"] = [
             {"broker": edge.other, "address": self.way(edge, addresses[edge.other]), "cost": edge.cost}

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.engine import admission, concern, governing, meta, routes, sealed, telling
+from tidings.engine.addressed import names_address
 from tidings.engine.batch.contexts import ContextChanges
 from tidings.engine.batch.copies import NOBODY, Copies, Ints, Scene, interned
 from tidings.engine.batch.publications import Publications
@@ -35,6 +36,7 @@ from tidings.policy.application import CompiledPolicy
 from tidings.policy.placement import Where
 from tidings.policy.situation import NeedsAnswer
 from tidings.policy.statement import Matching, MessageType, Operation, Point
+from tidings.security.exchange import SERVICE_TOPIC
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
@@ -167,7 +169,14 @@ class Stretch:
         key.sort()
         event = key >> _PLACE
         key &= (1 << _PLACE) - 1
-        return (event if rows is None else rows[event]), key, directory
+        event = event if rows is None else rows[event]
+        has_address = self._events.attributes.present(SERVICE_TOPIC)[event]
+        if has_address.any():
+            hears = ~has_address
+            ids = directory.ids.take(pa.array(key[has_address])).to_pylist()
+            hears[has_address] = [names_address(one.value) for one in self._engine.subscriptions.those(ids)]
+            event, key = event[hears], key[hears]
+        return event, key, directory
 
     def _entitled(
         self, event: Ints, place: Ints, directory: Directory

@@ -1,0 +1,122 @@
+"""Secure topics from the command line: sealed by who may publish, opened by who may read, and never shown else."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_live import ending
+from tests.client.centre import Files, Serving, Topic, entity
+
+PATIENCE = 300.0
+GAME = json.dumps({"Sports": "NBA", "Team": "NYK"})
+
+
+class Shell:
+    def __init__(self, folder: Path, where: str) -> None:
+        self._folder, self._where = folder, where
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
+        return subprocess.Popen(
+            [sys.executable, "-m", "tidings", *words],
+            env={**kept, "TIDINGS_CONNECT": self._where, "COLUMNS": "200"},
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=PATIENCE)
+        return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def topic() -> Topic:
+    made = Topic("Sports=NBA,Team=*")
+    made.grant("ann", "publish")
+    made.grant("bob", "subscribe")
+    return made
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory, topic: Topic) -> Iterator[Shell]:
+    """At a broker that checks everything, without TLS; identities are folders beside it."""
+    tmp_path = tmp_path_factory.mktemp("shell")
+    for name in ("ann", "bob", "eve"):
+        entity(name).save(tmp_path / name)
+    with Serving(Files(tmp_path, topic).security("b1"), topic) as (where, service):
+        (tmp_path / "kmc.service").write_bytes(service.data)
+        (tmp_path / "nba.topic").write_bytes(topic.record.data)
+        yield Shell(tmp_path, where)
+
+
+def secured(name: str, *more: str) -> list[str]:
+    return ["--identity", name, "--service", "kmc.service", "--plain", *more]
+
+
+def ready(process: "subprocess.Popen[str]") -> None:
+    assert process.stderr is not None
+    assert "waits for events" in process.stderr.readline()
+
+
+def test_what_is_published_from_the_shell_is_sealed_and_read_by_who_may(shell: Shell) -> None:
+    words = ["subscribe", "Sports = 'NBA'", "--count", "1", *secured("bob", "--topic", "nba.topic")]
+    with ending(shell.start(*words)) as reading:
+        ready(reading)
+        code, out, err = shell.run("publish", GAME, "--payload", "99:98", *secured("ann", "--topic", "nba.topic"))
+        assert (code, err) == (0, ""), err
+        assert out.startswith("published ")
+        told, _ = reading.communicate(timeout=PATIENCE)
+    note = json.loads(told)
+    assert (note["payload"], note["publisher"], note["attributes"]) == ("99:98", "ann", json.loads(GAME))
+    assert "sealed" not in note
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["publish", GAME, *secured("eve", "--topic", "nba.topic")], "eve cannot publish on the secure topic"),
+        (["publish", GAME, *secured("bob")], "the right to publish"),
+        (["publish", GAME, "--name", "eve"], "is secure: publish with a token for it"),
+        (["subscribe", "Sports = 'NBA' AND Team = 'NYK'", *secured("eve")], "league, can grant the right to subscribe"),
+        (["publish", GAME, "--service", "kmc.service"], "need --identity with a folder"),
+        (["publish", GAME, *secured("ann"), "--name", "other"], "has that of its certificate, ann"),
+    ],
+    ids=["no right", "another right", "no identity", "no right to read", "no folder", "another name"],
+)
+def test_who_may_not_is_told_in_one_line(shell: Shell, words: list[str], said: str) -> None:
+    code, out, err = shell.run(*words)
+    assert (code, out) == (1, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_an_outsider_sees_that_something_is_sealed_and_no_more(tmp_path: Path, topic: Topic) -> None:
+    """At a broker that checks nothing, and so hands everything to anybody."""
+    entity("ann").save(tmp_path / "ann")
+    with Serving({}, topic) as (where, service):
+        (tmp_path / "kmc.service").write_bytes(service.data)
+        (tmp_path / "nba.topic").write_bytes(topic.record.data)
+        shell = Shell(tmp_path, where)
+        tails = [shell.start("tail", "Sports = 'NBA'", "--count", "1", *more) for more in ([], ["--json"])]
+        told = []
+        while any(one.poll() is None for one in tails):
+            code, _, err = shell.run(
+                "publish", GAME, "--payload", "the secret", *secured("ann", "--topic", "nba.topic")
+            )
+            assert code == 0, err
+        for one in tails:
+            out, _ = one.communicate(timeout=PATIENCE)
+            told.append(out)
+        assert "sealed, 26 bytes, epoch 1" in told[0]
+        seen: dict[str, Any] = json.loads(told[1])
+        assert (seen["sealed"], seen["payload"]) == ({"bytes": 26, "epoch": 1}, None)
