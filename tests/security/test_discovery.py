@@ -116,6 +116,14 @@ def test_a_topic_is_found_with_the_centre_that_counts_for_it() -> None:
     assert there.find(Finds(), READER, NOW).advertised == ()
 
 
+def test_who_asks_for_everything_finds_a_centre_that_has_no_topic_yet() -> None:
+    there = node()
+    assert put(there, centre()) is not None
+    (only,) = there.find(Finds("*"), READER, NOW).advertised
+    assert Advertised(only).kind is Kind.SERVICE
+    assert there.find(Finds("/a"), READER, NOW).advertised == ()
+
+
 def test_an_answer_brings_what_the_asker_lacks_of_the_revocations() -> None:
     found = node().find(Finds("*"), READER, NOW)
     assert found.revocations is not None

@@ -53,3 +53,20 @@ def bench_trust(
     from tidings.cli.bench import report, trust
 
     report(trust.measure(count), as_json)
+
+
+@secure.command(name="spark-security")
+def bench_spark_security(
+    events: Annotated[
+        int, typer.Option(min=1, help="How many events, in batches; fewer with a signature each.")
+    ] = 200_000,
+    cores: Annotated[int, typer.Option(min=1, help="How many cores Spark has.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Checking signed events on Spark, with a signature each and in signed batches (needs Java 17).
+
+    Example: tidings bench spark-security --events 20000
+    """
+    from tidings.cli.bench import report, spark_security
+
+    report(spark_security.measure(events, cores), as_json)

@@ -13,17 +13,15 @@ from tidings.hub.inbox import Acknowledged, Inbox
 from tidings.model.notification import Notification
 
 Entry = tuple[int, Notification]  # offset of the publication, and what the subscription gets of it
-Judge = Callable[[Notification], bool]
 Read = Callable[[int, int], tuple[list[Entry], int]]  # from an offset, so many: those, and the offset to go on from
 
 
 class Backlog(Inbox):
     """Offsets are those of the publications in the journal, or in the order of a hub without one."""
 
-    def __init__(self, limit: int, read: Read | None, may_have: Judge = lambda _: True) -> None:
-        """`may_have`: whether what was kept may still be handed out; what may not is passed over."""
+    def __init__(self, limit: int, read: Read | None) -> None:
         super().__init__(limit)
-        self._read, self._may_have = read, may_have
+        self._read = read
         self._entries: deque[Entry] = deque()  # not taken, in order
         self._taken: OrderedDict[UUID, Entry] = OrderedDict()  # and not acknowledged, in order
         self._beyond: set[int] = set()  # acknowledged, while an earlier one is not
@@ -185,17 +183,12 @@ class Backlog(Inbox):
             start, room = self._unread, self._room() + len(self._beyond)
             self._filling = True
         found: list[Entry] = []
-        refused = 0
         position = start or 0
         try:
             found, position = self._read(position, room)
-            due = len(found)
-            found = [entry for entry in found if self._may_have(entry[1])]
-            refused = due - len(found)
         finally:
             with self._changed:
                 self._filling = False
-                self._pending = max(0, self._pending - refused)
                 self._entries.extend(
                     entry for entry in found if entry[0] >= self._floor and entry[0] not in self._beyond
                 )

@@ -354,7 +354,7 @@ class Desk:
 
     def open(self, subscription: Subscription, limit: int) -> HubSubscription:
         read = None if self.archive is None else self.archive.history.due_to(subscription)
-        inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read, self.may_have)
+        inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read)
         return HubSubscription(self, subscription, inbox)
 
     def recall(self, row: journal.Operation) -> None:

@@ -136,6 +136,7 @@ class Acceptance:
             if refused is None:
                 chunk.taken.append(Taken(published, event, outcome, chunk.count, []))
                 self._desk.roster.published(publisher.name, published.sequence, event.id)
+                self._desk.roster.receipts.note(event, -1)  # where it stands is not known yet
             else:
                 outcome.keep_only_what_was_told()
                 self._refuse(publisher, published.request, RefusedError(refused.step, refused.reason))
@@ -162,6 +163,7 @@ class Acceptance:
         for _, event, outcome, row, tasks in chunk.taken:
             self._desk.roster.receipts.note(event, first + row)
             self._desk.neighbours.published(event, first + row)
+            self._desk.roster.receipts.note(event, first + row)
             if outcome.others:
                 tasks.extend(self._desk.neighbours.bound(outcome.others))
             if outcome.told or outcome.persisted:
@@ -189,6 +191,8 @@ class Acceptance:
 
     def _check_new(self, event: Event) -> None:
         roster = self._desk.roster
+        if event.signature is not None:
+            roster.receipts.of(event)  # another one under its id is refused
         if roster.remembers(event.id):
             raise PublishedBeforeError("admit", f"the event {event.id} was published before")
         sequence, last = event.sequence, roster.sequences.get(event.publisher, 0)

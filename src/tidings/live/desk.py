@@ -327,7 +327,7 @@ class Desk(HubDesk):
         if subscription.durable is None:
             return HubSubscription(self, subscription, Wired(limit, subscription.id))
         read = None if self.archive is None else self.archive.history.due_to(subscription)
-        return HubSubscription(self, subscription, Kept(limit, read, self.may_have))
+        return HubSubscription(self, subscription, Kept(limit, read))
 
     def may_have(self, note: Notification) -> bool:
         """Whether what was kept is worth to be handed out, now or when its subscriber has a fresh token."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from tidings.hub.backlog import Backlog, Judge, Read
+from tidings.hub.backlog import Backlog, Read
 from tidings.hub.inbox import Inbox
 from tidings.model.notification import Notification
 
@@ -57,8 +57,8 @@ class Pump(Protocol):
 class Kept(Backlog):
     """Of a durable subscription: a backlog that wakes whoever pumps out of it."""
 
-    def __init__(self, limit: int, read: Read | None, may_have: Judge = lambda _: True) -> None:
-        super().__init__(limit, read, may_have)
+    def __init__(self, limit: int, read: Read | None) -> None:
+        super().__init__(limit, read)
         self.pump: Pump | None = None
 
     @property

@@ -20,6 +20,7 @@ from tidings.security.credentials import Credentials
 from tidings.security.discovery_questions import Changes, Finds, Found, Kept, Replicates
 from tidings.security.query import Query
 from tidings.security.revocation import Update
+from tidings.security.template import ANY
 
 FRESHNESS = 300_000_000  # microseconds that an owner's clock may be wrong by
 Key = tuple[bytes, str]  # the id, and the owner's name
@@ -117,7 +118,8 @@ class DiscoveryNode:
     # What is asked
 
     def find(self, wanted: Finds, asker: Certificate, now: int) -> Found:
-        """What the asker may find. What it may not find is as if it were not there."""
+        """What the asker may find. What it may not find is as if it were not there. Who asks for everything finds
+        centres too that have no topic yet: an owner looks for one."""
         self._advance(now)
         query = None if wanted.topics is None else Query.parse(wanted.topics)
         found: dict[Key, Entry] = {}
@@ -131,7 +133,7 @@ class DiscoveryNode:
                 centres.add(record.kmc)
         for entry in self._shown.values():
             service = entry.advertised.service
-            is_wanted = service is not None and service.certificate.fingerprint in centres
+            is_wanted = service is not None and (wanted.topics == ANY or service.certificate.fingerprint in centres)
             if is_wanted and entry.advertised.may_be_found_by(asker):
                 found[entry.key] = entry
         taken = list(_fitting(found.values()))

@@ -76,10 +76,10 @@ def attributes(number: int, topic: str = "sealed") -> dict[str, Any]:
     return {"topic": topic, "price": 100 + number / 4, "number": number, "city": "Berlin"}
 
 
-def event(number: int, size: int, now: int) -> Event:
-    """One on the topic, with a payload of so many bytes."""
+def event(number: int, size: int, now: int, topic: str = "sealed") -> Event:
+    """One on the topic, or on another one, with a payload of so many bytes."""
     return Event.of(
-        attributes(number),
+        attributes(number, topic),
         id=uuid7(now, secrets.token_bytes(10)),
         publisher=PUBLISHER,
         timestamp=now,
