@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidings.client.conversion import converted
+from tidings.policy.conversion import converted
 from tidings.model.errors import RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event
 from tidings.model.notification import Notification
