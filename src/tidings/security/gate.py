@@ -194,8 +194,6 @@ class Gate:
     ) -> bool:
         """Whether a sealed event may be handed to a subscription with that token, if it has one. `cut`: attributes may
         have been taken away; then it is enough if nothing that is left says no."""
-        if token_data is None:
-            return False
         try:
             self.check_get(token_data, subscriber, event, seal, now, cut=cut)
         except SecurityError:
@@ -222,7 +220,7 @@ class Gate:
     def _check_part(token: Token, event: Event, seal: Seal, *, cut: bool = False) -> None:
         if token.topic != seal.topic:
             raise SecurityError("topic", f"the event is on another topic than {token.record.template}")
-        if token.template.covers(token.record.template):
+        if token.is_whole:
             return
         suits = token.template.admits if cut else token.template.matches
         if not suits(event.subject, event.attributes):
@@ -233,7 +231,10 @@ class Gate:
     def shown(self, event: Event, added: Mapping[str, Any] | None = None) -> Event:
         """A sealed event as a subscriber gets it: without the salts of what was taken away, and with what was added
         signed by this broker, if it can."""
-        event = envelope.trimmed(event, shown=True)
+        seal = self.seal_of(event)
+        is_whole = not added and len(seal.salts) == len(event.attributes) + len(event.context) and not seal.scope_salt
+        if not is_whole:
+            event = envelope.trimmed(event, shown=True, seal=seal)
         if not added or self.identity is None:
             return event
         seal = Seal.of(event)
