@@ -18,10 +18,11 @@ from typing import NamedTuple
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidings" / "security"
-TESTS = [f"tests/security/test_{name}.py" for name in ("attacks", "envelope", "records", "exchange")]
+_TESTED = ("attacks", "envelope", "records", "exchange", "trust", "joining", "challenge")
+TESTS = [f"tests/security/test_{name}.py" for name in _TESTED]
 MODULES = (  # where what comes from others is judged
     *("batches", "certificates", "credentials", "encoding", "envelope", "exchange", "gate", "opening", "records"),
-    *("replay", "revocation", "root", "signatures", "template", "token"),
+    *("replay", "revocation", "root", "signatures", "template", "token", "trust", "joining", "challenge"),
 )
 
 
