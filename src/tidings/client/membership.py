@@ -147,7 +147,14 @@ class Membership:
         pause = _FIRST_PAUSE if before is None else min(2 * before.pause, _LONGEST_PAUSE)
         self._failures[topic] = _Failure(error, pause, asyncio.get_running_loop().time() + pause)
         if isinstance(error, RefusedError) and self.member.was_taken_back(topic):
-            self.member.leave(topic)
+            self._leave(topic, error)
+
+    def _leave(self, topic: bytes, error: TidingsError) -> None:
+        """What it was granted was taken back: subscriptions to nothing but that topic end, and say why."""
+        self.member.leave(topic)
+        for held in self._client.subscriptions():
+            if held.token is not None and held.token.topic == topic and held.is_confined:
+                self._client.give_up(held, self.missing(held.token.record, Right.SUBSCRIBE, error))
 
     def renew(self, topic: bytes) -> None:
         """In the background: what is held now serves until it ends."""
@@ -205,6 +212,7 @@ class Membership:
             if is_only or subscription.topic is not None:
                 raise
             return  # what is not on the topic it gets all the same
+        subscription.is_confined = is_only
         if is_only and subscription.opening is not None:
             subscription.opening.only = record
         subscription.wanted = msgspec.structs.replace(wanted, token=subscription.token.data)
