@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from tests.client.centre import Centre, Files, Topic, centre, secure
 from tests.client.test_reconnecting import at, cut
@@ -188,7 +189,7 @@ def test_what_it_may_not_have_is_refused_in_its_order_and_asked_for_once(tmp_pat
             secure(there.brokers[0], "fan", there.kmc, there.topic) as fan,
         ):
             await advertised(there, pub)
-            refused: list[bytes] = []
+            refused: list[Any] = []
             held = await fan.subscribe(
                 "n >= 0",
                 topic=NBA,
