@@ -18,7 +18,9 @@ from tidings.filters import Filter
 from tidings.model.errors import TidingsError
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
+from tidings.model.values import Attributes
 from tidings.security import Gate, Right, Token
+from tidings.security.envelope import Seal
 from tidings.security.notices import Notice, SignedNotice
 from tidings.spark import history, retrace, route, trust
 
@@ -183,6 +185,20 @@ def test_events_are_checked_and_handed_out_as_an_engine_does_it(
     routed = route(events, wanted, tokens=tokens)
     assert routed.registry.rejected == []
     assert found(routed) == (notes, refused)
+    by_id = {str(one.id): one for _, one in traffic.events}
+    for row in routed.notifications.filter("signature IS NOT NULL").collect():
+        event = msgspec.structs.replace(
+            by_id[row["event_id"]],
+            attributes=Attributes.of(json.loads(row["attributes"])),
+            token=bytes(row["token"]),
+            signature=bytes(row["signature"]),
+        )
+        assert {name[1:] for name in Seal.of(event).salts} == {*event.attributes, *event.context}
+        opener = traffic.world.opener(traffic.world.key, traffic.world.epoch_key(2))
+        assert opener.open(event, NOW + SECOND).payload == b"a secret of the team"
+    assert routed.notifications.filter("signature IS NOT NULL").count() == len(
+        [one for one in notes if one[0] in sealed]
+    )
 
 
 class Clock:
