@@ -1,7 +1,8 @@
 """The gatehouse of a broker: its gate, and what is brought to it: lists of revocations, topic records, notices.
 
 Each of them is signed by who may say it, so anybody may carry it: they come from files, from neighbours, which is the
-engines' own business, and as publications with the attribute `security`. What is revoked is obeyed at once: tokens die
+engines' own business, and as publications, to which the broker subscribes, as some neighbours may have no gate, and
+tell nothing. What is revoked is obeyed at once: tokens die
 with the certificates that they are from, and connections of a revoked certificate are closed.
 
 A list that is out of date ends everything on secure topics, but closes no connection: over one of them the next list
@@ -20,6 +21,7 @@ import msgspec
 
 from tidings.engine import sealed
 from tidings.engine.operations import Heed, Learn, Revoke
+from tidings.engine.operations import Subscribe as Subscribes
 from tidings.hub.subscription import HubSubscription
 from tidings.live.configuration.security import Security
 from tidings.live.connection import Connection
@@ -35,6 +37,7 @@ from tidings.security.credentials import Credentials
 from tidings.security.gate import Gate
 from tidings.security.identity import Identity
 from tidings.security.notices import SignedNotice
+from tidings.security.proclaimed import EVERYTHING, KIND, NOTICE, RECORD, REVOCATIONS
 from tidings.security.records import TopicRecord
 from tidings.security.revocation import Head, Update
 from tidings.texts import content_filter
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     from tidings.live.broker import Broker
 
 _LOG = logging.getLogger("tidings.live")
-SAYS = "security"  # the attribute of publications that carry something to gates, and its values:
-REVOCATIONS, NOTICE, RECORD = "revocations", "notice", "record"
 NONCE_BYTES = 32
 _SECOND = 1_000_000
 # Checks that nobody fails by mistake: a token that has expired, or a wrong clock, is no attack.
@@ -54,7 +55,7 @@ _FORGED = (
 )
 
 News = Revoke | Heed | Learn
-_CARRIED: dict[Any, Callable[[bytes], News]] = {REVOCATIONS: Revoke, NOTICE: Heed, RECORD: Learn}
+_PROCLAIMED: dict[Any, Callable[[bytes], News]] = {REVOCATIONS: Revoke, NOTICE: Heed, RECORD: Learn}
 
 
 class Given(NamedTuple):
@@ -120,6 +121,12 @@ class Gatehouse:
             except TidingsError as error:
                 raise InvalidValueError(f"{origin}: {error}") from None
 
+    def listen(self) -> None:
+        """So that publications for gates come here, whoever else wants them."""
+        desk = self._broker.desk
+        wanted = Subscription.of(content_filter(EVERYTHING), id=f"{desk.name}.security", subscriber=desk.name)
+        desk.operate(Subscribes(wanted), safe=False)
+
     def set(self, given: Security) -> None:
         """What another configuration says, as far as that needs no restart."""
         _set(self.gate, given)
@@ -129,10 +136,10 @@ class Gatehouse:
     def heard(self, event: Event) -> None:
         """An event has come, from a client or from a neighbour; if it carries something, that counts from the end of
         this turn on. It is routed as any other, and believed for its signature alone."""
-        said = event.attributes.get(SAYS)
+        said = event.attributes.get(KIND)
         if said is None or event.payload is None:
             return
-        make = _CARRIED.get(said)
+        make = _PROCLAIMED.get(said)
         if make is not None:
             self._broker.at_the_end(partial(self._take_carried, make(event.payload), event.publisher))
 

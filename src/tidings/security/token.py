@@ -72,6 +72,7 @@ class Token:
         if not 0 < body.rights < 8:
             raise SecurityError("form", "a token gives rights that there are")
         self.key, self.rights = body.key, Right(body.rights)
+        self._rights = body.rights  # as a plain number: it is asked with every event
         self.not_before, self.not_after = body.not_before, body.not_after
         self.audience, self.grant = body.audience, body.grant
         self.template = Template.read(body.template)
@@ -108,6 +109,11 @@ class Token:
     def digest(self) -> bytes:
         return hashlib.sha256(self.data).digest()
 
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether it is for the whole topic."""
+        return self.template.covers(self.record.template)
+
     @property
     def topic(self) -> bytes:
         return self.record.id
@@ -131,7 +137,7 @@ class Token:
             raise SecurityError("not yet", f"the token of {self.holder.name} is not valid yet")
         if now >= self.not_after or now >= self.holder.not_after or now >= self.kmc.not_after:
             raise SecurityError("expired", f"the token of {self.holder.name} has expired; request another one")
-        if right not in self.rights:
+        if int.__and__(right, self._rights) != right:
             raise SecurityError("right", f"the token of {self.holder.name} gives no right to {right.words[0]}")
 
     def __repr__(self) -> str:
