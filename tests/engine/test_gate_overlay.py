@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.overlay import LINE, Overlay, on_publications
 from tests.security.world import NOW, World
-from tidings.engine.effects import Deliver, Learnt, Reject, Send
+from tidings.engine.effects import Deliver, Learnt, Reject, Send, Settled
 from tidings.engine.operations import (
     AskRevocations,
     Heed,
@@ -16,16 +16,18 @@ from tidings.engine.operations import (
     Leave,
     Publish,
     Receive,
+    Republish,
     Revoke,
     Settle,
     Subscribe,
     TellNotices,
     TellRevocations,
     TellTopics,
+    Tick,
     Travelling,
 )
 from tidings.model.event import Event
-from tidings.security import Gate
+from tidings.security import Gate, Right
 from tidings.security.envelope import Seal
 
 NBA = "Sports = 'NBA'"
@@ -204,12 +206,13 @@ def test_a_neighbour_that_let_an_event_pass_without_a_token_is_told_the_topic_on
     effects = found.arrive("b1", "b2")
     assert "publish with a token" in " ".join(one.reason for one in effects if isinstance(one, Reject))
     assert [one.operation for one in effects if isinstance(one, Send)] == [TellTopics((world.record.data,))]
-    found.settle()
+    again = found.engines["b2"].handle(Receive("b1", Publish(world.event(2))), found.now)
+    assert not [one for one in again if isinstance(one, Send)]
+    settled = [one.operation for one in found.step("b2", Tick()) if isinstance(one, Send)]
+    assert next(made[0] for one in settled if isinstance(one, Settle) for made in one.passed) == plain.id
+    found.run()
     assert _topics(found, "b1") == 1
-    assert "publish with a token" in _reasons(found, "b1", world.event(2))
-    found.do("b2", Learn(world.record.data))
-    tick = found.engines["b2"].settling.tick()
-    assert any(isinstance(one, Send) and isinstance(one.operation, Settle) for one in tick) or not found.waiting()
+    assert "publish with a token" in _reasons(found, "b1", world.event(3))
 
 
 @pytest.mark.parametrize(
@@ -263,6 +266,33 @@ def test_a_broker_without_a_gate_passes_on_what_others_check(world: World) -> No
     found.subscribe("b3", "bob", NBA, token=world.token("bob").data)
     found.subscribe("b3", "eve", NBA)
     assert publish(found, "b1", sealed(world)) == [("b3", "bob")]
+
+
+@pytest.mark.parametrize(("rights", "got"), [(Right.SUBSCRIBE, True), (Right.SUBSCRIBE | Right.GOVERN, False)])
+def test_who_governs_by_a_token_vetoes_a_link(world: World, rights: Right, got: bool) -> None:
+    found = overlay(world, LINE[:1])
+    found.advertise("b1", "ann", NBA)
+    found.subscribe("b2", "bob", NBA, token=world.token("bob").data)
+    veto = on_publications("BlockMessage()", broker="Ingress")
+    found.subscribe("b2", "eve", NBA, policy=veto, token=world.token("eve", rights).data)
+    assert bool(publish(found, "b1", sealed(world))) is got
+
+
+@pytest.mark.parametrize(("accepted", "goes"), [(NOW - 1, True), (NOW + 1, False)])
+def test_what_a_revoked_publisher_had_accepted_is_sent_again_only_if_it_came_in_time(accepted: int, goes: bool) -> None:
+    world = World()
+    found = overlay(world, LINE[:1], resends=True)
+    found.advertise("b1", "eve", NBA)
+    found.subscribe("b2", "bob", NBA, durable="d", token=world.token("bob").data)
+    event = world.sealer(who="eve").seal(world.event(publisher="eve"), NOW)
+    world.authority.revoke("eve", NOW + 2, since=NOW)
+    found.do("b1", Revoke(world.authority.revocations(NOW + 2).data))
+    stored = msgspec.structs.replace(event, timestamp=accepted)
+    found.clear()
+    effects = found.do("b1", Republish(stored, found.now, ("b2",)))
+    assert any(isinstance(one, Send) for one in effects) is goes
+    assert any(isinstance(one, Settled) for one in effects) is not goes
+    assert any(isinstance(one, Deliver) for _, one in found.effects) is goes
 
 
 def test_a_link_that_is_gone_is_forgotten(world: World) -> None:

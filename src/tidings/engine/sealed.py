@@ -119,7 +119,8 @@ def entitled(
     message.intruders = [
         one for one in wanted if one.value.token is None and not one.is_own and assurance.confines.of(one.value)
     ]
-    return [one for one in wanted if gate.may_get(one.value.token, one.owner, event, seal, engine.now)]
+    with_token = [one for one in wanted if one.value.token is not None]
+    return [one for one in with_token if gate.may_get(one.value.token, one.owner, event, seal, engine.now)]
 
 
 def expelled(engine: "Engine", message: "PublicationMessage") -> list[Effect]:
@@ -136,10 +137,10 @@ def expelled(engine: "Engine", message: "PublicationMessage") -> list[Effect]:
 
 def is_for(engine: "Engine", filed: "Filed[Subscription]", event: "Event") -> bool:
     """Whether a subscription behind a link may have the event: who gets it is decided where its owner is."""
-    gate = engine.gate
+    gate, token = engine.gate, filed.value.token
     if gate is None or event.signature is None:
         return True
-    return gate.may_get(filed.value.token, filed.owner, event, gate.seal_of(event), engine.now, cut=True)
+    return token is not None and gate.may_get(token, filed.owner, event, gate.seal_of(event), engine.now, cut=True)
 
 
 def may_keep(engine: "Engine", note: "Notification") -> bool:

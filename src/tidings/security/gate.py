@@ -196,8 +196,6 @@ class Gate:
     ) -> bool:
         """Whether a sealed event may be handed to a subscription with that token, if it has one. `cut`: attributes may
         have been taken away; then it is enough if nothing that is left says no."""
-        if token_data is None:
-            return False
         try:
             self.check_get(token_data, subscriber, event, seal, now, cut=cut)
         except SecurityError:
@@ -224,7 +222,7 @@ class Gate:
     def _check_part(token: Token, event: Event, seal: Seal, *, cut: bool = False) -> None:
         if token.topic != seal.topic:
             raise SecurityError("topic", f"the event is on another topic than {token.record.template}")
-        if token.template.covers(token.record.template):
+        if token.is_whole:
             return
         suits = token.template.admits if cut else token.template.matches
         if not suits(event.subject, event.attributes):

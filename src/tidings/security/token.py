@@ -109,6 +109,11 @@ class Token:
     def digest(self) -> bytes:
         return hashlib.sha256(self.data).digest()
 
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether it is for the whole topic."""
+        return self.template.covers(self.record.template)
+
     @property
     def topic(self) -> bytes:
         return self.record.id

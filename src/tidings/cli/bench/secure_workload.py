@@ -35,6 +35,7 @@ class SecureTopic:
         self.authority = Authority.found("authority", now)
         self.revocations = self.authority.revocations(now)
         self._centre = self.authority.issue("kmc", Role.KMC, now)
+        self.broker = self.authority.issue("bench", Role.BROKER, now, hosts=["127.0.0.1"])
         owner = self.authority.issue("owner", Role.ENTITY, now)
         self.record = TopicRecord.make(
             owner, id=secrets.token_bytes(16), template=TEMPLATE, kmc=self._centre.certificate, suite=suite
