@@ -6,14 +6,21 @@ import pytest
 from sybil import Sybil
 from tests.docs.blocks import parse_blocks
 from tests.docs.brokers import stop_brokers
+from tests.docs.shell import end_shell
 from tests.docs.tables import parse_tables
 from tests.sharing import Sharing
+
+
+def _end(namespace: dict[str, Any]) -> None:
+    end_shell(namespace)
+    stop_brokers(namespace)
+
 
 pytest_collect_file = Sybil(
     parsers=[parse_blocks, parse_tables],
     patterns=["README.md", "docs/*.md", "docs/*/*.md"],
     excludes=["docs/_build/*", "docs/_build/*/*"],
-    teardown=stop_brokers,
+    teardown=_end,
 ).pytest()
 
 

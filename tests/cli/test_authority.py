@@ -79,6 +79,7 @@ def test_an_authority_from_its_beginning_to_a_revocation_that_brokers_are_sent(p
         (["issue", "x", "--out", "x", "--role", "authority"], 2, "--role is one of entity, broker, kmc, tdn"),
         (["issue", "x" * 65, "--out", "x"], 1, "64 characters"),
         (["revoke", "nobody"], 1, "no certificate of nobody is valid"),
+        (["revoke", "nobody", "--reason", "x" * 256], 1, "reason: at most 255 characters"),
         (["revoke", "nobody", "--since", "yesterday"], 2, "is not a time such as"),
         (["publish"], 2, "one of --out and --broker"),
         (["publish", "--out", "nowhere/list"], 1, "No such file"),

@@ -49,6 +49,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
         (["resubscribing", "--brokers", "3", "--subscribers", "9", "--changes", "9", "--rounds", "1"], 20),
         (["roaming", "--moves", "20", "--publishers", "1"], 9),
         (["simulation", "--brokers", "8", "--clients", "110", "--events", "30"], 9),
+        (["sealing", "--size", "100", "--count", "3"], 28),
     ],
 )
 def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_path: Path) -> None:

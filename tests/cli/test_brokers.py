@@ -330,3 +330,13 @@ def test_brokers_deliver_every_event_to_one_of_their_subscriptions(system: str, 
         found = trial.outcome(system, variant, 250, 0.5)
         assert not found.remark
         assert found.rate > 0
+
+
+def test_sealed_events_are_measured_beside_plain_ones() -> None:
+    found = as_json(
+        "bench", "sealed", "--bits", "128", "--size", "1", "--size", "2000", "--count", "3", "--interval", "1"
+    )
+    ratios = [one for one in found if one["unit"] == "times"]
+    assert len(ratios) == 4
+    assert all(one["value"] > 0 for one in found)
+    assert len(found) == 4 + 2 + 8

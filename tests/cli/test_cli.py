@@ -15,7 +15,7 @@ from tidings.policy import Policy
 
 BENCHES = [
     *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "moving", "growth", "add"),
-    *("engine", "hub", "trimming", "forwarding", "routing", "resubscribing", "roaming", "simulation", "all"),
+    *("engine", "hub", "trimming", "forwarding", "routing", "resubscribing", "roaming", "simulation", "sealing", "all"),
 ]
 
 

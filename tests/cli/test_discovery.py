@@ -17,8 +17,10 @@ from tidings.security.records import TopicRecord
 
 
 @pytest.fixture
-def broker() -> Iterator[str]:
-    with serving() as at:
+def broker(request: pytest.FixtureRequest, world: DiscoveryWorld) -> Iterator[str]:
+    world.is_plain = request.param == "plain"
+    files = {key: str(world.folder / "b1" / f"{key}.pem") for key in ("authority", "certificate", "key")}
+    with serving(tls={} if world.is_plain else files) as at:
         yield f"tidings://{at}"
 
 
@@ -30,7 +32,7 @@ def world(tmp_path: Path) -> DiscoveryWorld:
 def run(world: DiscoveryWorld, broker: str, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
     return subprocess.run(
-        [sys.executable, "-m", "tidings", "topics", *words, "--broker", broker, "--plain"],
+        [sys.executable, "-m", "tidings", "topics", *words, "--broker", broker, *world.plainly],
         capture_output=True,
         text=True,
         timeout=120,
@@ -46,6 +48,7 @@ def told(world: DiscoveryWorld, broker: str, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("broker", ["with TLS"], indirect=True)
 def test_a_topic_is_advertised_found_by_who_may_and_withdrawn(world: DiscoveryWorld, broker: str) -> None:
     record = world.record("Sports=NBA,Team=*")
     (world.folder / "nba.record").write_bytes(record.data)
@@ -69,6 +72,7 @@ def test_a_topic_is_advertised_found_by_who_may_and_withdrawn(world: DiscoveryWo
         assert "nothing is found" in run(world, broker, "find", "*", "--identity", "reader").stdout
 
 
+@pytest.mark.parametrize("broker", ["plain"], indirect=True)
 def test_what_is_wrong_is_one_line(world: DiscoveryWorld, broker: str) -> None:
     (world.folder / "nba.record").write_bytes(world.record("Sports=NBA").data)
     with world.node("tdn-1", broker):

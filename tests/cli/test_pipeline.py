@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 
 FILE = """\
 checkpoint = "checkpoint"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from lxml import etree
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 from tidings.cli.overlay_picture import checked_picture, draw, pictured
 from tidings.cli.simulate import simulate
 from tidings.model.errors import InvalidValueError, TidingsError

@@ -4,7 +4,7 @@
 |---|---|
 | `python` | a session if it starts with `>>>`, else code that must run; one namespace a page; see also `brokers.py` |
 | `console` | see `console.py` |
-| `json`, `toml` | it must parse |
+| `json`, `toml` | it must parse; see also `shell.py` |
 | `text` | shown only |
 | a directive in `{braces}` | Sphinx's, if it is one of DIRECTIVES; none of them can hold code of its own |
 
@@ -25,6 +25,7 @@ from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
 
 from tests.docs.brokers import beside_brokers
 from tests.docs.console import run_console
+from tests.docs.shell import Shell
 
 DIRECTIVES = frozenset({"literalinclude", "toctree", "note", "warning", "tip", "seealso", "contents"})
 SHOWN_ONLY = frozenset({"text"})
@@ -73,6 +74,7 @@ def _check_json(example: Example) -> None:
 
 def _check_toml(example: Example) -> None:
     tomllib.loads(example.parsed)
+    Shell.of(example.namespace).write(example.parsed)
 
 
 def _refuse(example: Example) -> str:

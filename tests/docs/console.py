@@ -3,7 +3,7 @@
 `python` and `tidings` are really run, in the project's folder, with the virtual environment first on the PATH; `...`
 in the expected output stands for anything. A command that fails must be followed by `$ echo $?` and its status.
 `make` is asked with --dry-run whether it knows the target. A few lines that set a machine up are accepted as they
-are. Whatever is not run must not show any output.
+are; others make a shell of the page's own, see `shell.py`. Whatever is not run must not show any output.
 """
 
 import doctest
@@ -19,7 +19,8 @@ from typing import NamedTuple
 from sybil import Example
 from sybil.evaluators.doctest import OutputChecker
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.docs.shell import Shell
+
 RUN = frozenset({"python", "tidings"})
 ACCEPTED = (r"git clone \S+", r"cd tidings", r"source \.venv/bin/activate")
 _STATUS = "echo $?"
@@ -43,7 +44,7 @@ def run_console(example: Example) -> str | None:
         if command.text == _STATUS:
             got = f"{status}\n"
         else:
-            status, got = _run(command)
+            status, got = _run(command, Shell.of(example.namespace))
             asked = following is not None and following.text == _STATUS
             if status and not asked:
                 return f"$ {command.text}\nended with status {status}, and no '$ {_STATUS}' follows:\n{got}"
@@ -67,33 +68,37 @@ def commands_of(source: str) -> list[Command]:
     return [Command(text, expected.rstrip() + "\n" if expected.strip() else "") for text, expected in commands]
 
 
-def _run(command: Command) -> tuple[int, str]:
-    if any(re.fullmatch(pattern, command.text) for pattern in ACCEPTED):
+def _run(command: Command, shell: Shell) -> tuple[int, str]:
+    if shell.takes(command.text) or any(re.fullmatch(pattern, command.text) for pattern in ACCEPTED):
         return 0, ""
     words = shlex.split(command.text)
     if words[0] == "make":
-        status, output = _output(["make", "--dry-run", *words[1:]])
+        status, output = _output(["make", "--dry-run", *words[1:]], Shell())
         return status, output if status else ""
     if words[0] not in RUN:
         return 1, f"{words[0]} is none of the commands that may stand in the documentation"
-    if _SHELL.search(re.sub(r"'[^']*'", "", command.text)):
+    goes_on = words[-1] == "&"
+    if _SHELL.search(re.sub(r"'[^']*'", "", command.text.removesuffix(" &"))):
         return (
             1,
             "only plain commands are run: no pipes, variables or other signs of the shell outside of single quotes",
         )
-    return _output(words)
+    return _output([shell.real(word) for word in words[: -1 if goes_on else None]], shell, goes_on=goes_on)
 
 
-def _output(words: list[str]) -> tuple[int, str]:
+def _output(words: list[str], shell: Shell, *, goes_on: bool = False) -> tuple[int, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     program = shutil.which(words[0], path=path)
     if program is None:
         return 127, f"{words[0]}: not found"
+    environment = {**kept, "PATH": path, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", **shell.variables}
+    if goes_on:
+        return shell.begin([program, *words[1:]], environment)
     done = subprocess.run(
         [program, *words[1:]],
-        cwd=ROOT,
-        env={**kept, "PATH": path, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"},
+        cwd=shell.folder,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,6 +1,6 @@
 """The reference of a broker's file is what the program writes."""
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 from tidings.live.configuration.reference import page
 
 

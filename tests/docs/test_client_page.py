@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tidings.client import Client, Identity, Subscription, SyncClient, SyncSubscription, connect, connect_sync
 from tidings.client.security import Security

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from sybil import Document
 
 from tests.docs.blocks import fences
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 from tests.docs.tables import parse_tables
 from tidings.model import limits
 from tidings.policy.elements import BUILT_IN

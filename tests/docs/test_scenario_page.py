@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tidings.simulation.faults import KINDS
 from tidings.simulation.scenario import Scenario

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tidings.engine.settings import Settings
 from tidings.simulation import World

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tests.live.serving import serving
 from tidings.client.addresses import DEFAULT_PORT

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

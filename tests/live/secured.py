@@ -39,6 +39,7 @@ class LiveWorld(World):
         self.record_file.write_bytes(self.record.data)
         self.list_file = folder / "revocations"
         self.list_file.write_bytes(self.update().data)
+        self.ann_seals = self.sealer()
 
     def update(self, *, after: int = 0, **given: Any) -> Update:
         return self.authority.revocations(now(), after=after, **given)
@@ -68,12 +69,6 @@ class LiveWorld(World):
         """Of `ann`, right now."""
         return self.ann_seals.seal(self.event(number, **more), now(), number)
 
-    @property
-    def ann_seals(self) -> Any:
-        if not hasattr(self, "_sealer"):
-            self._sealer = self.sealer()
-        return self._sealer
-
 
 @contextlib.asynccontextmanager
 async def line(
@@ -86,7 +81,7 @@ async def line(
         for place, name in enumerate(names):
             links = [{"broker": names[place + 1]}] if place + 1 < len(names) else []
             if brokers:
-                links.append({"broker": brokers[-1].name, "address": str(brokers[-1].address)})  # type: ignore[dict-item]
+                links.append({"broker": brokers[-1].name, "address": str(brokers[-1].address)})
             given = {
                 "links": links,
                 "broker": {"settling_ms": 20},

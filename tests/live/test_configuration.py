@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 from tests.strategies import examples
 from tidings.engine.settings import Settings
 from tidings.live.configuration import Address, Change, Configuration

@@ -1,5 +1,7 @@
 """What a broker counts is what Prometheus reads."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
@@ -51,7 +53,7 @@ def test_what_is_refused_is_counted_by_the_step_that_did() -> None:
 
 
 def test_gauges_are_asked_for_each_time() -> None:
-    now = {"connections": 1}
+    now: dict[str, Any] = {"connections": 1}
     exposition = Exposition("b1", Metrics(), lambda: Gauges(**now, certificate_expires=1e9))
     assert samples(exposition)["tidings_connections", ()] == 1
     now["connections"] = 2

@@ -25,7 +25,7 @@ from tidings.protocol import answers, requests
 from tidings.protocol.notes import Note
 from tidings.security import Right
 
-DURABLE = {"durable": "d", "limit": 1}
+DURABLE: dict[str, Any] = {"durable": "d", "limit": 1}
 
 
 @pytest.fixture

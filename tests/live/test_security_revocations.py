@@ -107,6 +107,19 @@ def test_notices_and_records_reach_every_broker_too(world: LiveWorld) -> None:
     run(scenario())
 
 
+def test_a_list_passes_a_broker_that_has_no_gate(world: LiveWorld) -> None:
+    async def scenario() -> None:
+        no_gate: dict[str, Any] = {"b2": {"security": {}}}
+        async with line(world, NAMES, **no_gate) as brokers, Raw.client(brokers[0], "mail") as mail:
+            await advertised(mail, "mail")
+            await settled(brokers)
+            mail.send(carried("revocations", world.revoked("ann").data, 1))
+            await until(lambda: known(brokers[2]).revocations.version == 1)
+            assert brokers[1].gatehouse is None
+
+    run(scenario())
+
+
 def test_what_nobody_signed_changes_nothing(world: LiveWorld, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     stranger = LiveWorld(tmp_path / "other")

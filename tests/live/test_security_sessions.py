@@ -3,19 +3,35 @@
 import asyncio
 import ssl
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.live.cases import Raw, framed, hello, run, running
-from tests.live.secured import LiveWorld, carried, line, now, proven, wanted
+from tests.live.cases import Raw, framed, hello, run, running, until
+from tests.live.secured import (
+    LiveWorld,
+    advertised,
+    carried,
+    event_of,
+    line,
+    now,
+    proven,
+    publish,
+    settled,
+    wanted,
+)
+from tidings.engine.operations import Publish
 from tidings.live.broker import Broker
 from tidings.live.condition import gauges
 from tidings.live.exposition import Exposition
 from tidings.model.errors import InvalidValueError
+from tidings.model.values import Attributes
 from tidings.protocol import answers, requests
+from tidings.protocol.frames import Kind, frame
 from tidings.protocol.handshake import Bye, Welcome
+from tidings.protocol.operations import operation_frame
 from tidings.security import Right, Role
 
 
@@ -82,22 +98,53 @@ def test_a_proof_for_one_broker_is_none_for_another(world: LiveWorld) -> None:
     assert run(scenario()).step == "proof"
 
 
+def shortest(value: Any) -> bytes:
+    """MessagePack as the page of the wire protocol asks for it: of what a subscription is made of."""
+    match value:
+        case None:
+            return b"\xc0"
+        case int():
+            return pack("B", value)
+        case str():
+            text = value.encode()
+            return (pack("B", 0xA0 | len(text)) if len(text) < 32 else pack("BB", 0xD9, len(text))) + text
+        case bytes():
+            return (pack("BB", 0xC4, len(value)) if len(value) < 256 else pack(">BH", 0xC5, len(value))) + value
+    return pack("B", 0x90 | len(value)) + b"".join(map(shortest, value))
+
+
+def test_a_proof_is_made_as_the_page_of_the_wire_protocol_says(world: LiveWorld) -> None:
+
+    async def scenario() -> Any:
+        async with running("b1", **world.security("b1")) as broker, Raw.client(broker, "bob") as bob:
+            token = world.token("bob", Right.SUBSCRIBE).data
+            asked = [0, "bob.1", "Sports = 'NBA'", *[None] * 3, "subscription", *[None] * 3, token, None]
+            signed = shortest([bob.welcome.nonce, shortest([bob.welcome.broker, asked])])
+            asked[-1] = world.signing["bob"].sign(b"tidings/1/subscription\0" + signed)
+            bob.send(frame(Kind.SUBSCRIBE, shortest([7, *asked[1:]])))
+            return await bob.answered()
+
+    assert run(scenario()) == answers.Done(7, (), "bob.1")
+
+
 @pytest.mark.parametrize(
-    ("token", "check"),
-    [({"rights": Right.PUBLISH}, "publish"), ({"since": 2**60, "until": 2**61}, "valid"), ({"until": 1}, "expired")],
+    ("token", "reason"),
+    [
+        ({"rights": Right.PUBLISH}, "no right to subscribe"),
+        ({"since": 2**60, "until": 2**61}, "not valid yet"),
+        ({"since": 0, "until": 1}, "has expired"),
+    ],
     ids=str,
 )
 def test_a_token_that_does_not_give_the_right_is_refused_with_the_reason(
-    world: LiveWorld, token: dict[str, Any], check: str
+    world: LiveWorld, token: dict[str, Any], reason: str
 ) -> None:
     async def scenario() -> Any:
         async with running("b1", **world.security("b1")) as broker, Raw.client(broker, "bob") as bob:
-            given = {"since": 0, **token} if "until" in token else token
-            asked = wanted(world, world.token("bob", **given))
+            asked = wanted(world, world.token("bob", **token))
             return await bob.asked(proven(world, asked, bob))
 
-    told = run(scenario())
-    assert isinstance(told, answers.Refused)
+    assert reason in run(scenario()).reason
 
 
 # Certificates
@@ -178,6 +225,60 @@ def test_a_broker_whose_files_are_wrong_does_not_start(world: LiveWorld, change:
 
     with pytest.raises(InvalidValueError, match=told):
         run(scenario())
+
+
+def test_brokers_with_identities_link_over_tls_and_pass_sealed_events_on(world: LiveWorld) -> None:
+    async def scenario() -> None:
+        tls: dict[str, Any] = {name: {"tls": {}} for name in ("b1", "b2")}
+        async with line(world, ("b1", "b2"), **tls) as brokers:
+            world.ann.save(world.folder / "ann-identity")
+            world.bob.save(world.folder / "bob-identity")
+            ann, bob = await connected(brokers[0], world, "ann"), await connected(brokers[1], world, "bob")
+            await ann.told()
+            bob.welcome = await bob.told()
+            await advertised(ann)
+            assert isinstance(await bob.asked(proven(world, wanted(world), bob)), answers.Done)
+            await settled(brokers)
+            ann.send(publish(world.sealed(1), 1))
+            got = event_of(await bob.next_note())
+            assert world.opener().open(got, got.timestamp).payload == b"a secret of the team"
+            ann.send(carried("revocations", world.revoked("b2").data, 2))
+            await until(lambda: not brokers[0].links)  # a neighbour is one as long as its certificate counts
+            for one in (ann, bob):
+                one.writer.transport.abort()
+
+    run(scenario())
+
+
+def test_what_a_false_neighbour_lets_pass_without_a_token_goes_no_further(world: LiveWorld) -> None:
+    async def scenario() -> None:
+        tables = world.security("b1")
+        async with (
+            running("b1", links=[{"broker": "b2"}], **tables) as broker,
+            Raw.client(broker, "bob") as bob,
+            Raw.to(broker) as false,
+        ):
+            await bob.asked(proven(world, wanted(world), bob))
+            false.say(hello("b2", role="broker"))
+            assert isinstance(await false.told(), Welcome)
+            good = world.sealed(1)
+            replaced = msgspec.structs.replace
+            tried = [
+                world.event(2),
+                replaced(good, payload=b"x" * 40),
+                replaced(good, attributes=Attributes({**good.attributes, "score": 7})),
+                replaced(good, publisher="eve"),
+                replaced(good, token=world.token("bob").data),
+            ]
+            for event in tried:
+                false.send(operation_frame(Publish(event)))
+            assert broker.gatehouse is not None
+            refused = broker.gatehouse.gate.refused
+            await until(lambda: refused.total() == len(tried))
+            false.send(operation_frame(Publish(good)))
+            assert event_of(await bob.next_note()).id == good.id
+
+    run(scenario())
 
 
 # What can be seen

@@ -2,18 +2,24 @@
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tidings as td
 from tests.live.cases import Raw, configuration, connect, framed, publication, run, running, until
 from tests.live.secured import LiveWorld, publish
+from tests.live.test_journal import stopped_hard
+from tests.strategies import examples
 from tidings.client import Client
 from tidings.client.proving import Prover
+from tidings.hub import Hub
 from tidings.live.broker import Broker
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.protocol import answers, requests
@@ -332,8 +338,9 @@ def test_only_who_holds_the_secret_subscribes_and_the_journal_knows(secrets: Sec
     staff = {"Staff": secrets.file("Staff")}
 
     async def before() -> None:
+        broker = Broker(configuration("b1", trust=secrets.tables("Staff"), **folder))
+        await broker.start()
         async with (
-            running("b1", trust=secrets.tables("Staff"), **folder) as broker,
             connect(broker, "car") as car,
             connect(broker, "one", groups=staff) as one,
             connect(broker, "stranger") as stranger,
@@ -345,6 +352,7 @@ def test_only_who_holds_the_secret_subscribes_and_the_journal_knows(secrets: Sec
             assert {one.id for one in broker.desk.engine.subscriptions.of("one")} == {"mine"}
             assert not broker.desk.engine.subscriptions.of("stranger")
             assert proofs(broker) == (2, 1)
+            await stopped_hard(broker)  # so that the journal is all that there is
 
     async def after() -> None:
         async with running("b1", trust=secrets.tables("Staff"), **folder) as broker, connect(broker, "car") as car:
@@ -449,9 +457,74 @@ def test_a_sealed_publication_that_waits_for_a_proof_is_no_replay_of_itself(secr
             assert broker.gatehouse is not None
             assert not broker.gatehouse.gate.refused.total()
             ann.send(publish(msgspec.structs.replace(world.sealed(9), id=world.event(2).id), 4))
-            assert (await ann.answered()).error == "PublishedBeforeError"
+            assert (await ann.answered()).error == "RefusedError"  # another one under a known id
 
     run(scenario())
+
+
+# The same as where answers come at once
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.sampled_from(["one", "two", "stranger"]), st.integers(1, 9)),
+        st.tuples(st.just("context"), st.sampled_from(["one", "two"]), st.integers(1, 3)),
+        st.tuples(st.just("subscribe"), st.sampled_from(["one", "stranger"]), st.integers(1, 9)),
+    ),
+    max_size=12,
+)
+Told = list[tuple[str, str, int]]
+
+
+@examples(15, 500)
+@given(STEPS, st.sampled_from([10, 600_000]))
+def test_a_live_broker_decides_as_a_hub_does_that_knows_all_answers(steps: Told, expiry: int) -> None:
+    """All steps of a client are sent at once, so that they wait behind each other."""
+    with tempfile.TemporaryDirectory() as folder:
+        live = run(_played(steps, Secrets(Path(folder)), expiry))
+    hub = Hub(trust=lambda party, _: party in ("hub", "one", "two"), advertisements_required=False)
+    hub.subscribe("", policy=STAFF_PUBLISHES)
+    hub.advertise("", policy=STAFF_SUBSCRIBES)
+    expected = []
+    for kind, name, number in steps:
+        client = hub.client(name)
+        try:
+            if kind == "publish":
+                client.publish({"a": number})
+            elif kind == "context":
+                client.set_context({"x": number})
+            else:
+                client.subscribe(f"a > {number}", id=f"{name}.{len(expected)}")
+            expected.append("done")
+        except RefusedError as refused:
+            expected.append(refused.step)
+    assert live == expected
+
+
+async def _played(steps: Told, secrets: Secrets, expiry: int) -> list[str]:
+    staff = {"Staff": secrets.file("Staff")}
+    tables = {**governed(STAFF_SUBSCRIBES), **ruled(STAFF_PUBLISHES)}
+    async with (
+        running("b1", trust=secrets.tables("Staff", expiry_ms=expiry), **tables) as broker,
+        connect(broker, "one", groups=staff) as one,
+        connect(broker, "two", groups=staff) as two,
+        connect(broker, "stranger") as stranger,
+    ):
+        clients = {"one": one, "two": two, "stranger": stranger}
+
+        async def taken(place: int, kind: str, name: str, number: int) -> str:
+            client = clients[name]
+            try:
+                if kind == "publish":
+                    await client.publish({"a": number})
+                elif kind == "context":
+                    await client.set_context({"x": number})
+                else:
+                    await client.subscribe(f"a > {number}", id=f"{name}.{place}")
+            except RefusedError as refused:
+                return refused.step
+            return "done"
+
+        return list(await asyncio.gather(*(taken(place, *step) for place, step in enumerate(steps))))
 
 
 # Files

@@ -18,11 +18,13 @@ from typing import NamedTuple
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidings" / "security"
-TESTS = [f"tests/security/test_{name}.py" for name in ("attacks", "envelope", "records", "exchange")]
+TESTS = [f"tests/security/test_{name}.py" for name in ("attacks", "envelope", "records", "exchange", "discovery")]
 MODULES = (  # where what comes from others is judged
     *("batches", "certificates", "credentials", "encoding", "envelope", "exchange", "gate", "opening", "records"),
-    *("replay", "revocation", "root", "signatures", "template", "token"),
+    *("replay", "revocation", "root", "signatures", "template", "token", "advertised", "discovery"),
+    *(f"centre.{name}" for name in ("centre", "challenges", "giving", "granting", "state")),
 )
+CENTRE_TESTS = ["tests/security/test_centre.py"]
 
 
 class Check(NamedTuple):
@@ -34,11 +36,15 @@ class Check(NamedTuple):
 def checks() -> Iterator[Check]:
     """Every place where something is refused."""
     for name in MODULES:
-        source = (SOURCE / f"{name}.py").read_text()
+        source = _path(name).read_text()
         lines = source.splitlines()
         for node in ast.walk(ast.parse(source)):
             if _is_refusal(node):
                 yield Check(name, node.lineno, lines[node.lineno - 1].strip())  # type: ignore[attr-defined]
+
+
+def _path(module: str) -> Path:
+    return SOURCE / f"{module.replace('.', '/')}.py"
 
 
 def _is_refusal(node: ast.AST) -> bool:
@@ -57,7 +63,7 @@ class _Loader(importlib.abc.Loader, importlib.abc.MetaPathFinder):
     """Loads one module without one of its checks."""
 
     def __init__(self, module: str, line: int) -> None:
-        self._name, self._path, self._line = f"tidings.security.{module}", SOURCE / f"{module}.py", line
+        self._name, self._path, self._line = f"tidings.security.{module}", _path(module), line
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return importlib.util.spec_from_loader(name, self) if name == self._name else None
@@ -75,7 +81,8 @@ def is_killed(check: Check) -> bool:
 
 def main(module: str, line: str) -> int:
     sys.meta_path.insert(0, _Loader(module, int(line)))
-    return 0 if pytest.main(["-q", "-x", "-p", "no:cacheprovider", *TESTS]) == 1 else 1
+    tests = CENTRE_TESTS if module.startswith("centre.") else TESTS
+    return 0 if pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests]) == 1 else 1
 
 
 if __name__ == "__main__":

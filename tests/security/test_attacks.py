@@ -84,6 +84,16 @@ def test_what_is_too_old_or_from_the_future_is_refused() -> None:
             gate.admit(sealer.seal(WORLD.event(), when), NOW)
 
 
+def test_what_came_before_is_refused_even_where_its_publisher_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.security.replay.MAX_REPLAY_INSTANCES", 1)
+    gate = WORLD.gate()
+    first = WORLD.sealer().seal(WORLD.event(1), NOW)
+    for event in (first, WORLD.sealer().seal(WORLD.event(2), NOW + 1)):
+        gate.admit(event, NOW)
+    with pytest.raises(SecurityError, match="too long ago"):
+        gate.admit(first, NOW)
+
+
 def test_a_counter_that_goes_back_is_refused() -> None:
     gate, sealer = WORLD.gate(), WORLD.sealer()
     first = sealer.seal(WORLD.event(1), NOW + 2)

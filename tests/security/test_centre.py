@@ -1,13 +1,17 @@
 """The key management centre: who may register, grant, revoke and rotate, and who gets which keys."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from tests.security.centre_world import AUTHORITY, DAY, KMC, NOW, SECOND, World, identity, record
 from tidings.model.errors import RefusedError, SecurityError
+from tidings.model.limits import MAX_REWRAPPED
 from tidings.security import KeyManagementCentre, Right, Role, Suite
 from tidings.security import centre_questions as asked
-from tidings.security.centre.changes import changes_data, read_changes
+from tidings.security.centre import granting
+from tidings.security.centre.changes import EpochMade, changes_data, read_changes
 from tidings.security.envelope import Seal
 from tidings.security.notices import SignedNotice
 
@@ -26,7 +30,7 @@ from tidings.security.notices import SignedNotice
         ({"challenge": -1}, "challenge: -1"),
     ],
 )
-def test_bad_parameters_are_refused_with_the_reason(given: dict[str, int], reason: str) -> None:
+def test_bad_parameters_are_refused_with_the_reason(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(RefusedError, match=reason):
         World().register(**given)
 
@@ -241,6 +245,24 @@ def test_more_than_before_leaves_tokens_as_they_are() -> None:
     assert not world.told
 
 
+def test_a_later_record_leaves_everybody_the_part_that_was_granted() -> None:
+    world = World()
+    topic = world.register()
+    world.grant(topic, "p", template="Sports=NBA,Team=Bulls")
+    with pytest.raises(RefusedError, match=r"p was granted Sports=NBA,Team=Bulls, which is not within Sports=NFL"):
+        world.register(record("Sports=NFL", id=topic.id, version=2))
+
+
+def test_a_topic_has_so_many_grants_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(granting, "MAX_GRANTS", 2)
+    world = World()
+    topic = world.register()
+    for name in ("a", "b", "a"):
+        world.grant(topic, name)
+    with pytest.raises(RefusedError, match="at most MAX_GRANTS"):
+        world.grant(topic, "c")
+
+
 # Rotation
 
 
@@ -260,8 +282,8 @@ def test_a_key_that_ends_is_replaced_ahead_and_nobody_waits() -> None:
     world.pass_time(50 * SECOND)
     after = world.member("p").seal(world.event("p"), world.now)
     assert [Seal.of(one).epoch for one in (before, after)] == [1, 2]
-    for one in (before, after):
-        assert world.member("s").open(one, world.now).payload == b"what is secret"
+    for sealed in (before, after):
+        assert world.member("s").open(sealed, world.now).payload == b"what is secret"
 
 
 def test_a_scheduled_rotation_accepts_the_key_before_for_the_grace_time() -> None:
@@ -463,13 +485,27 @@ def test_missed_messages_are_rewrapped_for_who_may_have_them() -> None:
     wrapped = tuple((Seal.of(one).epoch, Seal.of(one).wrapped, world.now) for one in (early, missed))
     wrapped += ((2, b"\0" * 40, world.now), (2, Seal.of(missed).wrapped, world.now - DAY), (9, b"", world.now))
     body = world.ask(identity("s"), asked.REWRAP, asked.WantsRewrapped(topic.id, wrapped))
-    found = msgspec.msgpack.decode(body, type=asked.Rewrapped)
+    found = read(body)
     assert (found.epoch, [bool(one) for one in found.wrapped]) == (3, [False, True, False, False, False])
     world.fetch("s", topic)
     seal = msgspec.structs.replace(Seal.of(missed), wrapped=found.wrapped[1], wrapped_in=3)
     again = msgspec.structs.replace(missed, signature=seal.data)
     world.member("s").keyring.drop(topic.id, 2)
     assert world.member("s").open(again, world.now).payload == b"what is secret"
+
+
+def test_so_many_are_rewrapped_at_a_time_and_no_more() -> None:
+    world = World()
+    topic = world.register()
+    world.grant(topic, "s", "subscribe")
+    wanted = ((1, bytes(40), world.now),) * MAX_REWRAPPED
+    assert len(read(world.ask(identity("s"), asked.REWRAP, asked.WantsRewrapped(topic.id, wanted))).wrapped) == 1_024
+    with pytest.raises(RefusedError, match="at most MAX_REWRAPPED"):
+        world.ask(identity("s"), asked.REWRAP, asked.WantsRewrapped(topic.id, (*wanted, wanted[0])))
+
+
+def read(body: bytes) -> asked.Rewrapped:
+    return msgspec.msgpack.decode(body, type=asked.Rewrapped)
 
 
 @pytest.mark.parametrize("rights", ["publish", "govern"])
@@ -511,6 +547,24 @@ def test_after_the_interval_a_query_has_to_be_answered_before_keys_are_given() -
     assert challenged(world) == query  # and no other, until it is answered
     world.ask(identity("s"), asked.CHALLENGE, asked.AnswersChallenge(query, f" {ANSWERS[query].upper()} "))
     assert world.may_fetch("s", record())
+
+
+def test_what_was_not_asked_cannot_be_answered_nor_be_wrong() -> None:
+    world = enrolled()
+    query = challenged(world)
+    others = [one for one in ANSWERS if one != query]
+    for _ in range(2):
+        for other in (*others, "?"):
+            with pytest.raises(RefusedError, match="s was not asked this"):
+                world.ask(identity("s"), asked.CHALLENGE, asked.AnswersChallenge(other, ANSWERS.get(other, "")))
+    assert challenged(world) == query
+
+
+def test_who_was_granted_nothing_cannot_enrol() -> None:
+    world = World()
+    world.register()
+    with pytest.raises(RefusedError, match="mallory was granted nothing here"):
+        world.ask(identity("mallory"), asked.ENROL, asked.Enrols((("q", "a"),)))
 
 
 def test_a_topic_with_challenges_gives_no_key_to_who_has_no_query_set() -> None:
@@ -601,6 +655,16 @@ def test_no_secret_shows_itself() -> None:
                 assert secret.hex() not in shown
     assert "Rex" not in shown
     assert "Long" not in shown
+
+
+def test_an_epoch_that_was_there_cannot_come_again() -> None:
+    world = World()
+    topic = world.register()
+    world.rotate(topic, compromised=True)
+    made = [one for one in world.saved if isinstance(one, EpochMade)]
+    for again in (made[0], msgspec.structs.replace(made[1], key=msgspec.structs.replace(made[1].key, key=bytes(32)))):
+        with pytest.raises(SecurityError, match="was there before"):
+            KeyManagementCentre(KMC, bytes, [*world.saved, again])
 
 
 def test_a_snapshot_and_all_changes_are_the_same_centre() -> None:

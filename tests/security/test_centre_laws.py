@@ -72,7 +72,6 @@ class Model:
             self.world.fetch("publisher", self.topic)
         event = self.world.event("publisher", len(self.sealed) + 1)
         sealed = publisher.seal(event, self.world.now)
-        self.world.gate.credentials.token(publisher.token(self.topic.id).data, self.world.now)
         self.world.gate.admit(sealed, self.world.now)
         self.sealed.append(sealed)
 

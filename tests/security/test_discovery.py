@@ -19,6 +19,7 @@ from tidings.security.discovery_questions import Finds, Kept, Replicates
 from tidings.security.encoding import Signed, decoded, encoded
 from tidings.security.exchange import Service
 from tidings.security.identity import Identity
+from tidings.security.overlaps import Overlaps
 from tidings.security.query import Query
 from tidings.security.records import TopicRecord
 from tidings.security.restriction import Restriction, fits
@@ -92,8 +93,10 @@ def put(there: DiscoveryNode, said: Advertised, now: int | None = None) -> Kept 
     ],
 )
 def test_a_query_finds_topics_that_are_meant(wanted: str, found: list[str]) -> None:
-    query = Query.parse(wanted)
-    assert [one for one in ("/a/b", "/a/c", "x=1,y=*", "z=2") if query.matches(Template.parse(one))] == found
+    query, there, known = Query.parse(wanted), node(), ["/a/b", "/a/c", "x=1,y=*", "z=2"]
+    for one in known:
+        put(there, topic(ANNA, one))
+    assert [one for one in known if query.matches(Template.parse(one))] == found == templates(there, wanted)
 
 
 @pytest.mark.parametrize("wanted", ["", "x" * 1_025, "x=1,x=2", "x=", "x=a*"])
@@ -114,6 +117,14 @@ def test_a_topic_is_found_with_the_centre_that_counts_for_it() -> None:
     assert Advertised(only).kind is Kind.SERVICE
     assert there.find(Finds(centre=b"other"), READER, NOW).advertised == ()
     assert there.find(Finds(), READER, NOW).advertised == ()
+
+
+def test_who_asks_for_everything_finds_a_centre_that_has_no_topic_yet() -> None:
+    there = node()
+    assert put(there, centre()) is not None
+    (only,) = there.find(Finds("*"), READER, NOW).advertised
+    assert Advertised(only).kind is Kind.SERVICE
+    assert there.find(Finds("/a"), READER, NOW).advertised == ()
 
 
 def test_an_answer_brings_what_the_asker_lacks_of_the_revocations() -> None:
@@ -173,6 +184,32 @@ def by_hand(pattern: str, text: str) -> bool:
 @given(st.text("ab*", max_size=6), st.text("ab", max_size=6))
 def test_a_pattern_fits_what_it_says(pattern: str, text: str) -> None:
     assert fits(pattern, text) == by_hand(pattern, text)
+
+
+drawn_templates = st.one_of(
+    st.sampled_from(["/a", "/b"]),
+    st.dictionaries(st.sampled_from("xyz"), st.sampled_from("12*"), min_size=1).map(
+        lambda tags: ",".join(f"{name}={value}" for name, value in {**tags, "w": "1"}.items())
+    ),
+    st.sampled_from(["x=1", "x=2", "y=1,x=*"]),
+).map(Template.parse)
+
+
+@examples(200, 5_000)
+@given(st.lists(st.tuples(st.integers(0, 8), st.none() | drawn_templates), max_size=20), drawn_templates)
+def test_overlapping_templates_are_found_without_a_look_at_each(
+    todo: list[tuple[int, Template | None]], wanted: Template
+) -> None:
+    overlaps: Overlaps[int] = Overlaps()
+    held: dict[int, Template] = {}
+    for key, template in todo:
+        if template is None:
+            overlaps.remove(key)
+            held.pop(key, None)
+        else:
+            overlaps.put(key, template)
+            held[key] = template
+    assert sorted(overlaps.near(wanted)) == sorted(key for key, one in held.items() if one.overlaps(wanted))
 
 
 # What is refused
@@ -237,10 +274,27 @@ STRANGER = Authority.found("authority", NOW).issue("owner-0", Role.ENTITY, NOW)
 )
 def test_forged_advertisements_are_refused(signer: Identity, changed: dict[str, object], check: str) -> None:
     data = forged(topic(ANNA, "/a"), signer, changed)
-    for offer in (lambda: node().advertise(data, ANNA.certificate, NOW), lambda: node().join(Kept(data, 0, NOW), NOW)):
-        with pytest.raises(SecurityError) as refused:
-            offer()
-        assert refused.value.check == check
+    with pytest.raises(SecurityError) as refused:
+        node().advertise(data, ANNA.certificate, NOW)
+    assert refused.value.check == check
+    with pytest.raises(SecurityError) as refused:
+        node().join(Kept(data, 0, NOW), NOW)
+    assert refused.value.check == check
+
+
+def test_what_is_too_large_is_not_read() -> None:
+    with pytest.raises(SecurityError, match="MAX_ADVERTISED_BYTES"):
+        node().advertise(b"x" * 65_537, ANNA.certificate, NOW)
+
+
+def test_nothing_is_advertised_for_longer_than_its_owner_has_a_certificate() -> None:
+    brief = AUTHORITY.issue("owner-0", Role.ENTITY, NOW, days=1)
+    good = Advertised.topic(brief, record(ANNA, "/a"), NOW)
+    assert good.expires == brief.certificate.not_after
+    put(node(), good)
+    data = forged(good, brief, {"expires": NOW + 2 * DAY})
+    with pytest.raises(SecurityError, match="ends no later than the certificate of owner-0"):
+        node().advertise(data, brief.certificate, NOW)
 
 
 def test_what_came_before_is_refused() -> None:

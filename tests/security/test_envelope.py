@@ -16,7 +16,7 @@ from tidings.model.limits import MAX_INSTANCE_BYTES, MAX_INSTANCE_MESSAGES
 from tidings.model.values import Attributes, Context
 from tidings.security import Opener, Suite, open_sealed, seal
 from tidings.security.envelope import Seal, rewrapped, trimmed
-from tidings.security.root import SALT
+from tidings.security.root import SALT, check
 
 WORLD = World()
 NAMES = st.text("abcdé", min_size=1, max_size=4)
@@ -178,6 +178,11 @@ def test_only_what_is_wrapped_under_the_one_key_is_wrapped_under_the_other() -> 
     for before, after in ((WORLD.epoch_key(2), WORLD.epoch_key(3)), (WORLD.key, elsewhere)):
         with pytest.raises(SecurityError, match="another epoch, or on another topic"):
             rewrapped(sealed, before, after)
+
+
+def test_leaves_are_whole() -> None:
+    with pytest.raises(SecurityError, match="32 bytes each"):
+        check({}, {}, {}, b"half", {})
 
 
 def test_what_is_no_seal_is_not_read_as_one() -> None:

@@ -1,13 +1,18 @@
 """Joining a trust group under certificates: the secret gets to who is on the list, and to nobody else."""
 
+import hashlib
+
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from tidings.model.errors import SecurityError
 from tidings.security.authority import Authority
 from tidings.security.certificates import Role
 from tidings.security.encoding import Signed, decoded, encoded
-from tidings.security.joining import FRESHNESS, Requested, invite, join, request
+from tidings.security.exchange import HPKE
+from tidings.security.identity import Identity
+from tidings.security.joining import FRESHNESS, INVITATION, Requested, invite, join, request
 from tidings.security.trust import NONCE_BYTES, Ends, Group
 
 NOW = 1_800_000_000_000_000
@@ -76,3 +81,19 @@ def test_answers_that_are_not_believed() -> None:
         join(forger, ASKED, B2, NOW, by=["b1"])
     with pytest.raises(SecurityError, match="that of b2, with another certificate"):
         join(ANSWER, ASKED, B3, NOW)
+
+
+def _forged(giver: Identity, signer: Identity) -> bytes:
+    """As anybody can make it who has seen the request: sealed to the key in it."""
+    digest = hashlib.sha256(ASKED.data).digest()
+    body = encoded((digest, "Restricted", bytes(32), giver.certificate.der))
+    signed = encoded(Signed(body, signer.sign(INVITATION, body)))
+    return HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(_kem(ASKED)), digest)
+
+
+def test_a_secret_from_who_is_no_member_of_this_overlay_is_refused() -> None:
+    join(_forged(B1, B1), ASKED, B2, NOW)
+    with pytest.raises(SecurityError, match="was not signed by b1"):
+        join(_forged(B1, B3), ASKED, B2, NOW, by=["b1"])
+    with pytest.raises(SecurityError, match="was not issued by"):
+        join(_forged(STRANGER, STRANGER), ASKED, B2, NOW)

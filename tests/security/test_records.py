@@ -309,7 +309,7 @@ def test_a_list_that_was_changed_is_refused(what: str) -> None:
         ),
         "entries before are missing": Update(1, (second,), good.head),
     }[what]
-    with pytest.raises(SecurityError):
+    with pytest.raises(SecurityError, match="are missing" if "missing" in what else "not"):
         known.take(bad)
     assert known.version == 0
 
@@ -408,6 +408,16 @@ def test_a_token_is_never_for_more_than_its_topic() -> None:
     changed = encoded([body[0], "Sports=NBA", *body[2:]])
     forged = Token(encoded(Signed(changed, WORLD.kmc.sign("token", changed))))
     with pytest.raises(SecurityError, match="more than the topic"):
+        forged.check(WORLD.authority.anchor, "tidings", NOW)
+
+
+def test_a_token_for_another_overlay_than_its_topic_is_refused() -> None:
+    signed = msgspec.msgpack.decode(WORLD.token().data, type=Signed)
+    body = msgspec.msgpack.decode(signed.body)
+    assert body[7] == "tidings"
+    changed = encoded([*body[:7], "elsewhere", *body[8:]])
+    forged = Token(encoded(Signed(changed, WORLD.kmc.sign("token", changed))))
+    with pytest.raises(SecurityError, match="token is for the overlay 'elsewhere'"):
         forged.check(WORLD.authority.anchor, "tidings", NOW)
 
 

@@ -42,6 +42,12 @@ def test_a_proof_is_good_for_nothing_but_what_it_was_made_for(
     [
         pytest.param(Ends("b2", "b1", b"2" * 32, b"1" * 32), ASKED, ANSWERED, PROOF, id="reflected"),
         pytest.param(Ends("b2", "b1", b"2" * 32, b"1" * 32), ANSWERED, ASKED, PROOF, id="reflected with nonces"),
+        pytest.param(ENDS._replace(challenger="b3"), ASKED, ANSWERED, PROOF, id="another challenger"),
+        pytest.param(ENDS._replace(prover="b3"), ASKED, ANSWERED, PROOF, id="another prover"),
+        pytest.param(ENDS._replace(challenger_certificate=b""), ASKED, ANSWERED, PROOF, id="without TLS"),
+        pytest.param(ENDS._replace(prover_certificate=b"3" * 32), ASKED, ANSWERED, PROOF, id="another connection"),
+        pytest.param(ENDS, b"c" * NONCE_BYTES, ANSWERED, PROOF, id="another challenge"),
+        pytest.param(ENDS, ASKED, b"c" * NONCE_BYTES, PROOF, id="another nonce"),
         pytest.param(ENDS, ASKED, ANSWERED, PROOF[:-1], id="cut"),
         pytest.param(ENDS, ASKED, ANSWERED, b"", id="empty"),
         pytest.param(ENDS, b"", ANSWERED, GROUP.prove(ENDS, b"", ANSWERED), id="no challenge"),

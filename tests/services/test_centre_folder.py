@@ -163,7 +163,7 @@ def test_the_file_of_a_key_is_for_its_owner_only(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="is there already"):
         new_key_file(path)
     path.chmod(0o640)
-    with pytest.raises(InvalidValueError, match="others can read or write the key: chmod 600"):
+    with pytest.raises(InvalidValueError, match="others can read this secret"):
         read_key_file(path)
     path.chmod(0o600)
     path.write_text("abc")

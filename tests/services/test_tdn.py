@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.live.cases import connect, run, running, until
+from tests.live.secured import LiveWorld, line
 from tidings.client import Client
 from tidings.client.asking import ask
 from tidings.client.discovery import Discovery
@@ -86,7 +87,7 @@ def test_a_topic_and_its_centre_are_found_by_who_may(tmp_path: Path) -> None:
             service = Respondent(KMC, credentials()).service("aa", 1)
             assert await looking(kmc, KMC).advertise(Advertised.of_service(KMC, service, now())) == ["tdn-0"]
             assert await names(looking(bert, BERT), "x=1") == ["kmc-1", "x=1"]
-            assert await names(looking(carl, CARL), "*") == []
+            assert await names(looking(carl, CARL), "*") == ["kmc-1"]
             (found,) = await looking(carl, CARL).find(centre=KMC.certificate.fingerprint)
             assert found.kind is Kind.SERVICE
             assert found.service is not None
@@ -244,5 +245,29 @@ def test_the_ledger_is_rewritten_when_most_of_it_is_of_no_use(tmp_path: Path, mo
                 assert await names(discovery, "*") == ["x=1"]
             async with serving(broker, NODES[0], tmp_path):
                 assert await names(discovery, "*") == ["x=1"]
+
+    run(scenario())
+
+
+def test_over_several_brokers_with_gates_nodes_get_the_revocations_from_them(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path)
+    tdns = [world.authority.issue(f"tdn-{number}", Role.TDN, now()) for number in range(2)]
+    carl = world.authority.issue("carl", Role.ENTITY, now())
+
+    async def scenario() -> None:
+        async with (
+            line(world, ["b1", "b2", "b3"]) as brokers,
+            serving(brokers[0], tdns[0], tmp_path, revocations=None) as one,
+            serving(brokers[2], tdns[1], tmp_path, revocations=None) as two,
+            connect(brokers[1], "ann") as ann,
+            connect(brokers[2], "carl") as client,
+        ):
+            discovery = Discovery(ann, world.ann, Credentials(world.authority.anchor))
+            await until(lambda: not one.lacks_revocations and not two.lacks_revocations)
+            await until(lambda: one._others._known and two._others._known)
+            said = Advertised.topic(world.ann, world.record, now(), restriction=Restriction(("carl",)))
+            assert await discovery.advertise(said) == ["tdn-0", "tdn-1"]
+            found = await Discovery(client, carl, Credentials(world.authority.anchor)).find("Sports=NBA")
+            assert [one.data for one in found] == [said.data]
 
     run(scenario())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.console import ROOT
+from tests.docs.shell import ROOT
 
 PROGRAM = """
 import json, os, sys

@@ -14,11 +14,11 @@ from tidings.cli.values import time_of
 from tidings.client.client import Client
 from tidings.model.errors import InvalidValueError
 from tidings.security.certificates import Role, microseconds, moment
+from tidings.security.proclaimed import KIND, REVOCATIONS
 from tidings.security.revocation import Update
 from tidings.services.authority_folder import AuthorityFolder, Listed, read_listing
 
 VARIABLE = "TIDINGS_CA_PASSPHRASE"
-REVOCATIONS = {"security": "revocations"}  # the attributes under which a list goes over the overlay
 _DAY = 86_400_000_000  # microseconds
 _SPREADING = 0.5  # seconds for brokers that lead the way by advertisements to tell each other
 
@@ -106,11 +106,11 @@ def publish(ca: Path, to: Path | None, caller: Caller | None, days: float, *, as
 async def _sent(caller: Caller, update: Update) -> None:
     async with caller.client() as client:
         await _advertised(client)
-        await client.publish(REVOCATIONS, payload=update.data)
+        await client.publish({KIND: REVOCATIONS}, payload=update.data)
 
 
 async def _advertised(client: Client) -> None:
-    await client.advertise(" AND ".join(f"{name} = '{value}'" for name, value in REVOCATIONS.items()))
+    await client.advertise(f"{KIND} = '{REVOCATIONS}'")
     status = await client.ask("status")
     if status["strategy"] == "advertisement" and len(status["brokers"]) > 1:
         await asyncio.sleep(_SPREADING)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
+
 from tidings.cli.caller import EntityCaller
 from tidings.cli.centre_doors import Asking, Door, new_vault, unlocking
 from tidings.cli.terminal import err, out, print_json, table
@@ -192,7 +194,20 @@ def enrol(door: Door, file: Path, entity: str | None, *, as_json: bool) -> None:
         await asking(asked.ENROL, asked.Enrols(tuple(given.items()), entity))
 
     door.ask(questions)
-    _tell({"queries": len(given)}, f"{len(given)} queries are agreed on", as_json=as_json)
+    _tell({"queries": len(given)}, f"a query set of {len(given)} is agreed on", as_json=as_json)
+
+
+def answer(door: Door, query: str, *, as_json: bool) -> None:
+    if sys.stdin.isatty():
+        given = str(typer.prompt(query, hide_input=True, err=True))
+    else:
+        given = sys.stdin.readline().rstrip("\n")
+
+    async def questions(asking: Asking, _: Certificate) -> None:
+        await asking(asked.CHALLENGE, asked.AnswersChallenge(query, given))
+
+    door.ask(questions)
+    _tell({"query": query}, "the answer is right", as_json=as_json)
 
 
 def release(door: Door, entity: str, *, anew: bool, as_json: bool) -> None:

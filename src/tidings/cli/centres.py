@@ -247,6 +247,25 @@ def kmc_enrol(
     enrol(door, file, entity, as_json=as_json)
 
 
+@kmc.command(name="answer")
+def kmc_answer(
+    query: Annotated[str, typer.Argument(help="What was asked: `challenge: QUERY` is how keys are refused then.")],
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a query of the set that was agreed on. The answer is asked for, or read from standard input.
+
+    Example: tidings kmc answer "the first pet?" --identity car-1 --service service.bin
+    """
+    from tidings.cli.centre import answer
+
+    answer(_door(owner, service, connect, None, None, overlay=overlay, plain=plain), query, as_json=as_json)
+
+
 @kmc.command(name="release")
 def kmc_release(
     entity: Entity,

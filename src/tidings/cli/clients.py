@@ -142,7 +142,7 @@ def subscribe(
     from tidings.cli import policy, subscribing, values
     from tidings.cli.caller import Caller, Topics
 
-    if durable is not None and not name:
+    if durable is not None and not name and (identity is None or not identity.is_dir()):
         raise typer.BadParameter("--durable needs --name: by it the client is known when it comes back")
     wanted = subscribing.Wanted(
         content,

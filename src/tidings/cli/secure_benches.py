@@ -53,3 +53,46 @@ def bench_trust(
     from tidings.cli.bench import report, trust
 
     report(trust.measure(count), as_json)
+
+
+@secure.command(name="sealed")
+def bench_sealed(
+    bits: Annotated[
+        list[int] | None, typer.Option("--bits", min=128, max=256, help="Bits of keys: 128, 192 and 256.")
+    ] = None,
+    sizes: Annotated[
+        list[int] | None, typer.Option("--size", min=1, max=1_000_000, help="Bytes of payloads: 1, 2, 4 to 65,536.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=2, help="How many events of each size, plain and sealed.")] = 100,
+    interval: Annotated[float, typer.Option(min=0.0, help="Milliseconds between two events.")] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Sealed against plain delivery through one broker process: end to end, whose share it is, and the spacing.
+
+    Example: tidings bench sealed --bits 256 --size 1024 --size 65536 --count 50
+    """
+    from tidings.cli.bench import report, sealed
+
+    if unknown := set(bits or ()) - sealed.SUITES.keys():
+        raise typer.BadParameter(
+            f"there are no keys of {unknown.pop()} bits; there are {', '.join(map(str, sealed.SUITES))}"
+        )
+    size = sealed.Size(count, interval / 1_000)
+    report(sealed.measure(bits or list(sealed.SUITES), sizes or sealed.SIZES, size), as_json)
+
+
+@secure.command(name="spark-security")
+def bench_spark_security(
+    events: Annotated[
+        int, typer.Option(min=1, help="How many events, in batches; fewer with a signature each.")
+    ] = 200_000,
+    cores: Annotated[int, typer.Option(min=1, help="How many cores Spark has.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Checking signed events on Spark, with a signature each and in signed batches (needs Java 17).
+
+    Example: tidings bench spark-security --events 20000
+    """
+    from tidings.cli.bench import report, spark_security
+
+    report(spark_security.measure(events, cores), as_json)

@@ -91,6 +91,7 @@ class Discovery:
         found = await self._asked_one(FIND, encoded(wanted), lambda body: decoded(body, Found, "answer"), timeout)
         if found.revocations is not None:
             self._credentials.revoke(Update.read(found.revocations))
+        self._credentials.revocations.check_fresh(now())
         checked: list[Advertised] = []
         for data in found.advertised:
             said = Advertised(data)

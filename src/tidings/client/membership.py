@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tidings.client")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds after a centre has refused, or not answered
-_JUST_NOW = 1.0  # seconds: what was asked for then is not asked for again since a broker refuses something
+_AGAIN = 1.0  # seconds between two questions since a broker refuses something
 _SELDOM = 60.0  # seconds between two looks, where nothing is to be renewed
 
 
@@ -49,7 +49,7 @@ class Membership:
         self._client, self._finds = client, finds
         self._asking: dict[bytes, asyncio.Task[Token]] = {}
         self._failures: dict[bytes, _Failure] = {}
-        self._obtained_at: dict[bytes, float] = {}  # in the loop's time
+        self._anew_after: dict[bytes, float] = {}  # in the loop's time
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._notices = Notices(
@@ -118,8 +118,10 @@ class Membership:
         return await asyncio.shield(asking)
 
     async def obtain_anew(self, record: TopicRecord) -> None:
-        """After a broker has refused what is held; not if that is the centre's latest word."""
-        if asyncio.get_running_loop().time() - self._obtained_at.get(record.id, -_JUST_NOW) >= _JUST_NOW:
+        """After a broker has refused something. It may have other reasons than keys: it is not asked each time."""
+        here = asyncio.get_running_loop().time()
+        if here >= self._anew_after.get(record.id, 0.0) or self.member.needs_renewal(record.id, now()):
+            self._anew_after[record.id] = here + _AGAIN
             await self.obtain(record)
 
     async def _obtained(self, record: TopicRecord) -> Token:
@@ -132,7 +134,6 @@ class Membership:
             del self._asking[record.id]
             self._changed.set()
         self._failures.pop(record.id, None)
-        self._obtained_at[record.id] = asyncio.get_running_loop().time()
         self._in_background(self._subscribe_anew(token))
         self._in_background(self._notices.watch(self.member.topics()))
         return token

@@ -11,14 +11,13 @@ from tidings.model.errors import SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.credentials import Credentials
 from tidings.security.notices import SignedNotice
+from tidings.security.proclaimed import KIND, NOTICE, REVOCATIONS, TOPIC
 from tidings.security.revocation import Update
 
 if TYPE_CHECKING:
     from tidings.client.client import Client
 
 _LOG = logging.getLogger("tidings.client")
-KIND, NOTICE, REVOCATIONS = "security", "notice", "revocations"  # the attribute of such events, and its values
-TOPIC = "topic"  # of a notice: the id of its topic, in hexadecimal
 _NAMED = 1_000  # topics, one by one; who has more is told of all
 
 

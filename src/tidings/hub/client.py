@@ -191,7 +191,8 @@ class Client:
 
         `durable` is a name under which it outlives this client, its process and the hub's; subscribing again under it
         goes on where it was, with another filter if another is given. `limit` bounds what is kept in memory. `token` is
-        for what is on a secure topic; in the hub's own process nobody has to prove that it is theirs.
+        for what is on a secure topic; in the hub's own process nobody has to prove that it is theirs. A member that
+        asks for nothing but a secure topic need not give it.
         """
         self._check_open()
         subscription = Subscription.of(
@@ -208,6 +209,7 @@ class Client:
         )
         desk, size, called = self._desk, inbox_limit(limit), checked_callback(callback)
         with desk.guard:
+            subscription = self._with_token(subscription)
             held = self._held(subscription, id)
             size = size if held is None or limit is not None else held.inbox.limit
             subscription = _named(subscription, held, desk.new_id(self.name) if id is None else id)
@@ -304,6 +306,13 @@ class Client:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the client {self.name} was closed; hub.client({self.name!r}) gives a new one")
+
+    def _with_token(self, subscription: Subscription) -> Subscription:
+        """Of a member that asks for nothing but a secure topic: with the token that it has."""
+        assurance = self._desk.engine.assurance
+        record = None if subscription.token is not None or assurance is None else assurance.confines.of(subscription)
+        token = None if record is None else self._desk.members.token(self.name, record.id)
+        return subscription if token is None else msgspec.structs.replace(subscription, token=token)
 
     def _held(self, subscription: Subscription, id: str | None) -> HubSubscription | None:  # noqa: A002
         """The subscription that is meant, if it is there: by its durable name, or by its id."""

@@ -39,6 +39,7 @@ from tidings.hub.handling import handled
 from tidings.hub.history import Since
 from tidings.hub.inbox import Inbox
 from tidings.hub.inquiry import replayed
+from tidings.hub.members import Members
 from tidings.hub.outbox import Batch, Outbox
 from tidings.hub.outcome import LOAD, TRUST, Outcome
 from tidings.hub.roster import NOTHING, Roster
@@ -67,6 +68,7 @@ from tidings.texts import policy_text
 
 if TYPE_CHECKING:
     from tidings.security.gate import Gate
+    from tidings.security.member import Member
 
 _LOG = logging.getLogger("tidings")
 
@@ -96,6 +98,7 @@ class Desk:
         self.trust = trust
         self._ages = itertools.count(clock.now())  # it rises faster than ids are made
         self._clients: dict[str, Client] = {}
+        self.members = Members()
         self._callbacks = Callbacks()
         self._outbox = Outbox(self._callbacks)
         self._time = 0
@@ -141,7 +144,7 @@ class Desk:
                 subscribers=subscribers,
                 policy=policy,
             )
-            outcome, offset, end = self._published(event, now, sync)
+            outcome, offset, end = self._published(self.members.sealed(event, now), now, sync)
         self.finish(outcome, end if sync else 0)
         return Receipt(event, offset)
 
@@ -247,11 +250,20 @@ class Desk:
             self._callbacks.run()
 
     def replay(self, ids: list[str], since: Since) -> Iterator[Notification]:
-        return replayed(self, ids, since)
+        return self._opened(replayed(self, ids, since))
 
-    def client(self, name: str) -> Client:
+    def _opened(self, notes: Iterator[Notification]) -> Iterator[Notification]:
+        for note in notes:
+            held = self.roster.subscriptions.get(note.subscription)
+            opened = self.members.opened(note, None if held is None else held.subscription.policy)
+            if opened is not None:
+                yield opened
+
+    def client(self, name: str, member: "Member | None" = None) -> Client:
         with self.guard:
             self.check_open()
+            if member is not None:
+                self.members.put(name, member)
             found = self._clients.get(name)
             if found is None:
                 found = self._clients[name] = Client(self, name)
@@ -264,6 +276,7 @@ class Desk:
         with self.guard:
             if self._clients.get(client.name) is client:
                 del self._clients[client.name]
+                self.members.forget(client.name)
 
     def new_id(self, client: str) -> str:
         """An id for a subscription or an advertisement that has none: the client's name, and what sorts by age."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidings.journal.disk import Disk
     from tidings.model.explanation import Explanation
     from tidings.security.gate import Gate
+    from tidings.security.member import Member
 
 
 class Hub:
@@ -99,11 +100,15 @@ class Hub:
         archive = self._desk.archive
         return [] if archive is None else [*archive.journal.notes, *archive.notes]
 
-    def client(self, name: str) -> Client:
-        """The client of that name; always the same one, until it is closed."""
+    def client(self, name: str, member: "Member | None" = None) -> Client:
+        """The client of that name; always the same one, until it is closed.
+
+        As a `tidings.security.Member` of that name it seals what it publishes on secure topics, and opens what it
+        takes; its keys are for the program to fetch.
+        """
         if name == self.name:
             raise InvalidValueError(f"{name!r} is the hub's own name; hub.subscribe and hub.advertise act for it")
-        return self._desk.client(checked_client(name))
+        return self._desk.client(checked_client(name), member)
 
     # What the operator has here: filters of the hub's own, with policies, and policies on the filters of others
 

@@ -25,8 +25,11 @@ class Receipts:
         self._first: dict[UUID, First] = {}
 
     def note(self, event: Event, offset: int) -> None:
-        if event.signature is not None:
-            self.restore([First(str(event.id), _digest(event), offset, event.timestamp)])
+        if event.signature is None:
+            return
+        known = self._first.get(event.id)  # it has passed `of`: where it is known, it is the same
+        digest = _digest(event) if known is None else known.digest
+        self._put(event.id, First(str(event.id), digest, offset, event.timestamp))
 
     def forget(self, event: UUID) -> None:
         """It was not published after all."""
@@ -46,9 +49,12 @@ class Receipts:
 
     def restore(self, known: list[First]) -> None:
         for one in known:
-            self._first[UUID(one.id)] = one
-            if len(self._first) > MAX_REMEMBERED_EVENTS:
-                del self._first[next(iter(self._first))]
+            self._put(UUID(one.id), one)
+
+    def _put(self, event: UUID, first: First) -> None:
+        self._first[event] = first
+        if len(self._first) > MAX_REMEMBERED_EVENTS:
+            del self._first[next(iter(self._first))]
 
 
 def _digest(event: Event) -> bytes:

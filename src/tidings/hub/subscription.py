@@ -25,11 +25,14 @@ _TURN = threading.Lock()  # one for all of them, of which there are very many: n
 class HubSubscription:
     """Made by `Client.subscribe`. Every method may be called from any thread.
 
-    `subscription` is what was subscribed to; `lost` counts what did not fit into the inbox; `findings` are remarks on
-    the policy that was given with it.
+    `subscription` is what was subscribed to; `lost` counts what did not fit into the inbox, `refused` what its
+    subscriber, a member, could not open; `findings` are remarks on the policy that was given with it.
     """
 
-    __slots__ = ("_claimed", "_desk", "_findings", "callback", "durable", "failed", "inbox", "stalled", "subscription")
+    __slots__ = (
+        *("_claimed", "_desk", "_findings", "callback", "durable", "failed", "inbox", "refused", "stalled"),
+        "subscription",
+    )
 
     def __init__(self, desk: "Desk", subscription: Subscription, inbox: Inbox) -> None:
         self.subscription = subscription
@@ -38,6 +41,7 @@ class HubSubscription:
         self.callback: Callback | None = None
         self._findings: list[str] | None = None
         self.failed = 0  # callbacks that raised
+        self.refused = 0
         self._desk = desk
         self._claimed = False
         self.stalled = False  # its token is not good any more, so its callback has to wait
@@ -147,7 +151,9 @@ class HubSubscription:
         if len(allowed) < len(notes) and self.durable is not None:
             kept = {note.event.id for note in allowed}
             self._desk.acknowledge(self, [note.event.id for note in notes if note.event.id not in kept])
-        return allowed
+        opened = [self._desk.members.opened(note, self.subscription.policy) for note in allowed]
+        self.refused += opened.count(None)
+        return [note for note in opened if note is not None]
 
     # For the hub
 

@@ -22,6 +22,7 @@ from tidings.model.errors import (
 from tidings.model.event import Event, checked_bytes, checked_payload, checked_subject
 from tidings.model.identity import is_uuid7, uuid_of
 from tidings.model.limits import MAX_INTEGER, MAX_SIGNATURE_BYTES, MAX_TOKEN_BYTES
+from tidings.model.receipt import Receipt
 from tidings.model.values import Attributes, Context
 from tidings.protocol.events import read_context_filter
 from tidings.protocol.publications import Published, Safety
@@ -115,6 +116,10 @@ class Acceptance:
             now = base + chunk.count
             try:
                 self._desk.check_open()
+                known = self._desk.roster.receipts.of(event)
+                if known is not None:
+                    self._repeat(publisher, published, known)
+                    continue
                 self._check_new(event)
                 if event.timestamp != now:  # one before it was refused
                     event = msgspec.structs.replace(event, timestamp=now)
@@ -156,6 +161,7 @@ class Acceptance:
             self._desk.outgoing.add(after, self._desk.put_all, outcome, first + row, first + row)
             self._desk.do_later(after, outcome.others)
         for _, event, outcome, row, tasks in chunk.taken:
+            self._desk.roster.receipts.note(event, first + row)
             self._desk.neighbours.published(event, first + row)
             self._desk.roster.receipts.note(event, first + row)
             if outcome.others:
@@ -209,14 +215,24 @@ class Acceptance:
             delivered += len(outcome.deliveries)
             for act, about in tasks:
                 act(*about)
-            if published.safe < Safety.SETTLED or not self._desk.neighbours.is_waiting(offset):
-                publisher.receipt(published.request, offset, event.timestamp)
-            else:
-                self._settling[event.id] = publisher, published.request, offset, event.timestamp
+            self._tell_safe(publisher, published, event, offset)
         self._desk.metrics.delivered += delivered
         if delivered:
             took = self._desk.clock.now() - taken[0].event.timestamp
             self._desk.metrics.delivered_after.note(took / 1_000_000, delivered)
+
+    def _tell_safe(self, publisher: Publisher, published: Published, event: Event, offset: int) -> None:
+        """Now, or when it is settled, if that is asked for."""
+        if published.safe < Safety.SETTLED or not self._desk.neighbours.is_waiting(offset):
+            publisher.receipt(published.request, offset, event.timestamp)
+        else:
+            self._settling[event.id] = publisher, published.request, offset, event.timestamp
+
+    def _repeat(self, publisher: Publisher, published: Published, known: Receipt) -> None:
+        """A sealed event that came before gets its first receipt once more, and is not routed again."""
+        self._desk.metrics.repeated += 1
+        after = self._desk.next if self._desk.archive is not None else 0
+        self._desk.outgoing.add(after, self._tell_safe, publisher, published, known.event, known.offset)
 
     def settled(self, event: UUID) -> None:
         """An event has arrived wherever it is due."""
@@ -234,6 +250,9 @@ class Acceptance:
         elif act == self._tell_refused:
             publisher, request, _ = about
             publisher.refuse(request, error)
+        elif act == self._tell_safe:
+            publisher, published, _, _ = about
+            publisher.refuse(published.request, error)
 
     def _refuse(self, publisher: Publisher, request: int, error: TidingsError) -> None:
         """Told in the order of things: what was published before may still be on its way to the disk."""

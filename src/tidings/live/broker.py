@@ -112,6 +112,7 @@ class Broker:
         put_own(self.desk, given)
         self._door = Door(self)
         if self.gatehouse is not None:
+            self.gatehouse.listen()
             self.gatehouse.begin(read_files(given.security))
         try:
             self.address = await self._door.open(Address.parse(given.broker.listen))

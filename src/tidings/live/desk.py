@@ -47,9 +47,8 @@ from tidings.live.metrics import Metrics
 from tidings.live.neighbours import Neighbours
 from tidings.live.outgoing import Outgoing
 from tidings.live.resending import DEBTS, read_debts
-from tidings.model.errors import (
-    JournalError,
-)
+from tidings.model.errors import JournalError, SecurityError
+from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.security.gate import Gate
 
@@ -329,6 +328,17 @@ class Desk(HubDesk):
             return HubSubscription(self, subscription, Wired(limit, subscription.id))
         read = None if self.archive is None else self.archive.history.due_to(subscription)
         return HubSubscription(self, subscription, Kept(limit, read))
+
+    def may_have(self, note: Notification) -> bool:
+        """Whether what was kept is worth to be handed out, now or when its subscriber has a fresh token."""
+        if self.gate is None or note.event.signature is None:
+            return True
+        with self.guard:
+            try:
+                self.gate.check_stored(note.event, note.event.timestamp)
+            except SecurityError:
+                return False
+        return True
 
     def tell_lost(self, client: str, subscription: str, count: int) -> None:
         """Told at 1, 2, 4, 8, ... losses: often enough to be noticed, and not a flood of its own."""

@@ -18,7 +18,6 @@ _LOG = logging.getLogger("tidings.live")
 _BACKLOG = 1024
 _AT_A_TIME = 64  # connections that are accepted before others have their turn
 _PAUSE = 1.0  # seconds, when the system has no room for another connection
-_ENOUGH = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Door:
@@ -59,9 +58,9 @@ class Door:
         while True:
             try:
                 accepted, peer = await self._loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno not in _ENOUGH:
-                    continue  # the other side has given up meanwhile
+            except ConnectionAbortedError:
+                continue  # the other side has given up meanwhile
+            except OSError as error:  # such as too many open files
                 _LOG.error("no connection can be accepted: %s", error.strerror)
                 await asyncio.sleep(_PAUSE)
                 continue

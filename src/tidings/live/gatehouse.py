@@ -1,14 +1,14 @@
 """The gatehouse of a broker: its gate, and what is brought to it: lists of revocations, topic records, notices.
 
 Each of them is signed by who may say it, so anybody may carry it: they come from files, from neighbours, which is the
-engines' own business, and as publications with the attribute `security`. What is revoked is obeyed at once: tokens die
+engines' own business, and as publications, to which the broker subscribes, as some neighbours may have no gate, and
+tell nothing. What is revoked is obeyed at once: tokens die
 with the certificates that they are from, and connections of a revoked certificate are closed.
 
 A list that is out of date ends everything on secure topics, but closes no connection: over one of them the next list
 comes.
 """
 
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -21,6 +21,7 @@ import msgspec
 
 from tidings.engine import sealed
 from tidings.engine.operations import Heed, Learn, Revoke
+from tidings.engine.operations import Subscribe as Subscribes
 from tidings.hub.subscription import HubSubscription
 from tidings.live.configuration.security import Security
 from tidings.live.connection import Connection
@@ -36,16 +37,15 @@ from tidings.security.credentials import Credentials
 from tidings.security.gate import Gate
 from tidings.security.identity import Identity
 from tidings.security.notices import SignedNotice
+from tidings.security.proclaimed import EVERYTHING, KIND, NOTICE, RECORD, REVOCATIONS
 from tidings.security.records import TopicRecord
-from tidings.security.revocation import Update
+from tidings.security.revocation import Head, Update
 from tidings.texts import content_filter
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
 
 _LOG = logging.getLogger("tidings.live")
-SAYS = "security"  # the attribute of publications that carry something to gates, and its values:
-REVOCATIONS, NOTICE, RECORD = "revocations", "notice", "record"
 NONCE_BYTES = 32
 _SECOND = 1_000_000
 # Checks that nobody fails by mistake: a token that has expired, or a wrong clock, is no attack.
@@ -55,6 +55,7 @@ _FORGED = (
 )
 
 News = Revoke | Heed | Learn
+_PROCLAIMED: dict[Any, Callable[[bytes], News]] = {REVOCATIONS: Revoke, NOTICE: Heed, RECORD: Learn}
 
 
 class Given(NamedTuple):
@@ -110,7 +111,7 @@ def _read(key: str, path: str, read: Callable[[bytes], object], make: Callable[[
 class Gatehouse:
     def __init__(self, broker: "Broker", gate: Gate) -> None:
         self._broker, self.gate = broker, gate
-        self._version = 0  # of the list that connections were looked at with
+        self._head: Head | None = None  # of the list that connections were looked at with
 
     def begin(self, given: list[Given]) -> None:
         """What files say counts as if it had just come; what the journal holds is there already."""
@@ -119,6 +120,12 @@ class Gatehouse:
                 self._take(news)
             except TidingsError as error:
                 raise InvalidValueError(f"{origin}: {error}") from None
+
+    def listen(self) -> None:
+        """So that publications for gates come here, whoever else wants them."""
+        desk = self._broker.desk
+        wanted = Subscription.of(content_filter(EVERYTHING), id=f"{desk.name}.security", subscriber=desk.name)
+        desk.operate(Subscribes(wanted), safe=False)
 
     def set(self, given: Security) -> None:
         """What another configuration says, as far as that needs no restart."""
@@ -129,10 +136,10 @@ class Gatehouse:
     def heard(self, event: Event) -> None:
         """An event has come, from a client or from a neighbour; if it carries something, that counts from the end of
         this turn on. It is routed as any other, and believed for its signature alone."""
-        said = event.attributes.get(SAYS)
+        said = event.attributes.get(KIND)
         if said is None or event.payload is None:
             return
-        make = {REVOCATIONS: Revoke, NOTICE: Heed, RECORD: Learn}.get(said)  # type: ignore[arg-type]
+        make = _PROCLAIMED.get(said)
         if make is not None:
             self._broker.at_the_end(partial(self._take_carried, make(event.payload), event.publisher))
 
@@ -185,17 +192,22 @@ class Gatehouse:
         return None
 
     def look_again(self) -> None:
-        """At the end of each turn: connections whose certificates have been revoked are closed."""
-        version = self.gate.credentials.revocations.version
-        if version == self._version:
+        """At the end of each turn: with a new list, connections of revoked certificates are closed, and what had to
+        wait for it goes on."""
+        head = self.gate.credentials.revocations.head
+        if head is self._head:
             return
-        self._version = version
+        self._head = head
         broker = self._broker
-        for one in [*broker.sessions.values(), *broker.links.values()]:
-            reason = self.refusal(one.connection)
+        connected = {name: link.connection for name, link in broker.links.items()}
+        connected |= {name: session.connection for name, session in broker.sessions.items()}
+        for name, connection in connected.items():
+            reason = self.refusal(connection)
             if reason is not None:
-                _LOG.warning("%s is disconnected: %s", one.name, reason)
-                one.connection.close(reason, again=False)
+                _LOG.warning("%s is disconnected: %s", name, reason)
+                connection.close(reason, again=False)
+        for session in broker.sessions.values():
+            session.wake_pumps()
 
     @property
     def forged(self) -> int:
@@ -229,27 +241,37 @@ class Gatehouse:
 
     # What has waited
 
-    def handed_out(self, held: HubSubscription, notes: list[Notification]) -> list[Notification]:
-        """Of notifications that were kept for a durable subscription, those that may be handed out now. What was of no
-        worth when it was accepted is over and done with; for the rest the subscriber needs a token that is good again.
-        """
-        if all(note.event.signature is None for note in notes):
-            return notes
+    def handed_out(
+        self, held: HubSubscription, notes: list[Notification]
+    ) -> tuple[list[Notification], list[Notification]]:
+        """Of notifications that were kept for a durable subscription, those that may be handed out now, and those that
+        have to wait until its subscriber has a token that is good again, or the broker a newer list. What may be handed
+        out neither now nor then is over and done with."""
         desk, now = self._broker.desk, self._broker.clock.now()
         given: list[Notification] = []
+        waiting: list[Notification] = []
         worthless: list[UUID] = []
-        for note in notes:
+        for place, note in enumerate(notes):
             try:
-                self.gate.check_stored(note.event, note.event.timestamp)
-            except SecurityError:
-                worthless.append(note.event.id)
-                continue
-            with contextlib.suppress(SecurityError):
                 sealed.check_notification(desk.engine, note, now)
+            except SecurityError:
+                if not self._is_good(held.subscription, now):
+                    waiting = notes[place:]
+                    break
+                worthless.append(note.event.id)
+            else:
                 given.append(note)
         if worthless:
             desk.acknowledge(held, worthless)
-        return given
+        return given, waiting
+
+    def _is_good(self, subscription: Subscription, now: int) -> bool:
+        try:
+            if subscription.token is not None:
+                self.gate.check_subscription(subscription.token, subscription.subscriber, now)
+        except SecurityError:
+            return False
+        return True
 
     # How things are
 

@@ -15,13 +15,14 @@ _STROKE = 256  # notifications at a time
 class InboxPump:
     """The inbox itself limits how many are taken and not acknowledged. Reading the journal is left to a thread.
 
-    `choose` says which of them may be handed out now: others stay, and are taken again by the next pump."""
+    `choose` says which of them may be handed out now, and which have to wait; nothing overtakes those.
+    """
 
     def __init__(
         self,
         inbox: Kept,
         connection: Connection,
-        choose: Callable[[list[Notification]], list[Notification]],
+        choose: Callable[[list[Notification]], tuple[list[Notification], list[Notification]]],
         write: Callable[[Notification], bytes],
         readers: Executor,
         complain: Callable[[TidingsError], None],
@@ -29,11 +30,16 @@ class InboxPump:
         self._inbox, self._connection, self._choose, self._write = inbox, connection, choose, write
         self._readers, self._complain = readers, complain
         self._is_reading = False
+        self._waiting: list[Notification] = []  # taken, and not to be handed out yet
 
     def wake(self) -> None:
         """Something may have come, been acknowledged or been read by the other side."""
         inbox, connection = self._inbox, self._connection
         while not self._is_reading and connection.is_open and not connection.is_stalled and inbox.pump is self:
+            if self._waiting:
+                self._send(self._waiting)
+                if self._waiting:
+                    return
             if inbox.must_read:
                 self._is_reading = True
                 loop = asyncio.get_running_loop()
@@ -62,5 +68,6 @@ class InboxPump:
             self.wake()
 
     def _send(self, notes: list[Notification]) -> None:
-        for note in self._choose(notes):
+        given, self._waiting = self._choose(notes)
+        for note in given:
             self._connection.send(self._write(note))

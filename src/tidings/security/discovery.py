@@ -18,8 +18,10 @@ from tidings.security.advertised import LONGEST, Advertised, Kind
 from tidings.security.certificates import Certificate
 from tidings.security.credentials import Credentials
 from tidings.security.discovery_questions import Changes, Finds, Found, Kept, Replicates
+from tidings.security.overlaps import Overlaps
 from tidings.security.query import Query
 from tidings.security.revocation import Update
+from tidings.security.template import ANY
 
 FRESHNESS = 300_000_000  # microseconds that an owner's clock may be wrong by
 Key = tuple[bytes, str]  # the id, and the owner's name
@@ -43,13 +45,6 @@ class Entry(NamedTuple):
     def kept(self) -> Kept:
         return Kept(self.advertised.data, self.era, self.since)
 
-    def excludes(self, other: "Entry") -> bool:
-        """Whether both cannot be shown, since one event could be on the topics of two owners."""
-        mine, theirs = self.advertised.record, other.advertised.record
-        if mine is None or theirs is None or self.advertised.owner.name == other.advertised.owner.name:
-            return False
-        return mine.id == theirs.id or mine.template.overlaps(theirs.template)
-
 
 class DiscoveryNode:
     def __init__(self, credentials: Credentials, instance: bytes) -> None:
@@ -59,6 +54,9 @@ class DiscoveryNode:
         self._numbers: dict[Key, int] = {}  # of the last change of each, in order
         self._number = 0
         self._shown: dict[Key, Entry] = {}
+        self._topics: Overlaps[Key] = Overlaps()  # the templates of all topics that are kept, shown or not
+        self._ids: dict[bytes, set[Key]] = {}  # the same by id
+        self._services: dict[Key, Entry] = {}
         self._owned: Counter[str] = Counter()
         self._ends: list[tuple[int, Key]] = []  # when to look at an entry again
 
@@ -106,8 +104,8 @@ class DiscoveryNode:
             raise SecurityError("room", f"more than MAX_ADVERTISED_BY_ONE ({MAX_ADVERTISED_BY_ONE:,}) of one owner")
 
     def _check_free(self, entry: Entry, asker: Certificate) -> None:
-        for other in self._shown.values():
-            if other.excludes(entry):
+        for other in self._excluded(entry):
+            if other.key in self._shown:
                 record, said = other.advertised.record, entry.advertised.record
                 whose = "a topic of another owner"  # who may not find it is not told which
                 if record is not None and other.advertised.may_be_found_by(asker):
@@ -117,27 +115,33 @@ class DiscoveryNode:
     # What is asked
 
     def find(self, wanted: Finds, asker: Certificate, now: int) -> Found:
-        """What the asker may find. What it may not find is as if it were not there."""
+        """What the asker may find. What it may not find is as if it were not there. Who asks for everything finds
+        centres too that have no topic yet: an owner looks for one."""
         self._advance(now)
-        query = None if wanted.topics is None else Query.parse(wanted.topics)
         found: dict[Key, Entry] = {}
         centres = set() if wanted.centre is None else {wanted.centre}
-        for entry in self._shown.values():
+        for entry in [] if wanted.topics is None else self._meant(Query.parse(wanted.topics)):
             record = entry.advertised.record
-            if query is None or record is None or not entry.advertised.may_be_found_by(asker):
-                continue
-            if query.matches(record.template):
+            if record is not None and entry.advertised.may_be_found_by(asker):
                 found[entry.key] = entry
                 centres.add(record.kmc)
-        for entry in self._shown.values():
+        for entry in self._services.values():
             service = entry.advertised.service
-            is_wanted = service is not None and service.certificate.fingerprint in centres
-            if is_wanted and entry.advertised.may_be_found_by(asker):
+            is_wanted = service is not None and (wanted.topics == ANY or service.certificate.fingerprint in centres)
+            if is_wanted and entry.key in self._shown and entry.advertised.may_be_found_by(asker):
                 found[entry.key] = entry
         taken = list(_fitting(found.values()))
         return Found(
             tuple(one.advertised.data for one in taken), len(taken) < len(found), self._news(wanted.revocations)
         )
+
+    def _meant(self, query: Query) -> Iterator[Entry]:
+        candidates: Iterable[Entry] = self._shown.values()
+        if query.template is not None:
+            candidates = [self._shown[key] for key in self._topics.near(query.template) if key in self._shown]
+        for entry in candidates:
+            if entry.advertised.record is not None and query.matches(entry.advertised.record.template):
+                yield entry
 
     def _news(self, known: int) -> bytes | None:
         update = self.credentials.revocations.since(known)
@@ -205,13 +209,28 @@ class DiscoveryNode:
         known = self._entries.get(key)
         if known is None:
             self._owned[key[1]] += 1
+        freed = self._hidden(key)
         self._entries[key] = entry
+        self._index(key, entry)
         self._number += 1
         self._numbers.pop(key, None)
         self._numbers[key] = self._number
         for end in {entry.advertised.expires, entry.advertised.created + LONGEST}:
             heapq.heappush(self._ends, (end, key))
-        self._settle([*self._hidden(key), entry], now)
+        self._settle([*freed, entry], now)
+
+    def _index(self, key: Key, entry: Entry | None) -> None:
+        record = None if entry is None else entry.advertised.record
+        if entry is None or entry.advertised.service is None:
+            self._services.pop(key, None)
+        else:
+            self._services[key] = entry
+        if record is None:
+            self._topics.remove(key)
+            self._ids.get(key[0], set()).discard(key)
+        else:
+            self._topics.put(key, record.template)
+            self._ids.setdefault(record.id, set()).add(key)
 
     def _hidden(self, key: Key) -> list[Entry]:
         """Shows it no more; those that may be shown instead."""
@@ -219,7 +238,15 @@ class DiscoveryNode:
         return [] if gone is None else self._behind(gone)
 
     def _behind(self, entry: Entry) -> list[Entry]:
-        return [one for one in self._entries.values() if one.rank > entry.rank and entry.excludes(one)]
+        return [one for one in self._excluded(entry) if one.rank > entry.rank]
+
+    def _excluded(self, entry: Entry) -> list[Entry]:
+        """Those that cannot be shown beside it, since one event could be on the topics of two owners."""
+        record = entry.advertised.record
+        if record is None:
+            return []
+        near = {*self._topics.near(record.template), *self._ids.get(record.id, ())}
+        return [self._entries[key] for key in near if key[1] != entry.key[1]]
 
     def _settle(self, changed: list[Entry], now: int) -> None:
         """Who was first comes first: when one is looked at, it is settled which of those before it are shown."""
@@ -233,7 +260,7 @@ class DiscoveryNode:
             del waiting[key]
             entry = self._entries[key]
             shows = self._is_good(entry, now) and not any(
-                one.rank < rank and one.excludes(entry) for one in self._shown.values()
+                one.rank < rank and one.key in self._shown for one in self._excluded(entry)
             )
             if shows == (self._shown.get(key) == entry):
                 continue
@@ -272,6 +299,7 @@ class DiscoveryNode:
             freed = self._hidden(key)
             if entry.advertised.created + LONGEST <= now:
                 del self._entries[key], self._numbers[key]
+                self._index(key, None)
                 self._owned[key[1]] -= 1
             self._settle(freed, now)
 

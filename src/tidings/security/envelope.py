@@ -115,11 +115,12 @@ def nonce_of(counter: int) -> bytes:
 
 
 def trimmed(event: Event, *, shown: bool = False, seal: Seal | None = None) -> Event:
-    """The event without the salts of what has been taken away of it; `shown`: to a subscriber. `seal`: where it has
-    been read before."""
+    """The event without the salts of what has been taken away of it; `shown`: to a subscriber. `seal`: its own, for who
+    has read it."""
     if event.signature is None:
         return event
-    seal = Seal.of(event) if seal is None else seal
+    if seal is None:
+        seal = Seal.of(event)
     salts = root.trimmed(seal.salts, event.attributes, event.context)
     scope_salt = b"" if shown else seal.scope_salt
     if len(salts) == len(seal.salts) and scope_salt == seal.scope_salt:

@@ -51,7 +51,7 @@ class Gate:
         self._names: set[str] = set()
         self._marks: dict[str, set[str]] = {}
         self._version = -1
-        self._seal: tuple[Event, Seal] | None = None  # of the event that was looked at last
+        self._seal: tuple[bytes, Seal] | None = None  # of the event that was looked at last, and its bytes
 
     # Publications
 
@@ -138,9 +138,11 @@ class Gate:
         return seal, token
 
     def seal_of(self, event: Event) -> Seal:
-        """The seal of an event, read once as long as no other event is looked at."""
-        if self._seal is None or self._seal[0] is not event:
-            self._seal = event, Seal.of(event)
+        """The seal of an event, read once as long as no other event is looked at; it is the same for what is left of an
+        event after something was taken away."""
+        if self._seal is None or self._seal[0] is not event.signature:
+            seal = Seal.of(event)
+            self._seal = event.signature or b"", seal
         return self._seal[1]
 
     def _check_epoch(self, seal: Seal, now: int) -> None:
@@ -231,10 +233,9 @@ class Gate:
     def shown(self, event: Event, added: Mapping[str, Any] | None = None) -> Event:
         """A sealed event as a subscriber gets it: without the salts of what was taken away, and with what was added
         signed by this broker, if it can."""
-        seal = self.seal_of(event)
-        is_whole = not added and len(seal.salts) == len(event.attributes) + len(event.context) and not seal.scope_salt
-        if not is_whole:
-            event = envelope.trimmed(event, shown=True, seal=seal)
+        if event.signature is None:
+            return event
+        event = envelope.trimmed(event, shown=True, seal=self.seal_of(event))
         if not added or self.identity is None:
             return event
         seal = Seal.of(event)

@@ -25,6 +25,13 @@ class Query(msgspec.Struct, frozen=True):
             return cls(tags=tuple(sorted(read_tags(text).items())))
         return cls(subject=text)
 
+    @property
+    def template(self) -> Template | None:
+        """One that overlaps all templates that it finds, if there is one: for whoever has an index."""
+        if self.subject is not None:
+            return None if ANY in self.subject else Template(subject=self.subject)
+        return Template(tags=self.tags) if any(value != ANY for _, value in self.tags) else None
+
     def matches(self, template: Template) -> bool:
         if self.subject == ANY:
             return True

@@ -71,7 +71,8 @@ class Token:
             raise SecurityError("form", "a token names a key of 32 bytes")
         if not 0 < body.rights < 8:
             raise SecurityError("form", "a token gives rights that there are")
-        self.key, self.rights, self._rights = body.key, Right(body.rights), body.rights
+        self.key, self.rights = body.key, Right(body.rights)
+        self._rights = body.rights  # as a plain number: it is asked with every event
         self.not_before, self.not_after = body.not_before, body.not_after
         self.audience, self.grant = body.audience, body.grant
         self.template = Template.read(body.template)
@@ -136,7 +137,7 @@ class Token:
             raise SecurityError("not yet", f"the token of {self.holder.name} is not valid yet")
         if now >= self.not_after or now >= self.holder.not_after or now >= self.kmc.not_after:
             raise SecurityError("expired", f"the token of {self.holder.name} has expired; request another one")
-        if not self._rights & int(right):  # as numbers: it is asked with every event
+        if int.__and__(right, self._rights) != right:
             raise SecurityError("right", f"the token of {self.holder.name} gives no right to {right.words[0]}")
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.encoding import decoded, encoded, purpose
-from tidings.security.identity import write_secret
+from tidings.security.files import read_secret, write_secret
 from tidings.security.suites import NONCE
 
 KEY = 32  # bytes
@@ -91,16 +91,11 @@ def new_key_file(path: Path) -> bytes:
 
 
 def read_key_file(path: Path) -> bytes:
+    data = read_secret(path, 4 * KEY)
     try:
-        if path.stat().st_mode & 0o077:
-            raise InvalidValueError(f"{path}: others can read or write the key: chmod 600 {path}")
-        key = bytes.fromhex(path.read_text().strip())
-    except OSError as error:
-        raise InvalidValueError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
-        if isinstance(error, InvalidValueError):
-            raise
-        raise InvalidValueError(f"{path} holds no key: 64 digits of hexadecimal") from None
+        key = bytes.fromhex(data.decode().strip())
+    except ValueError:
+        key = b""
     if len(key) != KEY:
-        raise InvalidValueError(f"{path} holds no key: 64 digits of hexadecimal")
+        raise InvalidValueError(f"{path} holds no key: {2 * KEY} digits of hexadecimal")
     return key

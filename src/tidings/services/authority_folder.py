@@ -14,6 +14,7 @@ from tidings.journal.disk import Disk
 from tidings.journal.ledger import Ledger
 from tidings.journal.ledger import read as read_ledger
 from tidings.model.errors import InvalidValueError, JournalDamagedError
+from tidings.model.limits import MAX_NAME_CHARACTERS
 from tidings.security.authority import NEXT_UPDATE, Authority, Issued
 from tidings.security.certificates import Certificate, Role, read_key, written_key
 from tidings.security.encoding import decoded, encoded
@@ -107,6 +108,8 @@ class AuthorityFolder:
 
     def revoke(self, name: str, now: int, *, since: int | None = None, reason: str = "") -> list[Entry]:
         """All certificates of that name; a new list has to be published then."""
+        if len(reason) > MAX_NAME_CHARACTERS:  # everybody gets the list, and keeps it
+            raise InvalidValueError(f"reason: at most {MAX_NAME_CHARACTERS} characters")
         entries = self.authority.revoke(name, now, since=since, reason=reason)
         self._keep(_Kept(revoked=tuple(entries)))
         return entries

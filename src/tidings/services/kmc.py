@@ -16,6 +16,7 @@ from tidings.model.notification import Notification
 from tidings.security.centre import Reply
 from tidings.security.exchange import Question
 from tidings.security.notices import SignedNotice
+from tidings.security.proclaimed import KIND, NOTICE, RECORD, REVOCATIONS, TOPIC
 from tidings.security.records import TopicRecord
 from tidings.security.respondent import Respondent
 from tidings.security.restriction import Restriction
@@ -25,8 +26,6 @@ from tidings.services.centre_folder import CentreFolder
 from tidings.services.placard import Placard
 
 _LOG = logging.getLogger("tidings.kmc")
-SECURITY = "security"  # the attribute that says what an event tells everybody
-NOTICE, RECORD, REVOCATIONS = "notice", "record", "revocations"
 _SECOND = 1_000_000  # microseconds
 _WINDOW = 10 * _SECOND
 _INQUIRIES = 60.0  # seconds between two questions for what is new in the list of revocations
@@ -58,8 +57,8 @@ class CentreServer:
     async def begin(self) -> None:
         """Returns when questions are answered."""
         id = f"{self._client.name[:120]}.news"  # noqa: A001
-        await self._client.advertise(f"{SECURITY} IN ('{RECORD}', '{NOTICE}')", id=id)
-        self._revocations = await self._client.subscribe(f"{SECURITY} = '{REVOCATIONS}'", callback=self._revoked)
+        await self._client.advertise(f"{KIND} IN ('{RECORD}', '{NOTICE}')", id=id)
+        self._revocations = await self._client.subscribe(f"{KIND} = '{REVOCATIONS}'", callback=self._revoked)
         doing = self._tick(), self._tell(), self._stay_informed(), self._placard.keep()
         self._tasks = [asyncio.create_task(one) for one in doing]
         self._publish(self.centre.news())  # what was changed before a crash may not have been told
@@ -185,7 +184,7 @@ class CentreServer:
                 kind, topic = min(self._untold, key=lambda one: one[0] != RECORD)
                 data = self._untold.pop((kind, topic))
                 try:
-                    await self._client.publish({SECURITY: kind, "topic": topic.hex()}, payload=data)
+                    await self._client.publish({KIND: kind, TOPIC: topic.hex()}, payload=data)
                 except ClosedError:
                     return
                 except TidingsError as error:

@@ -6,6 +6,7 @@ At the same time control changes come first, then contexts, then events. Everyth
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from tidings.engine.records import SIGNED
 from tidings.journal.record import LOST, PUBLISH
 from tidings.model.errors import InvalidValueError
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, PROBLEM, SCHEDULED, SHARD, microseconds, packed, prepared
@@ -117,11 +118,11 @@ def _policies(policies: "DataFrame", when: str, said: "Column", order: int) -> "
     return policies.select(*named, problem, *_order(order, scheduled=True))
 
 
-def journal_rows(journal: "DataFrame") -> "DataFrame":
+def journal_rows(journal: "DataFrame", *, secured: bool = False) -> "DataFrame":
     """The rows of a hub's or broker's journal, which are operations as they are; meta-events are made anew.
 
     What a broker has noted for itself is passed over, and so are events that another one has accepted. Records that
-    are lost stay: somebody should hear of them.
+    are lost stay: somebody should hear of them. What is told of secure topics is for who checks them (`secured`).
     """
     from pyspark.sql import functions as f
 
@@ -132,9 +133,10 @@ def journal_rows(journal: "DataFrame") -> "DataFrame":
     made_there = f.coalesce(f.get_json_object("body", "$.journey.meta") == "true", f.lit(False))
     order = f.when(kind == PUBLISH, _EVENT).when(kind == "set_context", _CONTEXT).otherwise(_BEGINS)
     kinds = dict(journal.dtypes)
-    routed = ((kind == PUBLISH) & ~made_there) | kind.isin(*CHANGES, LOST)
+    told = CHANGES if secured else [one for one in CHANGES if one not in SIGNED]
+    routed = ((kind == PUBLISH) & ~made_there) | kind.isin(*told, LOST)
     return journal.filter(routed).select(
-        f.coalesce("id", "client").alias(KEY),
+        f.coalesce("id", "client", "kind").alias(KEY),
         microseconds("timestamp", kinds["timestamp"]).alias("timestamp"),
         microseconds("published", kinds["published"]).alias("published"),
         *(name for name in journal.columns if name not in ("journal", "offset", "timestamp", "published")),

@@ -57,7 +57,9 @@ def as_text(name: str, subscriptions: "DataFrame") -> "Column":
     from pyspark.sql import functions as f
 
     column = f.col(f"`{name}`")
-    return f.base64(column) if dict(subscriptions.dtypes)[name] == "binary" else column.cast("string")
+    if dict(subscriptions.dtypes)[name] != "binary":
+        return column.cast("string")
+    return f.translate(f.base64(column), "\r\n", "")  # Spark writes it in lines
 
 
 def built(subscriptions: "DataFrame", plan: "Plan", shards: int) -> Registry:

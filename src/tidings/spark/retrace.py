@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tidings.engine.records import SIGNED
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
 from tidings.spark import history, views
@@ -71,8 +72,15 @@ def retrace(
     """
     trust = None if tokens is None else Trust.of(tokens)
     whole = policy is not None or (governed and has_rules(journal))
-    rows = in_order(journal, shards or cores(journal), whole=whole or trust is not None)
+    rows = in_order(_known(journal, trust), shards or cores(journal), whole=whole or trust is not None)
     return Retraced(rows, settings or Settings(), policy=policy, governed=governed, trust=trust)
+
+
+def _known(journal: "DataFrame", trust: Trust | None) -> "DataFrame":
+    """Without what is told of secure topics where nothing is checked."""
+    from pyspark.sql import functions as f
+
+    return journal if trust is not None else journal.where(~f.col("kind").isin(*SIGNED))
 
 
 def has_rules(journal: "DataFrame") -> bool:

@@ -20,6 +20,7 @@ from tidings.cli.bench import (
     resubscribing,
     roaming,
     routing,
+    sealing,
     simulation,
     start,
     strings,
@@ -53,5 +54,6 @@ def measure(count: int) -> list[Measurement]:
         "resubscribing": lambda: resubscribing.measure(overlay, 200, 3),
         "roaming": lambda: roaming.measure(roaming.Size(), 200, None),
         "simulation": lambda: simulation.measure(simulation.Size(100, min(count, 1_000)), 1_000, 5),
+        "sealing": lambda: sealing.measure([1_024], min(count, 512)),
     }
     return [one._replace(what=f"{name}: {one.what}") for name, measure in benches.items() for one in measure()]

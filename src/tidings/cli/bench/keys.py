@@ -143,8 +143,8 @@ def _live(keys: Keys, requests: int) -> list[Measurement]:
                 _good(reply.refused)
                 held.append(reply, now())
         broker = start(children)
-        command = ["kmc", "serve", folder, "--broker", broker.address, "--plain", "--key-file", key_file]
-        children.server("kmc", [sys.executable, "-m", "tidings", *command])
+        words = ["kmc", "serve", str(folder), "--broker", broker.address, "--plain", "--key-file", str(key_file)]
+        children.server("kmc", [sys.executable, "-m", "tidings", *words])
         return asyncio.run(_asked(keys, Service((folder / SERVICE).read_bytes()), broker.address, requests))
 
 

@@ -35,6 +35,7 @@ class SecureTopic:
         self.authority = Authority.found("authority", now)
         self.revocations = self.authority.revocations(now)
         self._centre = self.authority.issue("kmc", Role.KMC, now)
+        self.broker = self.authority.issue("bench", Role.BROKER, now, hosts=["127.0.0.1"])
         owner = self.authority.issue("owner", Role.ENTITY, now)
         self.record = TopicRecord.make(
             owner, id=secrets.token_bytes(16), template=TEMPLATE, kmc=self._centre.certificate, suite=suite
@@ -76,10 +77,10 @@ def attributes(number: int, topic: str = "sealed") -> dict[str, Any]:
     return {"topic": topic, "price": 100 + number / 4, "number": number, "city": "Berlin"}
 
 
-def event(number: int, size: int, now: int) -> Event:
-    """One on the topic, with a payload of so many bytes."""
+def event(number: int, size: int, now: int, topic: str = "sealed") -> Event:
+    """One on the topic, or on another one, with a payload of so many bytes."""
     return Event.of(
-        attributes(number),
+        attributes(number, topic),
         id=uuid7(now, secrets.token_bytes(10)),
         publisher=PUBLISHER,
         timestamp=now,

@@ -48,9 +48,7 @@ class Giving:
             raise SecurityError("right", f"{asker.name} has no right to subscribe")
         if len(wanted.wrapped) > MAX_REWRAPPED:
             raise SecurityError("limit", f"at most MAX_REWRAPPED ({MAX_REWRAPPED:,}) content keys at a time")
-        current = self._state.epochs.current(wanted.topic, now)
-        if current is None:
-            raise SecurityError("epoch", "the topic has no epoch")
+        current = self._state.current(wanted.topic, now)
         self._epochs.given(wanted.topic)
         return Rewrapped(
             current.epoch, tuple(self._rewrapped(grant, epoch, one, at, current) for epoch, one, at in wanted.wrapped)
@@ -117,10 +115,8 @@ class Giving:
         if not rights & (Right.PUBLISH | Right.SUBSCRIBE):
             return ()
         self._epochs.given(grant.topic)
-        current = self._state.epochs.current(grant.topic, now)
-        start = 0 if current is None else current.epoch
-        if Right.SUBSCRIBE in rights:
-            start = max(grant.since, have + 1)
+        reads = Right.SUBSCRIBE in rights
+        start = max(grant.since, have + 1) if reads else self._state.current(grant.topic, now).epoch
         return tuple(self._state.epochs.since(grant.topic, start)[-MAX_GIVEN_KEYS:])
 
     def _renewal(self, grant: GrantKept, token: Token, latest: EpochKey, asker: Certificate) -> int:

@@ -125,8 +125,7 @@ class Granting:
             return 0, 0
         if before is not None and not Right.SUBSCRIBE & wanted.rights & ~before.rights:
             return before.begun, before.since
-        current = self._state.epochs.current(wanted.topic, now)
-        return now, 1 if current is None else current.epoch
+        return now, self._state.current(wanted.topic, now).epoch
 
     def _next_version(self, topic: bytes) -> int:
         kept = self._state.topics[topic]

@@ -23,6 +23,7 @@ from tidings.spark.route import planned, with_policies
 from tidings.spark.standing import Place
 from tidings.spark.tally import Tally
 from tidings.spark.telling import Telling, telling
+from tidings.spark.trust import Trust
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +36,9 @@ class Pipeline:
     """Routes a stream of events. `events` is a streaming DataFrame, or `journal` the rows of a hub's or broker's.
 
     Subscriptions, contexts and policies are DataFrames: those that stream may change while the pipeline runs, and take
-    effect at their event time; the others are what it starts with. `checkpoint` is a folder that the driver and all
-    executors see; with it a pipeline goes on where it stopped.
+    effect at their event time; the others are what it starts with. With `tokens`, as `tidings.spark.trust` describes
+    them, sealed events are checked; of a journal the authority is enough. `checkpoint` is a folder that the driver and
+    all executors see; with it a pipeline goes on where it stopped.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Pipeline:
         advertisements: "DataFrame | None" = None,
         policies: "DataFrame | None" = None,
         schemas: "DataFrame | None" = None,
+        tokens: "DataFrame | None" = None,
         *,
         journal: "DataFrame | None" = None,
         checkpoint: str | Path,
@@ -104,6 +107,7 @@ class Pipeline:
             notifications=any(one.what == "notifications" for one in self._sinks),
             watermark=microseconds_of(watermark, "watermark"),
             ahead=microseconds_of(ahead, "ahead"),
+            trust=None if tokens is None else Trust.of(tokens),
         )
         self._brake = Brake()
         self._query: StreamingQuery | None = None
@@ -201,7 +205,11 @@ class Pipeline:
         if not self._rules.in_order:
             return prepared(self._events)
         rows = [changes.event_rows(self._events)] if self._events is not None else []
-        rows += [changes.journal_rows(self._of_others(self._journal))] if self._journal is not None else []
+        rows += (
+            [changes.journal_rows(self._of_others(self._journal), secured=self._rules.trust is not None)]
+            if self._journal is not None
+            else []
+        )
         return changes.together([*rows, *self._changing(streaming=True)])
 
     def _of_others(self, journal: "DataFrame") -> "DataFrame":

@@ -19,6 +19,7 @@ from tidings.spark.pipeline.ledger import Entry, Ledger
 from tidings.spark.pipeline.outcome import Outcome
 from tidings.spark.pipeline.sinks import Sink
 from tidings.spark.tally import Tally, total
+from tidings.spark.trust import Trust
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     notifications: bool = False
     watermark: int = 0  # microseconds that events may come late
     ahead: int = 86_400_000_000  # and so far in the future they may be
+    trust: Trust | None = None  # with which sealed events are checked
 
 
 class Step:
@@ -95,7 +97,14 @@ class Step:
         rules = self._rules
         if not rules.in_order:
             folder = str(Path(before.places[0].base).parent)
-            return Worker(folder, rules.settings, notifications=rules.notifications, tallies=True, latest=latest)
+            return Worker(
+                folder,
+                rules.settings,
+                notifications=rules.notifications,
+                tallies=True,
+                latest=latest,
+                trust=rules.trust,
+            )
         task = Task(
             places=before.places,
             folder=str(Path(rules.folder) / "state"),
@@ -110,6 +119,7 @@ class Step:
             task=task,
             spread_contexts=rules.fills_contexts,
             notifications=rules.notifications,
+            trust=rules.trust,
         )
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from tidings.cli.bench.brokers.children import Children, free_port
@@ -24,6 +25,16 @@ def address(port: int) -> str:
 def start(children: Children) -> Started:
     """One broker, with a journal."""
     return _started(children, "bench", free_port(), [f'[journal]\nfolder = "{children.folder / "journal"}"'])
+
+
+def start_secure(children: Children, folder: Path, *, verify_signatures: bool) -> Started:
+    """One broker with a gate and without TLS; the folder has its identity, the record of a topic and revocations."""
+    security = f"""[security]
+identity = "{folder}"
+revocations = "{folder / "revocations"}"
+topics = ["{folder / "topic"}"]
+verify_signatures = {str(verify_signatures).lower()}"""
+    return _started(children, "bench", free_port(), [security, "[tls]\nplain = true"])
 
 
 def start_all(children: Children, topology: Topology) -> dict[str, Started]:

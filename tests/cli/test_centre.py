@@ -1,0 +1,163 @@
+"""`tidings kmc` as a user runs it: a centre in its folder, and the same centre as a process, asked over a broker."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.serving import serving
+from tidings.cli import main
+from tidings.security import Authority, Identity, Role, TopicRecord
+from tidings.security.exchange import Service
+
+TOPIC = "Sports=NBA,Team=*"
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
+
+
+def run(folder: Path, *words: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tidings", "kmc", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        input=stdin,
+        cwd=folder,
+        env=environment() | variables,
+    )
+
+
+def told(folder: Path, *words: str, **given: str) -> Any:
+    done = run(folder, *words, "--json", **given)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, now = tmp_path_factory.mktemp("kmc"), time.time_ns() // 1000
+    authority = Authority.found("authority", now)
+    roles = {"kmc-1": Role.KMC, "league": Role.ENTITY, "car-1": Role.ENTITY}
+    for name, role in roles.items():
+        authority.issue(name, role, now).save(folder / name)
+    (folder / "revocations").write_bytes(authority.revocations(now).data)
+    made = told(folder, "init", "kmc", "--identity", "kmc-1", "--key-file", "key")
+    assert made == {"folder": "kmc", "name": "kmc-1", "service": "kmc/service.bin"}
+    return folder
+
+
+AT_REST = ("--folder", "kmc", "--key-file", "key")
+
+
+@contextmanager
+def running(place: Path, address: str) -> Iterator[None]:
+    words = ("serve", "kmc", "--broker", address, "--plain", "--key-file", "key", "--revocations", "revocations")
+    with subprocess.Popen(
+        [sys.executable, "-m", "tidings", "kmc", *words, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=place,
+        env=environment(),
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["centre"] == "kmc-1"
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+
+
+def test_a_centre_from_its_beginning_over_the_overlay_and_back(place: Path) -> None:
+    made = told(
+        *(place, "topic", TOPIC, "--bits", "192", "--lifetime", "3600", "--out", "topic", "--identity", "league"),
+        *AT_REST,
+    )
+    record = TopicRecord((place / "topic").read_bytes())
+    assert (made["id"], made["suite"], made["epoch"]) == (record.id.hex(), "aes-192-gcm", 1)
+    assert record.owner == Identity.load(place / "league").certificate
+    told(place, "grant", TOPIC, "car-1", "publish", "--days", "30", *AT_REST)
+    with serving() as at:
+        over = ("--service", "kmc/service.bin", "--broker", f"tidings://{at}", "--plain")
+        owner = ("--identity", "league", *over)
+        with running(place, f"tidings://{at}"):
+            busy = run(place, "list", *AT_REST)
+            assert busy.returncode == 1
+            assert "one writer" in busy.stderr
+            (topic,) = told(place, "list", *owner)["topics"]
+            assert [(one["entity"], one["rights"]) for one in topic["grants"]] == [("car-1", ["publish"])]
+            told(place, "grant", record.id.hex(), "car-1", "publish", "subscribe", *owner)
+            told(place, "enrol", "-", "--identity", "car-1", *over, stdin='{"the first pet?": "Rex"}')
+            wrong = run(place, "answer", "the first pet?", "--identity", "car-1", *over, stdin="Rex\n")
+            assert "car-1 was not asked this" in wrong.stderr
+            again = told(place, "topic", TOPIC, "--bits", "192", "--challenge", "60", *owner)
+            assert (again["id"], again["version"]) == (record.id.hex(), 1)
+            assert told(place, "revoke", "car-1", "--topic", TOPIC, *owner)["epochs"] == {record.id.hex(): 2}
+            refused = run(place, "grant", TOPIC, "car-1", "publish", "--identity", "car-1", *over)
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert "belongs to somebody else" in refused.stderr
+    assert told(place, "rotate", TOPIC, "--compromised", *AT_REST)["epochs"] == {record.id.hex(): 3}
+    table = run(place, "list", *AT_REST)
+    assert table.returncode == 0
+    assert "aes-192-gcm" in table.stdout
+    assert Service((place / "kmc" / "service.bin").read_bytes()).certificate.name == "kmc-1"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["init", "kmc", "--identity", "kmc-1", "--key-file", "key"], 1, "has the state of a key management centre"),
+        (["init", "new", "--identity", "league", "--key-file", "key"], 1, "league is no kmc"),
+        (["init", "new", "--identity", "kmc-1"], 1, "set TIDINGS_KMC_PASSPHRASE"),
+        (["list"], 2, "--identity, to ask a centre over the overlay; or --folder"),
+        (["list", "--folder", "nowhere", "--key-file", "key"], 1, "is no key management centre"),
+        (["list", "--folder", "kmc", "--key-file", "nowhere"], 1, "No such file"),
+        (["topic", "x=y", *AT_REST], 2, "--identity is that of the topic's owner"),
+        (["topic", "x=y", "--bits", "100", "--identity", "league", *AT_REST], 1, "keys of 128, 192 or 256 bits"),
+        (["topic", "x=y", "--algorithm", "des", "--identity", "league", *AT_REST], 1, "'des' is not offered"),
+        (["topic", "x=y", "--lifetime", "0", "--identity", "league", *AT_REST], 1, "lifetime: 0: seconds"),
+        (["topic", "x=*", "--identity", "league", *AT_REST], 1, "at least one tag has a value"),
+        (["grant", "no=topic", "car-1", "publish", *AT_REST], 1, "there is no topic no=topic here"),
+        (["grant", "no=topic", "car-1", "read", *AT_REST], 1, "there are publish, subscribe and govern"),
+        (["revoke", "nobody", *AT_REST], 1, "nobody was granted nothing here"),
+        (["release", "nobody", *AT_REST], 1, "nobody has no query set here"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    place: Path,
+    words: list[str],
+    code: int,
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["tidings", "kmc", *words])
+    for name in ("TIDINGS_KMC_PASSPHRASE", "TIDINGS_KMC", "TIDINGS_IDENTITY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (code, "")
+    assert complaint in err
+    assert err.startswith("tidings: ")
+    assert err.count("\n") == 1
+
+
+def test_a_state_under_a_passphrase_opens_with_no_other_one(place: Path) -> None:
+    told(place, "init", "sealed", "--identity", "kmc-1", TIDINGS_KMC_PASSPHRASE="correct horse")
+    assert told(place, "list", "--folder", "sealed", TIDINGS_KMC_PASSPHRASE="correct horse")["topics"] == []
+    wrong = run(place, "list", "--folder", "sealed", TIDINGS_KMC_PASSPHRASE="wrong battery")
+    assert wrong.returncode == 1
+    assert "is not the one that sealed this" in wrong.stderr
+    assert "battery" not in wrong.stderr

@@ -1,0 +1,269 @@
+"""Sealed events on Spark: checked, refused and handed out as an engine or a hub does it."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from tests.security.world import HOUR, NOW, World
+from tidings import Hub, policies
+from tidings.engine import Engine, Settings
+from tidings.engine.effects import Deliver, Reject
+from tidings.engine.operations import Publish, Subscribe
+from tidings.filters import Filter
+from tidings.model.errors import TidingsError
+from tidings.model.event import Event
+from tidings.model.subscription import Subscription
+from tidings.security import Gate, Right, Token
+from tidings.security.notices import Notice, SignedNotice
+from tidings.spark import history, retrace, route, trust
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+EVENTS = (
+    "id string, timestamp bigint, publisher string, sequence bigint, payload binary, context string, "
+    "attributes string, token binary, signature binary"
+)
+SUBSCRIPTIONS = "id string, subscriber string, content string, token binary, policy string"
+SECOND = 1_000_000
+PART = "Sports=NBA,Team=NYK"
+REVOKED, ROTATED = NOW + 60 * SECOND, NOW + 30 * SECOND
+TRIM = str(policies.remove("score"))
+
+
+class Traffic:
+    """Events at a time each, of which some are not to be trusted, and subscriptions of which some have a token."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.world = Random(seed), World()
+        world = self.world
+        self.sealers = [
+            world.sealer(world.token(until=NOW + 100 * HOUR)),
+            world.sealer(world.token(template=PART)),
+            world.sealer(world.token(until=NOW + 40 * SECOND)),
+            world.sealer(world.token(), world.epoch_key(2)),
+            world.sealer(world.token(kmc=world.other_kmc)),
+        ]
+        self.events = [(NOW + number * SECOND, event) for number in range(1, 90) for event in self._made(number)]
+        world.authority.revoke("ann", REVOKED, reason="a stolen key")
+
+    def _made(self, number: int) -> list[Event]:
+        random, world = self.random, self.world
+        team = random.choice(["NYK", "LAL"])
+        said = {"Sports": random.choice(["NBA", "NBA", "NFL"]), "Team": team, "score": float(number), "n": number}
+        plain = world.event(number, attributes=said)
+        fitting = [one for one in self.sealers if one.token.template.matches(None, said)]
+        if not fitting or random.random() < 0.2:
+            return [plain]
+        sealer = random.choice(fitting)
+        if random.random() < 0.2:
+            others = [world.event(1_000 * number + more, attributes=said) for more in range(3)]
+            return sealer.seal_all([plain, *others], NOW + number)
+        event = sealer.seal(plain, NOW + number)
+        if random.random() < 0.3:
+            changed = type(plain.attributes)({**plain.attributes, "score": -1.0})
+            forged: list[dict[str, Any]] = [
+                {"attributes": changed},
+                {"payload": bytes(40)},
+                {"signature": b"no seal"},
+                {"token": None},
+                {"publisher": "bob"},
+            ]
+            event = msgspec.structs.replace(event, **random.choice(forged))
+        return [event]
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        world = self.world
+        tokens: dict[str, Token | None] = {
+            "whole": world.token("bob", Right.SUBSCRIBE, until=NOW + 100 * HOUR),
+            "part": world.token("bob", Right.SUBSCRIBE, template=PART),
+            "short": world.token("bob", Right.SUBSCRIBE, until=NOW + 20 * SECOND),
+            "publisher": world.token("bob", Right.PUBLISH),
+            "others": world.token("eve", Right.SUBSCRIBE),
+            "none": None,
+        }
+        return [
+            Subscription.of(
+                Filter.parse("Team = 'NYK' or score > 30"),
+                id=f"{name}{' trimmed' if policy else ''}",
+                subscriber="bob",
+                token=None if token is None else token.data,
+                policy=policy,
+            )
+            for name, token in tokens.items()
+            for policy in (None, TRIM)
+        ]
+
+    def notices(self) -> list[SignedNotice]:
+        record = self.world.record.id
+        told = [Notice(record, 1, 1, 1, 0, NOW), Notice(record, 2, 2, 1, ROTATED + 5 * SECOND, ROTATED)]
+        return [SignedNotice.make(self.world.kmc, one) for one in told]
+
+    def trust(self) -> list[tuple[str, bytes]]:
+        authority = self.world.authority
+        return [
+            ("authority", authority.anchor.certificate.der),
+            ("record", self.world.record.data),
+            ("revocations", authority.revocations(NOW + 2 * HOUR).data),
+            *(("notice", one.data) for one in self.notices()),
+        ]
+
+
+def event_rows(traffic: Traffic) -> list[tuple[Any, ...]]:
+    return [
+        (
+            *(str(one.id), at, one.publisher, one.sequence, one.payload),
+            *(msgspec.json.encode(one.context).decode(), msgspec.json.encode(one.attributes).decode()),
+            *(one.token, one.signature),
+        )
+        for at, one in traffic.events
+    ]
+
+
+def subscription_rows(traffic: Traffic, *, governed: bool) -> list[tuple[Any, ...]]:
+    wanted = [one for one in traffic.subscriptions if governed or one.policy is None]
+    return [(one.id, one.subscriber, str(one.content), one.token, one.policy) for one in wanted]
+
+
+def expected(traffic: Traffic, gate: Gate, *, governed: bool) -> tuple[set[Any], set[Any]]:
+    """What an engine with that gate does, one by one: notifications, and what is refused."""
+    engine = Engine(Settings(name="spark"), gate=gate)
+    engine.is_recalling = True  # tokens of subscriptions are judged when something is due to them
+    for one in traffic.subscriptions:
+        if governed or one.policy is None:
+            assert not [effect for effect in engine.handle(Subscribe(one), NOW) if isinstance(effect, Reject)]
+    engine.is_recalling = False
+    notes, refused = set(), set()
+    for at, event in traffic.events:
+        for effect in engine.handle(Publish(event), at):
+            if isinstance(effect, Deliver):
+                note = effect.notification
+                attributes = json.dumps(dict(note.attributes), sort_keys=True)
+                notes.add((str(event.id), note.subscription, attributes, note.payload))
+            elif isinstance(effect, Reject):
+                refused.add((str(event.id), effect.step, effect.reason))
+    return notes, refused
+
+
+def found(routed: Any) -> tuple[set[Any], set[Any]]:
+    notes = {
+        (
+            *(row["event_id"], row["subscription_id"]),
+            json.dumps(json.loads(row["attributes"]), sort_keys=True),
+            bytes(row["payload"]),
+        )
+        for row in routed.notifications.collect()
+    }
+    return notes, {(row["event_id"], row["step"], row["reason"]) for row in routed.rejected.collect()}
+
+
+@pytest.mark.parametrize(("seed", "governed"), [(1, False), (2, True)])
+def test_events_are_checked_and_handed_out_as_an_engine_does_it(
+    spark: "SparkSession", seed: int, governed: bool
+) -> None:
+    traffic = Traffic(seed)
+    events = spark.createDataFrame(event_rows(traffic), EVENTS).repartition(2)
+    wanted = spark.createDataFrame(subscription_rows(traffic, governed=governed), SUBSCRIPTIONS)
+    tokens = spark.createDataFrame(traffic.trust(), trust.DDL)
+    gate = trust.Trust.of(tokens).gate(knows_all=True)
+    notes, refused = expected(traffic, gate, governed=governed)
+    assert {name.split()[0] for _, name, _, _ in notes} == {"whole", "part", "short", "none", "publisher", "others"}
+    sealed = {str(one.id) for _, one in traffic.events if one.signature is not None}
+    assert {name.split()[0] for event, name, _, _ in notes if event in sealed} == {"whole", "part", "short"}
+    reasons = {reason for _, _, reason in refused}
+    assert len(reasons) >= 9
+    routed = route(events, wanted, tokens=tokens)
+    assert routed.registry.rejected == []
+    assert found(routed) == (notes, refused)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def now(self) -> int:
+        return self.time
+
+    def entropy(self) -> bytes:
+        return self.time.to_bytes(10, "big")
+
+
+def lived(folder: Path, traffic: Traffic, *, governed: bool) -> tuple[set[Any], int]:
+    """The life of a hub with a gate: topics are learnt, keys change, a publisher is revoked, tokens end. What everybody
+    got, and how many events were refused."""
+    clock = Clock()
+    world = traffic.world
+    world.authority.revoked.clear()
+    notes: set[Any] = set()
+    refused = 0
+    with Hub(folder, gate=Gate(world.credentials()), clock=clock) as hub:
+        bob = hub.client("bob")
+        inboxes = {}
+
+        def subscribe(one: Subscription) -> None:
+            try:
+                inboxes[one.id] = bob.subscribe(str(one.content), id=one.id, token=one.token, policy=one.policy)
+            except TidingsError:
+                return
+
+        inboxes["slipped in"] = bob.subscribe(
+            "Sports = 'NBA' and Team = 'NYK'", id="slipped in"
+        )  # before anybody has heard of the topic
+        wanted = [one for one in traffic.subscriptions if governed or one.policy is None]
+        for one in wanted[::2]:
+            subscribe(one)
+        hub.revoke(world.authority.revocations(NOW).data)
+        told = {NOW + 5 * SECOND: hub.learn, ROTATED: hub.heed, REVOKED: hub.revoke}
+        for at, event in traffic.events:
+            clock.time = at
+            for due in [one for one in told if one <= at]:
+                tell = told.pop(due)
+                if due == REVOKED:
+                    world.authority.revoke("ann", REVOKED, reason="a stolen key")
+                    tell(world.authority.revocations(REVOKED).data)
+                elif due == ROTATED:
+                    tell(traffic.notices()[1].data)
+                else:
+                    tell(world.record.data)
+                    for one in wanted[1::2]:
+                        subscribe(one)
+            try:
+                hub.client(event.publisher).publish_event(event)
+            except TidingsError:
+                refused += 1
+            for name, inbox in inboxes.items():
+                with suppress(TidingsError):  # its token has ended, or it was expelled
+                    notes |= {_told(name, one) for one in inbox.take(timeout=0)}
+    return notes, refused
+
+
+def _told(name: str, note: Any) -> tuple[Any, ...]:
+    return str(note.event.id), name, json.dumps(dict(note.attributes), sort_keys=True), note.payload
+
+
+@pytest.mark.parametrize(("seed", "governed"), [(3, False), (4, True)])
+def test_a_hubs_journal_tells_who_got_what_was_sealed(
+    spark: "SparkSession", tmp_path: Path, seed: int, governed: bool
+) -> None:
+    traffic = Traffic(seed)
+    sealed = {str(one.id) for _, one in traffic.events if one.signature is not None}
+    notes, refused = lived(tmp_path / "hub", traffic, governed=governed)
+    assert refused > 10
+    assert {name.split()[0] for _, name, _, _ in notes} >= {"whole", "part", "short", "none"}
+    journal = history.read(spark, str(tmp_path / "hub")).cache()
+    tokens = spark.createDataFrame([traffic.trust()[0]], trust.DDL)
+    again, rejected = found(retrace(journal, tokens=tokens))
+    # With a token that has ended nothing is taken from a hub any more, not even what was plain.
+    assert notes <= again
+    ended = {note for note in again - notes if note[0] not in sealed}
+    assert again - ended == notes
+    assert {name.split()[0] for _, name, _, _ in ended} <= {"whole", "part", "short"}
+    assert rejected == set()
