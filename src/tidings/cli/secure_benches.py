@@ -77,8 +77,8 @@ def bench_sealed(
         raise typer.BadParameter(
             f"there are no keys of {unknown.pop()} bits; there are {', '.join(map(str, sealed.SUITES))}"
         )
-    size = sealed.Size(count, interval / 1_000)
-    report(sealed.measure(bits or list(sealed.SUITES), sizes or sealed.SIZES, size), as_json)
+    pace = sealed.Pace(count, interval / 1_000)
+    report(sealed.measure(bits or list(sealed.SUITES), sizes or sealed.SIZES, pace), as_json)
 
 
 @secure.command(name="spark-security")

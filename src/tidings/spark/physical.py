@@ -1,7 +1,7 @@
 """The physical rows that workers give: a row an event that concerns somebody, one for each thing that was refused, one
 for each meta-event. `views` says what users see of them.
 
-`notes`, and beside them the event's own `attributes` and `payload`, are there only where notifications are wanted;
+`notes`, and beside them the event's `attributes`, `payload` and seal, are there only where notifications are wanted;
 `state` is what a task has to say of itself.
 """
 
@@ -27,6 +27,7 @@ NOTE = pa.struct(
         ("payload", pa.binary()),
         ("trace", _TEXT),
         ("subscriptions", _IDS),
+        ("signature", pa.binary()),
     ]
 )
 SCHEMA = pa.schema(
@@ -42,13 +43,15 @@ SCHEMA = pa.schema(
         ("reason", _TEXT),
         ("meta", _TEXT),
         ("state", _TEXT),
+        ("token", pa.binary()),
+        ("signature", pa.binary()),
     ]
 )
 DDL = (
     "event_id string, timestamp bigint, subscriptions array<string>, attributes string, payload binary, "
     "notes array<struct<subscription_id: string, subscriber: string, attributes: string, payload: binary, "
-    "trace: string, subscriptions: array<string>>>, "
-    "kind string, step string, reason string, meta string, state string"
+    "trace: string, subscriptions: array<string>, signature: binary>>, "
+    "kind string, step string, reason string, meta string, state string, token binary, signature binary"
 )
 
 
@@ -113,6 +116,7 @@ def _notes(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:
     columns = {**notes._asdict(), "subscription_id": notes.subscription}
     made = pa.StructArray.from_arrays([columns[field.name] for field in NOTE], fields=list(NOTE))
     attributes, payload = batch.published(event)
+    token, signature = batch.seals(event)
     return _rows(
         ids,
         times,
@@ -120,6 +124,8 @@ def _notes(batch: Batch, ids: pa.Array, times: pa.Array) -> pa.Table:
         notes=pa.ListArray.from_arrays(offsets, made),
         attributes=attributes,
         payload=payload,
+        token=token,
+        signature=signature,
     )
 
 

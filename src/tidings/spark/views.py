@@ -48,10 +48,10 @@ def matches(physical: "DataFrame", shards: int) -> "DataFrame":
 
 
 def notifications(physical: "DataFrame") -> "DataFrame":
-    """A row each; attributes and trace are JSON text."""
+    """A row each; attributes and trace are JSON text. A sealed one has its token and its seal."""
     from pyspark.sql import functions as f
 
-    shown = ("event_id", _time(), "attributes", "payload", f.explode("notes").alias("note"))
+    shown = ("event_id", _time(), "attributes", "payload", "token", "signature", f.explode("notes").alias("note"))
     return (
         physical.filter("notes IS NOT NULL")
         .select(*shown)
@@ -61,6 +61,7 @@ def notifications(physical: "DataFrame") -> "DataFrame":
             "coalesce(note.payload, payload) AS payload",
             "note.trace",
             "coalesce(note.subscriptions, array(note.subscription_id)) AS subscriptions",
+            *("token", "coalesce(note.signature, signature) AS signature"),
         )
     )
 

@@ -5,6 +5,7 @@ import asyncio
 import multiprocessing
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,7 +18,8 @@ from tidings.cli.bench.brokers.own_broker import Started, start_secure
 from tidings.cli.bench.secure_workload import PUBLISHER, SUBSCRIBER, SecureTopic, attributes, event
 from tidings.client import Subscription, connect
 from tidings.model.errors import TidingsError
-from tidings.security import Suite
+from tidings.model.event import Event
+from tidings.security import Gate, Suite
 
 SUITES = {128: Suite.AES_128_GCM, 192: Suite.AES_192_GCM, 256: Suite.AES_256_GCM}
 SIZES = [2**power for power in range(17)]
@@ -34,12 +36,12 @@ class Sent(NamedTuple):
     is_sealed: bool
 
 
-class Size(NamedTuple):
-    count: int  # events of each size, plain and sealed each
+class Pace(NamedTuple):
+    events: int  # of each size, plain and sealed each
     interval: float  # seconds between two
 
 
-def measure(bits: list[int], sizes: list[int], size: Size) -> list[Measurement]:
+def measure(bits: list[int], sizes: list[int], pace: Pace) -> list[Measurement]:
     found = []
     with steps(2 * len(bits)) as step:
         for key in bits:
@@ -47,8 +49,8 @@ def measure(bits: list[int], sizes: list[int], size: Size) -> list[Measurement]:
             for verifies in (False, True):
                 way = "signatures checked" if verifies else "signatures not checked"
                 step(f"{key} bits, {way}")
-                found += _told(f"{key} bits, {way}", _measured(topic, sizes, size, verifies=verifies), sizes, verifies)
-            found += [one for payload in sizes for one in _split(f"{key} bits", topic, payload, size.count)]
+                found += _told(f"{key} bits, {way}", _measured(topic, sizes, pace, verifies=verifies), sizes, verifies)
+            found += [one for payload in sizes for one in _split(f"{key} bits", topic, payload, pace.events)]
     return found
 
 
@@ -88,26 +90,30 @@ def _split(what: str, topic: SecureTopic, size: int, count: int) -> list[Measure
     """Whose share is how large: each by itself, in this process."""
     now = time.time_ns() // 1_000
     plain = [event(number, size, now + number) for number in range(count)]
-    sealed: list[Any] = []
+    sealed: list[Event] = []
     publisher = median(each_timed(lambda one: sealed.append(topic.publisher.seal(one, one.timestamp)), plain))
     shares = {"publisher": publisher}
     for name, verifies in (("broker", False), ("broker with signatures", True)):
         gate = topic.gate(verifies=verifies)
-        shares[name] = median(each_timed(lambda one, by=gate: by.admit(one, now), sealed))
+        shares[name] = median(each_timed(partial(_admit, gate, now), sealed))
     shares["subscriber"] = median(each_timed(lambda one: topic.subscriber.open(one, now), sealed))
     return [Measurement(f"{what}, {size:,} bytes: {name}", share * 1e6, "us") for name, share in shares.items()]
 
 
-def _measured(topic: SecureTopic, sizes: list[int], size: Size, *, verifies: bool) -> Run:
-    kinds = [(one, is_sealed) for one in sizes for _ in range(size.count) for is_sealed in (False, True)]
+def _admit(gate: Gate, now: int, one: Event) -> None:
+    gate.admit(one, now)
+
+
+def _measured(topic: SecureTopic, sizes: list[int], pace: Pace, *, verifies: bool) -> Run:
+    kinds = [(one, is_sealed) for one in sizes for _ in range(pace.events) for is_sealed in (False, True)]
     warm = [(1, is_sealed) for _ in range(_WARM) for is_sealed in (False, True)]
     events = [Sent(number, *one) for number, one in enumerate([*warm, *kinds])]
     with Children() as children:
         folder = children.folder / "security"
         broker = start_secure(children, _saved(topic, folder), verify_signatures=verifies)
-        subscriber = _Fork(lambda pipe: _subscribe(pipe, broker, topic, len(events), size.interval))
+        subscriber = _Fork(lambda pipe: _subscribe(pipe, broker, topic, len(events), pace.interval))
         subscriber.hear()
-        publisher = _Fork(lambda pipe: _publish(pipe, broker, topic, events, size.interval))
+        publisher = _Fork(lambda pipe: _publish(pipe, broker, topic, events, pace.interval))
         begun, ended = publisher.hear(), subscriber.hear()
     return Run(events[len(warm) :], begun, ended)
 

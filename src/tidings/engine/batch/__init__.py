@@ -42,7 +42,7 @@ class Batch:
         self._record, self._reading, self._changes, self._gate = record, reading, changes, gate
         self._copies = record.deliveries()
         self._event, self._place, self._shape, self._directory = self._copies
-        self._gazette = Gazette(record, reading)
+        self._gazette = Gazette(record, reading, gate)
 
     @property
     def matches(self) -> pa.Table:
@@ -98,6 +98,10 @@ class Batch:
     def published(self, numbers: Any) -> tuple[pa.Array, pa.Array]:
         """Attributes, as JSON, and payloads of these events, as they were published."""
         return self._gazette.published(numbers)
+
+    def seals(self, numbers: Any) -> tuple[pa.Array, pa.Array]:
+        """Tokens and seals of these events, as whoever gets them is shown them; null for those that are plain."""
+        return self._gazette.seals(numbers)
 
     def notifications(self) -> pa.Table:
         """One row a notification, made now: `attributes` and `trace` are JSON, which tells 1, 1.0 and true apart."""

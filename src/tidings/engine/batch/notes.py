@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.engine import sealed
 from tidings.engine.batch.shapes import trace_text
 from tidings.engine.batch.texts import Ints
 from tidings.engine.deciding import final_attributes
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from tidings.engine.batch.publications import Publications
     from tidings.engine.batch.reading import Reading
     from tidings.engine.batch.record import Record
+    from tidings.security.gate import Gate
 
 
 class Notes(NamedTuple):
-    """By rising `event`. `subscriptions` is null where there is but the one; `attributes` and `payload` are null where
-    they are the event's own."""
+    """By rising `event`. `subscriptions` is null where there is but the one; `attributes`, `payload` and `signature`
+    are null where they are those of the event, as it is shown."""
 
     event: Ints
     subscription: pa.Array
@@ -31,13 +33,14 @@ class Notes(NamedTuple):
     attributes: pa.Array
     payload: pa.Array
     trace: pa.Array
+    signature: pa.Array
 
 
 class Gazette:
     """What the events of a batch say, to whom and in which shape."""
 
-    def __init__(self, record: "Record", reading: "Reading") -> None:
-        self._record, self._reading = record, reading
+    def __init__(self, record: "Record", reading: "Reading", gate: "Gate | None") -> None:
+        self._record, self._reading, self._gate = record, reading, gate
 
     def notes(self, copies: Addressed) -> Notes:
         starts, subscriptions = _together(copies)
@@ -57,6 +60,7 @@ class Gazette:
             attributes.take(at),
             payload.take(at),
             traces.take(pa.array(shape)),
+            self._signatures(event[own], shape[own]).take(at),
         )
 
     def published(self, numbers: Ints) -> tuple[pa.Array, pa.Array]:
@@ -68,6 +72,30 @@ class Gazette:
             parts.append(publications.payloads(rows))
             order.append(mine)
         return attributes, _in_place(parts, order)
+
+    def seals(self, numbers: Ints) -> tuple[pa.Array, pa.Array]:
+        """Tokens of events, and their seals as they are shown."""
+        tokens = [self.event(number).token if is_one else None for number, is_one in self._are_sealed(numbers)]
+        return pa.array(tokens, pa.binary()), self._signatures(numbers, np.zeros(len(numbers), np.int32))
+
+    def _are_sealed(self, numbers: Ints) -> list[tuple[int, bool]]:
+        found = np.zeros(len(numbers), bool)
+        for publications, rows, mine in self._located(numbers):
+            found[mine] = publications.sealed[rows]
+        return list(zip(numbers.tolist(), found.tolist(), strict=True))
+
+    def _signatures(self, numbers: Ints, shapes: npt.NDArray[np.int32]) -> pa.Array:
+        """The seals of copies, without the salts of what a shape has taken away."""
+        made: dict[tuple[int, int], bytes | None] = {}
+        found: list[bytes | None] = []
+        for (number, is_sealed), shape in zip(self._are_sealed(numbers), shapes.tolist(), strict=True):
+            if is_sealed and (number, shape) not in made:
+                event = self.event(number)
+                given = self._record.shaping(shape).of(event)
+                cut = msgspec.structs.replace(event, attributes=final_attributes(event, given))
+                made[number, shape] = sealed.handed_out(self._gate, cut, dict(given.added)).signature
+            found.append(made.get((number, shape)))
+        return pa.array(found, pa.binary())
 
     def event(self, number: int) -> Event:
         if number >= self._record.rows:
