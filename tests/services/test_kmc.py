@@ -222,7 +222,9 @@ def test_a_disk_that_fails_ends_the_centre_and_nothing_is_told(tmp_path: Path) -
     run(scenario())
 
 
-def test_a_query_is_asked_and_answered_over_the_overlay(tmp_path: Path) -> None:
+def test_a_query_is_asked_and_answered_over_the_overlay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "tidings.kmc")
+
     async def scenario() -> None:
         async with running() as broker, centre(broker, tmp_path) as kmc:
             topic = await kmc.topic(challenge=1)
@@ -237,6 +239,9 @@ def test_a_query_is_asked_and_answered_over_the_overlay(tmp_path: Path) -> None:
             await kmc.ask(asked.KEYS, member.wants(topic, KMC.certificate), pub)
 
     run(scenario())
+    assert "pub was refused keys: a query is to be answered first" in caplog.text
+    assert "pet" not in caplog.text
+    assert "rex" not in caplog.text.lower()
 
 
 def test_a_centre_is_found_at_discovery_nodes_wherever_it_moves(tmp_path: Path) -> None:
