@@ -1,9 +1,10 @@
-"""Secrets show themselves nowhere: not in logs, metrics, answers, explanations, errors, tracebacks, journals or folders."""
+"""Secrets show themselves nowhere: not in logs, metrics, answers, explanations, tracebacks, journals or folders."""
 
 import base64
 import logging
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -16,6 +17,8 @@ from tidings.live.exposition import Exposition
 from tidings.model.errors import TidingsError
 from tidings.security import sealing
 from tidings.security.certificates import Role, written_key
+from tidings.security.keys import commitment
+from tidings.security.suites import Suite
 
 CANARY = b"the canary sings at noon"
 
@@ -53,16 +56,18 @@ def test_nobody_sees_a_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     contents: list[bytes] = []
-    made = sealing.commitment
-    monkeypatch.setattr(
-        sealing, "commitment", lambda suite, content, id: contents.append(content) or made(suite, content, id)
-    )
+
+    def noted(suite: Suite, content: bytes, instance: bytes) -> bytes:
+        contents.append(content)
+        return commitment(suite, content, instance)
+
+    monkeypatch.setattr(sealing, "commitment", noted)
     shown: dict[str, bytes] = {}
     found: dict[str, bytes] = {}
     broker_folder = tmp_path / "broker"
     AUTHORITY.issue("b1", Role.BROKER, now()).save(tmp_path / "b1")
     (tmp_path / "revocations").write_bytes(AUTHORITY.revocations(now()).data)
-    tables = {
+    tables: dict[str, Any] = {
         "journal": {"folder": str(broker_folder)},
         "security": {"identity": str(tmp_path / "b1"), "revocations": str(tmp_path / "revocations")},
         "tls": {"plain": True},
