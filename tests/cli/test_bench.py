@@ -38,6 +38,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
         (["grid", "--count", "300"], 6),
         (["moving", "--count", "300", "--changes", "600", "--events", "120"], 6),
         (["growth", "--count", "300"], 4),
+        (["keys", "--members", "20", "--requests", "3"], 6),
         (["add", "--count", "300"], 4),
         (["trimming"], 9),
         (["trust", "--count", "2"], 12),

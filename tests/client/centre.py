@@ -107,6 +107,7 @@ class Centre:
         self.asked: list[tuple[str, str]] = []  # who has asked, and what
         self.answers = asyncio.Event()  # while it is not set, questions wait
         self.answers.set()
+        self.rewraps = True  # what was missed, for who asks
         self._respondent = Respondent(KMC, credentials())
         self.service: Service = self._respondent.service(secrets.token_hex(16), 1)
         self.answering = Answering(client, self._respondent, self._answer)
@@ -157,7 +158,10 @@ class Centre:
     def _rewrapped(self, wanted: WantsRewrapped, name: str) -> bytes:
         topic = self._granted(wanted.topic, name)
         latest = topic.epochs[-1]
-        made = [latest.wrap(topic.epochs[epoch - 1].unwrap(wrapped)) for epoch, wrapped, _ in wanted.wrapped]
+        made = [
+            latest.wrap(topic.epochs[epoch - 1].unwrap(wrapped)) if self.rewraps else b""
+            for epoch, wrapped, _ in wanted.wrapped
+        ]
         return encoded(Rewrapped(latest.epoch, tuple(made)))
 
 

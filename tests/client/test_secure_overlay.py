@@ -119,6 +119,7 @@ def test_who_is_revoked_reads_nothing_more_and_others_get_new_keys_by_themselves
         ):
             await advertised(there, pub)
             lost, kept = await fan.subscribe("Sports = 'NBA'"), await other.subscribe("Sports = 'NBA'")
+            confined = await fan.subscribe("Sports = 'NBA' AND Team = 'NYK'")
             await settled(there.brokers)
             await pub.publish(GAME, payload=b"before", safe="settled")
             assert [one.payload for one in await taken(lost, 1)] == [b"before"]
@@ -128,6 +129,9 @@ def test_who_is_revoked_reads_nothing_more_and_others_get_new_keys_by_themselves
             await pub.publish(GAME, payload=b"after", safe="settled")
             assert [one.payload for one in await taken(kept, 2)] == [b"before", b"after"]
             assert lost.waiting == 0
+            assert [one.payload for one in await taken(confined, 1)] == [b"before"]
+            with pytest.raises(SecurityError, match=r"fan cannot subscribe .* granted nothing on Sports=NBA,Team=\*"):
+                await anext(confined)
             with pytest.raises(SecurityError, match=r"fan was granted nothing on Sports=NBA,Team=\*.*league"):
                 await fan.subscribe("Sports = 'NBA' AND Team = 'NYK'")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from tests.client.centre import Centre, Files, Topic, centre, secure
 from tests.client.test_reconnecting import at, cut
@@ -176,5 +177,33 @@ def test_a_key_that_is_asked_for_holds_up_what_comes_after_and_nothing_else(tmp_
             there.kmc.answers.set()
             assert [one.payload for one in await taken(mixed, 2)] == [b"1", b"2"]
             assert [one.payload for one in await taken(held, 2)] == [b"0", b"1"]
+
+    run(scenario())
+
+
+def test_what_it_may_not_have_is_refused_in_its_order_and_asked_for_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            overlay(tmp_path) as there,
+            secure(there.brokers[0], "pub", there.kmc, there.topic) as pub,
+            secure(there.brokers[0], "fan", there.kmc, there.topic) as fan,
+        ):
+            await advertised(there, pub)
+            refused: list[Any] = []
+            held = await fan.subscribe(
+                "n >= 0",
+                topic=NBA,
+                on_refused=lambda note, error: refused.append(note.attributes["n"]),
+            )
+            there.topic.since["fan"] = 2
+            there.kmc.rewraps = False
+            assert fan._membership is not None
+            fan._membership.member.keyring.forget(there.topic.record.id)
+            for n in range(30):
+                await pub.publish({**GAME, "n": n}, payload=b"%d" % n)
+            await pub.publish({"Sports": "NFL", "n": 30})
+            assert [one.attributes["n"] for one in await taken(held, 1)] == [30]
+            assert (refused, held.refused) == (list(range(30)), 30)
+            assert there.kmc.asked.count(("fan", "rewrap")) == 1
 
     run(scenario())

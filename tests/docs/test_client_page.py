@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "reference" / "client.md").read_text()
 INSIDE = (
     {
         *("begin", "leave", "acknowledge", "room", "has_room"),
-        *("expecting", "look_at", "policy_of", "subscribe_anew"),
+        *("expecting", "look_at", "policy_of", "subscribe_anew", "give_up"),
     },
     {"notified", "is_full", "told_lost", "end", "put", "refuse", "told_refused"},
 )

@@ -10,7 +10,7 @@ from tests.engine.overlay import on_publications
 from tests.security.world import HOUR, NOW, World
 from tidings import ContextFilter
 from tidings.engine import Engine, Settings
-from tidings.engine.effects import Deliver, Effect, Expelled, Reject, Told
+from tidings.engine.effects import Deliver, Effect, Expelled, Reject, Told, timed
 from tidings.engine.operations import Heed, Learn, Publish, Revoke, Subscribe
 from tidings.model.event import Event
 from tidings.model.notification import Notification
@@ -263,10 +263,14 @@ def test_what_a_policy_takes_away_leaves_no_salt(world: World) -> None:
 
 def test_what_a_policy_adds_is_signed_by_the_broker(world: World) -> None:
     broker = engine(world)
-    policy = on_publications("AppendPrevHop(), AugmentProcessingTime()")
-    broker.handle(bobs(world, policy=policy), NOW)
-    [note] = told(broker.handle(Publish(sealed(world)), NOW))
-    assert world.opener().open(note.event, NOW).payload == b"a secret of the team"
+    broker.handle(bobs(world, policy=on_publications("AppendPrevHop(), AugmentProcessingTime(attributes)")), NOW)
+    effects = timed(broker.handle(Publish(sealed(world)), NOW), "hub", 1_234)
+    [note] = told(effects)
+    opened = world.opener().open(note.event, NOW)
+    assert opened.payload == b"a secret of the team"
+    added = opened.attributes.keys() - world.event().attributes.keys()
+    assert added
+    assert opened.attributes == note.attributes
 
 
 def test_for_whom_it_is_stays_with_the_publisher(world: World) -> None:

@@ -260,6 +260,16 @@ def test_what_is_cut_on_the_way_leaves_no_salt_on_the_wire_and_can_be_opened(wor
     assert world.opener().open(note.event, NOW).payload == b"a secret of the team"
 
 
+def test_what_is_converted_on_the_way_is_not_what_is_sealed(world: World) -> None:
+    found = overlay(world, LINE[:1])
+    found.advertise("b1", "ann", NBA, policy=on_publications("ToJSON()"))
+    found.subscribe("b2", "bob", NBA, token=world.token("bob").data)
+    event = sealed(world)
+    assert publish(found, "b1", event) == [("b2", "bob")]
+    [passed] = [one for one in found.passed["b1", "b2"] if isinstance(one, Publish) and one.event.id == event.id]
+    assert (passed.event.payload, passed.journey.common.payload) == (event.payload, None)
+
+
 def test_a_broker_without_a_gate_passes_on_what_others_check(world: World) -> None:
     found = overlay(world, LINE[:2], gates=lambda name: None if name == "b2" else blind(world))
     found.advertise("b1", "ann", NBA)

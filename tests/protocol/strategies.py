@@ -166,11 +166,7 @@ _numbers = st.integers(0, 1000)
 _signed = st.lists(st.binary(max_size=20), max_size=3).map(tuple)
 
 
-def _all(*strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(*strategies)
-
-
-operations: st.SearchStrategy[Travelling] = _all(
+OPERATIONS: tuple[st.SearchStrategy[Any], ...] = (
     st.builds(Advertise, advertisements, ways),
     st.builds(Unadvertise, _clients, _ids, _policies, ways),
     st.builds(Subscribe, subscriptions, ways),
@@ -199,4 +195,5 @@ operations: st.SearchStrategy[Travelling] = _all(
     st.builds(AskRevocations, _numbers, integers),
     st.builds(TellRevocations, st.binary(max_size=20)),
 )
+operations: st.SearchStrategy[Travelling] = st.one_of(*OPERATIONS)
 attributes = contents.map(Attributes)

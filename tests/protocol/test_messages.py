@@ -107,13 +107,14 @@ def test_an_operation_between_brokers_comes_out_as_it_went_in(operation: Travell
 def test_every_operation_that_travels_is_drawn_here() -> None:
     travelling = set(typing.get_args(Travelling)) - {Publish}
     found: set[type] = set()
+    for one in strategies.OPERATIONS:
 
-    @given(strategies.operations)
-    @examples(300, 300)
-    def look(operation: Travelling) -> None:
-        found.add(type(operation))
+        @given(one)
+        @examples(1, 1)
+        def look(operation: Travelling) -> None:
+            found.add(type(operation))
 
-    look()
+        look()
     assert found == travelling
 
 

@@ -18,11 +18,12 @@ from typing import NamedTuple
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidings" / "security"
-TESTS = [f"tests/security/test_{name}.py" for name in ("attacks", "envelope", "records", "exchange", "discovery")]
+_TESTED = ("attacks", "envelope", "records", "exchange", "discovery", "trust", "joining", "challenge")
+TESTS = [f"tests/security/test_{name}.py" for name in _TESTED]
 MODULES = (  # where what comes from others is judged
     *("batches", "certificates", "credentials", "encoding", "envelope", "exchange", "gate", "opening", "records"),
-    *("replay", "revocation", "root", "signatures", "template", "token", "advertised", "discovery"),
-    *(f"centre.{name}" for name in ("centre", "challenges", "giving", "granting", "state")),
+    *("replay", "revocation", "root", "signatures", "template", "token", "advertised", "discovery", "trust", "joining"),
+    *("challenge", *(f"centre.{name}" for name in ("centre", "challenges", "giving", "granting", "state"))),
 )
 CENTRE_TESTS = ["tests/security/test_centre.py"]
 

@@ -94,7 +94,7 @@ def _sealed_by_eve(**changed: object) -> bytes:
     }
     inner = encoded(exchange._Question(**{**fields, **changed}))  # type: ignore[arg-type]
     signed = encoded(Signed(inner, WORLD.eve.sign("question", inner)))
-    return exchange._HPKE.encrypt(signed, KEM.public_key(), WORLD.kmc.certificate.fingerprint)
+    return exchange.HPKE.encrypt(signed, KEM.public_key(), WORLD.kmc.certificate.fingerprint)
 
 
 def test_an_answer_to_another_question_is_refused() -> None:
@@ -102,7 +102,7 @@ def test_an_answer_to_another_question_is_refused() -> None:
     question = read(first.payload)
     inner = encoded(exchange._Answer(second.digest, b"here"))
     signed = encoded(Signed(inner, WORLD.kmc.sign("answer", inner)))
-    swapped = exchange._HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(question.kem), first.digest)
+    swapped = exchange.HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(question.kem), first.digest)
     with pytest.raises(SecurityError, match="another question"):
         read_answer(first, swapped)
 

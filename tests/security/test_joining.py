@@ -12,7 +12,7 @@ from tidings.security.certificates import Role
 from tidings.security.encoding import Signed, decoded, encoded
 from tidings.security.exchange import HPKE
 from tidings.security.identity import Identity
-from tidings.security.joining import FRESHNESS, INVITATION, Requested, invite, join, request
+from tidings.security.joining import FRESHNESS, INVITATION, REQUEST, Requested, invite, join, request
 from tidings.security.trust import NONCE_BYTES, Ends, Group
 
 NOW = 1_800_000_000_000_000
@@ -83,10 +83,10 @@ def test_answers_that_are_not_believed() -> None:
         join(ANSWER, ASKED, B3, NOW)
 
 
-def _forged(giver: Identity, signer: Identity) -> bytes:
+def _forged(giver: Identity, signer: Identity, group: str = "Restricted", request: bytes = ASKED.data) -> bytes:
     """As anybody can make it who has seen the request: sealed to the key in it."""
     digest = hashlib.sha256(ASKED.data).digest()
-    body = encoded((digest, "Restricted", bytes(32), giver.certificate.der))
+    body = encoded((hashlib.sha256(request).digest(), group, bytes(32), giver.certificate.der))
     signed = encoded(Signed(body, signer.sign(INVITATION, body)))
     return HPKE.encrypt(signed, X25519PublicKey.from_public_bytes(_kem(ASKED)), digest)
 
@@ -97,3 +97,12 @@ def test_a_secret_from_who_is_no_member_of_this_overlay_is_refused() -> None:
         join(_forged(B1, B3), ASKED, B2, NOW, by=["b1"])
     with pytest.raises(SecurityError, match="was not issued by"):
         join(_forged(STRANGER, STRANGER), ASKED, B2, NOW)
+    for answer in (_forged(B1, B1, request=b"another"), _forged(B1, B1, group="Controlled")):
+        with pytest.raises(SecurityError, match="the answer to another request"):
+            join(answer, ASKED, B2, NOW)
+
+
+def test_a_request_with_a_key_that_is_none_is_refused() -> None:
+    body = encoded(("Restricted", b"short", NOW, B2.certificate.der))
+    with pytest.raises(SecurityError, match="cannot be used"):
+        invite(GROUP, encoded(Signed(body, B2.sign(REQUEST, body))), B1, ["b2"], NOW)

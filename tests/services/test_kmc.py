@@ -3,6 +3,7 @@
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,7 +222,9 @@ def test_a_disk_that_fails_ends_the_centre_and_nothing_is_told(tmp_path: Path) -
     run(scenario())
 
 
-def test_a_query_is_asked_and_answered_over_the_overlay(tmp_path: Path) -> None:
+def test_a_query_is_asked_and_answered_over_the_overlay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "tidings.kmc")
+
     async def scenario() -> None:
         async with running() as broker, centre(broker, tmp_path) as kmc:
             topic = await kmc.topic(challenge=1)
@@ -236,6 +239,9 @@ def test_a_query_is_asked_and_answered_over_the_overlay(tmp_path: Path) -> None:
             await kmc.ask(asked.KEYS, member.wants(topic, KMC.certificate), pub)
 
     run(scenario())
+    assert "pub was refused keys: a query is to be answered first" in caplog.text
+    assert "pet" not in caplog.text
+    assert "rex" not in caplog.text.lower()
 
 
 def test_a_centre_is_found_at_discovery_nodes_wherever_it_moves(tmp_path: Path) -> None:
@@ -264,5 +270,41 @@ def test_a_centre_is_found_at_discovery_nodes_wherever_it_moves(tmp_path: Path) 
                     await client.publish({SERVICE_TOPIC: before}, payload=b"?")
                 await until(lambda: kmc.service.version == 2)
                 await found_at(kmc.service.topic)
+
+    run(scenario())
+
+
+def checking(folder: Path) -> dict[str, Any]:
+    """Tables of a broker that checks tokens and seals."""
+    AUTHORITY.issue("b1", Role.BROKER, START, hosts=["127.0.0.1"]).save(folder / "b1")
+    (folder / "revocations").write_bytes(AUTHORITY.revocations(now()).data)
+    said = {"identity": str(folder / "b1"), "revocations": str(folder / "revocations")}
+    return {"security": said, "tls": {"plain": True}}
+
+
+def test_brokers_learn_topics_from_the_centre_and_refuse_whom_it_has_revoked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(**checking(tmp_path)) as broker, centre(broker, tmp_path) as kmc:
+            assert broker.gatehouse is not None
+            known = broker.gatehouse.gate.credentials
+            topic = await kmc.topic()
+            await until(lambda: topic.id in known.topics and known.notice(topic.id) is not None)
+            async with connect(broker, "anybody") as anybody:
+                with pytest.raises(RefusedError, match="the topic Sports=NBA is secure"):
+                    await anybody.publish({"Sports": "NBA"}, payload=b"in the clear")
+            for name in ("pub", "fan", "spy"):
+                await kmc.grant(topic, name)
+            clients = (kmc.member(name, topic) for name in ("pub", "fan", "spy"))
+            async with next(clients) as pub, next(clients) as fan, next(clients) as spy:
+                good, bad = [await one.subscribe("Sports = 'NBA'") for one in (fan, spy)]
+                await pub.publish({"Sports": "NBA"}, payload=b"before")
+                assert [note.payload for one in (good, bad) for note in await one.take(timeout=10)] == [b"before"] * 2
+                await kmc.revoke(topic, "spy")
+                await until(lambda: [one.notice.epoch for one in known.notices.values()] == [2])
+                await pub.publish({"Sports": "NBA"}, payload=b"after")  # the broker refuses the old epoch, once
+                assert [note.payload for note in await good.take(timeout=10)] == [b"after"]
+                assert not await bad.take(timeout=0.2)
+                with pytest.raises(SecurityError):
+                    await spy.publish({"Sports": "NBA"}, payload=b"?")
 
     run(scenario())

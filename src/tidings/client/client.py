@@ -16,7 +16,7 @@ from tidings.client.session import Session
 from tidings.client.standing import Standing
 from tidings.client.subscription import CANNOT_OPEN, Callback, OnRefused, Subscription
 from tidings.model.advertisement import Advertisement, checked_id
-from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError
+from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event, checked_client, checked_payload, checked_policy, checked_subject
 from tidings.model.explanation import Explanation, Step
 from tidings.model.filter import ContextFilter, Filter
@@ -448,6 +448,13 @@ class Client:
             del self._subscriptions[subscription.id]
             self._standing.subscriptions.pop(subscription.id, None)
             self.has_room()
+
+    def give_up(self, subscription: Subscription, error: TidingsError) -> None:
+        """Nothing comes for it any more; whoever takes from it is told why."""
+        self.leave(subscription)
+        if subscription.durable is None:
+            self._session.withdraw(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, subscription.id))
+        subscription.end(error)
 
     def acknowledge(self, subscription: Subscription, events: list[UUID]) -> None:
         if events:

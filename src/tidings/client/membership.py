@@ -16,7 +16,7 @@ from tidings.client.opening import Opening
 from tidings.client.outbox import Outbox
 from tidings.client.security import now
 from tidings.client.subscription import MORE, Subscription
-from tidings.model.errors import RefusedError, SecurityError, TidingsError
+from tidings.model.errors import RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
 from tidings.security.member import Member
 from tidings.security.records import TopicRecord
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tidings.client")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds after a centre has refused, or not answered
 _AGAIN = 1.0  # seconds between two questions since a broker refuses something
-_SELDOM = 60.0  # seconds between two looks, where nothing is to be renewed
+_SOONEST, _SELDOM = 0.01, 60.0  # seconds between two looks at what is to be renewed
+_FOR_ITS_OWNER = ("token", "right", "topic", "expired", "revoked")  # checks that a topic's owner can do something about
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -88,23 +89,26 @@ class Membership:
     async def token(self, record: TopicRecord, right: Right) -> Token:
         """One that gives the right now, of the centre if there is none here; a `SecurityError` says what is missing."""
         held = self.member.token(record.id)
+        if held is not None and not self.member.was_taken_back(record.id):
+            with contextlib.suppress(SecurityError):
+                held.check_use(right, now())
+                return held
         try:
-            if held is None or self.member.needs_renewal(record.id, now()):
-                held = await self.obtain(record)
+            held = await self.obtain(record)
             held.check_use(right, now())
-        except (RefusedError, SecurityError) as error:
+        except TidingsError as error:
             raise self.missing(record, right, error) from None
         return held
 
-    def missing(self, record: TopicRecord, right: Right, why: TidingsError) -> SecurityError:
+    def missing(self, record: TopicRecord, right: Right, why: TidingsError) -> TidingsError:
         """What somebody has to do so that this client may."""
-        check = why.check if isinstance(why, SecurityError) else "token"
         reason = why.reason if isinstance(why, RefusedError | SecurityError) else str(why)
-        return SecurityError(
-            check,
-            f"{self.member.name} cannot {right.words[0]} on the secure topic {record.template}: {reason}. Its owner, "
-            f"{record.owner.name}, can grant the right to {right.words[0]}",
-        )
+        told = f"{self.member.name} cannot {right.words[0]} on the secure topic {record.template}: {reason}"
+        if isinstance(why, RefusedError) or (isinstance(why, SecurityError) and why.check in _FOR_ITS_OWNER):
+            told += f". Its owner, {record.owner.name}, can grant the right to {right.words[0]}"
+        if isinstance(why, RefusedError | SecurityError):
+            return SecurityError(why.check if isinstance(why, SecurityError) else "token", told)
+        return UnreachableError(told)
 
     async def obtain(self, record: TopicRecord) -> Token:
         """Asks the topic's centre for a token and the keys that are lacking; who wants the same meanwhile shares the
@@ -143,7 +147,14 @@ class Membership:
         pause = _FIRST_PAUSE if before is None else min(2 * before.pause, _LONGEST_PAUSE)
         self._failures[topic] = _Failure(error, pause, asyncio.get_running_loop().time() + pause)
         if isinstance(error, RefusedError) and self.member.was_taken_back(topic):
-            self.member.leave(topic)
+            self._leave(topic, error)
+
+    def _leave(self, topic: bytes, error: TidingsError) -> None:
+        """What it was granted was taken back: subscriptions to nothing but that topic end, and say why."""
+        self.member.leave(topic)
+        for held in self._client.subscriptions():
+            if held.token is not None and held.token.topic == topic and held.is_confined:
+                self._client.give_up(held, self.missing(held.token.record, Right.SUBSCRIBE, error))
 
     def renew(self, topic: bytes) -> None:
         """In the background: what is held now serves until it ends."""
@@ -174,11 +185,11 @@ class Membership:
         waits = [_SELDOM]
         for topic in self.member.topics():
             failed, due = self._failures.get(topic), self.member.renew_at(topic)
-            if failed is not None:
+            if failed is not None and failed.until > here:
                 waits.append(failed.until - here)
             elif due is not None and topic not in self._asking:
                 waits.append((due - moment) / 1_000_000)
-        return max(0.0, min(waits))
+        return max(_SOONEST, min(waits))
 
     def _rests(self, topic: bytes) -> bool:
         failed = self._failures.get(topic)
@@ -201,6 +212,7 @@ class Membership:
             if is_only or subscription.topic is not None:
                 raise
             return  # what is not on the topic it gets all the same
+        subscription.is_confined = is_only
         if is_only and subscription.opening is not None:
             subscription.opening.only = record
         subscription.wanted = msgspec.structs.replace(wanted, token=subscription.token.data)

@@ -11,11 +11,16 @@ from tidings.model.errors import RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.policy.conversion import converted
+from tidings.security.envelope import Seal
 from tidings.security.opening import Opener
 from tidings.security.records import TopicRecord
 
 if TYPE_CHECKING:
     from tidings.client.membership import Membership
+
+_LACKING = ("key", "revocations")  # what somebody else may have
+_A_WHILE = 10.0  # seconds
+_MOST_GIVEN_UP = 1_024
 
 
 class Opening:
@@ -39,6 +44,7 @@ class Opening:
         self._opener: Opener = membership.member.opener()
         self._opened, self._refused, self._lost = opened, refused, lost
         self.only: TopicRecord | None = None  # the topic that all is on that the subscription asks for
+        self._given_up: dict[bytes, float] = {}  # instances, and until when, in the loop's time
         self._waiting: deque[Notification] = deque()
         self._asking: asyncio.Task[None] | None = None
 
@@ -67,7 +73,7 @@ class Opening:
             try:
                 made = self._open(note)
             except SecurityError as error:
-                if error.check in ("key", "revocations"):
+                if error.check in _LACKING:
                     self._asking = asyncio.create_task(self._ask(note))
                     self._asking.add_done_callback(self._asked)
                     return
@@ -116,8 +122,10 @@ class Opening:
             return self._open(note, again=again)
         except SecurityError as first:
             error = first
+        if error.check == "key" and self._is_given_up(note.event):
+            return error
         for step in (self._fetched, self._rewrapped):
-            if not isinstance(error, SecurityError) or error.check not in ("key", "revocations"):
+            if not isinstance(error, SecurityError) or error.check not in _LACKING:
                 break
             try:
                 note = await step(note, error.check)
@@ -126,7 +134,18 @@ class Opening:
                 error = SecurityError("key", refused.reason)
             except TidingsError as other:
                 error = other
+        if isinstance(error, SecurityError) and error.check == "key":
+            self._give_up(note.event)
         return error
+
+    def _give_up(self, event: Event) -> None:
+        """What has this content key is not asked for again for a while: there may be very much of it."""
+        self._given_up[Seal.of(event).instance] = asyncio.get_running_loop().time() + _A_WHILE
+        if len(self._given_up) > _MOST_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
+
+    def _is_given_up(self, event: Event) -> bool:
+        return asyncio.get_running_loop().time() < self._given_up.get(Seal.of(event).instance, 0.0)
 
     async def _fetched(self, note: Notification, lacking: str) -> Notification:
         if lacking == "revocations":

@@ -53,6 +53,7 @@ class Subscription:
         self.wanted = wanted
         self.topic, self.raw = topic, raw
         self.token: Token | None = None  # with which it was made, on a secure topic
+        self.is_confined = False  # to that topic: it asks for nothing else
         self.opening: Opening | None = None  # of a secure client, unless it is raw
         self.lost = self.refused = 0
         self.findings: list[str] = []

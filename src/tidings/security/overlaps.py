@@ -13,7 +13,6 @@ class Overlaps(Generic[Key]):
     def __init__(self) -> None:
         self._templates: dict[Key, Template] = {}
         self._subjects: dict[str, set[Key]] = {}
-        self._untagged: set[Key] = set()  # all of these
         self._tagged: set[Key] = set()
         self._valued: dict[str, dict[str, set[Key]]] = {}  # by name and value of a tag; * is no value
         self._set: dict[str, set[Key]] = {}  # by name: all that give it a value
@@ -23,7 +22,6 @@ class Overlaps(Generic[Key]):
         self._templates[key] = template
         if template.subject is not None:
             self._subjects.setdefault(template.subject, set()).add(key)
-            self._untagged.add(key)
             return
         self._tagged.add(key)
         for name, value in template.tags:
@@ -37,7 +35,6 @@ class Overlaps(Generic[Key]):
             return
         if template.subject is not None:
             _discard(self._subjects, template.subject, key)
-            self._untagged.discard(key)
             return
         self._tagged.discard(key)
         for name, value in template.tags:
@@ -53,10 +50,10 @@ class Overlaps(Generic[Key]):
 
     def _candidates(self, template: Template) -> set[Key]:
         if template.subject is not None:
-            return self._tagged | self._subjects.get(template.subject, set())
+            return self._subjects.get(template.subject, set())
         valued = [one for one in template.tags if one[1] != ANY]
         name, value = min(valued, key=lambda one: len(self._same(*one)) - len(self._set.get(one[0], ())))
-        return (self._tagged - self._set.get(name, set())) | self._same(name, value) | self._untagged
+        return (self._tagged - self._set.get(name, set())) | self._same(name, value)
 
     def _same(self, name: str, value: str) -> set[Key]:
         return self._valued.get(name, {}).get(value, set())

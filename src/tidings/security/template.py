@@ -77,11 +77,10 @@ class Template(msgspec.Struct, frozen=True):
         return all(name in narrower and value in (ANY, narrower[name]) for name, value in self.tags)
 
     def overlaps(self, other: "Template") -> bool:
-        """Whether an event can be on both. One of a subject and one of tags always may: an event has both."""
-        if self.subject is not None and other.subject is not None:
-            return self.subject == other.subject
+        """Whether they claim the same events. One of a subject and one of tags do not: on which of them an event is
+        that has both, its seal says."""
         if self.subject is not None or other.subject is not None:
-            return True
+            return self.subject == other.subject
         mine = dict(self.tags)
         return all(name not in mine or ANY in (value, mine[name]) or value == mine[name] for name, value in other.tags)
 

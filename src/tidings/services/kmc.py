@@ -14,6 +14,7 @@ from tidings.client.subscription import Subscription
 from tidings.model.errors import ClosedError, JournalError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.centre import Reply
+from tidings.security.centre_questions import CHALLENGED
 from tidings.security.exchange import Question
 from tidings.security.notices import SignedNotice
 from tidings.security.proclaimed import KIND, NOTICE, RECORD, REVOCATIONS, TOPIC
@@ -100,7 +101,9 @@ class CentreServer:
         reply = self.centre.handle(question, now())
         await self._kept(reply)
         if reply.refused is not None:
-            _LOG.info("%s was refused %s: %s", question.certificate.name, question.kind, reply.refused)
+            is_asked = reply.refused.startswith(CHALLENGED)  # what is asked concerns nobody else
+            why = "a query is to be answered first" if is_asked else reply.refused
+            _LOG.info("%s was refused %s: %s", question.certificate.name, question.kind, why)
             raise RefusedError("authorize", reply.refused)
         if reply.changes:
             _LOG.info("%s: %s", question.certificate.name, question.kind)

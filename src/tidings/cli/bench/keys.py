@@ -58,7 +58,7 @@ class Keys(NamedTuple):
         authority = Authority.found("authority", now())
         centre = authority.issue("kmc", Role.KMC, now())
         owner = authority.issue("owner", Role.ENTITY, now())
-        record = TopicRecord.make(owner, id=secrets.token_bytes(16), template="topic=sealed", kmc=centre.certificate)
+        record = TopicRecord.make(owner, id=secrets.token_bytes(16), template="kind=sealed", kmc=centre.certificate)
         known = Credentials(authority.anchor)
         known.revoke(authority.revocations(now()))
         members = [Member(authority.issue(f"m{one}", Role.ENTITY, now()), known) for one in range(count)]
