@@ -1,7 +1,10 @@
 """The verbs of `tidings kmc`. Each imports what it needs when it runs, so that `tidings --help` is quick."""
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,15 +48,15 @@ Entity = Annotated[str, typer.Argument(help="Who: the name in its certificate.")
 
 
 def _door(
-    owner: Path | None,
-    service: Path | None,
-    connect: str,
-    folder: Path | None,
-    key_file: Path | None,
-    *,
-    overlay: str,
-    plain: bool,
+    owner: Owner = None,
+    service: ServiceFile = None,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    folder: AtRest = None,
+    key_file: KeyFile = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
 ) -> "Door":
+    """The way to a centre that these options say."""
     from tidings.cli.caller import EntityCaller
     from tidings.cli.centre_doors import FolderDoor, OverlayDoor
 
@@ -62,6 +65,23 @@ def _door(
     if owner is None:
         raise typer.BadParameter("--identity, to ask a centre over the overlay; or --folder, for its administrator")
     return OverlayDoor(EntityCaller(connect, owner, plain, overlay), service)
+
+
+def through_a_door(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb with the options that say which centre is meant, in the place of its argument `door`. It may ask for
+    one of them, too."""
+    options, asked = signature(_door).parameters, signature(verb).parameters
+    own = [one for name, one in asked.items() if name not in ("door", "as_json", *options)]
+    shown = [*own, *options.values(), asked["as_json"]]
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        door = _door(**{name: given[name] for name in options})
+        verb(door=door, **{name: value for name, value in given.items() if name in asked})
+
+    run.__signature__ = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in shown])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in shown}
+    return run
 
 
 @kmc.command(name="init")
@@ -112,7 +132,10 @@ def kmc_serve(
 
 
 @kmc.command(name="topic")
+@through_a_door
 def kmc_topic(
+    door: "Door",
+    owner: Owner,
     template: Annotated[str, typer.Argument(help="Which events are on it: Sports=NBA,Team=*, or a subject.")],
     algorithm: Annotated[str, typer.Option(help="aes-gcm or chacha20-poly1305.")] = "aes-gcm",
     bits: Annotated[int | None, typer.Option(help="The size of keys: 128, 192 or 256.")] = None,
@@ -121,13 +144,6 @@ def kmc_topic(
     grace: Annotated[int, typer.Option(help="Seconds that the key before is accepted for.")] = 30,
     challenge: Annotated[int, typer.Option(help="Seconds after which members answer a query anew; 0: never.")] = 0,
     to: Annotated[Path | None, typer.Option("--out", help="Write the topic's record into this file.")] = None,
-    owner: Owner = None,
-    service: ServiceFile = None,
-    connect: ServiceBroker = DEFAULT_BROKER,
-    folder: AtRest = None,
-    key_file: KeyFile = None,
-    overlay: Overlay = "tidings",
-    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Register a secure topic, or change one: --identity is its owner, who signs its record.
@@ -139,26 +155,20 @@ def kmc_topic(
 
     if owner is None:
         raise typer.BadParameter("--identity is that of the topic's owner, who signs its record")
-    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
     wanted = Wanted(template, Suite.of(algorithm, bits), lifetime, messages, grace, challenge)
     register(door, owner, wanted, to, as_json=as_json)
 
 
 @kmc.command(name="grant")
+@through_a_door
 def kmc_grant(
+    door: "Door",
     topic: Topic,
     entity: Entity,
     rights: Annotated[list[str], typer.Argument(help="publish, subscribe, govern.")],
     days: Annotated[float, typer.Option(min=0.0001, max=36_500, help="For how long.")] = 365,
     part: Annotated[str | None, typer.Option("--template", help="Only this part of the topic.")] = None,
     history: Annotated[bool, typer.Option("--history", help="With the keys of all earlier epochs.")] = False,
-    owner: Owner = None,
-    service: ServiceFile = None,
-    connect: ServiceBroker = DEFAULT_BROKER,
-    folder: AtRest = None,
-    key_file: KeyFile = None,
-    overlay: Overlay = "tidings",
-    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what an entity may do on a topic; it takes the place of what was said before.
@@ -169,21 +179,15 @@ def kmc_grant(
     """
     from tidings.cli.centre import grant
 
-    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
     grant(door, topic, entity, rights, days, part, history=history, as_json=as_json)
 
 
 @kmc.command(name="revoke")
+@through_a_door
 def kmc_revoke(
+    door: "Door",
     entity: Entity,
     topic: OnTopic = None,
-    owner: Owner = None,
-    service: ServiceFile = None,
-    connect: ServiceBroker = DEFAULT_BROKER,
-    folder: AtRest = None,
-    key_file: KeyFile = None,
-    overlay: Overlay = "tidings",
-    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Take everything back that an entity was granted: on a topic, or, for the administrator, on all.
@@ -194,24 +198,17 @@ def kmc_revoke(
     """
     from tidings.cli.centre import revoke
 
-    revoke(
-        _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain), entity, topic, as_json=as_json
-    )
+    revoke(door, entity, topic, as_json=as_json)
 
 
 @kmc.command(name="rotate")
+@through_a_door
 def kmc_rotate(
+    door: "Door",
     topic: Topic,
     compromised: Annotated[
         bool, typer.Option("--compromised", help="At once: what is sealed under older keys is refused.")
     ] = False,
-    owner: Owner = None,
-    service: ServiceFile = None,
-    connect: ServiceBroker = DEFAULT_BROKER,
-    folder: AtRest = None,
-    key_file: KeyFile = None,
-    overlay: Overlay = "tidings",
-    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Give a topic a new key, before the one it has ends.
@@ -220,21 +217,15 @@ def kmc_rotate(
     """
     from tidings.cli.centre import rotate
 
-    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
     rotate(door, topic, compromised=compromised, as_json=as_json)
 
 
 @kmc.command(name="enrol")
+@through_a_door
 def kmc_enrol(
+    door: "Door",
     file: Annotated[Path, typer.Argument(help="A JSON object: queries, and the answer to each. - is standard input.")],
     entity: Annotated[str | None, typer.Option(help="Whose, with --folder; else that of --identity.")] = None,
-    owner: Owner = None,
-    service: ServiceFile = None,
-    connect: ServiceBroker = DEFAULT_BROKER,
-    folder: AtRest = None,
-    key_file: KeyFile = None,
-    overlay: Overlay = "tidings",
-    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Agree on a set of queries: on topics with --challenge, one of them has to be answered now and then.
@@ -243,18 +234,14 @@ def kmc_enrol(
     """
     from tidings.cli.centre import enrol
 
-    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
     enrol(door, file, entity, as_json=as_json)
 
 
 @kmc.command(name="answer")
+@through_a_door
 def kmc_answer(
+    door: "Door",
     query: Annotated[str, typer.Argument(help="What was asked: `challenge: QUERY` is how keys are refused then.")],
-    owner: Owner = None,
-    service: ServiceFile = None,
-    connect: ServiceBroker = DEFAULT_BROKER,
-    overlay: Overlay = "tidings",
-    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Answer a query of the set that was agreed on. The answer is asked for, or read from standard input.
@@ -263,22 +250,17 @@ def kmc_answer(
     """
     from tidings.cli.centre import answer
 
-    answer(_door(owner, service, connect, None, None, overlay=overlay, plain=plain), query, as_json=as_json)
+    answer(door, query, as_json=as_json)
 
 
 @kmc.command(name="release")
+@through_a_door
 def kmc_release(
+    door: "Door",
     entity: Entity,
     anew: Annotated[
         bool, typer.Option("--anew", help="Its query set is forgotten, too: it has to enrol again.")
     ] = False,
-    owner: Owner = None,
-    service: ServiceFile = None,
-    connect: ServiceBroker = DEFAULT_BROKER,
-    folder: AtRest = None,
-    key_file: KeyFile = None,
-    overlay: Overlay = "tidings",
-    plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget the wrong answers of an entity that is suspended for them.
@@ -287,19 +269,13 @@ def kmc_release(
     """
     from tidings.cli.centre import release
 
-    door = _door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain)
     release(door, entity, anew=anew, as_json=as_json)
 
 
 @kmc.command(name="list")
+@through_a_door
 def kmc_list(
-    owner: Owner = None,
-    service: ServiceFile = None,
-    connect: ServiceBroker = DEFAULT_BROKER,
-    folder: AtRest = None,
-    key_file: KeyFile = None,
-    overlay: Overlay = "tidings",
-    plain: Plain = False,
+    door: "Door",
     as_json: AsJson = False,
 ) -> None:
     """Topics with their epochs, and who may do what: an owner sees its own, the administrator all.
@@ -308,4 +284,4 @@ def kmc_list(
     """
     from tidings.cli.centre import show
 
-    show(_door(owner, service, connect, folder, key_file, overlay=overlay, plain=plain), as_json=as_json)
+    show(door, as_json=as_json)
