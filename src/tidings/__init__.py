@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PublishedBeforeError,
         RefusedError,
         SchemaError,
+        SecurityError,
         TidingsError,
         UnreachableError,
     )
@@ -64,6 +65,7 @@ _HOMES = {
     "Relation": "tidings.matching.covering",
     "Schema": "tidings.model.schema",
     "SchemaError": "tidings.model.errors",
+    "SecurityError": "tidings.model.errors",
     "Subjects": "tidings.model.subjects",
     "Subscription": "tidings.model.subscription",
     "TidingsError": "tidings.model.errors",
@@ -104,6 +106,7 @@ __all__ = [
     "Relation",
     "Schema",
     "SchemaError",
+    "SecurityError",
     "Subjects",
     "Subscription",
     "TidingsError",

@@ -139,9 +139,10 @@ def test_a_batch_says_what_handle_says(history: list[Operation], knows: bool, re
 def test_something_of_everything_happens() -> None:
     """The history above is not one in which everything is refused."""
     engine = Engine(Settings(name="b1"), gate=gate(knows=True, replays=True))
-    engine.handle(
-        Subscribe(Subscription.of(Filter.parse(""), id="s", subscriber="bob", token=TOKENS["whole"].data)), NOW
-    )  # type: ignore[union-attr]
+    token = TOKENS["whole"]
+    assert token is not None
+    wanted = Subscription.of(Filter.parse(""), id="s", subscriber="bob", token=token.data)
+    engine.handle(Subscribe(wanted), NOW)
     effects = engine.handle(Publish(SEALERS["ann"].seal(WORLD.event(1), NOW)), NOW)
     assert [type(one) for one in effects] == [Deliver]
     assert [type(one) for one in engine.handle(Publish(WORLD.event(2)), NOW)] == [Reject]

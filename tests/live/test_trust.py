@@ -484,7 +484,7 @@ def test_a_live_broker_decides_as_a_hub_does_that_knows_all_answers(steps: Told,
     hub = Hub(trust=lambda party, _: party in ("hub", "one", "two"), advertisements_required=False)
     hub.subscribe("", policy=STAFF_PUBLISHES)
     hub.advertise("", policy=STAFF_SUBSCRIBES)
-    expected = []
+    expected: list[Any] = []
     for kind, name, number in steps:
         client = hub.client(name)
         try:

@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,9 +13,6 @@ from tidings.cli.bench.secure_workload import SUBSCRIBER, SecureTopic, event
 from tidings.model.errors import TidingsError
 from tidings.model.event import Event
 from tidings.spark import route, session, trust
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 BATCH = 64
 _PAYLOAD = 256  # bytes
@@ -70,7 +67,7 @@ def _table(events: list[Event]) -> pa.Table:
     return pa.Table.from_pylist(rows, _COLUMNS)
 
 
-def _seconds(spark: "SparkSession", topic: SecureTopic, events: "DataFrame", folder: Path, cores: int) -> float:
+def _seconds(spark: Any, topic: SecureTopic, events: Any, folder: Path, cores: int) -> float:
     """For one who is entitled and wants none of them: what is measured is letting them in."""
     credentials = topic.credentials()
     credentials.heed(topic.notice, topic.now)
