@@ -40,6 +40,12 @@ from tidings.model.values import Context
 
 # Rows that drivers write for themselves: nothing was asked of their engines by them.
 ASIDE = frozenset({journal.PASSED, "persist", "acknowledge", "debts"})
+EXPELLED = "$expelled"  # with the end of a subscription that the engine itself has put out: see `is_aside`
+
+
+def is_aside(kind: str, body: str | None) -> bool:
+    """Whether nothing is to be done by a row where all events are handled again: then the engine does it by itself."""
+    return kind in ASIDE or (kind == "unsubscribe" and body is not None and EXPELLED in body)
 
 
 def row(operation: Operation, notes: Mapping[str, Any] | None = None) -> journal.Operation:

@@ -8,7 +8,7 @@ from tidings import journal
 from tidings.engine import records
 from tidings.engine.effects import Effect, Persist, Reject
 from tidings.engine.journey import Journey
-from tidings.engine.operations import Operation, Publish
+from tidings.engine.operations import Operation, Publish, Unsubscribe
 from tidings.hub import due
 from tidings.hub.outbox import Batch
 from tidings.hub.subscription import HubSubscription
@@ -84,7 +84,9 @@ class Outcome:
             rows.append(records.passed(event, {**_owed(event, owed), **({JUDGED: when} if when else {})}))
         for kept in self.persisted:
             rows.append(journal.Operation.control("persist", id=kept.store, body={"message": kept.message}))
-        return rows + [records.row(one) for one in self.followed]
+        for one in self.followed:
+            rows.append(records.row(one, {records.EXPELLED: True} if isinstance(one, Unsubscribe) else None))
+        return rows
 
     def batches(self, first: int, told_from: int, after: int) -> list[Batch]:
         """The deliveries by their publications: the operation's own at offset `first`, meta-events from `told_from`,

@@ -83,6 +83,8 @@ class Inquiry:
         fields = {name: given.get(name) for name in journal.Operation.__struct_fields__}
         elsewhere = given["client"] == self._engine.name and not self._first
         about = fields["id"] if given["kind"] == "subscribe" and not elsewhere else None
+        if records.is_aside(given["kind"], fields["body"]):
+            return
         try:
             if given.get(PROBLEM) is not None:
                 raise InvalidValueError(given[PROBLEM])

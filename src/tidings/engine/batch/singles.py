@@ -46,7 +46,7 @@ class Singles:
         """The operation in a row, which somebody else has written; that there is none; or nothing, where a driver has
         noted something for itself."""
         place = self._others[row]
-        if self._said[place]["kind"] in records.ASIDE:
+        if records.is_aside(self._said[place]["kind"], self._said[place]["body"]):
             return None
         try:
             return self._operation(place)
