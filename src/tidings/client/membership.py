@@ -208,10 +208,11 @@ class Membership:
         is_only = is_confined(wanted, record)
         try:
             subscription.token = await self.token(record, Right.SUBSCRIBE)
-        except TidingsError:
+        except TidingsError as error:
             if is_only or subscription.topic is not None:
                 raise
-            return  # what is not on the topic it gets all the same
+            _LOG.warning("of what %s gets, nothing will be of a secure topic: %s", subscription.id, error)
+            return
         subscription.is_confined = is_only
         if is_only and subscription.opening is not None:
             subscription.opening.only = record
