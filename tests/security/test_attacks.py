@@ -10,6 +10,7 @@ from tidings.security import Right, Token
 from tidings.security.authority import NEXT_UPDATE
 from tidings.security.envelope import Seal
 from tidings.security.gate import proof_of
+from tidings.security.notices import Notice, SignedNotice
 
 WORLD = World()
 ATTACKS = attacks(WORLD)
@@ -124,7 +125,7 @@ def test_notices_of_others_and_older_ones_change_nothing() -> None:
     assert not credentials.heed(WORLD.notice(2, version=1), NOW)
     notice = WORLD.notice(9, version=9).notice
     with pytest.raises(SecurityError, match="not the centre"):
-        credentials.heed(type(WORLD.notice(1)).make(WORLD.other_kmc, notice), NOW)
+        credentials.heed(SignedNotice.make(WORLD.other_kmc, notice), NOW)
     assert credentials.notice(WORLD.record.id) == WORLD.notice(3, version=2).notice
 
 
@@ -159,13 +160,24 @@ def test_a_list_of_revocations_that_is_too_old_trusts_nobody() -> None:
 
 def test_what_was_granted_and_taken_back_counts_no_more() -> None:
     gate = WORLD.gate()
-    said = WORLD.notice(2).notice
     floor = {WORLD.ann.certificate.fingerprint.hex(): 2}
-    changed = type(said)(said.topic, 2, 2, 1, NOW + HOUR, NOW, floor)
-    gate.credentials.heed(type(WORLD.notice(1)).make(WORLD.kmc, changed), NOW)
+    said = Notice(WORLD.record.id, 2, 2, 1, NOW + HOUR, NOW, floor)
+    gate.credentials.heed(SignedNotice.make(WORLD.kmc, said), NOW)
     with pytest.raises(SecurityError, match="taken back"):
         gate.admit(WORLD.sealer(WORLD.token(grant=1)).seal(WORLD.event(1), NOW), NOW)
     gate.admit(WORLD.sealer(WORLD.token(grant=2)).seal(WORLD.event(2), NOW), NOW)
+
+
+def test_what_was_accepted_before_a_grant_was_taken_back_is_handed_out_still() -> None:
+    gate = WORLD.gate()
+    stored = WORLD.sealer(WORLD.token(grant=1)).seal(WORLD.event(1), NOW - 5)
+    gate.admit(stored, NOW - 5)
+    floor = {WORLD.ann.certificate.fingerprint.hex(): 2}
+    said = Notice(WORLD.record.id, 2, 2, 1, NOW + HOUR, NOW, floor)
+    gate.credentials.heed(SignedNotice.make(WORLD.kmc, said), NOW)
+    gate.check_stored(stored, NOW - 1)
+    with pytest.raises(SecurityError, match="taken back"):
+        gate.check_stored(stored, NOW)
 
 
 # Subscriptions

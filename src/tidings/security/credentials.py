@@ -96,6 +96,16 @@ class Credentials:
         self._check_grant(found, now)
         return found
 
+    def stored_token(self, data: bytes, accepted: int) -> Token:
+        """The token of an event that was accepted then: what was taken back later was granted still."""
+        found = self._tokens.get(data)
+        if found is None:
+            found = self._checked(data, accepted)
+        notice = self.notice(found.topic, accepted)
+        if notice is not None and notice.issued <= accepted:
+            self._check_grant(found, accepted)
+        return found
+
     def check_trusted(self, token: Token, at: int) -> None:
         """Nobody who has to do with it has been revoked by then."""
         for certificate in (token.kmc, token.holder, token.record.owner):

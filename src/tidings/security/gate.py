@@ -100,7 +100,7 @@ class Gate:
         """Before an event of a journal is handed out again: of someone who has been revoked since, only what was
         accepted while it was valid."""
         if event.token is not None and event.signature is not None:
-            self.credentials.check_trusted(self.credentials.token(event.token, accepted), accepted)
+            self.credentials.check_trusted(self.credentials.stored_token(event.token, accepted), accepted)
 
     def take_back(self, event: Event) -> None:
         """The event that was admitted last of its publisher could not be written down: it may come again."""
