@@ -21,7 +21,7 @@ def _play(folder: Path, *, spark: bool, as_json: bool) -> None:
     story = on_overlay.Story(folder)
 
     def sealed_topic() -> Scene:
-        return on_sealed.sealed_topic(folder)
+        return on_sealed.sealed_topic(folder / "sealed")
 
     scenes: list[Callable[[], Scene]] = [
         *(filters.languages, filters.mistakes, filters.covering),

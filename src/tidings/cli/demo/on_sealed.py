@@ -51,6 +51,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         self.authority = Authority.found("city", now())
         self.kmc, self.owner = self._issued("centre", Role.KMC), self._issued("police", Role.ENTITY)
         self.list = self.authority.revocations(now())
