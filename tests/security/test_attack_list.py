@@ -13,6 +13,7 @@ ATTACKS = {
         f"{SECURITY}/test_paths.py::test_through_a_hub",
         f"{SECURITY}/test_paths.py::test_between_brokers",
         f"{SECURITY}/test_paths.py::test_through_live_brokers",
+        "tests/spark/test_security.py::test_every_attack_is_rejected",
         f"{SECURITY}/test_attacks.py::test_subscriptions_with_such_tokens_are_refused",
     ],
     "revoked tokens": [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from tests.security.attacks import HISTORY, attacks
 from tests.security.world import HOUR, NOW, World
 from tidings import Hub, policies
 from tidings.engine import Engine, Settings
@@ -282,3 +283,29 @@ def test_a_hubs_journal_tells_who_got_what_was_sealed(
     assert again - ended == notes
     assert {name.split()[0] for _, name, _, _ in ended} <= {"whole", "part", "short"}
     assert rejected == set()
+
+
+def test_every_attack_is_rejected(spark: "SparkSession") -> None:
+    world = World()
+    forged = [one.event for one in attacks(world) if HISTORY in one.doors]
+    good = world.sealer().seal(world.event(1), NOW)
+    rows = [
+        (
+            *(str(one.id), NOW + 1, one.publisher, number, one.payload),
+            *(msgspec.json.encode(one.context).decode(), msgspec.json.encode(one.attributes).decode()),
+            *(one.token, one.signature, one.subject, one.policy),
+            None if one.subscribers is None else str(one.subscribers),
+        )
+        for number, one in enumerate([good, *forged], 1)
+    ]
+    events = spark.createDataFrame(rows, f"{EVENTS}, subject string, policy string, subscribers string")
+    token = world.token("bob", Right.SUBSCRIBE).data
+    wanted = spark.createDataFrame([("s", "bob", "Sports = 'NBA'", token, None)], SUBSCRIPTIONS)
+    told = [
+        ("authority", world.authority.anchor.certificate.der),
+        ("record", world.record.data),
+        ("revocations", world.authority.revocations(NOW - HOUR).data),
+    ]
+    routed = route(events, wanted, tokens=spark.createDataFrame(told, trust.DDL))
+    assert [row["event_id"] for row in routed.notifications.collect()] == [str(good.id)]
+    assert routed.rejected.where("step = 'admit'").count() == len(forged) > 500
