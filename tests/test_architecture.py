@@ -145,3 +145,14 @@ def test_everything_public_can_be_had() -> None:
     assert set(tidings.__all__) == {"__version__", *tidings._HOMES}
     with pytest.raises(AttributeError, match="has no attribute 'Fliter'"):
         _ = tidings.Fliter
+
+
+def test_everything_of_security_can_be_had() -> None:
+    import tidings
+
+    names = {"Authority", "KeyManagementCentre", "DiscoveryNode", "Identity", "Token", "seal", "open_sealed"}
+    assert names <= set(tidings.security.__all__)
+    for name in tidings.security.__all__:
+        assert getattr(tidings.security, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'Tokne'"):
+        _ = tidings.security.Tokne

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidings._version import __version__
 
 if TYPE_CHECKING:
+    from tidings import security
     from tidings.client import connect, connect_sync
     from tidings.filters import ContextFilter, Filter, merge
     from tidings.hub import Client, Hub, HubAdvertisement, HubSubscription, Receipt
@@ -76,6 +77,7 @@ _HOMES = {
     "policies": "tidings.policy",
     "policy_action": "tidings.policy",
     "policy_condition": "tidings.policy",
+    "security": "tidings.security",  # a room with names of its own
     "uuid7": "tidings.model.identity",
 }
 
@@ -118,6 +120,7 @@ __all__ = [
     "policies",
     "policy_action",
     "policy_condition",
+    "security",
     "uuid7",
 ]
 
@@ -126,7 +129,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'tidings' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
+    module = import_module(home)
+    value = globals()[name] = module if home == f"tidings.{name}" else getattr(module, name)
     return value
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tidings.security.centre import KeyManagementCentre
     from tidings.security.certificates import Role
     from tidings.security.credentials import Credentials
+    from tidings.security.discovery import DiscoveryNode
     from tidings.security.gate import Gate
     from tidings.security.identity import Identity
     from tidings.security.keys import EpochKey, Keyring
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Authority": "authority",
     "Credentials": "credentials",
+    "DiscoveryNode": "discovery",
     "EpochKey": "keys",
     "Gate": "gate",
     "Identity": "identity",
@@ -44,6 +46,7 @@ _HOMES = {
 __all__ = [
     "Authority",
     "Credentials",
+    "DiscoveryNode",
     "EpochKey",
     "Gate",
     "Identity",
