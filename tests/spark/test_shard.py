@@ -63,16 +63,24 @@ def rows(history: History) -> pa.Table:
 
 
 def counted(tables: list[pa.Table]) -> Counter[Any]:
-    """What physical rows say, whatever their order."""
+    """What physical rows say, whatever their order, and that of attributes: which columns a table has depends on its
+    other rows."""
     found: Counter[Any] = Counter()
     for table in tables:
         for row in table.to_pylist():
             if row["state"] is None:
                 notes = row.pop("notes") or []
-                found.update((row["event_id"], str(note)) for note in notes)
+                found.update((row["event_id"], str(_ordered(note))) for note in notes)
                 if row["step"] or row["meta"]:
                     found[str(row)] += 1
     return found
+
+
+def _ordered(note: dict[str, Any]) -> dict[str, Any]:
+    attributes = note["attributes"]
+    if attributes is None:
+        return note
+    return {**note, "attributes": sorted(msgspec.json.decode(attributes).items())}
 
 
 def routed(table: pa.Table) -> pa.Table:
