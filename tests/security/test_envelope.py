@@ -20,12 +20,8 @@ from tidings.security.root import SALT, check
 
 WORLD = World()
 NAMES = st.text("abcdé", min_size=1, max_size=4)
-VALUES = st.one_of(
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=5),
-    st.booleans(),
-)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.one_of(st.integers(-(2**63), 2**63 - 1), FLOATS, st.text(max_size=5), st.booleans())
 VALUED = st.dictionaries(NAMES, VALUES, max_size=5)
 
 

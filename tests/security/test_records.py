@@ -51,6 +51,14 @@ def test_a_certificate_out_of_its_time_is_refused(when: int) -> None:
         WORLD.authority.anchor.check(WORLD.ann.certificate, when)
 
 
+def test_nobody_is_trusted_by_an_authority_whose_own_time_is_over() -> None:
+    authority = Authority.found("authority", NOW, days=1)
+    ann = authority.issue("ann", Role.ENTITY, NOW, days=365).certificate
+    authority.anchor.check(ann, NOW)
+    with pytest.raises(SecurityError, match="certificate of authority is not valid at this time"):
+        authority.anchor.check(ann, NOW + 2 * DAY)
+
+
 def test_a_certificate_of_another_authority_of_the_same_name_is_refused() -> None:
     other = Authority.found("authority", NOW).issue("ann", Role.ENTITY, NOW)
     with pytest.raises(SecurityError, match="was not issued by"):
