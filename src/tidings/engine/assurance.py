@@ -120,7 +120,7 @@ class Assurance:
 
     def remind(self, neighbour: str, event: Event) -> list[Effect]:
         """The neighbour has let an event pass that has no token: it does not know the topic. Told once for each."""
-        record = self.gate.topic_of(event.subject, event.attributes)
+        record = self.gate.topics.of(event.subject, event.attributes)
         if record is None or (neighbour, record.digest) in self._reminded:
             return []
         self._reminded.add((neighbour, record.digest))

@@ -235,7 +235,7 @@ class Gatehouse:
         """The secure topic that an event is on, or, with a content, all that a subscription asks for."""
         assurance = self._broker.desk.engine.assurance
         if content is None or assurance is None:
-            return self.gate.topic_of(checked_subject(subject), Attributes.of(attributes))
+            return self.gate.topics.of(checked_subject(subject), Attributes.of(attributes))
         wanted = Subscription.of(content_filter(content), id="asked", subscriber=self._broker.name, subject=subject)
         return assurance.confines.of(wanted)
 

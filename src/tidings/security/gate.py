@@ -20,11 +20,10 @@ from tidings.security.credentials import Credentials
 from tidings.security.encoding import encoded, purpose
 from tidings.security.envelope import ADDITION, Addition, Seal
 from tidings.security.identity import Identity
-from tidings.security.records import TopicRecord
 from tidings.security.replay import Ingress
 from tidings.security.signatures import Signatures
-from tidings.security.template import key_of
 from tidings.security.token import Right, Token
+from tidings.security.topics import Topics
 
 FRESHNESS = 300_000_000  # microseconds that a publisher's clock may be wrong by, and that a replay is remembered for
 PROOF = "subscription"  # the purpose of a subscriber's signature
@@ -47,10 +46,7 @@ class Gate:
         self.ingress = Ingress(freshness)
         self._signatures = Signatures()
         self.refused: Counter[str] = Counter()
-        self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
-        self._names: set[str] = set()
-        self._marks: dict[str, set[str]] = {}
-        self._version = -1
+        self.topics = Topics(credentials)
         self._seal: tuple[bytes, Seal] | None = None  # of the event that was looked at last, and its bytes
 
     # Publications
@@ -115,7 +111,7 @@ class Gate:
     def _is_plain(self, event: Event) -> bool:
         """Whether it is on no secure topic. One that is, or that claims to be, has a token and a seal."""
         if event.token is None and event.signature is None:
-            record = self.topic_of(event.subject, event.attributes)
+            record = self.topics.of(event.subject, event.attributes)
             if record is None:
                 return True
             raise SecurityError("token", f"the topic {record.template} is secure: publish with a token for it")
@@ -244,42 +240,6 @@ class Gate:
         return msgspec.structs.replace(
             event, signature=msgspec.structs.replace(seal, additions=(*seal.additions, made)).data
         )
-
-    # Topics
-
-    def topic_of(self, subject: str | None, attributes: Mapping[str, Any]) -> TopicRecord | None:
-        """The secure topic that an event is on, if it is on one."""
-        topics = self.credentials.topics
-        if not topics:
-            return None
-        if self._version != self.credentials.version:
-            self._index()
-        if subject is not None:
-            for record in self._templates.get(("", subject), ()):
-                return record
-        for name in self._names.intersection(attributes) if len(attributes) > len(self._names) else attributes:
-            if name in self._names:
-                for record in self._templates.get((name, key_of(attributes[name])), ()):
-                    if record.template.matches(subject, attributes):
-                        return record
-        return None
-
-    @property
-    def marks(self) -> dict[str, set[str]]:
-        """By name ("" is the subject) values that are written in templates. What has none of them is on no topic."""
-        if self._version != self.credentials.version:
-            self._index()
-        return self._marks
-
-    def _index(self) -> None:
-        self._templates, self._names, self._marks = {}, set(), {}
-        for record in self.credentials.topics.values():
-            key = record.template.key
-            self._templates.setdefault(key, []).append(record)
-            self._names.add(key[0])
-            name, value = record.template.mark
-            self._marks.setdefault(name, set()).add(value)
-        self._version = self.credentials.version
 
 
 def proof_of(said: bytes, nonce: bytes) -> bytes:

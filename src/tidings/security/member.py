@@ -14,7 +14,7 @@ from tidings.model.event import Event
 from tidings.security.centre_questions import GivesKeys, WantsKeys
 from tidings.security.certificates import Certificate
 from tidings.security.credentials import Credentials
-from tidings.security.gate import Gate, proof_of
+from tidings.security.gate import proof_of
 from tidings.security.identity import Identity
 from tidings.security.keys import Keyring
 from tidings.security.notices import SignedNotice
@@ -22,6 +22,7 @@ from tidings.security.opening import Opener
 from tidings.security.records import TopicRecord
 from tidings.security.sealing import Sealer
 from tidings.security.token import Right, Token
+from tidings.security.topics import Topics
 
 
 class _Membership:
@@ -39,7 +40,7 @@ class Member:
         self.identity, self.credentials = identity, credentials
         self.keyring = Keyring()
         self._signing_key = Ed25519PrivateKey.generate()
-        self._topics = Gate(credentials)  # for its index of templates
+        self._topics = Topics(credentials)
         self._opener = Opener(credentials, self.keyring)
         self._memberships: dict[bytes, _Membership] = {}
         self._last = 0  # the time of the last event that was sealed: each is later
@@ -52,7 +53,7 @@ class Member:
 
     def topic_of(self, subject: str | None, attributes: Mapping[str, Any]) -> TopicRecord | None:
         """The secure topic that an event would be on, as far as topics are known here."""
-        return self._topics.topic_of(subject, attributes)
+        return self._topics.of(subject, attributes)
 
     def wants(self, record: TopicRecord, kmc: Certificate) -> WantsKeys:
         """What to ask the topic's centre for."""

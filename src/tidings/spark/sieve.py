@@ -55,7 +55,7 @@ def _may_be_secure(kinds: dict[str, str], trust: "Trust") -> "Column":
     from pyspark.sql import functions as f
 
     found = f.lit(False)
-    for name, values in trust.gate().marks.items():
+    for name, values in trust.gate().topics.marks.items():
         column = name or "subject"
         if column in kinds:
             given = f.col(f"`{column}`")

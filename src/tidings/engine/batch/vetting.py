@@ -60,7 +60,7 @@ class Vetting:
 
     def _may_be_secure(self) -> "Bools":
         events, found = self._events, np.zeros(self._events.count, bool)
-        for name, values in self._gate.marks.items():
+        for name, values in self._gate.topics.marks.items():
             if name:
                 found |= events.attributes.may_be(name, values)
             else:
