@@ -85,6 +85,20 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert child.await_end(PATIENCE) == 128 + signal.SIGTERM
 
 
+def test_stands_still_once_it_is_paused(tmp_path: Path) -> None:
+    with running(tmp_path) as child:
+        for _round in range(50):
+            child.pause()
+            states = [path.read_text().rpartition(")")[2].split()[0] for path in _threads(child)]
+            assert set(states) == {"T"}
+            child.resume()
+    child.pause()  # one that has ended: nothing to wait for
+
+
+def _threads(child: Child) -> list[Path]:
+    return list(Path(f"/proc/{child.process}/task").glob("*/stat"))
+
+
 def test_ends_with_whoever_started_it(tmp_path: Path) -> None:
     program = f"""
 import pathlib, time

@@ -118,8 +118,14 @@ class Child:
         self._signal(signal.SIGHUP)
 
     def pause(self) -> None:
+        """It stands still when this returns. Were it only about to, and this process ended before it did, the system
+        would not wake it for having lost its starter, and it would stand for ever."""
+        process = self.process
+        if process is None:
+            return
         self._signal(signal.SIGSTOP)
         self._is_paused = True
+        os.waitid(os.P_PID, process, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         if self._is_paused:
