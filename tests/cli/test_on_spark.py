@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.test_cli import as_json, run
+from tests.cli.command import as_json, run
 
 pytestmark = pytest.mark.spark
 
