@@ -11,7 +11,6 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 from unittest.mock import patch
 
-import tidings
 from tidings.cli import main, terminal
 
 PATIENCE = 600.0  # seconds: against hanging for ever; a busy machine is no failure
@@ -25,19 +24,32 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(
-    *words: str, folder: Path | None = None, variables: Mapping[str, str] | None = None, stdin: str | bytes = b""
+    *words: str,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    stdin: str | bytes = b"",
+    merged: bool = False,
 ) -> Done:
-    """What the command says, called in this process: its standard streams are files, as behind a redirection."""
+    """What the command says, called in this process: its standard streams are files, as behind a redirection.
+
+    Where they are `merged`, all of it is in `stdout`.
+    """
     given = dict(os.environ if variables is None else variables)
     said = stdin.encode() if isinstance(stdin, str) else stdin
-    with _files() as streams, chdir(folder or Path.cwd()), patch.dict(os.environ, given, clear=True), _wide(given):
+    with (
+        _files(merged=merged) as streams,
+        chdir(folder or Path.cwd()),
+        patch.dict(os.environ, given, clear=True),
+        _wide(given),
+    ):
         streams[0].buffer.write(said)  # type: ignore[attr-defined]
         streams[0].seek(0)
-        named = patch.object(sys.modules["__main__"], "__package__", "tidings")  # what the hints name the program by
-        argv = [str(Path(tidings.__file__).with_name("__main__.py")), *words]
-        with named, patch.multiple(sys, stdin=streams[0], stdout=streams[1], stderr=streams[2], argv=argv):
+        installed = patch.object(sys.modules["__main__"], "__package__", None)  # else hints say `python -m ...`
+        argv = ["tidings", *words]
+        with installed, patch.multiple(sys, stdin=streams[0], stdout=streams[1], stderr=streams[2], argv=argv):
             code = _status()
-        out, err = (_text_of(stream) for stream in streams[1:])
+        out = _text_of(streams[1])
+        err = "" if merged else _text_of(streams[2])
     return Done(["tidings", *words], code, out, err)
 
 
@@ -75,10 +87,10 @@ def _status() -> int:
 
 
 @contextmanager
-def _files() -> Iterator[list[IO[str]]]:
+def _files(*, merged: bool) -> Iterator[list[IO[str]]]:
     """Real ones, since some verbs look at their numbers."""
     with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        yield [given, out, err]
+        yield [given, out, out if merged else err]
 
 
 @contextmanager

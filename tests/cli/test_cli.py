@@ -70,7 +70,8 @@ def test_a_process_of_its_own_says_and_ends_as_the_call_in_this_one() -> None:
     """What most tests of the command rely on."""
     for words in (["--version"], ["filter"], ["filter", "a = 1"], ["filter", "a ="], ["policy"], ["config", "show"]):
         alone, here = run_alone(*words), run(*words)
-        assert (alone.returncode, alone.stdout, alone.stderr) == (here.returncode, here.stdout, here.stderr)
+        told = alone.stderr.replace("python -m tidings", "tidings")
+        assert (alone.returncode, alone.stdout, told) == (here.returncode, here.stdout, here.stderr)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +147,11 @@ def test_warming_tells_what_was_there_and_where_it_is() -> None:
 
 
 def test_the_demo_without_spark() -> None:
-    told = as_json("demo", "--no-spark")
-    assert told["merged"] == [100, 1]
-    assert told["loops"]["second loop"] == ["velocity monitor"]
-    assert 0 < told["notifications"] < 25
-    assert "spark" not in told
+    """What it computes stands in its JSON: see the demo with Spark, which plays the same scenes before its own."""
     shown = run("demo", "--no-spark")
     assert shown.returncode == 0
     assert "Six notations become one filter" in shown.stdout
+    assert "Spark" not in shown.stdout
     assert shown.stderr == ""
 
 
