@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -12,16 +11,18 @@ from uuid import UUID
 
 import msgspec
 
+from tidings.client.calling import Callback
 from tidings.client.session import Session
 from tidings.client.standing import Standing
-from tidings.client.subscription import CANNOT_OPEN, Callback, OnRefused, Subscription
+from tidings.client.subscription import CANNOT_OPEN, OnRefused, Subscription
+from tidings.client.told import Told
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event, checked_client, checked_payload, checked_policy, checked_subject
 from tidings.model.explanation import Explanation, Step
 from tidings.model.filter import ContextFilter, Filter
 from tidings.model.identity import ENTROPY_BYTES, uuid7
-from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICATIONS, MAX_REMEMBERED_NOTIFICATIONS
+from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICATIONS
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
 from tidings.model.schema import AttributeFilter, Schema
@@ -67,7 +68,7 @@ class Client:
         self._membership = None if secured is None else secured(self)
         self._standing: Standing = session.standing
         self._subscriptions: dict[str, Subscription] = {}
-        self._seen: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._told = Told()
         self._made = 0
         session.notified, session.lost, session.context_set = self._notified, self._lost, self._context_set
         session.ended, session.connected_again = self._ended, self._connected_again
@@ -419,13 +420,12 @@ class Client:
                 elif isinstance(error, asyncio.CancelledError) and wanted.durable is None:
                     self._session.withdraw(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted.id))
             raise
-        if done.id != wanted.id:  # a durable one has the id that it got first
+        subscription.begun(done)
+        if done.id != wanted.id:
             held.pop(wanted.id, None)
-            subscription.wanted = msgspec.structs.replace(subscription.wanted, id=done.id)
             replaced, held[done.id] = held.get(done.id), subscription
         if replaced is not None and replaced is not subscription:
             replaced.end()
-        subscription.findings = list(done.findings)
         self._standing.subscriptions[subscription.id] = subscription.wanted
 
     async def _subscribed(self, subscription: Subscription) -> answers.Done:
@@ -479,7 +479,7 @@ class Client:
         held = self._subscriptions.get(note.subscription)
         if held is None:
             return
-        if held.durable is None and self._is_known(note):
+        if held.durable is None and not self._told.note(note):
             return
         held.notified(note)
         self.look_at(held)
@@ -509,21 +509,9 @@ class Client:
         return None
 
     def _connected_again(self) -> None:
+        self._told.connected_again()
         if self._membership is not None:
             self._membership.connected_again()
-
-    def _is_known(self, note: Notification) -> bool:
-        """Whether it was told in an earlier connection: an event that was under way to where the client has moved may
-        come twice."""
-        key, number = (note.subscription, note.event.id.int), self._session.connections
-        seen = self._seen
-        told = seen.get(key)
-        if told is not None and told < number:
-            return True
-        seen[key] = number
-        if len(seen) > MAX_REMEMBERED_NOTIFICATIONS:
-            seen.popitem(last=False)
-        return False
 
     def _lost(self, lost: answers.Lost) -> None:
         held = self._subscriptions.get(lost.subscription)
