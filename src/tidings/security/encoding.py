@@ -28,7 +28,7 @@ def decoded(data: bytes, type: type[Value], what: str) -> Value:  # noqa: A002 -
 
 
 @cache
-def _decoder(type: type[Value]) -> msgspec.msgpack.Decoder[Value]:  # noqa: A002 - as msgspec calls it
+def _decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:  # noqa: A002 - as msgspec calls it
     return msgspec.msgpack.Decoder(type)
 
 
