@@ -19,7 +19,7 @@ def decoded(data: bytes, type: type[Value], what: str) -> Value:  # noqa: A002 -
     """The value, if these are the bytes that it has: another encoding of the same is refused, since caches and
     signatures go by bytes."""
     try:
-        value: Value = _decoder(type).decode(data)
+        value: Value = _decoder(type).decode(data)  # type: ignore[arg-type]  # every type can be hashed
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise SecurityError("form", f"this is no {what}: {error}") from None
     if _ENCODER.encode(value) != data:
