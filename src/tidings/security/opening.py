@@ -42,8 +42,9 @@ class Opener:
         if len(signed) != len(event.attributes):  # nobody has signed these: they are as good as not there
             event = msgspec.structs.replace(event, attributes=Attributes.trusted(signed))
         envelope.check_attributes(event, seal, added)
-        self._signatures.check(event, seal, token.key)
-        payload = envelope.opened(event, seal, self._keys)
+        header = seal.header(event)
+        self._signatures.check(envelope.digest_of(header, event.payload), seal, token.key)
+        payload = envelope.opened(event, seal, header, self._keys)
         if not again and not self._window.is_new(event.publisher, seal):
             raise SecurityError("replay", "the event came before")
         return msgspec.structs.replace(event, payload=payload or None, token=None, signature=None)
