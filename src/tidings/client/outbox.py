@@ -68,10 +68,10 @@ class Outbox:
         if (is_first and record is None) or not self.may_wait(publication.event.attributes):
             self._send(number, publication)
             return
+        if record is not None and self._sender.is_quiet and self._seal_at_once(record, number, publication):
+            return
         self._waiting[number] = publication
-        if record is not None and self._sender.is_quiet:
-            self._seal(record, 1)
-        elif self._asking is None:
+        if self._asking is None:
             self._be_due()
 
     def doubt(self, number: int, publication: Publication, error: TidingsError) -> bool:
@@ -94,7 +94,7 @@ class Outbox:
             if record is None:
                 self._send(*self._taken(1)[0])
             else:
-                self._seal(record, self._count_on(record))
+                self._seal(record)
 
     def end(self) -> None:
         self._waiting.clear()
@@ -117,17 +117,26 @@ class Outbox:
 
     # Sealing
 
-    def _count_on(self, record: TopicRecord) -> int:
-        """How many of the first ones that wait are on the topic, and can go together."""
+    def _seal_at_once(self, record: TopicRecord, number: int, publication: Publication) -> bool:
+        """Whether it could be; what there is against it is seen to where it waits."""
+        try:
+            event = self._numbered(publication, 0)
+            (sealed,) = self._member.seal_on(record, [event], now())
+        except TidingsError:
+            return False
+        publication.event, publication.sealed = event, sealed
+        self._send(number, publication)
+        self._sealed_on.add(record.id)
+        self._be_due()
+        return True
+
+    def _seal(self, record: TopicRecord) -> None:
+        """The first ones that wait, all on this topic."""
         count = 0
         for one in islice(self._waiting.values(), _TOGETHER):
             if self._topic_of(one.event) is not record:
                 break
             count += 1
-        return count
-
-    def _seal(self, record: TopicRecord, count: int) -> None:
-        """The first ones that wait, all on this topic."""
         taken = self._taken(count)
         try:
             self._seal_all(record, taken)

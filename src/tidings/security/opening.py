@@ -38,8 +38,9 @@ class Opener:
         if seal.topic != token.topic or not token.template.admits(event.subject, event.attributes):
             raise SecurityError("topic", f"the event is not on {token.template}, which its publisher has a token for")
         added = additions(event, seal, self.credentials, now) if seal.additions else {}
-        signed = {name: value for name, value in event.attributes.items() if name in added or "a" + name in seal.salts}
-        if len(signed) != len(event.attributes):  # nobody has signed these: they are as good as not there
+        unsigned = [name for name in event.attributes if "a" + name not in seal.salts and name not in added]
+        if unsigned:  # by anybody: they are as good as not there
+            signed = {name: value for name, value in event.attributes.items() if name not in unsigned}
             event = msgspec.structs.replace(event, attributes=Attributes.trusted(signed))
         envelope.check_attributes(event, seal, added)
         header = seal.header(event)
