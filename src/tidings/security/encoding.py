@@ -10,7 +10,6 @@ from tidings.model.errors import SecurityError
 
 Value = TypeVar("Value")
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
-_decoder_of = cache(msgspec.msgpack.Decoder)
 encoded: Callable[[Any], bytes] = _ENCODER.encode  # no function around it: it is called many times for each event
 
 
@@ -18,12 +17,17 @@ def decoded(data: bytes, type: type[Value], what: str) -> Value:  # noqa: A002 -
     """The value, if these are the bytes that it has: another encoding of the same is refused, since caches and
     signatures go by bytes."""
     try:
-        value: Value = _decoder_of(type).decode(data)
+        value: Value = _decoder(type).decode(data)  # type: ignore[arg-type]  # every type can be hashed
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise SecurityError("form", f"this is no {what}: {error}") from None
     if encoded(value) != data:
         raise SecurityError("form", f"this is no {what}: it is not in canonical form")
     return value
+
+
+@cache
+def _decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:  # noqa: A002 - as msgspec calls it
+    return msgspec.msgpack.Decoder(type)
 
 
 def purpose(name: str, body: bytes) -> bytes:
