@@ -12,7 +12,7 @@ from tidings.engine.effects import Ask, Effect, Reject
 from tidings.engine.governing import Governed
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import Entrust, Travelling
-from tidings.engine.tables import Ruling
+from tidings.engine.ruled import Ruling
 from tidings.model.limits import MAX_HELD_MESSAGES
 from tidings.policy.situation import NeedsAnswer
 

@@ -285,7 +285,6 @@ class Session:
         held = self._desk.roster.subscriptions[id]
         inbox = held.inbox
         if isinstance(inbox, Wired):
-            inbox.attend()
             inbox.outlet = self
         elif isinstance(inbox, Kept):
             held.attach(None)
