@@ -183,6 +183,16 @@ class Broker:
             self.desk.note(f"{session.name} has left, and {error}")
         self.flush()
 
+    def begin_anew(self) -> None:
+        self.at_the_end(self._links_anew)
+        self.later(0, self.flush)
+
+    def _links_anew(self) -> None:
+        self.desk.go_on_anew()
+        for link in list(self.links.values()):
+            link.connection.close("what is known of its neighbours is gone here")
+            link.gone("what is known of its neighbours is gone here")
+
     # What the desk wants carried out
 
     def bound(self, effects: list[Effect]) -> list[Task]:

@@ -47,9 +47,9 @@ from tidings.live.inbox import Kept, Wired
 from tidings.live.metrics import Metrics
 from tidings.live.neighbours import Neighbours
 from tidings.live.outgoing import Outgoing
-from tidings.live.resending import DEBTS, read_debts
+from tidings.live.resending import DEBTS, debts_row, read_debts
 from tidings.live.undecided import Undecided
-from tidings.model.errors import JournalError, SecurityError
+from tidings.model.errors import JournalError, JournalFullError, SecurityError
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.security.gate import Gate
@@ -88,6 +88,9 @@ class Desk(HubDesk):
         self.saved_debts: State | None = None
         self.given = Given()
         self.undecided = Undecided()
+        self._departed: dict[str, None] = {}  # clients that have left, which there was no room to write down
+        self._was_full = False  # so that the engine had to go back; whether there is room again is not known yet
+        self._anew: JournalError | None = None  # why links are made anew: nothing is taken before that
         super().__init__(settings, clock, trust, archive, gate)
 
     def begin(self) -> None:
@@ -229,10 +232,59 @@ class Desk(HubDesk):
     ) -> tuple[list[str], int, Outcome]:
         try:
             with self.guard:
+                if not isinstance(operation, Disconnect):
+                    self._write_what_is_missing()
                 return super().controlled(operation, notes)
         except AwaitedError as waiting:
             self.follow(waiting.ahead)
             raise
+
+    # A disk that is full
+
+    def check_open(self) -> None:
+        super().check_open()
+        if self._anew is not None:
+            raise self._anew
+
+    def go_on_anew(self) -> None:
+        self._anew = None
+
+    def _written(
+        self, operation: Operation | None, outcome: Outcome, now: int, notes: dict[str, Any], sync: bool
+    ) -> int:
+        """That a client has left counts though there is no room to say so: else its subscriptions would stay for ever.
+        Should the journal be read again before there is, nobody is connected then."""
+        try:
+            return super()._written(operation, outcome, now, notes, sync)
+        except JournalFullError as error:
+            if not isinstance(operation, Disconnect):
+                raise
+            self._departed[operation.client] = None
+            self.note(f"{operation.client} has left, and {error}")
+            return self._next
+
+    def _write_what_is_missing(self) -> None:
+        """Before anything else is: who has left, and after a full disk what shows that it is so no more. What would not
+        be taken is refused before the engine has seen it, since to take it back there is costly."""
+        if self.archive is None or self.failure is not None or not (self._departed or self._was_full):
+            return
+        rows = [records.row(Disconnect(client)) for client in self._departed]
+        self._append(rows or [debts_row(self.neighbours.debts())], self.now())
+        self._departed.clear()
+        self._was_full = False
+
+    def _undo(self, operation: Operation, now: int, error: BaseException) -> None:
+        """An engine that is made from the journal knows of no neighbours: they say everything again over new links."""
+        before = self.engine
+        super()._undo(operation, now, error)
+        if self.engine is before:
+            return
+        self._was_full = True
+        self._anew = error if isinstance(error, JournalError) else None
+        self.engine.subjects.number_as(before.subjects)
+        for client in self._departed:
+            self.engine.handle(Disconnect(client), now)
+        self.neighbours.begin_anew()
 
     def forget(self, operation: Unsubscribe) -> None:
         """A subscription that the engine has given up, since its owner is elsewhere, is not kept here either."""

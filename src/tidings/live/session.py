@@ -18,6 +18,7 @@ from tidings.live.awaited import AwaitedError
 from tidings.live.configuration.tables import DISCONNECT, Limits
 from tidings.live.connection import Connection, Frame
 from tidings.live.inbox import Kept, Wired
+from tidings.live.inquiries import Inquiries
 from tidings.live.pump import InboxPump
 from tidings.live.rates import Allowance
 from tidings.model.advertisement import Advertisement, checked_id
@@ -69,6 +70,7 @@ class Session:
         self._hello, self._nonce = hello, nonce
         self._moved = False
         self._pumps: dict[str, InboxPump] = {}
+        self._inquiries: Inquiries | None = None  # once it has asked something
         self._receipts: list[answers.Receipt] = []
         self._unanswered = 0
         self._is_throttled = False
@@ -373,7 +375,10 @@ class Session:
             pump.wake()
 
     def _ask(self, asked: requests.Ask) -> None:
-        self._broker.questions.answer(self, asked)
+        if self._inquiries is None:
+            self._inquiries = Inquiries(self, self._broker.questions)
+        self._inquiries.put(asked)
+        self._throttle()
 
     def _operate(self, wanted: Any, operation: operations.Operation, id: str = "", *, safe: bool = False) -> Any:  # noqa: A002
         return self._desk.operate(operation, lambda result: self._reply(wanted.request, result, id), safe=safe)
@@ -450,6 +455,8 @@ class Session:
 
     def relieved(self) -> None:
         self.wake_pumps()
+        if self._inquiries is not None:
+            self._inquiries.go_on()
         self._throttle()
 
     def _throttle(self) -> None:
@@ -457,6 +464,7 @@ class Session:
             self.connection.is_stalled
             or self._is_resting
             or self._unanswered > self._limits.in_flight
+            or (self._inquiries is not None and self._inquiries.is_full)
             or self._broker.is_full
         )
         if wanted == self._is_throttled:
