@@ -26,6 +26,7 @@ from tidings.engine.operations import (
     Entrust,
     Heed,
     Join,
+    Judge,
     Lag,
     Learn,
     Leave,
@@ -168,6 +169,9 @@ class Engine(Book):
                     return refused
                 again = Journey(route=Route(round=round, only=only, whose=whose))
                 return self.run(Publish(event, again), event.publisher)
+            case Judge(event, _, _, _, sender, proved):
+                self._answers = {(sender or event.publisher, group): member for group, member in proved}
+                return pipeline.judge(self, operation)
             case Lag(brokers):
                 self.overlay.lagging = brokers
                 return []
