@@ -163,6 +163,7 @@ class SyncClient:
         return _iterated(self._loop, self._client.replay(since))
 
     move = _waited_for(Client.move)
+    until_closed = _waited_for(Client.until_closed)
 
     def ask(self, question: str, **about: Any) -> Any:
         """As `Client.ask`."""

@@ -172,6 +172,17 @@ class Limits(Table, frozen=True, kw_only=True):
         said("What waits for one neighbour, in bytes; with more, the link is made anew.", reloaded=True),
     ] = 64 * MEBIBYTE
     subscriptions_per_client: Annotated[Positive, said("Subscriptions of one client.", reloaded=True)] = 100_000
+    subscriptions: Annotated[Positive, said("The same of all clients together.", reloaded=True)] = 2_000_000
+    advertisements_per_client: Annotated[Positive, said("Advertisements of one client.", reloaded=True)] = 10_000
+    advertisements: Annotated[
+        Positive, said("With so many in its tables a broker takes no more of its clients.", reloaded=True)
+    ] = 1_000_000
+    subjects: Annotated[Positive, said("The same of subjects with schemas, which stay for good.", reloaded=True)] = (
+        10_000
+    )
+    entrusted_per_client: Annotated[
+        Positive, said("So many others a client may let set its context.", reloaded=True)
+    ] = 1_000
     unsettled: Annotated[
         Positive, said("Publications under way to other brokers at a time; past it, publishers wait.", reloaded=True)
     ] = 100_000
