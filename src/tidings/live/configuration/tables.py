@@ -217,7 +217,11 @@ class Tls(Table, frozen=True, kw_only=True):
     key: Annotated[str, said("The file of its private key.", is_path=True)] = ""
     authority: Annotated[str, said("The file of the certificates that others are trusted by.", is_path=True)] = ""
     require_client_certificate: Annotated[
-        bool, said("Whether clients need certificates, too. Brokers always do, where there is TLS.")
+        bool,
+        said(
+            "Whether clients need certificates, too. Brokers always do, where there is TLS, and so do operators, those "
+            "who govern and observers; else a client without one may have any name that nobody with one has just now."
+        ),
     ] = True
     check_names: Annotated[bool, said("Whether a client or a broker must have the name that its certificate says.")] = (
         True
