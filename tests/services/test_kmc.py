@@ -245,7 +245,7 @@ def test_a_centre_that_could_not_move_tries_again(tmp_path: Path) -> None:
                     raise RefusedError("admit", "not at the moment")
                 return await begin(where)
 
-            kmc.server.answering.begin = refused  # type: ignore[method-assign]
+            kmc.server.answering.begin = refused  # type: ignore[method-assign, assignment]
             for _ in range(10):
                 await noise.publish({SERVICE_TOPIC: kmc.service.topic}, payload=b"?")
             await until(lambda: moved > 1)

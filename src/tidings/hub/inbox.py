@@ -51,6 +51,7 @@ class Inbox(Protocol):
 
     def expect(self, offset: int) -> None:
         """A notification for this place in the order will come; a durable inbox makes a note of it."""
+        return
 
     def redeliver(self) -> int:
         """What was taken and not acknowledged waits again; how much. Only durable inboxes remember what was taken."""
