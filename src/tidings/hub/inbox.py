@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from tidings.model.notification import Notification
@@ -12,7 +12,8 @@ from tidings.model.notification import Notification
 class Inbox(Protocol):
     """Where the notifications of a subscription go. For any number of threads."""
 
-    __slots__ = ()
+    if not TYPE_CHECKING:
+        __slots__ = ()  # its heirs have those that are named here
     limit: int
     lost: int
 
