@@ -63,6 +63,19 @@ def test_a_topic_is_advertised_found_by_who_may_and_withdrawn(world: DiscoveryWo
 
 
 @pytest.mark.parametrize("broker", ["plain"], indirect=True)
+def test_so_many_are_found_as_are_wanted_and_it_says_that_there_is_more(world: DiscoveryWorld, broker: str) -> None:
+    with world.node("tdn-1", broker):
+        for number in range(3):
+            (world.folder / "one.record").write_bytes(world.record(f"/{number}").data)
+            told(world, broker, "advertise", "one.record", "--identity", "owner")
+        some = run(world, broker, "find", "*", "--identity", "reader", "--limit", "2", "--json")
+        assert [one["topic"] for one in json.loads(some.stdout)] == ["/0", "/1"]
+        assert some.stderr == "there is more than these 2: say --limit, or a narrower template\n"
+        every = run(world, broker, "find", "*", "--identity", "reader", "--limit", "3", "--json")
+        assert ([one["topic"] for one in json.loads(every.stdout)], every.stderr) == (["/0", "/1", "/2"], "")
+
+
+@pytest.mark.parametrize("broker", ["plain"], indirect=True)
 def test_what_is_wrong_is_one_line(world: DiscoveryWorld, broker: str) -> None:
     (world.folder / "nba.record").write_bytes(world.record("Sports=NBA").data)
     with world.node("tdn-1", broker):
