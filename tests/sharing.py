@@ -1,7 +1,8 @@
 """Which tests stay together where several processes share them (`pytest --numprocesses 2`, as `make test` does).
 
 Files with a test that starts Spark are one unit, so that one Java machine runs at a time. A page is a unit, because its
-examples build on each other. Every other test may run anywhere. The process that gives work out has not collected the
+examples build on each other, and so is a file whose tests share what was set up once, such as brokers that run: else
+every process would set it up. Every other test may run anywhere. The process that gives work out has not collected the
 tests and knows their names alone, so the files themselves are asked. (The marks `xdist_group` would be lost on the
 way: pytest-xdist 3.8 writes them into a field that pytest 9.2 no longer reads.)
 """
@@ -19,7 +20,12 @@ def unit_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if starts_spark(file):
         return "spark"
-    return file if file.endswith(".md") else nodeid
+    return file if file.endswith(".md") or shares_a_fixture(file) else nodeid
+
+
+@cache
+def shares_a_fixture(file: str) -> bool:
+    return 'scope="module"' in (ROOT / file).read_text()
 
 
 @cache

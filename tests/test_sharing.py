@@ -11,6 +11,7 @@ from tests.sharing import ROOT, unit_of
     ("nodeid", "unit"),
     [
         ("tests/model/test_values.py::test_a[b::c]", "tests/model/test_values.py::test_a[b::c]"),
+        ("tests/cli/test_live.py::test_a[b]", "tests/cli/test_live.py"),
         ("docs/contexts.md::line:35,column:1", "docs/contexts.md"),
         ("docs/how-to/spark-route.md::line:12,column:1", "spark"),
         ("tests/spark/test_route.py::TestClass::test_a", "spark"),

@@ -52,7 +52,7 @@ def test_an_authority_from_its_beginning_to_a_revocation_that_brokers_are_sent(p
     with serving() as at, connect_sync(f"tidings://{at}", "reader") as reader:
         held = reader.subscribe("security = 'revocations'")
         told(place, "publish", "--out", "list", "--broker", f"tidings://{at}")
-        (note,) = held.take(timeout=10)
+        (note,) = held.take(timeout=60)
     assert note.event.payload == (place / "list").read_bytes() == (place / "ca" / "revocations").read_bytes()
     credentials = Credentials(car.anchor)
     assert [one.name for one in credentials.revoke(Update.read(note.event.payload))] == ["car-1"] * 2

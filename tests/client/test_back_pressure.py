@@ -19,7 +19,7 @@ async def flood(publisher: td.client.Client, count: int, payload: bytes | None =
 
 async def numbers(held: Subscription, count: int) -> list[Any]:
     got: list[Any] = []
-    while len(got) < count and (more := await held.take(timeout=5)):
+    while len(got) < count and (more := await held.take(timeout=60)):
         got += [note.attributes["n"] for note in more]
     return got
 
@@ -155,7 +155,7 @@ def test_who_waits_for_room_and_does_not_use_it_holds_up_nobody() -> None:
         async with running(limits={"in_flight": 1}) as broker, connect(broker, "cam-1") as camera:
             held = await camera.subscribe("", durable="all")
             await camera.publish({"n": 0})
-            [note] = await held.take(timeout=5)
+            [note] = await held.take(timeout=60)
             first, refused, acknowledged, last = await asyncio.gather(
                 camera.publish({"n": 1}),
                 camera.publish({"n": 2}, id="no id"),  # told only when it is its turn

@@ -37,7 +37,7 @@ async def cut(broker: Broker, client: Client) -> None:
 async def all_of(held: Subscription, count: int) -> list[Any]:
     """The numbers of so many notifications, after which no more come."""
     got: list[td.Notification] = []
-    while len(got) < count and (more := await held.take(timeout=5)):
+    while len(got) < count and (more := await held.take(timeout=60)):
         got += more
         if held.durable is not None:
             await held.acknowledge_all()
@@ -80,7 +80,7 @@ def test_everything_is_said_again_to_a_broker_that_was_started_anew() -> None:
             assert [one["id"] for one in (await camera.topics())["advertisements"]] == [offer.id]
             assert broker.desk.roster.contexts["car-1"] == {"x": 1}
             await camera.publish({"n": 1})
-            assert numbers(await near.take(timeout=5)) == [1]
+            assert numbers(await near.take(timeout=60)) == [1]
             async with connect(broker, "gps") as gps:
                 await gps.set_context({"x": 2}, of="car-1")
             await until(lambda: car.context == {"x": 2})
@@ -181,7 +181,7 @@ def test_what_was_acknowledged_never_comes_again_and_the_rest_does_in_order(tmp_
             held = await car.subscribe("", durable="all")
             async with connect(broker, "cam-1") as camera:
                 await camera.publish({"n": 7})
-            assert numbers(await held.take(timeout=5)) == [7]
+            assert numbers(await held.take(timeout=60)) == [7]
             await held.unsubscribe()
 
     run(scenario())
@@ -218,7 +218,7 @@ def test_a_durable_subscription_that_is_closed_collects_at_the_broker(tmp_path: 
         async with running(journal={"folder": str(tmp_path)}) as broker, connect(broker, "car-1") as car:
             first = await car.subscribe("", durable="all")
             await car.publish({"n": 1})
-            assert numbers(await first.take(timeout=5)) == [1]
+            assert numbers(await first.take(timeout=60)) == [1]
             await first.close()
             await car.publish({"n": 2})
             await cut(broker, car)
@@ -241,12 +241,12 @@ def test_a_subscription_may_turn_durable_and_back() -> None:
             for turn in range(3):
                 durable = await car.subscribe("", durable="all", id="s")
                 await car.publish({"n": turn})
-                assert numbers(await durable.take(timeout=5)) == [turn]
+                assert numbers(await durable.take(timeout=60)) == [turn]
                 await durable.acknowledge_all()
                 plain = await car.subscribe("", id="s")
                 assert durable.closed
                 await car.publish({"n": turn + 10})
-                assert numbers(await plain.take(timeout=5)) == [turn + 10]
+                assert numbers(await plain.take(timeout=60)) == [turn + 10]
 
     run(scenario())
 
@@ -283,7 +283,7 @@ def test_of_several_brokers_the_first_that_answers_is_taken_and_the_next_when_it
                     held = await client.subscribe("")
                 await until(lambda: client.is_connected and client.broker == "b2")
                 await client.publish({"n": 1})
-                assert numbers(await held.take(timeout=5)) == [1]
+                assert numbers(await held.take(timeout=60)) == [1]
                 await client.close()
 
     run(scenario())
@@ -302,16 +302,16 @@ def test_a_client_moves_with_all_that_it_has() -> None:
                     offer = await camera.advertise("", publisher_context=["x"])
                     await until(lambda: b1.is_settled and b2.is_settled)
                     await camera.publish({"n": 1}, safe="settled")
-                    assert numbers(await held.take(timeout=5)) == [1]
+                    assert numbers(await held.take(timeout=60)) == [1]
                     await car.move(address(b2))
                     assert car.broker == "b2"
                     await camera.publish({"n": 2}, safe="settled")
-                    assert numbers(await held.take(timeout=5)) == [2]
+                    assert numbers(await held.take(timeout=60)) == [2]
                     await car.move(address(b1))
                     assert car.broker == "b1"
                     await until(lambda: b1.is_settled and b2.is_settled)
                     await camera.publish({"n": 3}, safe="settled")
-                    assert numbers(await held.take(timeout=5)) == [3]
+                    assert numbers(await held.take(timeout=60)) == [3]
                     await camera.unadvertise(offer)
 
     run(scenario())

@@ -30,11 +30,11 @@ def test_what_is_published_is_sealed_on_its_way_and_readable_where_it_arrives() 
                 held = await fan.subscribe("Sports = 'NBA' AND Team = 'Lakers'")
                 receipt = await pub.publish({"Sports": "NBA", "Team": "Lakers"}, payload=b"99:98")
                 assert receipt.event.payload == b"99:98"
-                (note,) = await held.take(timeout=10)
+                (note,) = await held.take(timeout=60)
                 assert (note.payload, dict(note.attributes)) == (b"99:98", {"Sports": "NBA", "Team": "Lakers"})
                 assert note.event.signature is None
                 assert note.event.token is None
-                (sealed,) = await seen.take(timeout=10)
+                (sealed,) = await seen.take(timeout=60)
                 assert b"99:98" not in (sealed.payload or b"")
                 assert Seal.of(sealed.event).epoch == 1
                 assert (hidden.refused, hidden.waiting) == (1, 0)
@@ -59,11 +59,11 @@ def test_what_is_published_together_has_one_signature_and_keeps_its_order() -> N
                 assert [one.event.attributes["n"] for one in receipts] == list(range(200))
                 notes: list[td.Notification] = []
                 while len(notes) < 196:
-                    notes += await held.take(timeout=10)
+                    notes += await held.take(timeout=60)
                 assert [note.payload for note in notes] == [b"%d" % n for n in range(200) if n % 50 != 7]
                 came: list[td.Notification] = []
                 while len(came) < 200:
-                    came += [one for one in await seen.take(timeout=10) if "n" in one.attributes]
+                    came += [one for one in await seen.take(timeout=60) if "n" in one.attributes]
                 assert [one.attributes["n"] for one in came] == list(range(200))
                 sealed = [Seal.of(one.event) for one in came if one.event.signature is not None]
                 assert len({one.signature for one in sealed}) <= 10
@@ -107,7 +107,7 @@ def test_one_identity_serves_tls_and_secure_topics(tmp_path: Path, as_folder: bo
                 assert pub.name == "pub"
                 held = await pub.subscribe("Sports = 'NBA'")
                 await pub.publish({"Sports": "NBA"}, payload=b"secret")
-                assert [one.payload for one in await held.take(timeout=10)] == [b"secret"]
+                assert [one.payload for one in await held.take(timeout=60)] == [b"secret"]
 
     run(scenario())
 
@@ -135,7 +135,7 @@ def test_the_synchronous_face_seals_and_opens_too(tmp_path: Path) -> None:
             pub.publish_many([{"Sports": "NBA", "Team": one} for one in "abc"], payload=b"secret")
             taken: list[td.Notification] = []
             while len(taken) < 3:
-                taken += held.take(timeout=10)
+                taken += held.take(timeout=60)
             assert [(one.attributes["Team"], one.payload) for one in taken] == [(one, b"secret") for one in "abc"]
             assert (held.refused, refused) == (0, [])
 
@@ -190,7 +190,7 @@ def test_what_is_opened_is_what_was_sealed_whatever_policies_took_away(
                     said = {**one.attributes, "Team": "NYK"}
                     for sport in ("NBA", "NFL"):
                         await pub.publish({**said, "Sports": sport}, payload=one.payload)
-                    (opened,), (other,) = await held.take(timeout=10), await plain.take(timeout=10)
+                    (opened,), (other,) = await held.take(timeout=60), await plain.take(timeout=60)
                     assert opened.payload == (one.payload or None)
                     same = {**other.attributes, **({"Sports": "NBA"} if "Sports" in other.attributes else {})}
                     assert dict(opened.attributes) == same, place
@@ -217,7 +217,7 @@ def test_what_a_policy_wants_converted_is_converted_after_opening(tmp_path: Path
                 await pub.set_policy(plain, policy)
                 for sport in ("NBA", "NFL"):
                     await pub.publish({"Sports": sport, "score": 3}, payload=b"99:98", subject="Game")
-                (opened,), (other,) = await sealed.take(timeout=10), await plain.take(timeout=10)
+                (opened,), (other,) = await sealed.take(timeout=60), await plain.take(timeout=60)
                 assert opened.payload is not None
                 assert b"99:98" in opened.payload
                 assert opened.payload == (other.payload or b"").replace(b"NFL", b"NBA")
@@ -239,7 +239,7 @@ def test_what_should_be_sealed_and_is_not_is_refused() -> None:
                 confined = await fan.subscribe("Sports = 'NBA' AND Team = 'NYK'", policy=policies.remove("Team"))
                 await eve.publish({"Sports": "NBA", "Team": "NYK", "score": 1}, payload=b"a lie")
                 await eve.publish({"Sports": "NFL", "score": 2})
-                assert [one.attributes["score"] for one in await broad.take(timeout=10)] == [2]
+                assert [one.attributes["score"] for one in await broad.take(timeout=60)] == [2]
                 assert reasons == ["the event is on the secure topic Sports=NBA,Team=*, and is not sealed"]
                 assert (confined.refused, confined.waiting) == (1, 0)
 

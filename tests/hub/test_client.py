@@ -460,7 +460,7 @@ def test_a_hub_that_is_closed() -> None:
         listener = threading.Thread(target=listen)
         listener.start()
         client.publish({"n": 1})
-    assert ended.wait(10)
+    assert ended.wait(60)
     listener.join()
     hub.close()
     for use in (lambda: client.publish({}), lambda: hub.client("b"), lambda: hub.set_load(0.5)):

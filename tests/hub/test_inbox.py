@@ -53,7 +53,7 @@ def test_take_and_listen_wait_for_what_comes(client: Client) -> None:
 
     def listen() -> None:
         started.wait()
-        seen.extend(numbers(sub.take(timeout=10)))
+        seen.extend(numbers(sub.take(timeout=60)))
         started.wait()
         seen.extend(numbers(sub.listen()))
 

@@ -64,7 +64,7 @@ def test_publishers_and_takers(hub: Hub) -> None:
     def taking(number: int) -> Callable[[], None]:
         def work() -> None:
             while len(seen[number]) < PUBLISHERS * EVENTS:
-                got = subs[number].take(timeout=10)
+                got = subs[number].take(timeout=60)
                 assert got
                 seen[number] += got
 
@@ -72,7 +72,7 @@ def test_publishers_and_takers(hub: Hub) -> None:
 
     def acknowledging() -> None:
         while len(kept) < PUBLISHERS * EVENTS:
-            got = durable.take(5, timeout=10)
+            got = durable.take(5, timeout=60)
             assert got
             kept.extend(got)
             durable.acknowledge(*got)

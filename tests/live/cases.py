@@ -23,8 +23,8 @@ from tidings.protocol.notes import Note
 from tidings.protocol.publications import Published, front
 
 _Answer = TypeVar("_Answer")
-_SECONDS = 30.0  # after which a scenario counts as stuck
-_SOON = 10.0  # the same of a single step of one
+_SECONDS = 300.0  # after which a scenario counts as stuck
+_SOON = 120.0  # the same of a single step of one
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 KINDS: dict[type, Kind] = {

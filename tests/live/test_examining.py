@@ -16,7 +16,7 @@ from tidings.live.broker import Broker
 from tidings.model.errors import ClosedError, RefusedError
 from tidings.protocol.challenges import Challenge, Proof
 
-OFTEN = {"challenge_interval_ms": 30, "answer_ms": 2_000}
+OFTEN = {"challenge_interval_ms": 30, "answer_ms": 60_000}
 HEART = {"interval_ms": 10, "patience": 1_000}
 
 

@@ -66,7 +66,7 @@ async def _followed(folder: Path, restarts: bool) -> None:
     address = f"tidings://{await broker.start()}"
     async with connect(address, "c") as client, client.subscribe("n > 0", durable="all") as subscription:
         await client.publish({"n": 1})
-        (note,) = await subscription.take(timeout=30)
+        (note,) = await subscription.take(timeout=60)
         await subscription.acknowledge(note)
         await client.topics()  # an answer comes after all that was said before
     if restarts:
@@ -95,7 +95,7 @@ async def _followed_by_others(folder: Path) -> None:
         carried = msgspec.structs.replace(_note(_FIRST), subscription=subscription.id, subscriber="c")
         broker.desk.drive(Carry("b2", "b1", 1, ((carried, "all"),)))
         broker.flush()
-        assert [note.event.id for note in await subscription.take(timeout=30)] == [_FIRST]
+        assert [note.event.id for note in await subscription.take(timeout=60)] == [_FIRST]
     await broker.stop()
     broker = Broker(Configuration.from_values(tables))
     await broker.start()

@@ -39,7 +39,7 @@ class GatedDisk(Disk):
 
     def sync(self, fd: int) -> None:
         self.waiting += 1
-        self.gate.wait(20)
+        self.gate.wait(60)
         self.waiting -= 1
         super().sync(fd)
 
@@ -71,7 +71,7 @@ def test_nothing_is_told_before_it_is_on_the_disk(tmp_path: Path) -> None:
             finally:
                 disk.gate.set()
             assert isinstance(await raw.answered(), answers.Receipts)
-            assert numbers(await held.take(timeout=5)) == [1]
+            assert numbers(await held.take(timeout=60)) == [1]
 
     run(scenario())
 
@@ -85,14 +85,14 @@ def test_accepted_does_not_wait_for_the_disk(tmp_path: Path) -> None:
             disk.gate.clear()
             try:
                 assert (await car.publish({"n": 1}, safe="accepted")).offset > 0
-                assert numbers(await held.take(timeout=5)) == [1]
+                assert numbers(await held.take(timeout=60)) == [1]
                 later = [asyncio.ensure_future(car.publish({"n": n})) for n in (2, 3)]
                 await asyncio.sleep(0.05)
                 assert not any(one.done() for one in later)
             finally:
                 disk.gate.set()
             assert [one.event.sequence for one in await asyncio.gather(*later)] == [2, 3]
-            assert numbers([*await held.take(timeout=5), *await held.take(timeout=0.1)]) == [2, 3]
+            assert numbers([*await held.take(timeout=60), *await held.take(timeout=0.1)]) == [2, 3]
 
     run(scenario())
 
@@ -140,7 +140,7 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
             await camera.publish({"li": 3}, subject="Loop")
             got: list[td.Notification] = []
             while len(got) < 3:
-                got += await held.take(timeout=5)
+                got += await held.take(timeout=60)
             assert [dict(note.attributes) for note in got] == [{"n": 1}, {"n": 2}, {"li": 3}]
 
     run(scenario())
@@ -162,7 +162,7 @@ def test_clients_come_and_go_on_a_full_disk(tmp_path: Path) -> None:
             async with connect(broker, "car-1") as car:
                 held = await car.subscribe("n > 0")
                 await car.publish({"n": 1})
-                assert numbers(await held.take(timeout=5)) == [1]
+                assert numbers(await held.take(timeout=60)) == [1]
 
     run(scenario())
 
@@ -194,10 +194,10 @@ def test_what_a_full_disk_refuses_costs_a_broker_no_neighbour(tmp_path: Path) ->
             disk.write_error = None
             await until(lambda: b1.links and b1.desk.engine.neighbours and b1.desk.engine.subjects.find("Far"))
             await camera.publish({"n": 1}, safe="settled")
-            assert numbers(await held.take(timeout=5)) == [1]
+            assert numbers(await held.take(timeout=60)) == [1]
             got = await car.subscribe("n > 0", subject="Near")
             await car.publish({"n": 2}, subject="Near")  # by its number, as it was told
-            assert [note.event.subject for note in await got.take(timeout=5)] == ["Near"]
+            assert [note.event.subject for note in await got.take(timeout=60)] == ["Near"]
 
     run(scenario())
 

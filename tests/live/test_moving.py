@@ -40,10 +40,10 @@ async def _moved(folder: Path) -> None:
         await publisher.advertise("n > 0")
         async with connect(here, "c") as client, client.subscribe("n > 0", durable="all") as subscription:
             await publisher.publish({"n": 1})
-            (told,) = await subscription.take(timeout=30)
+            (told,) = await subscription.take(timeout=60)
             await _settled(first, second)
         async with connect(there, "c") as client, client.subscribe("n > 0", durable="all") as subscription:
-            assert [note.event.id for note in await subscription.take(timeout=30)] == [told.event.id]
+            assert [note.event.id for note in await subscription.take(timeout=60)] == [told.event.id]
             await subscription.acknowledge(told)
             await _settled(first, second)
     await second.stop()

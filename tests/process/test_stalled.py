@@ -35,10 +35,10 @@ async def _played(address: str) -> None:
                 await publisher.publish({"n": number, "size": "small"}, safe="accepted")
         for one in others:
             told: list[object] = []
-            while len(told) < _SMALL and (taken := await one.take(timeout=30)):
+            while len(told) < _SMALL and (taken := await one.take(timeout=60)):
                 told += [int(note.attributes["n"]) for note in taken]
             assert told == list(range(1, _SMALL + 1))
             assert one.lost == 0
-        while not stalled.lost and await stalled.take(timeout=30):
+        while not stalled.lost and await stalled.take(timeout=60):
             pass  # it is told that it has lost something where that would have come
         assert stalled.lost > 0

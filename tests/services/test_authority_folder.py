@@ -158,7 +158,7 @@ def test_identities_serve_for_tls(tmp_path: Path) -> None:
             car = td.connect(address(broker), "car-1", TlsIdentity(**files("car-1")))
             async with car, car.subscribe("n = 1") as ones:
                 await car.publish({"n": 1})
-                assert len(await ones.take(timeout=5)) == 1
+                assert len(await ones.take(timeout=60)) == 1
             mixed = {**files("stranger"), "authority": files("b1")["authority"]}
             with pytest.raises(td.UnreachableError):
                 async with asyncio.timeout(5), td.connect(address(broker), "car-1", TlsIdentity(**mixed), patience=0.3):

@@ -77,7 +77,7 @@ def looking(client: Client, identity: Identity) -> Discovery:
 
 
 async def names(discovery: Discovery, query: str) -> list[str]:
-    found = await discovery.find(query, timeout=5)
+    found = await discovery.find(query, timeout=60)
     return sorted(str(one.record.template) if one.record else one.owner.name for one in found)
 
 
@@ -131,7 +131,7 @@ def test_all_pages_are_walked_up_to_a_limit_and_by_another_node_if_one_is_gone(
                 assert [one.key for one in await reader.find("*")] == expected
                 assert [one.key for one in await reader.find("*", limit=4)] == expected[:4]
                 assert [one.key for one in await reader.find("*", limit=8)] == expected
-                pages = reader.pages("*", timeout=5)
+                pages = reader.pages("*", timeout=60)
                 found = await anext(pages)
                 assert len(found) == 3
                 (first, *_) = reader._known  # from now on it does not answer

@@ -23,7 +23,7 @@ LAST = 1_000
         (11, False, [LAST], 2),
         (12, False, [5, 6, 17, 30, 41, 55, LAST], 2),
         (13, True, [20, 21, 40, LAST], None),
-        (14, False, [*range(3, 60, 4), LAST], 3),
+        (14, False, [*range(3, 60, 9), LAST], 3),
     ],
 )
 def test_however_it_is_cut(
