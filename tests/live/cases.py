@@ -67,8 +67,12 @@ def run(scenario: Coroutine[Any, Any, _Answer], seconds: float = _SECONDS) -> _A
         async with asyncio.timeout(seconds):
             return await scenario
 
-    answer = asyncio.run(playing())
-    gc.collect()  # what was never looked at complains when it goes
+    gc.freeze()  # what was there before is not looked through again: that would take longer than most scenarios
+    try:
+        answer = asyncio.run(playing())
+        gc.collect()  # what was never looked at complains when it goes
+    finally:
+        gc.unfreeze()
     assert not complaints, complaints
     return answer
 
