@@ -50,7 +50,7 @@ class Vetting:
         """Why not to trust an event."""
         gate = self._gate
         try:
-            seal = gate.check(self._events.event(row), now)
+            seal = gate.check(self._events.made(row), now)
         except SecurityError as error:
             gate.refused[error.check] += 1
             return error.reason
