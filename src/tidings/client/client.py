@@ -1,9 +1,6 @@
 """A client of a broker: it publishes, subscribes, has a context, and finds its way back when a connection breaks."""
 
 import asyncio
-import secrets
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -12,16 +9,18 @@ from uuid import UUID
 
 import msgspec
 
+from tidings.client.calling import Callback
+from tidings.client.publishing import Publishing
 from tidings.client.session import Session
 from tidings.client.standing import Standing
-from tidings.client.subscription import CANNOT_OPEN, Callback, OnRefused, Subscription
+from tidings.client.subscription import CANNOT_OPEN, OnRefused, Subscription
+from tidings.client.told import Told
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError, TidingsError
-from tidings.model.event import Event, checked_client, checked_payload, checked_policy, checked_subject
+from tidings.model.event import Event, checked_client, checked_subject
 from tidings.model.explanation import Explanation, Step
 from tidings.model.filter import ContextFilter, Filter
-from tidings.model.identity import ENTROPY_BYTES, uuid7
-from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICATIONS, MAX_REMEMBERED_NOTIFICATIONS
+from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICATIONS
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
 from tidings.model.schema import AttributeFilter, Schema
@@ -33,7 +32,6 @@ from tidings.model.values import Attributes, Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import Kind
 from tidings.protocol.notes import Note, from_wire_note
-from tidings.protocol.publications import Safety
 from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 Text = str | Filter
 ContextText = str | ContextFilter
-_SAFE = {"accepted": Safety.ACCEPTED, "journaled": Safety.JOURNALED, "settled": Safety.SETTLED}
 _CONTEXT = Context()
 
 
@@ -67,8 +64,11 @@ class Client:
         self._membership = None if secured is None else secured(self)
         self._standing: Standing = session.standing
         self._subscriptions: dict[str, Subscription] = {}
-        self._seen: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._told = Told()
+        self._publishing = Publishing(session)
         self._made = 0
+        self._over = asyncio.Event()
+        self._reason: ClosedError | None = None  # why the broker has ended it
         session.notified, session.lost, session.context_set = self._notified, self._lost, self._context_set
         session.ended, session.connected_again = self._ended, self._connected_again
         if self._membership is not None:
@@ -94,6 +94,13 @@ class Client:
         await self._session.close()
         if self._membership is not None:
             await self._membership.end()
+
+    async def until_closed(self) -> None:
+        """Returns when the client is closed. If the broker has closed its connection for good, a `ClosedError` says
+        why: for programs that serve others, and have nothing else to wait for."""
+        await self._over.wait()
+        if self._reason is not None:
+            raise self._reason
 
     @property
     def broker(self) -> str:
@@ -216,32 +223,44 @@ class Client:
 
         `sequence` is the event's number among those of this client, beyond all before it; it counts by itself.
 
-        Publish many at once without waiting for each, by tasks or `asyncio.gather`: what comes together goes together.
+        Publish many at once without waiting for each, by `publish_many` or `publish_soon`: what comes together goes
+        together. A task for each does the same, and costs more.
 
         On a secure topic it is sealed, if this client has an identity and the right to publish there; keys are asked
         for when they are needed. A `SecurityError` says what is missing.
         """
-        if safe not in _SAFE:
-            raise InvalidValueError(f"safe: must be one of {', '.join(_SAFE)}, not {safe!r}")
-        session, standing = self._session, self._standing
-        given = Attributes.of(attributes)
-        if session.is_full and (session.outbox is None or session.outbox.may_wait(given)):
-            await session.room()
-        now = time.time_ns() // 1000
-        wanted = context_filter(subscribers)
-        event = Event(
-            id=uuid7(now, secrets.token_bytes(ENTROPY_BYTES)) if id is None else _event_id(id),
-            publisher=self.name,
-            timestamp=now,
-            sequence=session.next_sequence(sequence),
-            attributes=given,
-            subject=None if subject is None else checked_subject(subject),
-            payload=None if payload is None else checked_payload(payload),
-            context=standing.context,
-            subscribers=wanted,
-            policy=None if policy is None else checked_policy(policy_text(policy)),
+        answer = await self._publishing.publish_soon(
+            attributes, subscribers, payload, subject, policy, safe, id, sequence
         )
-        return await session.publish(event, _SAFE[safe], is_numbered=sequence is not None)
+        return await answer
+
+    async def publish_soon(
+        self,
+        attributes: Mapping[str, Any] | None = None,
+        subscribers: ContextText | None = None,
+        payload: bytes | None = None,
+        subject: str | None = None,
+        policy: "str | Policy | None" = None,
+        safe: str = "journaled",
+        id: UUID | str | None = None,  # noqa: A002
+        sequence: int | None = None,
+    ) -> "asyncio.Future[Receipt]":
+        """The same, but returns when the event is under way: as soon as there is room for it. What it returns can be
+        waited for, and is the receipt then. So one task publishes many without waiting for each.
+        """
+        return await self._publishing.publish_soon(
+            attributes, subscribers, payload, subject, policy, safe, id, sequence
+        )
+
+    async def publish_many(
+        self, /, events: Iterable[Mapping[str, Any]], safe: str = "journaled", **given: Any
+    ) -> list[Receipt]:
+        """Events, each as its attributes; they go together, and their receipts come in their order. Where some are
+        refused, the error of the first is raised when all are answered; the others are published.
+
+        `given` is said of each of them, as `publish` takes it. Where that is not the same, use `publish_soon`.
+        """
+        return await self._publishing.publish_many(events, safe=safe, **given)
 
     # Subscribing
 
@@ -419,13 +438,12 @@ class Client:
                 elif isinstance(error, asyncio.CancelledError) and wanted.durable is None:
                     self._session.withdraw(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted.id))
             raise
-        if done.id != wanted.id:  # a durable one has the id that it got first
+        subscription.begun(done)
+        if done.id != wanted.id:
             held.pop(wanted.id, None)
-            subscription.wanted = msgspec.structs.replace(subscription.wanted, id=done.id)
             replaced, held[done.id] = held.get(done.id), subscription
         if replaced is not None and replaced is not subscription:
             replaced.end()
-        subscription.findings = list(done.findings)
         self._standing.subscriptions[subscription.id] = subscription.wanted
 
     async def _subscribed(self, subscription: Subscription) -> answers.Done:
@@ -479,7 +497,7 @@ class Client:
         held = self._subscriptions.get(note.subscription)
         if held is None:
             return
-        if held.durable is None and self._is_known(note):
+        if held.durable is None and not self._told.note(note):
             return
         held.notified(note)
         self.look_at(held)
@@ -509,21 +527,9 @@ class Client:
         return None
 
     def _connected_again(self) -> None:
+        self._told.connected_again()
         if self._membership is not None:
             self._membership.connected_again()
-
-    def _is_known(self, note: Notification) -> bool:
-        """Whether it was told in an earlier connection: an event that was under way to where the client has moved may
-        come twice."""
-        key, number = (note.subscription, note.event.id.int), self._session.connections
-        seen = self._seen
-        told = seen.get(key)
-        if told is not None and told < number:
-            return True
-        seen[key] = number
-        if len(seen) > MAX_REMEMBERED_NOTIFICATIONS:
-            seen.popitem(last=False)
-        return False
 
     def _lost(self, lost: answers.Lost) -> None:
         held = self._subscriptions.get(lost.subscription)
@@ -534,6 +540,8 @@ class Client:
         self._standing.context = context
 
     def _ended(self, error: ClosedError | None) -> None:
+        self._reason = error
+        self._over.set()
         for held in self._subscriptions.values():
             held.end(error)
 
@@ -551,16 +559,6 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<client {self.name} at {self.broker or 'no broker yet'}>"
-
-
-def _event_id(given: UUID | str) -> UUID:
-    try:
-        id = given if isinstance(given, UUID) else UUID(given)  # noqa: A001
-    except (ValueError, AttributeError, TypeError):
-        raise InvalidValueError("id: an event is named by a UUIDv7") from None
-    if id.version != 7:
-        raise InvalidValueError("id: an event is named by a UUIDv7")
-    return id
 
 
 def _offer(offer: tuple[str, ...] | ContextFilter) -> str | tuple[str, ...]:

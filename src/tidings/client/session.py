@@ -17,6 +17,7 @@ import msgspec
 
 from tidings._version import __version__
 from tidings.client.addresses import BrokerAddress, read_addresses
+from tidings.client.framing import Framing
 from tidings.client.identity import Identity
 from tidings.client.proving import Prover
 from tidings.client.standing import Standing
@@ -26,24 +27,20 @@ from tidings.client.wire import Wire
 from tidings.model.errors import (
     ClosedError,
     InvalidValueError,
-    SchemaError,
     TidingsError,
     UnreachableError,
 )
 from tidings.model.event import Event, checked_client
-from tidings.model.limits import MAX_FRAME_BYTES, MAX_RECORD_BYTES
+from tidings.model.limits import MAX_RECORD_BYTES
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
-from tidings.model.schema import Schema
-from tidings.model.schematext import schema_of
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.challenges import Challenge
-from tidings.protocol.events import Values
-from tidings.protocol.frames import LENGTH_BYTES, Kind, frame
+from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import MAGIC, VERSION, Bound, Bye, Hello, Ping, Welcome
 from tidings.protocol.notes import read_note
-from tidings.protocol.publications import Published, Safety, front
+from tidings.protocol.publications import Safety
 from tidings.protocol.unreadable import UNREADABLE
 from tidings.security.trust import Group
 
@@ -51,7 +48,6 @@ if TYPE_CHECKING:
     from tidings.client.outbox import Outbox
 
 _LOG = logging.getLogger("tidings.client")
-_ENCODE = msgspec.msgpack.Encoder().encode
 _CHANCE = random.Random()  # noqa: S311 - of its own: programs that use this library may seed the common one
 _SOONEST, _LATEST = 0.05, 5.0  # seconds between two attempts
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
@@ -108,7 +104,7 @@ class Session:
         self._prove: Callable[[bytes, bytes], bytes] | None = None  # the same; see `Member.prove`
         self.sent_sequence = 0  # the highest that has gone
         self._acknowledged: dict[str, list[bytes]] = {}
-        self._schemas: dict[str, tuple[int, Schema]] = {}  # as the broker has bound them
+        self.framing = Framing(standing)
         self._error: ClosedError | None = None
         self._connected = asyncio.Event()
         self._last_bye: Bye | None = None
@@ -119,6 +115,11 @@ class Session:
     @property
     def is_connected(self) -> bool:
         return self._connected.is_set() and self._error is None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no more than one publication is under way, the one that is to go now."""
+        return self.is_connected and len(self._underway.publications) <= 1
 
     async def open(self) -> None:
         """Connects for the first time, to the first broker that answers."""
@@ -194,7 +195,7 @@ class Session:
         number = self._underway.next_number()
         numbered = msgspec.structs.replace(message, request=number)
         answer: asyncio.Future[Any] = self._loop.create_future()
-        data = self._checked(frame(kind, _ENCODE(self._proved(numbered))))
+        data = self.framing.request(kind, self._proved(numbered))
         self._underway.requests[number] = Pending(kind, numbered, answer)
         if self._wire is not None and self._connected.is_set():
             self._wire.send(data)
@@ -215,13 +216,6 @@ class Session:
         if self._error is None and self._keeping is not None:
             self._ask(kind, message).add_done_callback(_ignored)
 
-    def _checked(self, data: bytes) -> bytes:
-        """Refuses what the broker would close the connection for."""
-        most = MAX_FRAME_BYTES if self._welcome is None else self._welcome.frame_bytes
-        if len(data) - LENGTH_BYTES > most:
-            raise InvalidValueError(f"what is to be sent has {len(data):,} bytes; the broker takes {most:,} at a time")
-        return data
-
     def seal_with(self, outbox: "Outbox", prove: Callable[[bytes, bytes], bytes]) -> None:
         """From now on what is published goes through it, and subscriptions with a token are signed."""
         self.outbox, self._prove = outbox, prove
@@ -237,7 +231,8 @@ class Session:
         self._sequence = self._sequence + 1 if wanted is None else wanted
         return self._sequence
 
-    async def publish(self, event: Event, safe: Safety, *, is_numbered: bool = False) -> Receipt:
+    def publish(self, event: Event, safe: Safety, *, is_numbered: bool = False) -> "asyncio.Future[Receipt]":
+        """It is under way from now on; the answer comes when it is as safe as was asked."""
         self._check_open()
         number = self._underway.next_number()
         answer: asyncio.Future[Receipt] = self._loop.create_future()
@@ -247,12 +242,13 @@ class Session:
         else:
             self._underway.publications[number] = publication
             self.outbox.put(number, publication)
-        self._look()
-        return await answer
+        if not self._takes_notes:
+            self._look()
+        return answer
 
     def hand_out(self, number: int, publication: Publication) -> None:
         """To the broker, now or with the next connection."""
-        data = self._frame(number, publication)
+        data = self._framed(number, publication)
         self._underway.publications[number] = publication
         self.sent_sequence = max(self.sent_sequence, publication.event.sequence)
         if self._wire is not None and self._connected.is_set():
@@ -264,34 +260,8 @@ class Session:
         self._underway.publications.pop(number, None)
         self._turns.call()
 
-    def _frame(self, number: int, publication: Publication) -> bytes:
-        event = publication.event if publication.sealed is None else publication.sealed
-        # What its broker knows need not be said, unless that may have changed since, or is signed.
-        context: Values | None = event.context
-        is_known = self.standing.tells_context and self._connected.is_set() and not publication.sent
-        if is_known and publication.sealed is None:
-            context = None
-        subject, ahead = event.subject, _NOTHING_AHEAD
-        if subject is not None and subject in self._schemas:
-            bound, schema = self._schemas[subject]
-            with contextlib.suppress(SchemaError):  # the broker may know a later version, and else says what is wrong
-                ahead = front(bound, schema.bits_of(event.attributes))
-                subject = None
-        published = Published(
-            number,
-            event.id.bytes,
-            event.sequence,
-            publication.safe,
-            event.attributes,
-            subject,
-            event.payload,
-            context,
-            None if event.subscribers is None else str(event.subscribers),
-            event.policy,
-            event.token,
-            event.signature,
-        )
-        return self._checked(frame(Kind.PUBLISH, ahead + _ENCODE(published)))
+    def _framed(self, number: int, publication: Publication) -> bytes:
+        return self.framing.publication(number, publication, is_connected=self._connected.is_set())
 
     def acknowledge(self, subscription: str, events: list[UUID]) -> None:
         """Gathered, and told at the end of the turn."""
@@ -408,6 +378,7 @@ class Session:
             return None
         if wire is not None:
             wire.end("")
+        _ignored(self._welcomed)  # a connection that was lost before anybody waited for it
         self._wire = None
         return reason
 
@@ -415,6 +386,7 @@ class Session:
         """Says everything again, then what is under way."""
         wire.welcome(MAX_RECORD_BYTES)
         self._welcome, self.broker = welcome, welcome.broker
+        self.framing.most = welcome.frame_bytes
         self._sequence = max(self._sequence, welcome.sequence)
         self.connections += 1
         self._connected.set()
@@ -429,7 +401,7 @@ class Session:
                 if self.outbox is not None and number in self.outbox:
                     continue
                 try:
-                    data = self._frame(number, publication)
+                    data = self._framed(number, publication)
                 except InvalidValueError as error:  # this broker takes less than the last one did
                     fail(self._underway.publications.pop(number).answer, error)
                     continue
@@ -448,7 +420,7 @@ class Session:
             return
         self._wire = None
         self._connected.clear()
-        self._schemas.clear()
+        self.framing.schemas.clear()
         if self._last_bye is not None:
             reason = self._last_bye.reason
         if self._welcomed is not None and not self._welcomed.done():
@@ -498,8 +470,8 @@ class Session:
                 self.lost(message)
             case answers.Context(context):
                 self.context_set(Context.trusted(context))
-            case Bound(number, subject, versions):
-                self._schemas[subject] = number, schema_of(subject, list(versions))
+            case Bound():
+                self.framing.bind(message)
             case Welcome():
                 self._met = message.broker
                 if self._welcomed is not None and not self._welcomed.done():
@@ -514,12 +486,9 @@ class Session:
                 self._last_bye = message
 
 
-_NOTHING_AHEAD = front()
-
-
 def _ignored(answer: "asyncio.Future[Any]") -> None:
     """It may have been refused: then there was nothing to take back."""
-    if not answer.cancelled():
+    if answer.done() and not answer.cancelled():
         answer.exception()
 
 

@@ -1,19 +1,21 @@
 """A subscription over the network, as its subscriber holds it: an asynchronous stream of notifications."""
 
 import asyncio
-import inspect
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from tidings.model.errors import ClosedError, InvalidValueError, SecurityError, TidingsError, UnreachableError
-from tidings.model.limits import MAX_REMEMBERED_NOTIFICATIONS
+import msgspec
+
+from tidings.client.acknowledging import Acknowledging
+from tidings.client.calling import Callback, Calling
+from tidings.model.errors import InvalidValueError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
-from tidings.protocol import requests
+from tidings.protocol import answers, requests
 
 if TYPE_CHECKING:
     from tidings.client.client import Client
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from tidings.policy.policy import Policy
     from tidings.security.token import Token
 
-Callback = Callable[[Notification], Any]
 OnRefused = Callable[[Notification, TidingsError], Any]
 _LOG = logging.getLogger("tidings.client")
 # So many more than its limit may wait here: what has come together with the last one, or before an answer that the
@@ -37,6 +38,13 @@ class Subscription:
     opened; `findings` are remarks on the policy that was given with it. Of a durable one, what is not acknowledged
     comes again after the next connection.
     """
+
+    # A client may have very many: nothing is here that most of them do not need.
+    __slots__ = (
+        *("_acknowledging", "_callback", "_calling", "_client", "_closed", "_findings", "_is_ended", "_on_lost"),
+        *("_on_refused", "_waiters", "_waiting", "is_confined", "limit", "lost", "opening", "raw", "refused", "token"),
+        *("topic", "wanted", "__weakref__"),
+    )
 
     def __init__(
         self,
@@ -56,18 +64,16 @@ class Subscription:
         self.is_confined = False  # to that topic: it asks for nothing else
         self.opening: Opening | None = None  # of a secure client, unless it is raw
         self.lost = self.refused = 0
-        self.findings: list[str] = []
+        self._findings: tuple[str, ...] = ()
         self.limit = limit
         self._client = client
         self._callback, self._on_lost, self._on_refused = callback, on_lost, on_refused
         self._waiting: deque[Notification] = deque()
-        # Of a durable one: what has come and is not acknowledged, whether it was taken; and what was acknowledged last.
-        self._unacknowledged: OrderedDict[UUID, bool] = OrderedDict()
-        self._acknowledged: OrderedDict[UUID, None] = OrderedDict()
-        self._waiters: list[asyncio.Future[None]] = []  # of those who wait for something to come
+        self._acknowledging = None if wanted.durable is None else Acknowledging()
+        self._waiters: tuple[asyncio.Future[None], ...] = ()  # of those who wait for something to come
         self._closed: Exception | None = None
         self._is_ended = False
-        self._worker: asyncio.Task[None] | None = None
+        self._calling: Calling | None = None
 
     @property
     def id(self) -> str:
@@ -78,6 +84,10 @@ class Subscription:
         return self.wanted.durable
 
     @property
+    def findings(self) -> list[str]:
+        return list(self._findings)
+
+    @property
     def waiting(self) -> int:
         """How many notifications have come and not been taken."""
         return len(self._waiting)
@@ -85,6 +95,11 @@ class Subscription:
     @property
     def closed(self) -> bool:
         return self._is_ended
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing comes any more, if it was not closed here."""
+        return self._closed
 
     # Taking
 
@@ -97,7 +112,7 @@ class Subscription:
             except TimeoutError:
                 return []
         count = len(self._waiting) if limit is None else min(limit, len(self._waiting))
-        return [self._take() for _ in range(count)]
+        return [self.next() for _ in range(count)]
 
     def __aiter__(self) -> Self:
         return self
@@ -109,24 +124,25 @@ class Subscription:
                     raise self._closed
                 raise StopAsyncIteration
             await self._come()
-        return self._take()
+        return self.next()
 
     async def _come(self) -> None:
         while not self._waiting and not self._is_ended:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
+            self._waiters += (waiter,)
             await waiter
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters = self._waiters, ()
         for one in waiters:
             if not one.done():  # else who waited has given up
                 one.set_result(None)
 
-    def _take(self) -> Notification:
+    def next(self) -> Notification:
+        """The first that waits; there has to be one."""
         note = self._waiting.popleft()
-        if self.durable is not None:
-            self._unacknowledged[note.event.id] = True
+        if self._acknowledging is not None:
+            self._acknowledging.taken(note.event.id)
         if len(self._waiting) == self.limit // 2:
             self._client.has_room()
         return note
@@ -135,25 +151,20 @@ class Subscription:
 
     async def acknowledge(self, *notes: Notification | UUID) -> int:
         """Of a durable subscription: these need not be given again; how many of them it was given."""
-        if self.durable is None:
+        if self._acknowledging is None:
             raise InvalidValueError(f"{self.id} is not durable: there is nothing to acknowledge")
         events = [note.event.id if isinstance(note, Notification) else note for note in notes]
         for event in events:
             if not isinstance(event, UUID):
                 raise InvalidValueError(f"acknowledge takes notifications or ids of events, not {type(event).__name__}")
-        known = [event for event in dict.fromkeys(events) if self._unacknowledged.get(event)]
-        for event in known:
-            del self._unacknowledged[event]
-            self._acknowledged[event] = None
-            if len(self._acknowledged) > MAX_REMEMBERED_NOTIFICATIONS:
-                self._acknowledged.popitem(last=False)
+        known = self._acknowledging.acknowledged(events)
         self._client.acknowledge(self, known)
         await self._client.room()
         return len(known)
 
     async def acknowledge_all(self) -> int:
         """The same for everything that was taken."""
-        return await self.acknowledge(*[event for event, taken in self._unacknowledged.items() if taken])
+        return await self.acknowledge(*(() if self._acknowledging is None else self._acknowledging.all_taken()))
 
     # Beyond
 
@@ -186,37 +197,23 @@ class Subscription:
 
     async def _begun(self) -> Self:
         await self._client.begin(self)
-        if self._callback is not None and self._worker is None:
-            self._worker = asyncio.get_running_loop().create_task(self._work(self._callback))
+        if self._callback is not None and self._calling is None:
+            self._calling = Calling(self, self._callback)
         return self
-
-    async def _work(self, callback: Callback) -> None:
-        """Hands notifications to the callback; returning acknowledges, raising is logged."""
-        try:
-            async for note in self:
-                try:
-                    made = callback(note)
-                    if inspect.isawaitable(made):
-                        await made
-                except Exception:
-                    _LOG.exception("the callback of the subscription %s raised", self.id)
-                    continue
-                if self.durable is not None:
-                    await self.acknowledge(note)
-        except ClosedError:
-            return
 
     # For the client
 
+    def begun(self, done: answers.Done) -> None:
+        """The broker has it; a durable one under the id that it got first."""
+        if done.id != self.id:
+            self.wanted = msgspec.structs.replace(self.wanted, id=done.id)
+        self._findings = done.findings
+
     def notified(self, note: Notification) -> None:
-        if self.durable is not None:
-            event = note.event.id
-            if event in self._unacknowledged:
-                return  # it is here, and comes again since another connection cannot know that
-            if event in self._acknowledged:
-                self._client.acknowledge(self, [event])  # which was lost on the way
-                return
-            self._unacknowledged[event] = False
+        if self._acknowledging is not None and not self._acknowledging.came(note.event.id):
+            if self._acknowledging.is_acknowledged(note.event.id):
+                self._client.acknowledge(self, [note.event.id])  # which was lost on the way
+            return
         if self.opening is not None and self.opening.concerns(note):
             self.opening.take(note)
         elif note.event.signature is not None and not self.raw:
@@ -230,13 +227,15 @@ class Subscription:
         if self.durable is None and len(self._waiting) > self.limit + MORE:
             self._waiting.popleft()
             self.told_lost(1)
+        if self._calling is not None:
+            self._calling.wake()
         if self._waiters:
             self._wake()
 
     def refuse(self, note: Notification, error: TidingsError) -> None:
         """What came sealed and cannot be opened. Where it is only that nobody answers, a durable one gets it again with
         the next connection."""
-        is_known = self.durable is not None and self._unacknowledged.pop(note.event.id, None) is not None
+        is_known = self._acknowledging is not None and self._acknowledging.forget(note.event.id)
         if is_known and not isinstance(error, UnreachableError):
             self._client.acknowledge(self, [note.event.id])
         self.told_refused(note, error)

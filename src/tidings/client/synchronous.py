@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import UUID
@@ -17,7 +17,6 @@ from tidings.client.subscription import Subscription
 from tidings.model.errors import ClosedError, InvalidValueError
 from tidings.model.explanation import Explanation
 from tidings.model.notification import Notification
-from tidings.model.receipt import Receipt
 from tidings.model.values import Context
 
 if TYPE_CHECKING:
@@ -135,15 +134,7 @@ class SyncClient:
     advertise = _waited_for(Client.advertise)
     unadvertise = _waited_for(Client.unadvertise)
     publish = _waited_for(Client.publish)
-
-    def publish_many(self, events: Iterable[Mapping[str, Any]], safe: str = "journaled", **given: Any) -> list[Receipt]:
-        """Events, each as its attributes; they go together, and their receipts come in their order. Where some are
-        refused, the error of the first is raised; the others are published."""
-
-        async def all_of_them() -> list[Receipt]:
-            return await asyncio.gather(*[self._client.publish(one, safe=safe, **given) for one in events])
-
-        return self._loop.run(all_of_them())
+    publish_many = _waited_for(Client.publish_many)
 
     subscribe = _begun(Client.subscribe)
 
@@ -172,6 +163,7 @@ class SyncClient:
         return _iterated(self._loop, self._client.replay(since))
 
     move = _waited_for(Client.move)
+    until_closed = _waited_for(Client.until_closed)
 
     def ask(self, question: str, **about: Any) -> Any:
         """As `Client.ask`."""
@@ -223,10 +215,13 @@ class SyncSubscription:
         return self._loop.run(self._subscription.take(limit, timeout))
 
     def listen(self, timeout: float | None = None) -> Iterator[Notification]:
-        """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds."""
+        """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds. If
+        somebody else has ended it, the error says why."""
         while True:
             taken = self.take(_PAGE, timeout)
             yield from taken
+            if not taken and self._subscription.failure is not None:
+                raise self._subscription.failure
             if not taken and (timeout is not None or self._subscription.closed):
                 return
 

@@ -20,8 +20,11 @@ from tidings.model.limits import (
 from tidings.model.values import Attributes, Context, check_unicode
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Trusted once made; `Event.of` is the door that checks."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Trusted once made; `Event.of` is the door that checks.
+
+    Nothing in it leads back to it: the search for circles need not look at what there is so much of.
+    """
 
     id: UUID
     publisher: str

@@ -6,7 +6,7 @@ from tidings.model.event import Event
 from tidings.model.values import Attributes
 
 
-class Trace(msgspec.Struct, frozen=True, array_like=True):
+class Trace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One broker on the way of an event: what the Augment actions of a policy tell of it. None: not asked for."""
 
     broker: str
@@ -22,7 +22,7 @@ def shown(event: Event) -> Event:
     return msgspec.structs.replace(event, subscribers=None, policy=None)
 
 
-class Notification(msgspec.Struct, frozen=True, kw_only=True):
+class Notification(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     event: Event
     subscription: str
     subscriber: str

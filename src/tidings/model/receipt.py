@@ -5,7 +5,7 @@ import msgspec
 from tidings.model.event import Event
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """The event as it was accepted, and its place in the order; an offset of -1 is not known: it was accepted before
     the connection broke on which the receipt was under way."""
 

@@ -29,7 +29,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True):
     rule: int | None = None
 
 
-class Receipt(msgspec.Struct, frozen=True, array_like=True):
+class Receipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A publication is as safe as it was asked to be: its place in the broker's order, and the time of it."""
 
     request: int
@@ -37,7 +37,7 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     timestamp: int
 
 
-class Receipts(msgspec.Struct, frozen=True, array_like=True):
+class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     receipts: tuple[Receipt, ...]
 
 

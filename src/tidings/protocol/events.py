@@ -13,7 +13,7 @@ from tidings.model.values import Attributes, Context
 Values = dict[str, bool | int | float | str]
 
 
-class WireEvent(msgspec.Struct, frozen=True, array_like=True):
+class WireEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: bytes
     publisher: str
     timestamp: int

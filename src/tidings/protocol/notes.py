@@ -15,7 +15,7 @@ _FOUR = b"\x94"  # a MessagePack array of four
 _NOTHING_MORE = b"\x90\x90"  # two empty ones
 
 
-class Note(msgspec.Struct, frozen=True, array_like=True):
+class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
     subscription: str
     event: WireEvent
     subscriptions: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ class Safety(IntEnum):
     SETTLED = 2
 
 
-class Published(msgspec.Struct, frozen=True, array_like=True):
+class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`subject` is here only if no number stands for it. `context` is the publisher's, None: as it was set last."""
 
     request: int
@@ -45,7 +45,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
     signature: bytes | None = None
 
 
-class Front(msgspec.Struct, frozen=True):
+class Front(msgspec.Struct, frozen=True, gc=False):
     """What stands in front: the subject's number and the vector; and where the rest begins."""
 
     number: int

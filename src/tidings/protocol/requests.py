@@ -12,7 +12,7 @@ _INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3
 _SIGNED = 0xD0
 
 
-class Subscribe(msgspec.Struct, frozen=True, array_like=True):
+class Subscribe(msgspec.Struct, frozen=True, array_like=True, gc=False):
     request: int
     id: str
     content: str = ""

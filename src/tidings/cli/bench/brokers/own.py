@@ -9,7 +9,6 @@ from tidings.cli.bench.brokers.system import Deliver, Progress, Publisher, Subsc
 from tidings.cli.bench.brokers.workload import STAMP_BYTES, Event, Interest, Variant
 from tidings.client import Client, connect
 from tidings.model.notification import Notification
-from tidings.model.receipt import Receipt
 
 _AT_A_TIME = 100  # subscriptions, between looks at the clock
 
@@ -40,26 +39,37 @@ class _OwnPublisher(Publisher):
     def __init__(self, client: Client, events: Sequence[Event], safe: str, progress: Progress) -> None:
         self._client, self._events, self._safe, self._progress = client, events, safe, progress
         self._loop = asyncio.get_running_loop()
-        self._under_way: set[asyncio.Task[Receipt]] = set()
+        self._gathered: list[tuple[int, bytes]] = []
+        self._under_way: set[asyncio.Task[None]] = set()
 
     def publish(self, number: int, stamp: bytes) -> None:
-        event = self._events[number]
-        publication = self._client.publish(event.attributes, payload=stamp + event.filling, safe=self._safe)
-        task = self._loop.create_task(publication)
-        self._under_way.add(task)
-        task.add_done_callback(self._published)
+        self._gathered.append((number, stamp))
 
     def flush(self) -> None:
-        """The client itself gathers what comes together."""
+        if self._gathered:
+            task = self._loop.create_task(self._publish(self._gathered))
+            self._gathered = []
+            self._under_way.add(task)
+            task.add_done_callback(self._published)
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _published(self, task: asyncio.Task[Receipt]) -> None:
+    async def _publish(self, gathered: list[tuple[int, bytes]]) -> None:
+        answers = []
+        for number, stamp in gathered:
+            event = self._events[number]
+            answers.append(
+                await self._client.publish_soon(event.attributes, payload=stamp + event.filling, safe=self._safe)
+            )
+        for answer in answers:
+            await answer
+            self.acknowledged += 1
+            self._progress()
+
+    def _published(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         task.result()
-        self.acknowledged += 1
-        self._progress()
 
 
 class _OwnSubscriber(Subscriber):

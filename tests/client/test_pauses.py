@@ -1,0 +1,118 @@
+"""A client does not make its program pause: the search for circles finds little of it, and comes seldom for it."""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+import tidings as td
+from tests.live.cases import connect, run, running, until
+from tidings.client.subscription import Subscription
+from tidings.client.told import Told
+from tidings.model.event import Event
+from tidings.model.identity import uuid7
+from tidings.model.notification import Notification, Trace
+from tidings.model.values import Attributes
+from tidings.protocol import answers, requests
+from tidings.protocol.events import to_wire
+from tidings.protocol.notes import to_wire_note
+from tidings.protocol.publications import Published
+
+MOST_OF_A_SUBSCRIPTION = 3  # objects that a search for circles looks at: it, its queue, and what calls its callback
+
+
+def event(number: int) -> Event:
+    return Event.of({"n": number}, id=uuid7(number * 1_000, bytes(10)), publisher="cam-1", timestamp=number)
+
+
+def note(number: int, subscription: str = "s1") -> Notification:
+    made = event(number)
+    return Notification(event=made, subscription=subscription, subscriber="car-1", attributes=made.attributes)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        event(1),
+        note(1),
+        Trace("b1"),
+        td.Receipt(event(1), 1),
+        to_wire(event(1)),
+        to_wire_note(note(1)),
+        Published(1, bytes(16), 1, 0, Attributes.of({"n": 1})),
+        answers.Receipts((answers.Receipt(1, 1, 1),)),
+        requests.Subscribe(1, "s1"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_there_is_much_of_is_not_searched(value: Any) -> None:
+    assert not gc.is_tracked(value)
+
+
+def test_a_subscription_to_which_nothing_comes_is_little_to_search() -> None:
+    async def scenario() -> None:
+        async with running() as broker, connect(broker, "car-1") as car:
+            held = [await car.subscribe(f"n = {n}", callback=print) for n in range(10)]  # whatever is made once
+            gc.collect()
+            before = {id(one) for one in gc.get_objects()}
+            held += [await car.subscribe(f"n = {n}", callback=print) for n in range(10, 110)]
+            gc.collect()
+            new = [one for one in gc.get_objects() if id(one) not in before]
+            mine = [one for one in new if isinstance(one, Subscription)]
+            assert len(mine) == 100
+            reached = {id(one) for one in mine}
+            for one in mine:
+                reached |= {id(part) for part in gc.get_referents(one) if gc.is_tracked(part)} - before
+            assert len(reached) <= MOST_OF_A_SUBSCRIPTION * 100
+            assert not [one for one in new if isinstance(one, asyncio.Task)]
+            assert len(held) == 110
+
+    run(scenario())
+
+
+def test_what_was_told_in_an_earlier_connection_is_not_told_again() -> None:
+    told = Told()
+    assert told.note(note(1))
+    assert told.note(note(1))  # in one connection a broker says what it means
+    told.connected_again()
+    assert not told.note(note(1))
+    assert told.note(note(1, "s2"))
+    assert told.note(note(2))
+    told.connected_again()
+    assert [told.note(note(n)) for n in (1, 2, 3)] == [False, False, True]
+    assert not told.note(note(1, "s2"))
+
+
+def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.client.told.MAX_REMEMBERED_NOTIFICATIONS", 3)
+    told = Told()
+    for n in range(5):
+        assert told.note(note(n))
+    told.connected_again()
+    assert [told.note(note(n)) for n in range(5)] == [True, True, False, False, False]
+
+
+def test_publishing_and_notifying_leave_nothing_to_search() -> None:
+    """What has come and gone is gone at once, without any search: nothing of it was in a circle."""
+
+    async def scenario() -> None:
+        async with running() as broker, connect(broker, "car-1") as car, connect(broker, "cam-1") as camera:
+            seen: list[Any] = []
+            await car.subscribe("", callback=lambda one: seen.append(one.attributes["n"]))
+
+            async def round_of(count: int) -> None:
+                seen.clear()
+                await camera.publish_many(({"n": n} for n in range(count)), safe="accepted")
+                await until(lambda: len(seen) == count)
+
+            await round_of(100)
+            gc.collect()
+            gc.disable()
+            try:
+                await round_of(500)
+                assert gc.collect() < 500  # not one object of each
+            finally:
+                gc.enable()
+
+    run(scenario())
