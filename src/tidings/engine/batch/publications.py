@@ -6,6 +6,7 @@ and `signature`. Every other column is an attribute, or one column `attributes` 
 """
 
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -115,8 +116,8 @@ class Publications:
         """The same, for who looks at very many of them once: if all stayed, Python's collector would look at each again
         and again."""
         if self._lists is not None:
-            name, publisher, time, sequence, subject, payload, receivers, policy, token, seal = (
-                one[row] for one in self._lists
+            name, publisher, time, sequence, subject, payload, receivers, policy, token, seal = map(
+                itemgetter(row), self._lists
             )
         else:
             name, publisher, time = self._uuid(row), self.publishers[row] or "", int(self.timestamps[row])
