@@ -62,7 +62,8 @@ class Roster:
         return self._durable.get((client, name))
 
     def published(self, publisher: str, sequence: int, event: UUID) -> None:
-        self.sequences[publisher] = max(sequence, self.sequences.get(publisher, 0))
+        if sequence > self.sequences.get(publisher, 0):
+            self.sequences[publisher] = sequence
         self.remember(event.int)
 
     def remember(self, event: int) -> None:
