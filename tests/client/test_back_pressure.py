@@ -148,3 +148,24 @@ def test_a_callback_that_raises_is_called_with_the_next() -> None:
             await until(lambda: len(inbox.has_taken()) == 1)  # what was not acknowledged comes again some day
 
     run(scenario())
+
+
+def test_who_waits_for_room_and_does_not_use_it_holds_up_nobody() -> None:
+    async def scenario() -> None:
+        async with running(limits={"in_flight": 1}) as broker, connect(broker, "cam-1") as camera:
+            held = await camera.subscribe("", durable="all")
+            await camera.publish({"n": 0})
+            [note] = await held.take(timeout=5)
+            first, refused, acknowledged, last = await asyncio.gather(
+                camera.publish({"n": 1}),
+                camera.publish({"n": 2}, id="no id"),  # told only when it is its turn
+                held.acknowledge(note),
+                camera.publish({"n": 3}),
+                return_exceptions=True,
+            )
+            assert isinstance(refused, td.InvalidValueError)
+            assert acknowledged == 1
+            assert isinstance(first, td.Receipt)
+            assert isinstance(last, td.Receipt)
+
+    run(scenario())

@@ -5,6 +5,7 @@ import contextlib
 import random
 import resource
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -359,3 +360,29 @@ def test_every_kind_of_frame_is_among_those_that_are_mutated() -> None:
     assert {data[HEAD_BYTES - 1] for data in EVERY_FRAME} == set(Kind) - told - {Kind.NOTE}
     for data in CLIENT_FRAMES[:-2]:
         msgspec.msgpack.decode(data[HEAD_BYTES:])
+
+
+def test_questions_that_are_asked_faster_than_answered_wait_with_who_asks(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(journal={"folder": str(tmp_path)}) as broker, Raw.client(broker, "curious") as raw:
+            assert isinstance(await raw.asked(requests.Subscribe(1, "s", "", durable="all")), answers.Done)
+            payload = bytes(64 * 1024)
+            for number in range(2, 42):
+                raw.send(publication(number, {"n": number}, payload=payload, safe=1))
+            await until(lambda: broker.metrics.accepted == 40)
+            questions = [
+                framed(requests.Ask(1_000 + number, "replay", {"subscriptions": ["s"]}))  # some 1 MiB to each
+                for number in range(5_000)
+            ]
+            raw.send(b"".join(questions))
+            session = broker.sessions["curious"]
+            await until(lambda: session.connection.is_stalled)
+            await asyncio.sleep(0.5)
+            assert session.connection.waiting_bytes < 16 * 1024 * 1024
+            assert broker.readers._work_queue.qsize() <= 1
+            async with connect(broker, "other") as other:  # whose questions are not behind them
+                assert (await other.ask("status"))["clients"] == 2
+            told = [one for _ in range(100) if isinstance(one := await raw.told(), answers.Answer)]
+            assert [one.request for one in told] == list(range(1_000, 1_000 + len(told)))
+
+    run(scenario())

@@ -1,6 +1,7 @@
 """The port for those who watch, asked over real sockets."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -11,6 +12,7 @@ from email.message import Message
 
 import pytest
 
+from tidings.live import http
 from tidings.live.configuration import Address
 from tidings.live.exposition import Exposition
 from tidings.live.http import HttpPort
@@ -136,4 +138,33 @@ def test_half_a_request_does_not_keep_it_from_closing() -> None:
         writer.close()
 
     with_port(use)
+    asyncio.run(run())
+
+
+def test_connections_that_ask_nothing_keep_nobody_from_asking() -> None:
+    async def run() -> None:
+        async with HttpPort(Address("127.0.0.1", 0), "b1", lambda _: (b"", "text/plain"), list) as port:
+            silent = [await asyncio.open_connection(*port.address) for _ in range(200)]
+            for _, writer in silent[::2]:
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: slow\r\n")
+            status, _, _ = await asyncio.to_thread(asked, port.address, "/healthz")
+            assert status == 200
+            assert len(port._server.server_state.connections) <= 65
+            for _, writer in silent:
+                writer.transport.abort()
+
+    asyncio.run(run())
+
+
+def test_who_asks_too_slowly_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_PATIENCE", 0.05)
+
+    async def run() -> None:
+        async with HttpPort(Address("127.0.0.1", 0), "b1", lambda _: (b"", "text/plain"), list) as port:
+            reader, writer = await asyncio.open_connection(*port.address)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: slow\r\n")
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 60) == b""
+            writer.close()
+
     asyncio.run(run())

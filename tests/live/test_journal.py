@@ -1,8 +1,10 @@
 """A broker with a journal: what is promised is on the disk, and what the disk does not take is not promised."""
 
 import asyncio
+import contextlib
 import errno
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,62 @@ def test_clients_come_and_go_on_a_full_disk(tmp_path: Path) -> None:
                 held = await car.subscribe("n > 0")
                 await car.publish({"n": 1})
                 assert numbers(await held.take(timeout=5)) == [1]
+
+    run(scenario())
+
+
+@contextlib.asynccontextmanager
+async def linked(tmp_path: Path, disk: FailingDisk) -> AsyncIterator[tuple[Broker, Broker]]:
+    """Two brokers, of which the first has that disk."""
+    async with running("b1", disk=disk, journal=folder(tmp_path / "b1"), links=[{"broker": "b2"}]) as b1:
+        links = [{"broker": "b1", "address": str(b1.address)}]
+        async with running("b2", journal=folder(tmp_path / "b2"), links=links) as b2:
+            await until(lambda: b1.links and b2.links and b1.is_settled and b2.is_settled)
+            yield b1, b2
+
+
+def test_what_a_full_disk_refuses_costs_a_broker_no_neighbour(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        disk = FailingDisk()
+        async with linked(tmp_path, disk) as (b1, b2), connect(b1, "car-1") as car, connect(b2, "cam-1") as camera:
+            await camera.schema(td.Schema("Far", {"n": int}))  # which no journal of b1 says
+            await until(lambda: b1.desk.engine.subjects.find("Far"))
+            await car.schema(td.Schema("Near", {"n": int}))
+            for client in (camera, car):
+                await client.advertise("n > 0")
+            held = await car.subscribe("n > 0")
+            disk.write_error = errno.ENOSPC
+            for _ in range(3):
+                with pytest.raises(JournalFullError):
+                    await car.subscribe("n = 5")
+            disk.write_error = None
+            await until(lambda: b1.links and b1.desk.engine.neighbours and b1.desk.engine.subjects.find("Far"))
+            await camera.publish({"n": 1}, safe="settled")
+            assert numbers(await held.take(timeout=5)) == [1]
+            got = await car.subscribe("n > 0", subject="Near")
+            await car.publish({"n": 2}, subject="Near")  # by its number, as it was told
+            assert [note.event.subject for note in await got.take(timeout=5)] == ["Near"]
+
+    run(scenario())
+
+
+def test_who_leaves_while_the_disk_is_full_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        disk = FailingDisk()
+        async with linked(tmp_path, disk) as (b1, b2):
+            async with connect(b1, "car-1") as car, connect(b2, "cam-1") as camera:
+                await camera.advertise("n > 0")
+                await car.subscribe("n > 0")
+                await until(lambda: len(b2.desk.engine.subscriptions) == 1)
+                disk.write_error = errno.ENOSPC
+            await until(lambda: not b1.sessions and not b1.desk.engine.subscriptions)
+            await until(lambda: not b2.desk.engine.subscriptions)
+            disk.write_error = None
+            async with connect(b1, "car-2") as car:
+                await car.subscribe("n > 1")
+                kept = b1.desk.archive
+                assert kept is not None
+                assert [one.owner for one in kept.rebuilt(b1.desk).subscriptions] == ["car-2"]
 
     run(scenario())
 

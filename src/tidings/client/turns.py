@@ -12,6 +12,7 @@ class Turns:
         self._has_room = has_room
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.called = 0  # those who have been told that there is room, and have not gone on yet
+        self._is_due = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -29,6 +30,13 @@ class Turns:
                 self.call()
             raise
         self.called -= 1
+        if self._waiting and not self._is_due:  # who goes on now may not take the room after all: the next one may
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._due)
+
+    def _due(self) -> None:
+        self._is_due = False
+        self.call()
 
     def call(self) -> None:
         """Whoever may go on now, does."""

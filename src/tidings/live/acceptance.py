@@ -138,7 +138,7 @@ class Acceptance:
                 chunk.taken.append(Taken(published, event, outcome, chunk.count, []))
                 roster.published(publisher.name, published.sequence, event.id)
                 if event.signature is not None:
-                    roster.receipts.note(event, -1)  # where it stands is not known yet
+                    roster.receipts.note_soon(event, -1)  # where it stands is not known yet
             else:
                 outcome.keep_only_what_was_told()
                 self._refuse(publisher, published.request, RefusedError(refused.step, refused.reason))
@@ -165,11 +165,13 @@ class Acceptance:
         for _, event, outcome, row, tasks in chunk.taken:
             self._desk.neighbours.published(event, first + row)
             if event.signature is not None:
-                self._desk.roster.receipts.note(event, first + row)
+                self._desk.roster.receipts.note_soon(event, first + row)
             if outcome.others:
                 tasks.extend(self._desk.neighbours.bound(outcome.others))
             if outcome.told or outcome.persisted:
                 self._desk.note_told(outcome)
+            if outcome.undecided:
+                self._desk.note_owed(outcome, first + row, first + row + 1)
             if outcome.durable:
                 outcome.expect(first + row, first + row + 1)
                 for held, note in outcome.durable:

@@ -183,6 +183,16 @@ class Broker:
             self.desk.note(f"{session.name} has left, and {error}")
         self.flush()
 
+    def begin_anew(self) -> None:
+        self.at_the_end(self._links_anew)
+        self.later(0, self.flush)
+
+    def _links_anew(self) -> None:
+        self.desk.go_on_anew()
+        for link in list(self.links.values()):
+            link.connection.close("what is known of its neighbours is gone here")
+            link.gone("what is known of its neighbours is gone here")
+
     # What the desk wants carried out
 
     def bound(self, effects: list[Effect]) -> list[Task]:
@@ -241,6 +251,8 @@ class Broker:
         if self.gatehouse is not None:
             self.gatehouse.look_again()
         self.look_again()
+        if self.desk.roster.receipts.is_fresh:
+            self._loop.call_soon(self.desk.settle_receipts)
 
     def at_the_end(self, act: Callable[[], None]) -> None:
         self._ending.append(act)

@@ -65,14 +65,16 @@ class Call:
         loop = asyncio.get_running_loop()
         self._answered: asyncio.Future[str | None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
+        self._is_up = False
 
     async def made(self) -> str | None:
         """None if the link is up; else why not."""
         broker, address = self._broker, Address.parse(self._wanted.address)
         limit = broker.configuration.limits.handshake_seconds
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(limit):
-                await asyncio.get_running_loop().create_connection(
+                _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: Connection(broker.metrics, self._opened),
                     address.host,
                     address.port,
@@ -82,8 +84,11 @@ class Call:
                 return await self._answered
         except TimeoutError:
             return f"no answer within {limit:g} seconds"
-        except (OSError, TidingsError) as error:
+        except (OSError, TidingsError, UnicodeError) as error:  # the last of a host that cannot be
             return str(error)
+        finally:
+            if connection is not None and not self._is_up:  # else who answers late has a link with each attempt
+                connection.abort("it was called in vain")
 
     def _opened(self, connection: Connection) -> "Call":
         self._connection = connection
@@ -124,7 +129,7 @@ class Call:
         if link is None:
             self._fail("the link is up already")
             return
-        self._connection.owner = link
+        self._is_up, self._connection.owner = True, link
         if not self._answered.done():
             self._answered.set_result(None)
         link.start()

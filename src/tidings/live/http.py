@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Seque
 from typing import Any, Self
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidings.live.configuration import Address
 from tidings.model.errors import InvalidValueError
@@ -17,7 +18,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
-_READERS = 64  # at a time; more are told to come again
+_READERS = 64  # at a time; with more, who has asked nothing for the longest time has to go
+_PATIENCE = 10.0  # seconds in which a question must have come whole
 
 
 class HttpPort:
@@ -50,10 +52,10 @@ class HttpPort:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http="h11",
+                http=_Reader,
                 ws="none",
                 server_header=False,
-                limit_concurrency=_READERS,
+                limit_concurrency=_READERS + 1,
                 timeout_graceful_shutdown=1,
             )
         )
@@ -87,6 +89,40 @@ class HttpPort:
             return 200, _json({"broker": self._broker, "uptime_seconds": uptime}), _JSON
         reasons = list(self._hindrances())
         return 503 if reasons else 200, _json({"ready": not reasons, "reasons": reasons}), _JSON
+
+
+class _Reader(H11Protocol):
+    """Connections that ask nothing, or very slowly, keep nobody else from asking: each has an open file of the broker,
+    and there are only so many."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+        here = [one for one in self.connections if isinstance(one, _Reader) and not one.transport.is_closing()]
+        silent = [one for one in here if one.is_silent]
+        if len(here) > _READERS and silent:
+            min(silent, key=lambda one: one.since).transport.abort()
+
+    @property
+    def is_silent(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self.since = self.loop.time()
+        self._late = self.loop.call_later(_PATIENCE, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.is_silent:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        self._late.cancel()
+        self._wait()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._late.cancel()
+        super().connection_lost(exc)
 
 
 class _Server(uvicorn.Server):

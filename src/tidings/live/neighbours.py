@@ -32,6 +32,9 @@ class Neighbours(Protocol):
     def committing(self) -> None:
         """The journal is about to be synced: what should be in it has to be written now."""
 
+    def begin_anew(self) -> None:
+        """The engine has forgotten what others have told it: at the end of this turn every link is made anew."""
+
     def flush(self) -> None: ...
     def debts(self) -> State: ...
     def needed(self) -> int | None:

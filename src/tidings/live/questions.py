@@ -86,20 +86,27 @@ class Questions:
         }
         self._slow: dict[str, Callable[[Session, Any], Any]] = {"explain": self._explain, "replay": self._replay}
 
-    def answer(self, session: "Session", asked: requests.Ask) -> None:
-        if (quick := self._quick.get(asked.question)) is not None:
-            session.answer(asked.request, quick(session, asked.about))
-            return
+    def answer(self, session: "Session", asked: requests.Ask) -> "asyncio.Future[Any] | None":
+        """Answers now, or says where the answer will be, for `answered`."""
         slow = self._slow.get(asked.question)
-        if slow is None:
+        if slow is not None:
+            return asyncio.get_running_loop().run_in_executor(self._broker.readers, slow, session, asked.about)
+        try:
+            session.answer(asked.request, self._quickly(session, asked))
+        except TidingsError as error:
+            self._broker.metrics.refuse(error)
+            session.refuse(asked.request, error, counts=False)
+        return None
+
+    def _quickly(self, session: "Session", asked: requests.Ask) -> Any:
+        quick = self._quick.get(asked.question)
+        if quick is None:
             known = ", ".join([*self._quick, *self._slow])
             raise InvalidValueError(f"{asked.question!r:.40} is no question; there are {known}")
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._broker.readers, slow, session, asked.about)
-        done.add_done_callback(lambda answer: self._answered(session, asked.request, answer))
+        return quick(session, asked.about)
 
     @staticmethod
-    def _answered(session: "Session", request: int, answer: "asyncio.Future[Any]") -> None:
+    def answered(session: "Session", request: int, answer: "asyncio.Future[Any]") -> None:
         error = answer.exception()
         if error is None:
             session.answer(request, answer.result())

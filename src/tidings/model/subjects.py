@@ -18,13 +18,18 @@ class Subjects:
     def define(self, schema: Schema) -> int:
         """Takes a new subject or a later version of a known one, and answers the subject's number."""
         known = self._newest.get(schema.subject)
-        if known is None:
+        if known is not None:
+            known.check_successor(schema)
+        elif schema.subject not in self._numbers:
             self._numbers[schema.subject] = len(self._names)
             self._names.append(schema.subject)
-        else:
-            known.check_successor(schema)
         self._newest[schema.subject] = schema
         return self.number(schema.subject)
+
+    def number_as(self, former: "Subjects") -> None:
+        """Subjects have the numbers that they have there, also those that are defined here later: others were told."""
+        names = [*former._names, *(one for one in self._names if one not in former._numbers)]
+        self._names, self._numbers = names, {name: number for number, name in enumerate(names)}
 
     def schema(self, subject: str, version: int | None = None) -> Schema:
         """The newest schema of a subject, or the one of an earlier version."""
@@ -44,6 +49,9 @@ class Subjects:
         if not 0 <= number < len(self._names):
             raise SchemaError(f"no subject has the number {number}")
         return self._names[number]
+
+    def __len__(self) -> int:
+        return len(self._newest)
 
     def __iter__(self) -> Iterator[Schema]:
         return iter(self._newest.values())

@@ -7,6 +7,7 @@ from tidings.model.errors import SecurityError
 from tidings.model.limits import MAX_SIGNED_BATCH
 
 Path = tuple[bytes, ...]
+Places = dict[tuple[int, int], tuple[bytes, Path]]  # by level and number a node of a tree, and its path to the root
 DIGEST = 32
 
 
@@ -40,17 +41,32 @@ def tree(digests: Sequence[bytes]) -> tuple[bytes, list[Path]]:
 
 def root_of(digest: bytes, index: int, size: int, path: Path) -> bytes:
     """The root that this path leads to, from the event that is `index` of `size`."""
-    if not 0 <= index < size <= MAX_SIGNED_BATCH or not {DIGEST}.issuperset(map(len, path)):
+    root, _ = climbed(digest, index, size, path, {})
+    assert root is not None  # noqa: S101  # where nothing is known, every way ends at a root
+    return root
+
+
+def climbed(digest: bytes, index: int, size: int, path: Path, known: Places) -> tuple[bytes | None, Places]:
+    """The root that this path leads to, or None where the way comes to a place that is known, with the path that is
+    known to lead on from there; and the places beside the way, which lead where it does."""
+    if not 0 <= index < size <= MAX_SIGNED_BATCH:
         raise SecurityError("form", "this is no place in a batch")
-    node, step = sha256(b"\x00" + digest).digest(), 0
+    node, level = sha256(b"\x00" + digest).digest(), 0
+    if known.get((0, index)) == (node, path):  # as with every other event of a batch
+        return None, {}
+    if not {DIGEST}.issuperset(map(len, path)):
+        raise SecurityError("form", "this is no place in a batch")
+    passed: Places = {}
     while size > 1:
         if index ^ 1 < size:
-            if step == len(path):
+            if not path:
                 raise SecurityError("form", "the path in the batch is too short")
-            beside = path[step]
-            step += 1
+            beside, path = path[0], path[1:]
+            passed[level, index ^ 1] = beside, (node, *path)
             node = sha256(b"\x01" + beside + node if index & 1 else b"\x01" + node + beside).digest()
-        index, size = index >> 1, (size + 1) >> 1
-    if step < len(path):
+        index, size, level = index >> 1, (size + 1) >> 1, level + 1
+        if known.get((level, index)) == (node, path):
+            return None, passed
+    if path:
         raise SecurityError("form", "the path in the batch is too long")
-    return node
+    return node, passed

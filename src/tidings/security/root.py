@@ -15,6 +15,7 @@ SALT = 16
 LEAF = 32
 _ATTRIBUTE, _CONTEXT = "a", "c"
 Salts = dict[str, bytes]
+_BEGUN = sha256(b"\x00")  # every leaf begins so; a copy of it is made faster than another one
 
 
 def leaves(attributes: Mapping[str, Any], context: Mapping[str, Any], chance: bytes) -> tuple[Salts, bytes]:
@@ -41,7 +42,7 @@ def check(
     """Everything that is there was there when it was signed, or was added and is signed by who added it."""
     if len(ordered) % LEAF:
         raise SecurityError("attributes", "the leaves of the routing root are 32 bytes each")
-    for where, values in ((_ATTRIBUTE, attributes), (_CONTEXT, context)):
+    for where, values in ((_ATTRIBUTE, attributes), (_CONTEXT, context)) if context else ((_ATTRIBUTE, attributes),):
         for name, value in values.items():
             salt = salts.get(where + name)
             if salt is None or len(salt) != SALT or ordered.find(_leaf(where, name, value, salt)) % LEAF:
@@ -58,4 +59,6 @@ def trimmed(salts: Salts, attributes: Mapping[str, Any], context: Mapping[str, A
 
 
 def _leaf(where: str, name: str, value: Any, salt: bytes) -> bytes:
-    return sha256(b"\x00" + salt + encoded((where, name, type(value).__name__, value))).digest()
+    begun = _BEGUN.copy()
+    begun.update(salt + encoded((where, name, type(value).__name__, value)))
+    return begun.digest()

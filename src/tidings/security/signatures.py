@@ -4,34 +4,50 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from tidings.model.errors import SecurityError
-from tidings.model.event import Event
-from tidings.security.batches import root_of
+from tidings.security.batches import Places, climbed
 from tidings.security.encoding import purpose
 from tidings.security.envelope import BATCH, EVENT, Seal
 
 _MOST = 4_096  # batches, and keys, that are remembered
+_MOST_PLACES = 16_384  # in the trees of batches, all together
+_NONE: Places = {}
 
 
 class Signatures:
     """Remembers which roots of batches had a good signature, by all that it depends on: the key, the signature and the
-    root."""
+    root. Of the latest batches also places in their trees from which a path has led to such a root, each with all of
+    that path: an event that comes to one with the same path before it would come to the same root."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, Ed25519PublicKey] = {}
         self._good: dict[tuple[bytes, bytes, bytes], None] = {}  # the oldest first
+        self._places: dict[tuple[bytes, bytes, int], Places] = {}  # by key, signature and size; the oldest first
+        self._many = 0  # places, in all of them
 
-    def check(self, event: Event, seal: Seal, key: bytes) -> None:
-        """Signed with the key that the publisher's token names, alone or in a batch."""
-        digest = seal.digest(event)
+    def check(self, digest: bytes, seal: Seal, key: bytes) -> None:
+        """That what has this digest (see `Seal`) is signed with the key that the publisher's token names, alone or in a
+        batch."""
         if seal.size == 1 and not seal.path:
             self._verify(key, seal.signature, purpose(EVENT, digest))
             return
-        root = root_of(digest, seal.index, seal.size, seal.path)
-        if (key, seal.signature, root) not in self._good:
+        name = key, seal.signature, seal.size
+        root, passed = climbed(digest, seal.index, seal.size, seal.path, self._places.get(name, _NONE))
+        if root is not None and (key, seal.signature, root) not in self._good:
             self._verify(key, seal.signature, purpose(BATCH, root))
             self._good[key, seal.signature, root] = None
             if len(self._good) > _MOST:
                 del self._good[next(iter(self._good))]
+        if passed:
+            self._note(name, passed)
+
+    def _note(self, name: tuple[bytes, bytes, int], passed: Places) -> None:
+        """Places from which the way is known to be good, now."""
+        known = self._places.setdefault(name, {})
+        before = len(known)
+        known |= passed
+        self._many += len(known) - before
+        while self._many > _MOST_PLACES:
+            self._many -= len(self._places.pop(next(iter(self._places))))
 
     def _verify(self, key: bytes, signature: bytes, said: bytes) -> None:
         public = self._keys.get(key)

@@ -25,7 +25,7 @@ class Named:
     def __init__(self, rows: int, columns: Mapping[str, pa.Array] | None, mapped: list[dict[str, Any]] | None) -> None:
         self._rows = rows
         self._columns, self._mapped = columns, mapped
-        self._lists: dict[str, list[Any]] | None = None
+        self._made: list[Any] | None = None  # all rows of columns, of one kind
         self._present: dict[str, Bools] = {}
         self.doubtful = np.zeros(rows, bool)
         if columns is not None:
@@ -65,20 +65,24 @@ class Named:
         if self._mapped is not None:
             given = self._mapped[row]
             return given if type(given) is kind else kind(given)
+        if self._made is not None and type(self._made[row]) is kind:
+            made: Kind = self._made[row]
+            return made
         return kind.trusted(self.raw(row))
 
     def raw(self, row: int) -> dict[str, Any]:
         if self._mapped is not None:
             return self._mapped[row]
-        if self._lists is not None:
-            return {name: values[row] for name, values in self._lists.items() if values[row] is not None}
+        if self._made is not None:
+            return dict(self._made[row])  # as it came: nobody has checked it
         found = {name: array[row].as_py() for name, array in (self._columns or {}).items()}
         return {name: value for name, value in found.items() if value is not None}
 
-    def read_all(self) -> None:
+    def read_all(self, kind: type[Attributes]) -> None:
         """Before many rows are asked for, one by one."""
-        if self._columns is not None and self._lists is None:
-            self._lists = {name: array.to_pylist() for name, array in self._columns.items()}
+        if self._columns is not None and self._made is None:
+            lists = {name: array.to_pylist() for name, array in self._columns.items()}
+            self._made = kind.trusted_columns(lists, self._rows)
 
     def members(self) -> dict[str, pa.Array]:
         """By name, the values as members of JSON objects."""

@@ -21,6 +21,7 @@ from tidings.matching.index.tables import ATTRIBUTES, CONTEXT, SUBSCRIBERS, unre
 from tidings.model.errors import FilterError, InvalidValueError
 from tidings.model.event import Event
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
+from tidings.model.identity import uuid_of
 from tidings.model.limits import (
     MAX_NAME_CHARACTERS,
     MAX_PAYLOAD_BYTES,
@@ -36,6 +37,7 @@ _TEXTS = {"publisher": MAX_NAME_CHARACTERS, "subject": MAX_SUBJECT_CHARACTERS, "
 _BYTES = {"payload": MAX_PAYLOAD_BYTES, "token": MAX_TOKEN_BYTES, "signature": MAX_SIGNATURE_BYTES}
 FIELDS = (*_NEEDED, "sequence", "subject", "payload", CONTEXT, SUBSCRIBERS, "policy", "token", "signature")
 JOURNAL = ("journal", "offset", "kind", "client", "published", "body")  # what rows of a journal have beside them
+_NO_CONTEXT = Context()
 _UUID7 = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
 
 
@@ -53,6 +55,10 @@ class Codes:
     def __getitem__(self, row: int) -> str | None:
         code = self.codes[row]
         return None if code < 0 else self.texts[code]
+
+    def all(self, answers: list[Any] | None = None) -> list[Any]:
+        """By row its text, or what was answered for it; None where there is none."""
+        return list(map([*(self.texts if answers is None else answers), None].__getitem__, self.codes.tolist()))
 
     def each(self, answers: list[Any], otherwise: Any, kind: Any) -> Any:
         """By row what was answered for its text."""
@@ -89,6 +95,7 @@ class Publications:
         self._filters: list[ContextFilter | None] = []
         self._events: dict[int, Event] = {}
         self._fields: dict[str, list[Any]] = {}
+        self._said: list[tuple[Any, ...]] | None = None  # by row, as `event` names it
         self._weaver: Weaver | None = None
         self.problems = self._refused(self._doubtful())
 
@@ -101,20 +108,27 @@ class Publications:
         """The event of a row that has no problem."""
         known = self._events.get(row)
         if known is None:
-            code = self.subscribers.codes[row]
+            if self._said is not None:
+                name, publisher, time, sequence, subject, payload, receivers, policy, token, seal = self._said[row]
+            else:
+                name, publisher, time = self._uuid(row), self.publishers[row] or "", int(self.timestamps[row])
+                sequence, subject, policy = self._value("sequence", row), self.subjects[row], self.policies[row]
+                payload, token, seal = (_bytes(self._value(one, row)) for one in _BYTES)
+                code = self.subscribers.codes[row]
+                receivers = None if code < 0 else self._filters[code]
             known = self._events[row] = Event(
-                id=self._uuid(row),
-                publisher=self.publishers[row] or "",
-                timestamp=int(self.timestamps[row]),
-                sequence=self._value("sequence", row) or 0,
+                id=name,
+                publisher=publisher,
+                timestamp=time,
+                sequence=sequence or 0,
                 attributes=self.attributes.at(row, Attributes),
-                subject=self.subjects[row],
-                payload=_bytes(self._value("payload", row)),
-                context=Context() if self.context is None else self.context.at(row, Context),
-                subscribers=None if code < 0 else self._filters[code],
-                policy=self.policies[row],
-                token=_bytes(self._value("token", row)),
-                signature=_bytes(self._value("signature", row)),
+                subject=subject,
+                payload=payload,
+                context=_NO_CONTEXT if self.context is None else self.context.at(row, Context),
+                subscribers=receivers,
+                policy=policy,
+                token=token,
+                signature=seal,
             )
         return known
 
@@ -129,17 +143,28 @@ class Publications:
 
     def read_all(self) -> None:
         """Before many rows are asked for as events."""
-        self.attributes.read_all()
+        if self._said is not None:
+            return
+        self.attributes.read_all(Attributes)
         if self.context is not None:
-            self.context.read_all()
-        for name in ("id", "sequence", "payload", "token", "signature"):
-            if name in self._given and name not in self._fields:
-                column = self._given[name]
-                if name == "token":  # few, and long: each is read once
-                    column = Codes(column.cast(pa.binary()), self.count)
-                    self._fields[name] = [column[row] for row in range(self.count)]
-                else:
-                    self._fields[name] = column.to_pylist()
+            self.context.read_all(Context)
+        for name in ("id", "sequence", *_BYTES):
+            if name not in self._given:
+                self._fields[name] = [None] * self.count
+            elif name == "token":  # few, and long: each is read once
+                self._fields[name] = Codes(self._given[name].cast(pa.binary()), self.count).all()
+            elif name in _BYTES:
+                self._fields[name] = self._given[name].cast(pa.large_binary()).to_pylist()
+            else:
+                self._fields[name] = self._given[name].to_pylist()
+        self._said = list(
+            zip(
+                *(self._uuids(), self.publishers.all(), self.timestamps.tolist(), self._fields["sequence"]),
+                *(self.subjects.all(), self._fields["payload"], self.subscribers.all(self._filters)),
+                *(self.policies.all(), self._fields["token"], self._fields["signature"]),
+                strict=True,
+            )
+        )
 
     @property
     def weaver(self) -> Weaver:
@@ -217,9 +242,10 @@ class Publications:
                 self._filters.append(None)
         if None in self._filters:
             found |= self.subscribers.each([one is None for one in self._filters], False, bool)
-        found |= ~self._named_well()
+        found |= ~self._named_well
         return found
 
+    @cached_property
     def _named_well(self) -> Bools:
         """The rows whose id is a UUIDv7."""
         ids = self._given["id"]
@@ -281,6 +307,17 @@ class Publications:
             return UUID(bytes=given) if isinstance(given, bytes) else UUID(given)
         except (ValueError, TypeError, AttributeError):
             raise InvalidValueError("id: an event is named by a UUIDv7") from None
+
+    def _uuids(self) -> list[UUID | None]:
+        """Of all rows that have a UUIDv7."""
+        well = self._named_well
+        ids = self._given["id"].filter(pa.array(well))
+        if pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type):
+            data = bytes.fromhex("".join(pc.replace_substring(ids, "-", "").to_pylist()))
+        else:
+            data = b"".join(ids.to_pylist())
+        made = map(uuid_of, (data[start : start + 16] for start in range(0, len(data), 16)))
+        return [next(made) if is_one else None for is_one in well.tolist()]
 
     def _value(self, name: str, row: int) -> Any:
         if name in self._fields:

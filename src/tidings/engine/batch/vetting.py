@@ -38,19 +38,19 @@ class Vetting:
             if len(rows) > events.count // 16:
                 events.read_all()
             start = events.count
-            for row in rows.tolist():
-                reason = self._reason(row)
+            for row, now in zip(rows.tolist(), events.now[rows].tolist(), strict=True):
+                reason = self._reason(row, now)
                 if reason is not None:
                     yield row, reason
                 if gate.credentials.version != version:  # its token has told of a topic: others may be on it
                     start = row + 1
                     break
 
-    def _reason(self, row: int) -> str | None:
+    def _reason(self, row: int, now: int) -> str | None:
         """Why not to trust an event."""
         gate = self._gate
         try:
-            seal = gate.check(self._events.event(row), int(self._events.now[row]))
+            seal = gate.check(self._events.event(row), now)
         except SecurityError as error:
             gate.refused[error.check] += 1
             return error.reason
