@@ -167,7 +167,7 @@ def test_an_event_of_another_broker_waits_in_the_journal_of_its_receivers(secret
         broker = Broker(configuration("b1", **near))
         await broker.start()
         link = {"broker": "b1", "address": str(broker.address)}
-        far = {"links": [link], "broker": {"settling_ms": 20}, "journal": {"folder": str(tmp_path / "far")}}
+        far: Any = {"links": [link], "broker": {"settling_ms": 20}, "journal": {"folder": str(tmp_path / "far")}}
         async with running("b2", **far) as other, connect(other, "car") as car:
             await car.advertise("a > 0")
             await at_rest({"b1": broker, "b2": other})

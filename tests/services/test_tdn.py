@@ -1,6 +1,7 @@
 """Discovery nodes on a live broker: found by who may, the same at all nodes, there again after a restart."""
 
 import contextlib
+import errno
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,13 +9,21 @@ from typing import Any
 
 import pytest
 
+from tests.journal.cases import FailingDisk
 from tests.live.cases import connect, run, running, until
 from tests.live.secured import LiveWorld, line
 from tidings.client import Client
 from tidings.client.asking import ask
 from tidings.client.discovery import Discovery, Page
 from tidings.live.broker import Broker
-from tidings.model.errors import InvalidValueError, JournalLockedError, RefusedError, SecurityError, UnreachableError
+from tidings.model.errors import (
+    InvalidValueError,
+    JournalError,
+    JournalLockedError,
+    RefusedError,
+    SecurityError,
+    UnreachableError,
+)
 from tidings.security.advertised import Advertised, Kind
 from tidings.security.authority import Authority
 from tidings.security.certificates import Role
@@ -323,5 +332,39 @@ def test_over_several_brokers_with_gates_nodes_get_the_revocations_from_them(tmp
             assert await discovery.advertise(said) == ["tdn-0", "tdn-1"]
             found = await Discovery(client, carl, Credentials(world.authority.anchor)).find("Sports=NBA")
             assert [one.data for one in found] == [said.data]
+
+    run(scenario())
+
+
+def test_what_the_disk_did_not_take_is_not_acknowledged_when_it_is_said_again(tmp_path: Path) -> None:
+    said = topic(ANNA, "Sports=NBA")
+
+    async def scenario() -> None:
+        async with running() as broker, connect(broker, "anna") as anna:
+            async with serving(broker, NODES[0], tmp_path) as node:
+                disk = node._folder._ledger._disk = FailingDisk()
+                disk.write_error = errno.ENOSPC
+                for _ in range(2):
+                    with pytest.raises(RefusedError, match="nothing was written"):
+                        await looking(anna, ANNA).advertise(said, timeout=5)
+                disk.write_error = None
+                await looking(anna, ANNA).advertise(said, timeout=5)
+            async with serving(broker, NODES[0], tmp_path) as node:
+                assert [one.data for one in node.node.shown()] == [said.data]
+
+    run(scenario())
+
+
+def test_a_list_of_revocations_that_the_disk_did_not_take_is_kept_later(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running() as broker, serving(broker, NODES[0], tmp_path, revocations=None) as node:
+            disk = node._folder._disk = FailingDisk()
+            disk.write_error = errno.ENOSPC
+            with pytest.raises(JournalError, match="No space left"):
+                node._revoke(REVOCATIONS)
+            assert node._folder.revocations() is None
+            disk.write_error = None
+            node._revoke(REVOCATIONS)
+            assert node._folder.revocations() is not None
 
     run(scenario())

@@ -1,13 +1,13 @@
 """`tidings tdn serve`, and `tidings topics find`, `advertise` and `withdraw`."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidings.cli.caller import EntityCaller
+from tidings.cli.serving import stopping, until_stopped
 from tidings.cli.terminal import err, out, print_json, table
 from tidings.cli.values import file_bytes
 from tidings.client.discovery import Discovery
@@ -38,9 +38,7 @@ def serve(caller: EntityCaller, folder: Path, revocations: Path | None, *, as_js
 
 
 async def _served(caller: EntityCaller, folder: Path, update: Update | None, *, as_json: bool) -> None:
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stopped = stopping()
     identity = caller.entity()
     async with (
         caller.client() as client,
@@ -53,7 +51,7 @@ async def _served(caller: EntityCaller, folder: Path, update: Update | None, *, 
             out.print(f"{identity.name} serves at {client.broker}, and knows {known} topics and services", markup=False)
         if made.lacks_revocations:
             err.print(f"{identity.name} answers nobody until it has a list of revocations: `tidings ca publish`")
-        await stopped.wait()
+        await until_stopped(stopped, client.until_closed())
 
 
 @asynccontextmanager

@@ -116,6 +116,11 @@ class Session:
     def is_connected(self) -> bool:
         return self._connected.is_set() and self._error is None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no more than one publication is under way, the one that is to go now."""
+        return self.is_connected and len(self._underway.publications) <= 1
+
     async def open(self) -> None:
         """Connects for the first time, to the first broker that answers."""
         if self._keeping is not None:
@@ -373,6 +378,7 @@ class Session:
             return None
         if wire is not None:
             wire.end("")
+        _ignored(self._welcomed)  # a connection that was lost before anybody waited for it
         self._wire = None
         return reason
 
@@ -482,7 +488,7 @@ class Session:
 
 def _ignored(answer: "asyncio.Future[Any]") -> None:
     """It may have been refused: then there was nothing to take back."""
-    if not answer.cancelled():
+    if answer.done() and not answer.cancelled():
         answer.exception()
 
 

@@ -55,9 +55,10 @@ from tidings.engine.operations import (
 )
 from tidings.engine.overlay import Overlay
 from tidings.engine.refusal import Outdated, Refused
+from tidings.engine.ruled import Ruling
 from tidings.engine.settings import Settings
 from tidings.engine.settling import Settling
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.tables import Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event

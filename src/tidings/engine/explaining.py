@@ -16,7 +16,8 @@ from tidings.engine.journey import META, NEW
 from tidings.engine.message import Hop, PublicationMessage
 from tidings.engine.operations import Publish
 from tidings.engine.refusal import Refused
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.matching.explaining import explained
 from tidings.matching.reference import Scope, due, matches_context
 from tidings.model.event import Event

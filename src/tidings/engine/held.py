@@ -13,7 +13,7 @@ from tidings.engine.governing import Governed
 from tidings.engine.journey import Journey
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import Entrust, Judge, Travelling
-from tidings.engine.tables import Ruling
+from tidings.engine.ruled import Ruling
 from tidings.model.limits import MAX_HELD_MESSAGES
 from tidings.policy.situation import NeedsAnswer
 

@@ -37,7 +37,7 @@ from tidings.hub.clock import Clock
 from tidings.hub.guard import Guard
 from tidings.hub.handling import handled
 from tidings.hub.history import Since
-from tidings.hub.inbox import Inbox
+from tidings.hub.inbox import Queue
 from tidings.hub.inquiry import replayed
 from tidings.hub.members import Members
 from tidings.hub.outbox import Batch, Outbox
@@ -367,7 +367,7 @@ class Desk:
 
     def open(self, subscription: Subscription, limit: int) -> HubSubscription:
         read = None if self.archive is None else self.archive.history.due_to(subscription)
-        inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read)
+        inbox = Queue(limit) if subscription.durable is None else Backlog(limit, read)
         return HubSubscription(self, subscription, inbox)
 
     def recall(self, row: journal.Operation) -> None:

@@ -136,7 +136,7 @@ class Acceptance:
             if refused is None:
                 chunk.taken.append(Taken(published, event, outcome, chunk.count, []))
                 self._desk.roster.published(publisher.name, published.sequence, event.id)
-                self._desk.roster.receipts.note(event, -1)  # where it stands is not known yet
+                self._desk.roster.receipts.note_soon(event, -1)  # where it stands is not known yet
             else:
                 outcome.keep_only_what_was_told()
                 self._refuse(publisher, published.request, RefusedError(refused.step, refused.reason))
@@ -161,9 +161,8 @@ class Acceptance:
             self._desk.outgoing.add(after, self._desk.put_all, outcome, first + row, first + row)
             self._desk.do_later(after, outcome.others)
         for _, event, outcome, row, tasks in chunk.taken:
-            self._desk.roster.receipts.note(event, first + row)
+            self._desk.roster.receipts.note_soon(event, first + row)
             self._desk.neighbours.published(event, first + row)
-            self._desk.roster.receipts.note(event, first + row)
             if outcome.others:
                 tasks.extend(self._desk.neighbours.bound(outcome.others))
             if outcome.told or outcome.persisted:
@@ -193,8 +192,6 @@ class Acceptance:
 
     def _check_new(self, event: Event) -> None:
         roster = self._desk.roster
-        if event.signature is not None:
-            roster.receipts.of(event)  # another one under its id is refused
         if roster.remembers(event.id):
             raise PublishedBeforeError("admit", f"the event {event.id} was published before")
         sequence, last = event.sequence, roster.sequences.get(event.publisher, 0)

@@ -355,6 +355,11 @@ class Desk(HubDesk):
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
             done.add_done_callback(self._synced)
 
+    def settle_receipts(self) -> None:
+        """After what follows from them has gone out."""
+        with self.guard:
+            self.roster.receipts.settle()
+
     @property
     def next(self) -> int:
         """The offset that the next row will get."""

@@ -146,7 +146,7 @@ class Gate:
     def _verify(self, event: Event, seal: Seal, token: Token) -> None:
         envelope.check_scope(event, seal)
         envelope.check_attributes(event, seal)
-        self._signatures.check(event, seal, token.key)
+        self._signatures.check(seal.digest(event), seal, token.key)
 
     # Subscriptions
 
