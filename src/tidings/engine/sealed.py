@@ -115,12 +115,17 @@ def entitled(
     gate, assurance, event = engine.gate, engine.assurance, message.event
     if gate is None or assurance is None:
         return wanted
-    topic = gate.seal_of(event).topic
-    message.intruders = [
-        one for one in wanted if one.value.token is None and not one.is_own and assurance.confines.of(one.value)
-    ]
-    with_token = [one for one in wanted if one.value.token is not None]
-    return [one for one in with_token if gate.may_get(one.value.token, one.owner, event, topic, engine.now)]
+    topic, now = gate.seal_of(event).topic, engine.now
+    found: list[Filed[Subscription]] = []
+    message.intruders = []
+    for one in wanted:
+        token = one.value.token
+        if token is not None:
+            if gate.may_get(token, one.owner, event, topic, now):
+                found.append(one)
+        elif not one.is_own and assurance.confines.of(one.value) is not None:
+            message.intruders.append(one)
+    return found
 
 
 def expelled(engine: "Engine", message: "PublicationMessage") -> list[Effect]:
