@@ -1,6 +1,9 @@
 """Signatures that are remembered say the same as signatures that are not."""
 
 import os
+from collections import Counter
+from hashlib import sha256
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +15,7 @@ from tests.security.world import NOW, World
 from tests.strategies import examples
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
-from tidings.security import signatures
+from tidings.security import batches, signatures
 from tidings.security.envelope import Seal
 from tidings.security.signatures import Signatures
 
@@ -99,3 +102,65 @@ def test_very_many_batches_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         for event in sealer.seal_all([WORLD.event(number) for number in range(1, 5)], NOW):
             known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
     assert len(known._good) == 3
+
+
+# Places in trees
+
+WHOLE = WORLD.sealer().seal_all([WORLD.event(number) for number in range(1, 65)], NOW)
+
+
+@examples(100, 2_000)
+@given(st.lists(sealed(), min_size=1, max_size=4))
+def test_whoever_knows_a_whole_batch_is_told_nothing_else(given_: list[tuple[Event, Seal, bytes]]) -> None:
+    known = Signatures()
+    for event in [*BATCH, *OTHERS]:
+        known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
+    assert [verdict(known, *one) for one in given_] == [verdict(Signatures(), *one) for one in given_]
+
+
+def test_every_node_of_a_tree_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: Counter[bytes] = Counter()
+
+    def counting(data: bytes) -> Any:
+        hashed[data] += 1
+        return sha256(data)
+
+    monkeypatch.setattr(batches, "sha256", counting)
+    known = Signatures()
+    for event in WHOLE:
+        known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
+    assert len(hashed) == hashed.total() == 64 + 63
+
+
+def test_nothing_is_remembered_of_what_was_not_signed() -> None:
+    known = Signatures()
+    for place, event in enumerate(WHOLE):
+        seal = Seal.of(event)
+        path = seal.path[: place % 6], bytes(32), seal.path[place % 6 + 1 :]
+        forged = msgspec.structs.replace(seal, path=(*path[0], path[1], *path[2]))
+        assert verdict(known, event, forged, KEY) == "the event is not as its publisher signed it"
+    assert known._places == {}
+    assert known._good == {}
+
+
+def test_a_known_place_serves_no_other_batch_key_or_size() -> None:
+    known = Signatures()
+    first, second = WHOLE[:2]
+    known.check(Seal.of(first).digest(first), Seal.of(first), KEY)
+    seal = Seal.of(second)
+    assert verdict(known, second, seal, KEY) == "good"
+    other = Seal.of(BATCH[0])
+    for changed_ in ({"signature": other.signature}, {"size": 65}, {"index": 3}, {"path": other.path}):
+        assert verdict(known, second, msgspec.structs.replace(seal, **changed_), KEY) != "good"
+    assert verdict(known, second, seal, OTHER_KEY) != "good"
+
+
+def test_very_many_places_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signatures, "_MOST_PLACES", 10)
+    known = Signatures()
+    sealer = WORLD.sealer()
+    for _ in range(10):
+        for event in sealer.seal_all([WORLD.event(number) for number in range(1, 5)], NOW):
+            known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
+            assert known._many == sum(map(len, known._places.values())) <= 10
+    assert 0 < len(known._places) <= 3

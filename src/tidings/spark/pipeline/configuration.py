@@ -91,6 +91,24 @@ class Engine(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str = "spark"
 
 
+class Security(_Table, frozen=True, kw_only=True):
+    """What sealed events are checked with: files, as the authority, owners of topics and their centres make them."""
+
+    authority: str
+    overlay: str = "tidings"
+    topics: list[str] = []
+    revocations: str | None = None
+    notices: list[str] = []
+
+    def files(self) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
+        """Of each the key it stands under, the kind of what it says (see `tidings.spark.trust`), and its path."""
+        yield ("authority",), "authority", self.authority
+        yield from ((("topics", place), "record", one) for place, one in enumerate(self.topics))
+        if self.revocations is not None:
+            yield ("revocations",), "revocations", self.revocations
+        yield from ((("notices", place), "notice", one) for place, one in enumerate(self.notices))
+
+
 class Result(_Table, frozen=True, kw_only=True):
     """A table of `[[sinks]]`."""
 
@@ -169,6 +187,7 @@ class Configuration(_Table, frozen=True, kw_only=True):
     policies: Changing | None = None
     advertisements: Source | None = None
     schemas: Source | None = None
+    security: Security | None = None
     engine: Engine = Engine()
     spark: dict[str, Any] = {}
 

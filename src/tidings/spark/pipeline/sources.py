@@ -6,8 +6,10 @@ A row that cannot be read is not lost: it comes with a `$problem`, and workers r
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidings.configuration.toml import TomlFile
+from tidings.configuration.toml import Steps, TomlFile
 from tidings.journal.disk import Disk
+from tidings.model.errors import TidingsError
+from tidings.spark import trust
 from tidings.spark.events import PROBLEM
 from tidings.spark.pipeline.configuration import (
     INFER,
@@ -28,7 +30,7 @@ _LINE, _FILE = "$line", "$file"  # the text that could not be read, and where it
 _EXACT = {
     "events": "id, timestamp, publisher, subject, attributes, payload, context, subscribers, policy",
     "subscriptions": (
-        "id, subscriber, content, publishers, format, subject, structure, policy, durable, notify, since, until"
+        "id, subscriber, content, publishers, format, subject, structure, policy, durable, notify, since, until, token"
     ),
     "contexts": "client, timestamp, context",
     "policies": "id, policy, by, since, until",
@@ -56,6 +58,26 @@ class Sources:
     def frames(self) -> "dict[str, DataFrame]":
         """By the names of their tables."""
         return {name: self._frame(name, table) for name, table in self._configuration.sources().items()}
+
+    def tokens(self) -> "DataFrame | None":
+        """What sealed events are checked with, as `tidings.spark.trust` describes it."""
+        given = self._configuration.security
+        if given is None:
+            return None
+        rows = [("overlay", given.overlay.encode())]
+        rows += [(kind, self._bytes(("security", *steps), path)) for steps, kind, path in given.files()]
+        found = self._spark.createDataFrame(rows, trust.DDL)
+        try:
+            trust.Trust.of(found)
+        except TidingsError as error:
+            self._file.refuse(("security",), str(error).removeprefix("tokens: "))
+        return found
+
+    def _bytes(self, steps: Steps, path: str) -> bytes:
+        try:
+            return Path(self._base, path).read_bytes()
+        except OSError as error:
+            self._file.refuse(steps, f"{path}: {error.strerror or error}")
 
     def _frame(self, name: str, table: Source | Journal) -> "DataFrame":
         if isinstance(table, Journal):
@@ -240,8 +262,10 @@ def opened(path: str | Path, spark: "SparkSession | None", trigger: str | None) 
         register(spark)
     if is_elsewhere(configuration.checkpoint):
         file.refuse(("checkpoint",), "is a folder that this machine and all executors see under this path")
+    sources = Sources(spark, file, configuration)
     return file, {
-        **Sources(spark, file, configuration).frames(),
+        **sources.frames(),
+        "tokens": sources.tokens(),
         "checkpoint": resolved(base, configuration.checkpoint),
         "sinks": [one.sink(base) for one in configuration.sinks],
         "trigger": trigger or configuration.trigger,
