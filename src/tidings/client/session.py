@@ -378,6 +378,7 @@ class Session:
             return None
         if wire is not None:
             wire.end("")
+        _ignored(self._welcomed)  # a connection that was lost before anybody waited for it
         self._wire = None
         return reason
 
@@ -487,7 +488,7 @@ class Session:
 
 def _ignored(answer: "asyncio.Future[Any]") -> None:
     """It may have been refused: then there was nothing to take back."""
-    if not answer.cancelled():
+    if answer.done() and not answer.cancelled():
         answer.exception()
 
 

@@ -26,6 +26,7 @@ from tidings.engine.operations import (
     Entrust,
     Heed,
     Join,
+    Judge,
     Lag,
     Learn,
     Leave,
@@ -54,9 +55,10 @@ from tidings.engine.operations import (
 )
 from tidings.engine.overlay import Overlay
 from tidings.engine.refusal import Outdated, Refused
+from tidings.engine.ruled import Ruling
 from tidings.engine.settings import Settings
 from tidings.engine.settling import Settling
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.tables import Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
@@ -167,6 +169,9 @@ class Engine(Book):
                     return refused
                 again = Journey(route=Route(round=round, only=only, whose=whose))
                 return self.run(Publish(event, again), event.publisher)
+            case Judge(event, _, _, _, sender, proved):
+                self._answers = {(sender or event.publisher, group): member for group, member in proved}
+                return pipeline.judge(self, operation)
             case Lag(brokers):
                 self.overlay.lagging = brokers
                 return []

@@ -15,7 +15,8 @@ from tidings.engine.message import Message, PublicationMessage
 from tidings.engine.operations import Advertise, Publish, Unadvertise, Unsubscribe
 from tidings.engine.passing import without_unasked
 from tidings.engine.remarks import suspicious
-from tidings.engine.tables import Cut, Filed, Ruling
+from tidings.engine.ruled import Cut, Ruling
+from tidings.engine.tables import Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.notification import Notification, shown
@@ -47,7 +48,10 @@ def plainly(
         event = shown(message.event)
         if event.signature is not None:
             event = sealed.handed_out(engine.gate, event)
-        effects = [_plain(event, one.value) if one.cut is None else _cut(event, one.value, one.cut) for one in wanted]
+        effects = [
+            _plain(event, one.value) if one.is_plain or one.cut is None else _cut(event, one.value, one.cut)
+            for one in wanted
+        ]
     if onward:
         passed = _as_it_is(message)
         for name, found in onward.items():

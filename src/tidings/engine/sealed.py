@@ -115,13 +115,13 @@ def entitled(
     gate, assurance, event = engine.gate, engine.assurance, message.event
     if gate is None or assurance is None:
         return wanted
-    seal, now = gate.seal_of(event), engine.now
+    topic, now = gate.seal_of(event).topic, engine.now
     found: list[Filed[Subscription]] = []
     message.intruders = []
     for one in wanted:
         token = one.value.token
         if token is not None:
-            if gate.may_get(token, one.owner, event, seal, now):
+            if gate.may_get(token, one.owner, event, topic, now):
                 found.append(one)
         elif not one.is_own and assurance.confines.of(one.value) is not None:
             message.intruders.append(one)
@@ -145,7 +145,7 @@ def is_for(engine: "Engine", filed: "Filed[Subscription]", event: "Event") -> bo
     gate, token = engine.gate, filed.value.token
     if gate is None or event.signature is None:
         return True
-    return token is not None and gate.may_get(token, filed.owner, event, gate.seal_of(event), engine.now, cut=True)
+    return token is not None and gate.may_get(token, filed.owner, event, gate.seal_of(event).topic, engine.now, cut=True)
 
 
 def may_keep(engine: "Engine", note: "Notification") -> bool:
@@ -167,7 +167,7 @@ def check_notification(engine: "Engine", note: "Notification", now: int) -> None
     gate.check_stored(event, event.timestamp)
     filed = engine.subscriptions.get(note.subscription)
     token = None if filed is None else filed.value.token
-    gate.check_get(token, note.subscriber, event, gate.seal_of(event), now, cut=True)
+    gate.check_get(token, note.subscriber, event, gate.seal_of(event).topic, now, cut=True)
 
 
 # What would happen: nothing is counted, and nothing noted
@@ -192,7 +192,7 @@ def check_receiver(engine: "Engine", event: "Event", filed: "Filed[Subscription]
     if gate is None or event.signature is None:
         return False
     try:
-        gate.check_get(filed.value.token, filed.owner, event, gate.seal_of(event), engine.now)
+        gate.check_get(filed.value.token, filed.owner, event, gate.seal_of(event).topic, engine.now)
     except SecurityError as error:
         raise Refused("token", error.reason) from None
     return True
@@ -207,8 +207,8 @@ def governs(engine: "Engine", event: "Event", client: str) -> bool:
     if gate is None or event.signature is None:
         return False
     tokens = (one.value.token for one in engine.subscriptions.of(client))
-    seal = gate.seal_of(event)
-    return any(one is not None and gate.may_govern(one, client, event, seal, engine.now) for one in tokens)
+    topic = gate.seal_of(event).topic
+    return any(one is not None and gate.may_govern(one, client, event, topic, engine.now) for one in tokens)
 
 
 def let_govern(engine: "Engine", message: "PublicationMessage") -> None:

@@ -21,7 +21,12 @@ from tidings.engine.operations import (
 )
 from tidings.hub.receipts import Receipts
 from tidings.hub.subscription import HubSubscription
-from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_REMEMBERED_EVENTS, MAX_STORED_MESSAGES
+from tidings.model.limits import (
+    DEFAULT_INBOX_NOTIFICATIONS,
+    MAX_REMEMBERED_EVENTS,
+    MAX_REMEMBERED_PUBLISHERS,
+    MAX_STORED_MESSAGES,
+)
 from tidings.model.schema import Schema
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
@@ -63,6 +68,8 @@ class Roster:
 
     def published(self, publisher: str, sequence: int, event: UUID) -> None:
         self.sequences[publisher] = max(sequence, self.sequences.get(publisher, 0))
+        if len(self.sequences) > MAX_REMEMBERED_PUBLISHERS:  # there may be a new name with every publication
+            del self.sequences[next(iter(self.sequences))]
         self.remember(event.int)
 
     def remember(self, event: int) -> None:

@@ -167,6 +167,8 @@ class Acceptance:
                 tasks.extend(self._desk.neighbours.bound(outcome.others))
             if outcome.told or outcome.persisted:
                 self._desk.note_told(outcome)
+            if outcome.undecided:
+                self._desk.note_owed(outcome, first + row, first + row + 1)
             if outcome.durable:
                 outcome.expect(first + row, first + row + 1)
                 for held, note in outcome.durable:
