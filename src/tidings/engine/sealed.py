@@ -145,7 +145,9 @@ def is_for(engine: "Engine", filed: "Filed[Subscription]", event: "Event") -> bo
     gate, token = engine.gate, filed.value.token
     if gate is None or event.signature is None:
         return True
-    return token is not None and gate.may_get(token, filed.owner, event, gate.seal_of(event).topic, engine.now, cut=True)
+    return token is not None and gate.may_get(
+        token, filed.owner, event, gate.seal_of(event).topic, engine.now, cut=True
+    )
 
 
 def may_keep(engine: "Engine", note: "Notification") -> bool:
