@@ -207,7 +207,7 @@ class Gatehouse:
                 _LOG.warning("%s is disconnected: %s", name, reason)
                 connection.close(reason, again=False)
         for session in broker.sessions.values():
-            session.wake_pumps()
+            session.service.wake_pumps()
 
     @property
     def forged(self) -> int:

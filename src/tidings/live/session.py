@@ -2,40 +2,25 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import msgspec
 
-from tidings.engine import operations
-from tidings.engine.effects import Reject
-from tidings.hub.roster import LIMIT, NOTHING
-from tidings.hub.subscription import HubSubscription
-from tidings.hub.texts import inbox_limit
-from tidings.live import ration
 from tidings.live.awaited import AwaitedError
 from tidings.live.configuration.tables import DISCONNECT, Limits
 from tidings.live.connection import Connection, Frame
-from tidings.live.inbox import Kept, Wired
+from tidings.live.inbox import Wired
 from tidings.live.inquiries import Inquiries
-from tidings.live.pump import InboxPump
 from tidings.live.rates import Allowance
-from tidings.model.advertisement import Advertisement, checked_id
+from tidings.live.service import Service
 from tidings.model.errors import InvalidValueError, TidingsError
-from tidings.model.event import checked_client
 from tidings.model.notification import Notification
-from tidings.model.schematext import schema_of, structure_of
-from tidings.model.subscription import Subscription
-from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.challenges import Proof
 from tidings.protocol.frames import FramingError, Kind, frame
 from tidings.protocol.handshake import Bye, Hello, Ping
 from tidings.protocol.publications import Published, check_front, check_vector, publication_request_of, read_front
 from tidings.protocol.unreadable import UNREADABLE
-from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -68,9 +53,7 @@ class Session:
         self.name, self.number = hello.name, hello.session
         self.connection = connection
         self._broker, self._desk = broker, broker.desk
-        self._hello, self._nonce = hello, nonce
-        self._moved = False
-        self._pumps: dict[str, InboxPump] = {}
+        self.service = Service(self, broker, hello, nonce)
         self._inquiries: Inquiries | None = None  # once it has asked something
         self._receipts: list[answers.Receipt] = []
         self._unanswered = 0
@@ -89,7 +72,7 @@ class Session:
 
     def limit(self, limits: Limits) -> None:
         """From now on it may do so much."""
-        self._limits = limits
+        self.limits = limits
         self._publications, self._bytes = _allowances(limits)
 
     # What comes
@@ -153,7 +136,7 @@ class Session:
             else:
                 self._kept.append((kind, body))
                 self._kept_bytes += len(body)
-        if self._kept_bytes > self._limits.queue_bytes:
+        if self._kept_bytes > self.limits.queue_bytes:
             self._broker.trusting.give_up(self.name)  # a proof would come behind all that it sends
 
     def _go_on(self) -> None:
@@ -214,7 +197,7 @@ class Session:
             self._proved(message)
             return
         try:
-            _HANDLERS[type(message)](self, message)
+            self.service.serve(message)
         except AwaitedError as waiting:
             self._await(waiting.question)
         except TidingsError as error:
@@ -235,165 +218,14 @@ class Session:
             error = InvalidValueError(f"a frame that cannot be read: {error}")
         self.refuse(request, error, counts=False)
 
-    # Requests
-
-    def _subscribe(self, wanted: requests.Subscribe) -> None:
-        roster = self._desk.roster
-        durable = None if wanted.durable is None else checked_id(wanted.durable)
-        known = None if durable is None else roster.durable(self.name, durable)
-        id = wanted.id if known is None else known.id  # noqa: A001
-        policy = policy_text(wanted.policy)
-        held = roster.subscriptions.get(id)
-        if policy is None and held is not None and held.subscriber == self.name:
-            policy = held.subscription.policy  # coming back without one leaves the one that was set
-        if held is None:
-            ration.check_subscription(self._desk, self._limits, self.name)
-        subscription = Subscription.of(
-            content_filter(wanted.content),
-            id=id,
-            subscriber=self.name,
-            subject=wanted.subject,
-            structure=None if wanted.structure is None else structure_of(wanted.structure),
-            publishers=context_filter(wanted.publishers),
-            policy=policy,
-            durable=durable,
-            notify=wanted.notify,
-            token=wanted.token,
-        )
-        if self._broker.gatehouse is not None:
-            self._broker.gatehouse.check_proof(wanted, self._nonce)
-        if durable is not None:
-            self._reside()
-        limit = inbox_limit(wanted.limit)
-        outcome = self._desk.operate(
-            operations.Subscribe(subscription),
-            lambda result: self._reply(wanted.request, result, id),
-            {LIMIT: limit},
-            safe=durable is not None,
-        )
-        if outcome.refused is None:
-            self._attach(id)
-
-    def _reside(self) -> None:
-        """A program that has just started cannot know whether its durable subscriptions are at another broker."""
-        if self._hello.last_broker or self._moved or not self._desk.engine.neighbours:
-            return
-        self._moved = True
-        self._desk.operate(operations.Connect(self.name, moved=True, session=self.number), safe=False)
-
-    def _attach(self, id: str) -> None:  # noqa: A002
-        held = self._desk.roster.subscriptions[id]
-        inbox = held.inbox
-        if isinstance(inbox, Wired):
-            inbox.outlet = self
-        elif isinstance(inbox, Kept):
-            held.attach(None)
-            pump = InboxPump(
-                *(inbox, self.connection, partial(self._handed_out, held)),
-                *(self._broker.notes.frame, self._broker.readers, self._complain),
-            )
-            inbox.pump = self._pumps[id] = pump
-            self._desk.outgoing.add(0, pump.wake)
-
-    def _handed_out(
-        self, held: HubSubscription, notes: list[Notification]
-    ) -> tuple[list[Notification], list[Notification]]:
-        """Of what waited, what may be handed out now, and what later."""
-        gatehouse = self._broker.gatehouse
-        return (notes, []) if gatehouse is None else gatehouse.handed_out(held, notes)
-
-    def wake_pumps(self) -> None:
-        """What had to wait may go out now."""
-        for pump in self._pumps.values():
-            pump.wake()
-
-    def _unsubscribe(self, wanted: requests.Unsubscribe) -> None:
-        id = checked_id(wanted.id)  # noqa: A001
-        held = self._desk.roster.subscriptions.get(id)
-        is_durable = held is not None and held.durable is not None
-        operation = operations.Unsubscribe(self.name, id, policy_text(wanted.policy))
-        outcome = self._desk.operate(operation, lambda result: self._reply(wanted.request, result, id), safe=is_durable)
-        if outcome.refused is None:
-            self._pumps.pop(id, None)
-
-    def _advertise(self, wanted: requests.Advertise) -> None:
-        advertisement = Advertisement.of(
-            content_filter(wanted.content),
-            id=wanted.id,
-            publisher=self.name,
-            publisher_context=context_offer(wanted.publisher_context),
-            subscriber_context=context_offer(wanted.subscriber_context),
-            policy=policy_text(wanted.policy),
-        )
-        ration.check_advertisement(self._desk, self._limits, self.name, wanted.id)
-        self._operate(wanted, operations.Advertise(advertisement), wanted.id)
-
-    def _unadvertise(self, wanted: requests.Unadvertise) -> None:
-        self._operate(
-            wanted, operations.Unadvertise(self.name, checked_id(wanted.id), policy_text(wanted.policy)), wanted.id
-        )
-
-    def _set_context(self, wanted: requests.SetContext) -> None:
-        whose = self.name if wanted.of is None else checked_client(wanted.of)
-        context, present = Context(wanted.context), self._desk.roster.contexts.get(whose, NOTHING)
-        if whose == self.name and context == present:
-            self._desk.outgoing.add(0, self._reply, wanted.request, [], "")
-            return
-        by = None if whose == self.name else self.name
-        outcome = self._operate(wanted, operations.SetContext(whose, context, by))
-        other = self._broker.sessions.get(whose)
-        if outcome.refused is None and by is not None and other is not None:
-            other.connection.say(Kind.CONTEXT, answers.Context(dict(context)))
-
-    def _entrust(self, wanted: requests.Entrust) -> None:
-        other = checked_client(wanted.other)
-        if wanted.allowed:
-            ration.check_entrusted(self._desk, self._limits, self.name, other)
-        self._operate(wanted, operations.Entrust(self.name, other, wanted.allowed))
-
-    def _set_policy(self, wanted: requests.SetPolicy) -> None:
-        """An operator's policy is the broker's own, beside the owner's."""
-        id = checked_id(wanted.id)  # noqa: A001
-        engine = self._desk.engine
-        filed = engine.subscriptions.get(id) or engine.advertisements.get(id)
-        whose = self.name
-        if self.is_operator and filed is not None and filed.owner != self.name:
-            whose = self._desk.name
-        self._operate(wanted, operations.SetPolicy(whose, id, policy_text(wanted.policy)), safe=True)
-
-    def _define(self, wanted: requests.Define) -> None:
-        schema = schema_of(wanted.subject, list(wanted.versions))
-        ration.check_subject(self._desk, self._limits, schema.subject)
-        outcome = self._operate(wanted, operations.Define(self.name, schema), safe=True)
-        if outcome.refused is None:
-            self._broker.subject_defined(schema.subject)
-
-    def _acknowledge(self, done: requests.Acknowledge) -> None:
-        held = self._desk.roster.subscriptions.get(done.subscription)
-        if held is None or held.subscriber != self.name:
-            return  # it has ended meanwhile
-        if not isinstance(held.inbox, Kept):
-            raise InvalidValueError(f"{done.subscription} is not durable: there is nothing to acknowledge")
-        self._desk.acknowledge(held, [_event_id(one) for one in done.events])
-        if (pump := self._pumps.get(held.id)) is not None:
-            pump.wake()
-
-    def _ask(self, asked: requests.Ask) -> None:
+    def ask(self, asked: requests.Ask) -> None:
+        """A question, answered after those before it."""
         if self._inquiries is None:
             self._inquiries = Inquiries(self, self._broker.questions)
         self._inquiries.put(asked)
         self._throttle()
 
-    def _operate(self, wanted: Any, operation: operations.Operation, id: str = "", *, safe: bool = False) -> Any:  # noqa: A002
-        return self._desk.operate(operation, lambda result: self._reply(wanted.request, result, id), safe=safe)
-
     # What goes out
-
-    def _reply(self, request: int, result: list[str] | Reject, id: str) -> None:  # noqa: A002
-        if isinstance(result, Reject):
-            self.connection.say(Kind.REFUSED, answers.Refused(request, "RefusedError", result.reason, result.step))
-        else:
-            self.connection.say(Kind.DONE, answers.Done(request, tuple(result), id))
 
     def answer(self, request: int, answer: Any) -> None:
         self.connection.say(Kind.ANSWER, answers.Answer(request, answer))
@@ -423,17 +255,17 @@ class Session:
 
     @property
     def _is_full(self) -> bool:
-        connection, limits = self.connection, self._limits
+        connection, limits = self.connection, self.limits
         is_full = connection.waiting_bytes > limits.queue_bytes or connection.waiting > limits.queue_notifications
         return is_full and connection.is_open
 
     def _too_slow(self) -> None:
         """More waits than may: the client loses the oldest of it, or its connection."""
-        if self._limits.slow_consumer == DISCONNECT:
+        if self.limits.slow_consumer == DISCONNECT:
             self._desk.metrics.slow_disconnected += 1
             self.connection.abort("too slow: more waits for it than queue_bytes or queue_notifications")
             return
-        limits = self._limits
+        limits = self.limits
         lost = self.connection.lose_oldest(limits.queue_bytes * 3 // 4, limits.queue_notifications * 3 // 4)
         for inbox, count in lost.items():
             if isinstance(inbox, Wired):
@@ -451,10 +283,6 @@ class Session:
         lost, self._lost_now = self._lost_now, Counter()
         return [frame(Kind.LOST, _ENCODE(answers.Lost(inbox.id, count, inbox.lost))) for inbox, count in lost.items()]
 
-    def _complain(self, error: TidingsError) -> None:
-        _LOG.error("what waits for %s cannot be read: %s", self.name, error)
-        self.connection.close(f"what waits for you cannot be read: {error}")
-
     # How it goes
 
     def stalled(self) -> None:
@@ -462,7 +290,7 @@ class Session:
         self._throttle()
 
     def relieved(self) -> None:
-        self.wake_pumps()
+        self.service.wake_pumps()
         if self._inquiries is not None:
             self._inquiries.go_on()
         self._throttle()
@@ -471,7 +299,7 @@ class Session:
         wanted = not (
             self.connection.is_stalled
             or self._is_resting
-            or self._unanswered > self._limits.in_flight
+            or self._unanswered > self.limits.in_flight
             or (self._inquiries is not None and self._inquiries.is_full)
             or self._broker.is_full
         )
@@ -484,24 +312,11 @@ class Session:
         self._throttle()
 
     def gone(self, reason: str) -> None:
-        self._pumps.clear()
+        self.service.end()
+        del self.service  # which holds this session: so both are let go at once, not when somebody looks for circles
         self._broker.left(self, reason)
         self._broker.trusting.left(self.connection)
         self._broker.examining.left(self.connection)
-
-
-_HANDLERS: dict[Any, Callable[[Session, Any], None]] = {
-    requests.Subscribe: Session._subscribe,
-    requests.Unsubscribe: Session._unsubscribe,
-    requests.Advertise: Session._advertise,
-    requests.Unadvertise: Session._unadvertise,
-    requests.SetContext: Session._set_context,
-    requests.Entrust: Session._entrust,
-    requests.SetPolicy: Session._set_policy,
-    requests.Define: Session._define,
-    requests.Acknowledge: Session._acknowledge,
-    requests.Ask: Session._ask,
-}
 
 
 def _allowances(limits: Limits) -> tuple[Allowance | None, Allowance | None]:
@@ -511,9 +326,3 @@ def _allowances(limits: Limits) -> tuple[Allowance | None, Allowance | None]:
         None if rate is None else Allowance(rate, limits.publications_burst),
         None if limits.bytes_per_second is None else Allowance(limits.bytes_per_second),
     )
-
-
-def _event_id(data: bytes) -> UUID:
-    if len(data) != 16:
-        raise InvalidValueError("an event is named by the 16 bytes of its id")
-    return UUID(bytes=data)
