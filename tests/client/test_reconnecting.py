@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -518,5 +519,18 @@ def test_a_frame_of_another_version_of_the_protocol_is_passed_over() -> None:
                 await raw.told()
                 raw.send(b"\0\0\0\2" + bytes([Kind.NOTE]) + b"x")
                 assert "does not send frames of the kind 33" in (await raw.answered()).reason
+
+    run(scenario())
+
+
+def test_a_connection_that_is_lost_while_it_is_made_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost_at_once(make: Callable[[], asyncio.Protocol], *_: object, **__: object) -> None:
+        make().connection_lost(None)
+        raise ConnectionResetError("reset")
+
+    async def scenario() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", lost_at_once)
+        with pytest.raises(UnreachableError, match="reset"):
+            await td.connect("tidings://127.0.0.1:7450", "car-1", patience=0.05).__aenter__()
 
     run(scenario())

@@ -117,3 +117,13 @@ def test_where_nobody_answers_no_thread_is_left() -> None:
     with pytest.raises(UnreachableError):
         td.connect_sync("tidings://127.0.0.1:1", "car-1", patience=0.1)
     assert set(threading.enumerate()) <= before
+
+
+def test_a_stream_that_the_broker_ends_says_so(where: str) -> None:
+    with td.connect_sync(where, "car-1") as car:
+        held = car.subscribe("")
+        car.publish({"n": 1})
+        stream = iter(held)
+        assert next(stream).attributes["n"] == 1
+        with td.connect_sync(where, "car-1"), pytest.raises(ClosedError, match="has connected anew"):
+            next(stream)

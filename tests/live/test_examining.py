@@ -10,9 +10,10 @@ import pytest
 from tests.live.cases import connect, run, running, until
 from tests.live.certified import Certified
 from tests.live.test_trust import STAFF_PUBLISHES, Secrets, numbers, proofs, ruled
+from tidings.client import Identity
 from tidings.client.proving import Prover
 from tidings.live.broker import Broker
-from tidings.model.errors import RefusedError
+from tidings.model.errors import ClosedError, RefusedError
 from tidings.protocol.challenges import Challenge, Proof
 
 OFTEN = {"challenge_interval_ms": 30, "answer_ms": 2_000}
@@ -129,3 +130,24 @@ async def _ask_of_each_other(*brokers: Broker) -> None:
         known = one.desk.engine.trust[other.name, "Staff"]
         assert known[0] is True
         assert proofs(one) == (1, 0)
+
+
+def test_without_a_certificate_nobody_has_the_name_of_an_operator_or_of_who_has_one(tmp_path: Path) -> None:
+    given = Certified(tmp_path)
+
+    async def scenario() -> None:
+        tls = {**given.tls("b1"), "require_client_certificate": False}
+        async with running(tls=tls, broker={"govern": ["mayor"]}) as broker:
+            known = given.client("car")
+            anonymous = Identity(known.authority)
+            async with connect(broker, "car", identity=known) as car:
+                for name in ("operator", "mayor", "car"):
+                    with pytest.raises(ClosedError, match=f"a certificate is needed here for the name {name}"):
+                        await connect(broker, name, identity=anonymous).__aenter__()
+                assert car.is_connected
+                async with connect(broker, "guest", identity=anonymous) as guest:
+                    await guest.publish({"n": 1})
+            async with connect(broker, "operator", identity=given.client("operator")) as operator:
+                assert (await operator.ask("tables"))["broker"] == "b1"
+
+    run(scenario())

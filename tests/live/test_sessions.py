@@ -435,6 +435,35 @@ def test_subscriptions_are_counted_also_those_of_earlier_connections() -> None:
     run(scenario())
 
 
+def test_what_clients_may_have_ends_somewhere() -> None:
+    async def scenario() -> None:
+        limits = {"subscriptions": 3, "advertisements": 3, "subjects": 1}
+        limits |= {"advertisements_per_client": 2, "entrusted_per_client": 1}
+        async with running(limits=limits) as broker, connect(broker, "one") as one, connect(broker, "two") as two:
+            for client in (one, one, two):
+                await client.subscribe("a = 1")
+            with pytest.raises(RefusedError, match="there are 3 subscriptions"):
+                await two.subscribe("a = 1")
+            for id in ("x", "y", "x"):  # noqa: A001  # the last takes the place of the first
+                await one.advertise("a = 1", id=id)
+            with pytest.raises(RefusedError, match="one has 2 advertisements"):
+                await one.advertise("a = 1")
+            await two.advertise("a = 1")
+            with pytest.raises(RefusedError, match="there are 3 advertisements"):
+                await two.advertise("a = 1")
+            await one.schema(td.Schema("Loop", {"a": int}))
+            await two.schema(td.Schema("Loop", {"a": int}))
+            with pytest.raises(RefusedError, match="there are 1 subjects"):
+                await two.schema(td.Schema("Other", {"a": int}))
+            await one.let_set_context("two")
+            with pytest.raises(RefusedError, match="one has 1 others"):
+                await one.let_set_context("three")
+            await one.let_set_context("two", allowed=False)
+            await one.let_set_context("three")
+
+    run(scenario())
+
+
 def test_who_publishes_too_fast_waits_and_is_not_refused() -> None:
     async def scenario() -> None:
         given = {"publications_per_second": 200, "publications_burst": 20}

@@ -9,10 +9,11 @@ import pytest
 
 from tests.client.centre import AUTHORITY, KMC, OWNER, START, credentials, entity, now
 from tests.live.cases import connect, run, running, until
+from tests.live.serving import Served
 from tests.services.kmc_cases import Centre, centre, read
 from tidings.client.discovery import Discovery
 from tidings.journal.disk import Disk
-from tidings.model.errors import JournalFailedError, RefusedError, SecurityError, UnreachableError
+from tidings.model.errors import ClosedError, JournalFailedError, RefusedError, SecurityError, UnreachableError
 from tidings.security import Member, Role
 from tidings.security import centre_questions as asked
 from tidings.security.envelope import Seal
@@ -150,6 +151,18 @@ def test_a_centre_that_was_restarted_goes_on_with_the_same_keys(tmp_path: Path) 
     run(scenario())
 
 
+def test_a_centre_ends_also_when_its_broker_is_gone(tmp_path: Path) -> None:
+    """Whoever stops a machine stops both, in whatever order."""
+
+    async def scenario() -> None:
+        with Served() as served:
+            async with centre(served.broker, tmp_path) as kmc:
+                await asyncio.to_thread(served.stop)
+                await asyncio.wait_for(kmc.server.end(), 60)
+
+    run(scenario())
+
+
 def test_a_centre_that_is_flooded_moves_and_is_found_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running() as broker, centre(broker, tmp_path, bogus=100) as kmc:
@@ -218,6 +231,38 @@ def test_a_disk_that_fails_ends_the_centre_and_nothing_is_told(tmp_path: Path) -
             assert {SignedNotice(one.payload or b"").notice.epoch for one in await told.take(timeout=0.2)} <= {1}
         disk.fails = False
         folder.close()
+
+    run(scenario())
+
+
+def test_a_centre_whose_connection_the_broker_has_ended_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running() as broker, centre(broker, tmp_path) as kmc:
+            serving = asyncio.create_task(kmc.server.serve())
+            async with connect(broker, KMC.name):  # another one that has its name
+                with pytest.raises(ClosedError, match="has connected anew"):
+                    await serving
+
+    run(scenario())
+
+
+def test_a_centre_that_could_not_move_tries_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running() as broker, centre(broker, tmp_path, bogus=5) as kmc, connect(broker, "noise") as noise:
+            moved, begin = 0, kmc.server.answering.begin
+
+            async def refused(where: str) -> Any:
+                nonlocal moved
+                moved += 1
+                if moved == 1:
+                    raise RefusedError("admit", "not at the moment")
+                return await begin(where)
+
+            kmc.server.answering.begin = refused  # type: ignore[method-assign, assignment]
+            for _ in range(10):
+                await noise.publish({SERVICE_TOPIC: kmc.service.topic}, payload=b"?")
+            await until(lambda: moved > 1)
+            await kmc.topic()  # asked for where the centre is now
 
     run(scenario())
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import secrets
-import signal
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import typer
 
 from tidings.cli.caller import EntityCaller
 from tidings.cli.centre_doors import Asking, Door, new_vault, unlocking
+from tidings.cli.serving import stopping, until_stopped
 from tidings.cli.terminal import err, out, print_json, table
 from tidings.cli.values import file_bytes, json_object
 from tidings.client.security import now
@@ -62,9 +62,7 @@ def serve(folder: Path, key_file: Path | None, how: Serving, *, as_json: bool) -
 
 
 async def _served(held: CentreFolder, how: Serving, update: Update | None, *, as_json: bool) -> None:
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stopped = stopping()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     name = held.centre.identity.name
     caller = EntityCaller(how.addresses, held.folder / IDENTITY, how.plain, how.overlay)
@@ -76,14 +74,7 @@ async def _served(held: CentreFolder, how: Serving, update: Update | None, *, as
         else:
             out.print(f"{name} serves at {client.broker}", markup=False)
         _warn_without_list(server)
-        serving, ending = asyncio.create_task(server.serve()), asyncio.create_task(stopped.wait())
-        try:
-            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
-        finally:
-            serving.cancel()
-            ending.cancel()
+        await until_stopped(stopped, server.serve())
 
 
 def _warn_without_list(server: CentreServer) -> None:

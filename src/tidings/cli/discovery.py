@@ -1,13 +1,13 @@
 """`tidings tdn serve`, and `tidings topics find`, `advertise` and `withdraw`."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidings.cli.caller import EntityCaller
+from tidings.cli.serving import stopping, until_stopped
 from tidings.cli.terminal import err, out, print_json, table
 from tidings.cli.values import file_bytes
 from tidings.client.discovery import Discovery
@@ -38,9 +38,7 @@ def serve(caller: EntityCaller, folder: Path, revocations: Path | None, *, as_js
 
 
 async def _served(caller: EntityCaller, folder: Path, update: Update | None, *, as_json: bool) -> None:
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stopped = stopping()
     identity = caller.entity()
     async with (
         caller.client() as client,
@@ -53,7 +51,7 @@ async def _served(caller: EntityCaller, folder: Path, update: Update | None, *, 
             out.print(f"{identity.name} serves at {client.broker}, and knows {known} topics and services", markup=False)
         if made.lacks_revocations:
             err.print(f"{identity.name} answers nobody until it has a list of revocations: `tidings ca publish`")
-        await stopped.wait()
+        await until_stopped(stopped, client.until_closed())
 
 
 @asynccontextmanager
@@ -63,8 +61,11 @@ async def _looking(caller: EntityCaller) -> AsyncIterator[tuple[Discovery, Ident
         yield Discovery(client, identity, Credentials(identity.anchor, caller.overlay)), identity
 
 
-def find(caller: EntityCaller, query: str, to: Path | None, *, as_json: bool) -> None:
-    found = asyncio.run(_found(caller, query))
+def find(caller: EntityCaller, query: str, to: Path | None, limit: int, *, as_json: bool) -> None:
+    found = asyncio.run(_found(caller, query, limit + 1))
+    if len(found) > limit:
+        found.pop()
+        err.print(f"there is more than these {limit:,}: say --limit, or a narrower template", markup=False)
     topics = [_plain(one, found) for one in found if one.record is not None]
     if to is not None:
         _write(found, to)
@@ -79,9 +80,9 @@ def find(caller: EntityCaller, query: str, to: Path | None, *, as_json: bool) ->
         out.print("nothing is found", markup=False)
 
 
-async def _found(caller: EntityCaller, query: str) -> list[Advertised]:
+async def _found(caller: EntityCaller, query: str, limit: int) -> list[Advertised]:
     async with _looking(caller) as (discovery, _):
-        return await discovery.find(query)
+        return await discovery.find(query, limit=limit)
 
 
 def _plain(one: Advertised, found: list[Advertised]) -> dict[str, Any]:

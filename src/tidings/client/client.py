@@ -67,6 +67,8 @@ class Client:
         self._told = Told()
         self._publishing = Publishing(session)
         self._made = 0
+        self._over = asyncio.Event()
+        self._reason: ClosedError | None = None  # why the broker has ended it
         session.notified, session.lost, session.context_set = self._notified, self._lost, self._context_set
         session.ended, session.connected_again = self._ended, self._connected_again
         if self._membership is not None:
@@ -92,6 +94,13 @@ class Client:
         await self._session.close()
         if self._membership is not None:
             await self._membership.end()
+
+    async def until_closed(self) -> None:
+        """Returns when the client is closed. If the broker has closed its connection for good, a `ClosedError` says
+        why: for programs that serve others, and have nothing else to wait for."""
+        await self._over.wait()
+        if self._reason is not None:
+            raise self._reason
 
     @property
     def broker(self) -> str:
@@ -531,6 +540,8 @@ class Client:
         self._standing.context = context
 
     def _ended(self, error: ClosedError | None) -> None:
+        self._reason = error
+        self._over.set()
         for held in self._subscriptions.values():
             held.end(error)
 

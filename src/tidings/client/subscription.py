@@ -96,6 +96,11 @@ class Subscription:
     def closed(self) -> bool:
         return self._is_ended
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing comes any more, if it was not closed here."""
+        return self._closed
+
     # Taking
 
     async def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:

@@ -163,6 +163,7 @@ class SyncClient:
         return _iterated(self._loop, self._client.replay(since))
 
     move = _waited_for(Client.move)
+    until_closed = _waited_for(Client.until_closed)
 
     def ask(self, question: str, **about: Any) -> Any:
         """As `Client.ask`."""
@@ -214,10 +215,13 @@ class SyncSubscription:
         return self._loop.run(self._subscription.take(limit, timeout))
 
     def listen(self, timeout: float | None = None) -> Iterator[Notification]:
-        """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds."""
+        """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds. If
+        somebody else has ended it, the error says why."""
         while True:
             taken = self.take(_PAGE, timeout)
             yield from taken
+            if not taken and self._subscription.failure is not None:
+                raise self._subscription.failure
             if not taken and (timeout is not None or self._subscription.closed):
                 return
 

@@ -121,8 +121,24 @@ def forbidden(engine: "Engine", message: Message, neighbour: str, governed: Gove
 
 
 def publication(engine: "Engine", message: PublicationMessage, concerned: Concern, governed: Governed) -> Governed:
+    """Raises `NeedsAnswer` if a copy has to wait, and rules may ask something of its sender: nothing has happened yet.
+
+    Copies wait for their receivers alone. Who sends may be gone when it is asked; so it is asked before anything is
+    accepted.
+    """
     _every_hop(engine, message, concerned, governed)
+    for hop, _ in governed.waiting:
+        _ask_sender(message, concerned.rulings, hop)
     return governed
+
+
+def _ask_sender(message: PublicationMessage, rulings: tuple[Ruling, ...], hop: Hop) -> None:
+    situation = message.situation.toward(hop.receiver)
+    own = (ruling for one in (*hop.wanted, *hop.wardens) for ruling in one.on_publications)
+    for rule, source in (*rulings, *own):
+        if not rule.rule.points.isdisjoint(hop.points):
+            situation.source = source
+            rule.ask_sender(situation)
 
 
 def filter(  # noqa: A001 - the step's word

@@ -231,6 +231,9 @@ class Table(Generic[Value]):
     def of(self, owner: str) -> list[Filed[Value]]:
         return list(self._owned.get(owner, {}).values())
 
+    def count(self, owner: str) -> int:
+        return len(self._owned.get(owner, ()))
+
     def put(self, filed: Filed[Value]) -> None:
         self._filed[filed.id] = filed
         self._owned.setdefault(filed.owner, {})[filed.id] = filed

@@ -21,7 +21,12 @@ from tidings.engine.operations import (
 )
 from tidings.hub.receipts import Receipts
 from tidings.hub.subscription import HubSubscription
-from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_REMEMBERED_EVENTS, MAX_STORED_MESSAGES
+from tidings.model.limits import (
+    DEFAULT_INBOX_NOTIFICATIONS,
+    MAX_REMEMBERED_EVENTS,
+    MAX_REMEMBERED_PUBLISHERS,
+    MAX_STORED_MESSAGES,
+)
 from tidings.model.schema import Schema
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
@@ -62,7 +67,10 @@ class Roster:
         return self._durable.get((client, name))
 
     def published(self, publisher: str, sequence: int, event: UUID) -> None:
-        self.sequences[publisher] = max(sequence, self.sequences.get(publisher, 0))
+        if sequence > self.sequences.get(publisher, 0):
+            self.sequences[publisher] = sequence
+            if len(self.sequences) > MAX_REMEMBERED_PUBLISHERS:  # there may be a new name with every publication
+                del self.sequences[next(iter(self.sequences))]
         self.remember(event.int)
 
     def remember(self, event: int) -> None:

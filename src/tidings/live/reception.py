@@ -110,6 +110,7 @@ class Reception:
         session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello, nonce)
         for bound in self._broker.bindings.all():
             connection.say(Kind.BOUND, bound)
+        self._broker.desk.came(hello.name)
         return session
 
     def greeted_by_broker(self, connection: Connection, hello: Hello) -> Link | None:
@@ -137,6 +138,8 @@ class Reception:
             certified = connection.certified_name
             if certified is None and (hello.role == "broker" or tls.require_client_certificate):
                 return "a certificate is needed here"
+            if certified is None and self._is_reserved(hello.name):
+                return f"a certificate is needed here for the name {hello.name}"
             if certified is not None and (wait := self._identities.check(certified, self._broker.now())):
                 self._broker.metrics.shut_out += 1
                 return _too_many(wait)
@@ -145,6 +148,13 @@ class Reception:
         gatehouse = self._broker.gatehouse
         role = Role.BROKER if hello.role == "broker" else None
         return None if gatehouse is None else gatehouse.refusal(connection, role)
+
+    def _is_reserved(self, name: str) -> bool:
+        """Whether who has that name may do what others may not, or is here and has proved that it is its name."""
+        given, known = self._broker.configuration.broker, self._broker.sessions.get(name)
+        return name in (*given.operators, *given.govern, *(given.observers or ())) or (
+            known is not None and known.connection.certified_name is not None
+        )
 
     def _is_broker(self, name: str) -> bool:
         return name in self._broker.desk.engine.topology.brokers or any(

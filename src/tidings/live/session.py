@@ -14,6 +14,7 @@ from tidings.engine.effects import Reject
 from tidings.hub.roster import LIMIT, NOTHING
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.texts import inbox_limit
+from tidings.live import ration
 from tidings.live.awaited import AwaitedError
 from tidings.live.configuration.tables import DISCONNECT, Limits
 from tidings.live.connection import Connection, Frame
@@ -22,7 +23,7 @@ from tidings.live.inquiries import Inquiries
 from tidings.live.pump import InboxPump
 from tidings.live.rates import Allowance
 from tidings.model.advertisement import Advertisement, checked_id
-from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
+from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.model.event import checked_client
 from tidings.model.notification import Notification
 from tidings.model.schematext import schema_of, structure_of
@@ -245,9 +246,8 @@ class Session:
         held = roster.subscriptions.get(id)
         if policy is None and held is not None and held.subscriber == self.name:
             policy = held.subscription.policy  # coming back without one leaves the one that was set
-        if held is None and roster.count(self.name) >= self._limits.subscriptions_per_client:
-            most = self._limits.subscriptions_per_client
-            raise RefusedError("admit", f"{self.name} has {most:,} subscriptions, the most that this broker allows")
+        if held is None:
+            ration.check_subscription(self._desk, self._limits, self.name)
         subscription = Subscription.of(
             content_filter(wanted.content),
             id=id,
@@ -325,6 +325,7 @@ class Session:
             subscriber_context=context_offer(wanted.subscriber_context),
             policy=policy_text(wanted.policy),
         )
+        ration.check_advertisement(self._desk, self._limits, self.name, wanted.id)
         self._operate(wanted, operations.Advertise(advertisement), wanted.id)
 
     def _unadvertise(self, wanted: requests.Unadvertise) -> None:
@@ -345,7 +346,10 @@ class Session:
             other.connection.say(Kind.CONTEXT, answers.Context(dict(context)))
 
     def _entrust(self, wanted: requests.Entrust) -> None:
-        self._operate(wanted, operations.Entrust(self.name, checked_client(wanted.other), wanted.allowed))
+        other = checked_client(wanted.other)
+        if wanted.allowed:
+            ration.check_entrusted(self._desk, self._limits, self.name, other)
+        self._operate(wanted, operations.Entrust(self.name, other, wanted.allowed))
 
     def _set_policy(self, wanted: requests.SetPolicy) -> None:
         """An operator's policy is the broker's own, beside the owner's."""
@@ -359,6 +363,7 @@ class Session:
 
     def _define(self, wanted: requests.Define) -> None:
         schema = schema_of(wanted.subject, list(wanted.versions))
+        ration.check_subject(self._desk, self._limits, schema.subject)
         outcome = self._operate(wanted, operations.Define(self.name, schema), safe=True)
         if outcome.refused is None:
             self._broker.subject_defined(schema.subject)
@@ -413,10 +418,14 @@ class Session:
     def notify(self, note: Notification, inbox: Wired) -> None:
         connection = self.connection
         connection.send(self._broker.notes.frame(note), inbox)
-        limits = self._limits
-        is_full = connection.waiting_bytes > limits.queue_bytes or connection.waiting > limits.queue_notifications
-        if is_full and connection.is_open:
+        if connection.waiting_bytes and self._is_full:
             self._too_slow()
+
+    @property
+    def _is_full(self) -> bool:
+        connection, limits = self.connection, self._limits
+        is_full = connection.waiting_bytes > limits.queue_bytes or connection.waiting > limits.queue_notifications
+        return is_full and connection.is_open
 
     def _too_slow(self) -> None:
         """More waits than may: the client loses the oldest of it, or its connection."""

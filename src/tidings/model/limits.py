@@ -63,6 +63,7 @@ MAX_RESTRICTION_NAMES: Final = 256
 MAX_ADVERTISED: Final = 65_536  # topics and services that a discovery node knows
 MAX_ADVERTISED_BY_ONE: Final = 4_096  # owner
 MAX_FOUND_BYTES: Final = 1_048_576  # in one answer of a discovery node
+DEFAULT_FOUND: Final = 10_000  # topics and centres that a client looks for at discovery nodes, page by page
 
 # A key management centre
 MAX_GRANTS: Final = 1_000_000  # of one topic
@@ -132,5 +133,6 @@ MAX_REMEMBERED_NOTIFICATIONS: Final = 65_536  # by the ids of their events, so t
 DEFAULT_INBOX_NOTIFICATIONS: Final = 10_000
 MAX_INBOX_NOTIFICATIONS: Final = 1_000_000
 MAX_REMEMBERED_EVENTS: Final = 16_384
+MAX_REMEMBERED_PUBLISHERS: Final = 262_144  # whose last number is known
 MAX_STORED_MESSAGES: Final = 4_096
 MAX_LOG_LINES: Final = 1_000

@@ -50,5 +50,8 @@ class Subjects:
             raise SchemaError(f"no subject has the number {number}")
         return self._names[number]
 
+    def __len__(self) -> int:
+        return len(self._newest)
+
     def __iter__(self) -> Iterator[Schema]:
         return iter(self._newest.values())

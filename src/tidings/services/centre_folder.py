@@ -12,7 +12,7 @@ from typing import Self
 
 from tidings.journal import Journal, JournalOptions, Operation
 from tidings.journal.disk import Disk
-from tidings.model.errors import InvalidValueError, JournalDamagedError, SecurityError
+from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalError, SecurityError
 from tidings.security.centre import KeyManagementCentre, Reply
 from tidings.security.centre.changes import Change, changes_data, read_changes
 from tidings.security.identity import Identity
@@ -138,7 +138,11 @@ class CentreFolder:
 
     def publish_service(self) -> None:
         """Writes down where the centre is asked now, for those who are told by a file."""
-        self._disk.create(self.folder / SERVICE, self.centre.service.data)
+        path = self.folder / SERVICE
+        try:
+            self._disk.create(path, self.centre.service.data)
+        except OSError as error:
+            raise JournalError(f"{path}: {error.strerror or error}", path) from error
 
     def close(self) -> None:
         self._journal.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tidings.journal.disk import Disk
 from tidings.journal.ledger import Ledger
+from tidings.model.errors import JournalError
 from tidings.security.discovery_questions import Kept
 from tidings.security.encoding import decoded, encoded
 from tidings.security.revocation import Update
@@ -41,7 +42,11 @@ class DiscoveryFolder:
             return None
 
     def keep_revocations(self, update: Update) -> None:
-        self._disk.create(self._folder / REVOCATIONS, update.data)
+        path = self._folder / REVOCATIONS
+        try:
+            self._disk.create(path, update.data)
+        except OSError as error:
+            raise JournalError(f"{path}: {error.strerror or error}", path) from error
 
     def close(self) -> None:
         self._ledger.close()

@@ -30,6 +30,7 @@ _LOG = logging.getLogger("tidings.kmc")
 _SECOND = 1_000_000  # microseconds
 _WINDOW = 10 * _SECOND
 _INQUIRIES = 60.0  # seconds between two questions for what is new in the list of revocations
+_FAREWELL = 2.0  # seconds for the broker to take what it was asked last
 _LONGEST, _SHORTEST = 1.0, 0.01  # seconds between two looks at what time brings
 
 
@@ -62,12 +63,26 @@ class CentreServer:
         self._revocations = await self._client.subscribe(f"{KIND} = '{REVOCATIONS}'", callback=self._revoked)
         doing = self._tick(), self._tell(), self._stay_informed(), self._placard.keep()
         self._tasks = [asyncio.create_task(one) for one in doing]
+        for task in self._tasks:
+            task.add_done_callback(self._look_at)
         self._publish(self.centre.news())  # what was changed before a crash may not have been told
         await self._settle()
 
     async def serve(self) -> None:
-        """Until it is cancelled, or cannot go on."""
-        await asyncio.shield(self._failure)
+        """Until it is cancelled, or cannot go on: its disk has failed, or the broker has ended its connection for
+        good."""
+        closed = asyncio.create_task(self._client.until_closed())
+        try:
+            await asyncio.wait([self._failure, closed], return_when=asyncio.FIRST_COMPLETED)
+            await (self._failure if self._failure.done() else closed)
+        finally:
+            closed.cancel()
+
+    def _look_at(self, done: asyncio.Task[None]) -> None:
+        """A centre of which a part has ended would not renew keys, or not tell so, and nobody would notice."""
+        error = None if done.cancelled() else done.exception()
+        if error is not None and not self._failure.done():
+            self._failure.set_exception(error)
 
     async def end(self) -> None:
         for task in self._tasks:
@@ -75,8 +90,8 @@ class CentreServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for held in (self._questions, self._revocations):
             if held is not None:
-                with contextlib.suppress(TidingsError):
-                    await held.close()
+                with contextlib.suppress(TidingsError, TimeoutError):  # a broker that is gone need not be told
+                    await asyncio.wait_for(held.close(), _FAREWELL)
         self._failure.cancel()
 
     async def __aenter__(self) -> "CentreServer":
@@ -152,10 +167,14 @@ class CentreServer:
                 await self._kept(self.centre.tick(now()))
                 await self._move_when_flooded()
                 self.folder.tidy()
-            except (RefusedError, ClosedError):
+            except ClosedError:
                 return
             except JournalError as error:
                 _LOG.error("the state was not written whole: %s", error)
+            except TidingsError as error:
+                if self._failure.done():
+                    return
+                _LOG.error("the centre could not do what is due: %s", error)
 
     async def _move_when_flooded(self) -> None:
         begun, before = self._window

@@ -7,6 +7,7 @@ there, when it says that there are news, or when it is time.
 import asyncio
 import logging
 import secrets
+from collections import deque
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +16,14 @@ from tidings.client.asking import ask
 from tidings.client.client import Client
 from tidings.client.discovery import Discovery
 from tidings.client.security import now
-from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
+from tidings.model.errors import (
+    InvalidValueError,
+    JournalError,
+    RefusedError,
+    SecurityError,
+    TidingsError,
+    UnreachableError,
+)
 from tidings.model.notification import Notification
 from tidings.security.certificates import Role
 from tidings.security.credentials import Credentials
@@ -39,7 +47,7 @@ from tidings.security.encoding import decoded, encoded
 from tidings.security.exchange import SERVICE_TOPIC, Question, Service
 from tidings.security.identity import Identity
 from tidings.security.respondent import Respondent
-from tidings.security.revocation import Update
+from tidings.security.revocation import Head, Update
 from tidings.services.answering import Answering
 from tidings.services.discovery_folder import DiscoveryFolder
 from tidings.services.quota import Quota
@@ -70,6 +78,8 @@ class DiscoveryService:
             )
         self._client, self._identity, self._interval = client, identity, interval
         self._folder = DiscoveryFolder(Path(folder))
+        self._unkept: deque[Kept] = deque()  # what the disk has not taken yet
+        self._kept_head: Head | None = None  # of the list of revocations that is on the disk
         try:
             self._credentials = Credentials(identity.anchor, overlay)
             self.node = DiscoveryNode(self._credentials, secrets.token_bytes(8))
@@ -128,8 +138,8 @@ class DiscoveryService:
             return encoded(self.node.find(decoded(question.body, Finds, "question"), asker, at))
         if question.kind in (ADVERTISE, WITHDRAW):
             kept = self.node.advertise(question.body, asker, at)
+            self._keep(kept)
             if kept is not None:
-                self._folder.keep(kept)
                 self._background(self._tell_news())
             return b""
         if question.kind == REPLICATE:
@@ -137,6 +147,15 @@ class DiscoveryService:
                 raise RefusedError("authorize", f"{asker.name} is no discovery node")
             return encoded(self.node.changes(decoded(question.body, Replicates, "question"), at))
         raise RefusedError("authorize", f"a discovery node does not know the question {question.kind!r:.40}")
+
+    def _keep(self, kept: Kept | None) -> None:
+        """Returns when it is on the disk, and all that the disk did not take before: it is known here all the same, and
+        who says it again must not be told that it is safe."""
+        if kept is not None:
+            self._unkept.append(kept)
+        while self._unkept:
+            self._folder.keep(self._unkept[0])
+            self._unkept.popleft()
 
     async def _called(self, note: Notification) -> None:
         """What is asked of all nodes, in the clear."""
@@ -151,7 +170,10 @@ class DiscoveryService:
             self._news.set()
 
     async def _tell_news(self) -> None:
-        await self._client.publish({SERVICE_TOPIC: TOPIC, ASK: NEWS}, safe="accepted")
+        try:
+            await self._client.publish({SERVICE_TOPIC: TOPIC, ASK: NEWS}, safe="accepted")
+        except TidingsError as error:  # the others look by themselves, after a while
+            _LOG.debug("the other discovery nodes were not told that there are news: %s", error)
 
     # Revocations
 
@@ -160,6 +182,8 @@ class DiscoveryService:
             self._revoke(Update.read(note.event.payload or b""))
         except SecurityError as error:
             _LOG.debug("a list of revocations of %s is of no use: %s", note.event.publisher, error)
+        except JournalError as error:
+            _LOG.error("a list of revocations counts, and is not kept: %s", error)
 
     async def _fetch_revocations(self) -> None:
         """What the broker has of the list, and this node has missed."""
@@ -171,12 +195,13 @@ class DiscoveryService:
             _LOG.debug("no list of revocations from the broker: %s", error)
 
     def _revoke(self, update: Update) -> None:
-        before = self._credentials.revocations.head
         self.node.revoke(update, now())
-        if self._credentials.revocations.head != before:
+        head = self._credentials.revocations.head
+        if head != self._kept_head:
             whole = self._credentials.revocations.since(0)
             if whole is not None:
                 self._folder.keep_revocations(whole)
+                self._kept_head = head
 
     # The other nodes
 
@@ -230,6 +255,5 @@ class DiscoveryService:
         except SecurityError as error:
             _LOG.warning("an advertisement that %s keeps is refused: %s", service.certificate.name, error)
             return False
-        if changed is not None:
-            self._folder.keep(changed)
+        self._keep(changed)
         return changed is not None

@@ -172,6 +172,17 @@ class Limits(Table, frozen=True, kw_only=True):
         said("What waits for one neighbour, in bytes; with more, the link is made anew.", reloaded=True),
     ] = 64 * MEBIBYTE
     subscriptions_per_client: Annotated[Positive, said("Subscriptions of one client.", reloaded=True)] = 100_000
+    subscriptions: Annotated[Positive, said("The same of all clients together.", reloaded=True)] = 2_000_000
+    advertisements_per_client: Annotated[Positive, said("Advertisements of one client.", reloaded=True)] = 10_000
+    advertisements: Annotated[
+        Positive, said("With so many in its tables a broker takes no more of its clients.", reloaded=True)
+    ] = 1_000_000
+    subjects: Annotated[Positive, said("The same of subjects with schemas, which stay for good.", reloaded=True)] = (
+        10_000
+    )
+    entrusted_per_client: Annotated[
+        Positive, said("So many others a client may let set its context.", reloaded=True)
+    ] = 1_000
     unsettled: Annotated[
         Positive, said("Publications under way to other brokers at a time; past it, publishers wait.", reloaded=True)
     ] = 100_000
@@ -206,7 +217,11 @@ class Tls(Table, frozen=True, kw_only=True):
     key: Annotated[str, said("The file of its private key.", is_path=True)] = ""
     authority: Annotated[str, said("The file of the certificates that others are trusted by.", is_path=True)] = ""
     require_client_certificate: Annotated[
-        bool, said("Whether clients need certificates, too. Brokers always do, where there is TLS.")
+        bool,
+        said(
+            "Whether clients need certificates, too. Brokers always do, where there is TLS, and so do operators, those "
+            "who govern and observers; else a client without one may have any name that nobody with one has just now."
+        ),
     ] = True
     check_names: Annotated[bool, said("Whether a client or a broker must have the name that its certificate says.")] = (
         True
