@@ -18,7 +18,7 @@ from tidings.live import ration
 from tidings.live.awaited import AwaitedError
 from tidings.live.configuration.tables import DISCONNECT, Limits
 from tidings.live.connection import Connection, Frame
-from tidings.live.inbox import Kept, Wired
+from tidings.live.inbox import Kept, Served, Wired
 from tidings.live.inquiries import Inquiries
 from tidings.live.pump import InboxPump
 from tidings.live.rates import Allowance
@@ -75,7 +75,9 @@ class Session:
         self._receipts: list[answers.Receipt] = []
         self._unanswered = 0
         self._is_throttled = False
-        self._lost_now: Counter[Wired] = Counter()  # since the client was told last
+        self._inbox = Wired(self)
+        self._lost: Counter[str] = Counter()  # notifications, by subscription
+        self._lost_now: Counter[str] = Counter()  # since the client was told last
         self._is_resting = False  # it has sent more than it may
         self._awaits = False  # an answer on trust, without which the next operation cannot be handled
         self._kept: list[Frame] = []
@@ -284,8 +286,8 @@ class Session:
     def _attach(self, id: str) -> None:  # noqa: A002
         held = self._desk.roster.subscriptions[id]
         inbox = held.inbox
-        if isinstance(inbox, Wired):
-            inbox.outlet = self
+        if isinstance(held, Served):
+            held.inbox = self._inbox
         elif isinstance(inbox, Kept):
             held.attach(None)
             pump = InboxPump(
@@ -315,6 +317,8 @@ class Session:
         outcome = self._desk.operate(operation, lambda result: self._reply(wanted.request, result, id), safe=is_durable)
         if outcome.refused is None:
             self._pumps.pop(id, None)
+            for counted in (self._lost, self._lost_now):
+                counted.pop(id, None)
 
     def _advertise(self, wanted: requests.Advertise) -> None:
         advertisement = Advertisement.of(
@@ -415,9 +419,9 @@ class Session:
             self._unanswered -= 1
             self._throttle()
 
-    def notify(self, note: Notification, inbox: Wired) -> None:
+    def notify(self, note: Notification) -> None:
         connection = self.connection
-        connection.send(self._broker.notes.frame(note), inbox)
+        connection.send(self._broker.notes.frame(note), note.subscription)
         if connection.waiting_bytes and self._is_full:
             self._too_slow()
 
@@ -435,21 +439,24 @@ class Session:
             return
         limits = self._limits
         lost = self.connection.lose_oldest(limits.queue_bytes * 3 // 4, limits.queue_notifications * 3 // 4)
-        for inbox, count in lost.items():
-            if isinstance(inbox, Wired):
-                self._lost(inbox, count)
+        for subscription, count in lost.items():
+            self._lose(str(subscription), count)
 
-    def _lost(self, inbox: Wired, count: int) -> None:
-        before, inbox.lost = inbox.lost, inbox.lost + count
-        self._lost_now[inbox] += count
+    def _lose(self, subscription: str, count: int) -> None:
+        before = self._lost[subscription]
+        self._lost[subscription] = lost = before + count
+        self._lost_now[subscription] += count
         self._desk.metrics.lost += count
-        if before.bit_length() < inbox.lost.bit_length():  # at 1, 2, 4, 8, ...: noticed, and no flood of its own
-            self._desk.tell_lost(self.name, inbox.id, inbox.lost)
+        if before.bit_length() < lost.bit_length():  # at 1, 2, 4, 8, ...: noticed, and no flood of its own
+            self._desk.tell_lost(self.name, subscription, lost)
 
     def ahead(self) -> list[bytes]:
         """Where notifications were lost, it says so: what is left of them comes after."""
         lost, self._lost_now = self._lost_now, Counter()
-        return [frame(Kind.LOST, _ENCODE(answers.Lost(inbox.id, count, inbox.lost))) for inbox, count in lost.items()]
+        return [
+            frame(Kind.LOST, _ENCODE(answers.Lost(subscription, count, self._lost[subscription])))
+            for subscription, count in lost.items()
+        ]
 
     def _complain(self, error: TidingsError) -> None:
         _LOG.error("what waits for %s cannot be read: %s", self.name, error)
@@ -485,6 +492,7 @@ class Session:
 
     def gone(self, reason: str) -> None:
         self._pumps.clear()
+        self._inbox.close()
         self._broker.left(self, reason)
         self._broker.trusting.left(self.connection)
         self._broker.examining.left(self.connection)
