@@ -13,7 +13,7 @@ from tidings import ContextFilter, Filter, FilterError
 from tidings.language.sql import forget_templates
 from tidings.language.tokens import LiteralToken, scan, split
 from tidings.model import limits
-from tidings.model.expression import Attribute, Comparison, Condition, Constant
+from tidings.model.expression import And, Attribute, Comparison, Condition, Constant
 from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.filter import Filter as FilterValue
 
@@ -273,3 +273,10 @@ class TestTemplates:
         from tidings.language import sql
 
         assert len(sql._content._known) == limits.MAX_CACHED_TEMPLATES
+
+    def test_filters_that_ask_the_same_share_it(self) -> None:
+        one, other = (Filter.parse(f"kind = 'k5' and level > {level}.25").expression for level in (1, 2))
+        assert isinstance(one, And) and isinstance(other, And)  # noqa: PT018
+        assert one.parts[0] is other.parts[0]
+        assert one.parts[1] != other.parts[1]
+        assert Filter.parse("level > 1").expression != Filter.parse("level > 1.0").expression

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tidings.engine.directory import Directory
 from tidings.engine.journey import Version
+from tidings.engine.placed import NOWHERE, among, placed
 from tidings.engine.ruled import NO_RULES, Cut, Ruling, rules_of
 from tidings.model.advertisement import Advertisement
 from tidings.model.filter import ContextFilter
@@ -22,7 +23,6 @@ from tidings.routing.announced import Reach
 
 Value = TypeVar("Value", bound=Advertisement | Subscription)
 _NOBODY: frozenset[str] = frozenset()
-_NOWHERE: Mapping[str, bool] = {}
 
 
 class Filed(Generic[Value]):
@@ -32,8 +32,8 @@ class Filed(Generic[Value]):
     """
 
     __slots__ = (
-        *("_arrival", "_number", "_rules", "governs", "hop", "is_own", "is_plain", "names", "value"),
-        *("bound", "context", "flooded", "origin", "reach", "sent", "toward"),
+        *("_arrival", "_number", "_placed", "_rules", "governs", "hop", "is_own", "is_plain", "value"),
+        *("bound", "context", "origin", "reach"),
     )
     is_client: bool = True
     is_local: bool = True  # a client's, or of another sub-overlay, which is to a broker what a client is
@@ -48,14 +48,7 @@ class Filed(Generic[Value]):
         self.origin = origin  # the broker whose client's it is
         self.is_own = is_own  # the broker's
         self.governs = governs  # whether its owner's rules may decide for others
-        self.names = value.content.names  # of the attributes that it speaks of
-        if isinstance(value, Subscription) and value.structure is not None:
-            self.names = self.names.union(value.structure.names, value.structure.absent)
-        # The neighbours that have it from here; those that a rule, not the strategy, wants to have it; and all that
-        # should have it, each with whether it is scoped there. Most filters share the empty ones.
-        self.sent: frozenset[str] = _NOBODY
-        self.flooded: frozenset[str] = _NOBODY
-        self.toward: Mapping[str, bool] = _NOWHERE
+        self._placed = NOWHERE
         self._arrival = self._number = 0
         self.bound: ContextFilter | None = getattr(value, "publishers", None)  # as it is sent, see `placing.bind`
         self.reach: Reach | None = None  # what that selects, where contexts are announced (spcf)
@@ -72,6 +65,42 @@ class Filed(Generic[Value]):
     def owner(self) -> str:
         value = self.value
         return value.subscriber if isinstance(value, Subscription) else value.publisher
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the attributes that it speaks of."""
+        value = self.value
+        names = value.content.names
+        if isinstance(value, Subscription) and value.structure is not None:
+            return names.union(value.structure.names, value.structure.absent)
+        return names
+
+    @property
+    def sent(self) -> frozenset[str]:
+        """The neighbours that have it from here."""
+        return self._placed.sent
+
+    @sent.setter
+    def sent(self, sent: frozenset[str]) -> None:
+        self._placed = placed(sent, self._placed.flooded, self._placed.toward)
+
+    @property
+    def flooded(self) -> frozenset[str]:
+        """The neighbours that a rule, not the strategy, wants to have it."""
+        return self._placed.flooded
+
+    @flooded.setter
+    def flooded(self, flooded: frozenset[str]) -> None:
+        self._placed = placed(self._placed.sent, flooded, self._placed.toward)
+
+    @property
+    def toward(self) -> Mapping[str, bool]:
+        """All neighbours that should have it, each with whether it is scoped there."""
+        return self._placed.toward
+
+    @toward.setter
+    def toward(self, toward: Mapping[str, bool]) -> None:
+        self._placed = placed(self._placed.sent, self._placed.flooded, toward)
 
     @property
     def version(self) -> Version:
@@ -149,7 +178,7 @@ class Filed(Generic[Value]):
 class Relayed(Filed[Value]):
     """One that came from a neighbour, and how."""
 
-    __slots__ = ("digest", "is_local", "past", "scoped", "senders")
+    __slots__ = ("_senders", "digest", "is_local", "past", "scoped")
     is_client = False
 
     def __init__(
@@ -158,9 +187,18 @@ class Relayed(Filed[Value]):
         super().__init__(value, hop, origin, is_own=is_own, governs=governs)
         self.is_local = is_local
         self.digest = ""
-        self.senders = _NOBODY  # the neighbours that have sent it and not taken it back
+        self._senders = _NOBODY
         self.scoped = False  # it is judged here by its subscriber's context
         self.past = ()  # the ids of contexts that its subscriber had until lately, and until when they count (spcf)
+
+    @property
+    def senders(self) -> frozenset[str]:
+        """The neighbours that have sent it and not taken it back."""
+        return self._senders
+
+    @senders.setter
+    def senders(self, senders: frozenset[str]) -> None:
+        self._senders = among(senders)
 
 
 class Table(Generic[Value]):

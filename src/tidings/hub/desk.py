@@ -363,7 +363,7 @@ class Desk:
                 self.archive.close(self)
         finally:
             for subscription in held:
-                subscription.inbox.close()
+                subscription.end()
 
     def open(self, subscription: Subscription, limit: int) -> HubSubscription:
         read = None if self.archive is None else self.archive.history.due_to(subscription)

@@ -139,7 +139,7 @@ class Roster:
             del self._of[held.subscriber]
         if held.durable is not None:
             self._durable.pop((held.subscriber, held.durable), None)
-        held.inbox.close()
+        held.end()
 
     def _left(self, client: str) -> None:
         for held in self.of(client):

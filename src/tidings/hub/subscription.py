@@ -204,6 +204,10 @@ class HubSubscription:
             self._listened().callback = callback
         self.inbox.redeliver()
 
+    def end(self) -> None:
+        """Nothing more comes."""
+        self.inbox.close()
+
     def detach(self) -> None:
         if self._listening is not None:
             self._listening.callback = None

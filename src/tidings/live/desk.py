@@ -43,7 +43,7 @@ from tidings.hub.trust import Provider
 from tidings.live.acceptance import Acceptance
 from tidings.live.awaited import AwaitedError
 from tidings.live.given import Given
-from tidings.live.inbox import Kept, Wired
+from tidings.live.inbox import Kept, Served
 from tidings.live.metrics import Metrics
 from tidings.live.neighbours import Neighbours
 from tidings.live.outgoing import Outgoing
@@ -425,7 +425,7 @@ class Desk(HubDesk):
 
     def open(self, subscription: Subscription, limit: int) -> HubSubscription:
         if subscription.durable is None:
-            return HubSubscription(self, subscription, Wired(limit, subscription.id))
+            return Served(self, subscription)
         read = None if self.archive is None else self.archive.history.due_to(subscription)
         return HubSubscription(self, subscription, Kept(limit, read))
 

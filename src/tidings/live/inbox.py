@@ -1,28 +1,41 @@
 """Where notifications of a subscription go in a broker: to its subscriber's connection, if there is one."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tidings.hub.backlog import Backlog, Read
 from tidings.hub.inbox import Forgetful
+from tidings.hub.subscription import HubSubscription
+from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS
 from tidings.model.notification import Notification
+from tidings.model.subscription import Subscription
+
+if TYPE_CHECKING:
+    from tidings.hub.desk import Desk
 
 
 class Outlet(Protocol):
     """The connection of a subscriber."""
 
-    def notify(self, note: Notification, inbox: "Wired") -> None: ...
+    def notify(self, note: Notification) -> None: ...
 
 
 class Wired(Forgetful):
-    """Of a subscription that is not durable: nothing waits here. What waits, waits in the connection, and is bounded
-    there for all subscriptions of a client together."""
+    """One for all subscriptions of a client that are not durable: nothing waits here. What waits, waits in the
+    connection, and is counted and bounded there."""
 
-    __slots__ = ("id", "limit", "lost", "outlet")
+    __slots__ = ("outlet",)
+    lost = 0
 
-    def __init__(self, limit: int, id: str) -> None:  # noqa: A002
-        self.limit, self.id = limit, id
-        self.lost = 0
-        self.outlet: Outlet | None = None
+    def __init__(self, outlet: Outlet | None = None) -> None:
+        self.outlet = outlet
+
+    @property
+    def limit(self) -> int:
+        return DEFAULT_INBOX_NOTIFICATIONS
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        """It is the connection's that counts."""
 
     @property
     def waiting(self) -> int:
@@ -41,7 +54,7 @@ class Wired(Forgetful):
 
     def put(self, note: Notification, offset: int) -> Notification | None:
         if self.outlet is not None:
-            self.outlet.notify(note, self)
+            self.outlet.notify(note)
         return None
 
     def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
@@ -54,7 +67,25 @@ class Wired(Forgetful):
         self.outlet = None
 
     def attend(self) -> None:
-        """Its subscriber's session says what the outlet is."""
+        """Whoever comes brings an outlet."""
+
+
+_NOBODYS = Wired()
+
+
+class Served(HubSubscription):
+    """One that is not durable: its inbox is that of its subscriber's session, as long as both are there."""
+
+    __slots__ = ()
+
+    def __init__(self, desk: "Desk", subscription: Subscription) -> None:
+        super().__init__(desk, subscription, _NOBODYS)
+
+    def end(self) -> None:
+        self.inbox = _NOBODYS
+
+    def detach(self) -> None:
+        self.inbox = _NOBODYS
 
 
 class Pump(Protocol):

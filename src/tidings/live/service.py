@@ -14,7 +14,7 @@ from tidings.hub.roster import LIMIT, NOTHING
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.texts import inbox_limit
 from tidings.live import ration
-from tidings.live.inbox import Kept, Wired
+from tidings.live.inbox import Kept, Served
 from tidings.live.pump import InboxPump
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import InvalidValueError, TidingsError
@@ -100,8 +100,8 @@ class Service:
     def _attach(self, id: str) -> None:  # noqa: A002
         held = self._desk.roster.subscriptions[id]
         inbox = held.inbox
-        if isinstance(inbox, Wired):
-            inbox.outlet = self._session
+        if isinstance(held, Served):
+            held.inbox = self._session.inbox
         elif isinstance(inbox, Kept):
             held.attach(None)
             pump = InboxPump(
@@ -131,6 +131,7 @@ class Service:
         outcome = self._desk.operate(operation, lambda result: self._reply(wanted.request, result, id), safe=is_durable)
         if outcome.refused is None:
             self._pumps.pop(id, None)
+            self._session.forget_lost(id)
 
     def _advertise(self, wanted: requests.Advertise) -> None:
         advertisement = Advertisement.of(

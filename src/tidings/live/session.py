@@ -58,7 +58,9 @@ class Session:
         self._receipts: list[answers.Receipt] = []
         self._unanswered = 0
         self._is_throttled = False
-        self._lost_now: Counter[Wired] = Counter()  # since the client was told last
+        self.inbox = Wired(self)  # of all its subscriptions that are not durable
+        self._lost: Counter[str] = Counter()  # notifications, by subscription
+        self._lost_now: Counter[str] = Counter()  # since the client was told last
         self._is_resting = False  # it has sent more than it may
         self._awaits = False  # an answer on trust, without which the next operation cannot be handled
         self._kept: list[Frame] = []
@@ -247,9 +249,9 @@ class Session:
             self._unanswered -= 1
             self._throttle()
 
-    def notify(self, note: Notification, inbox: Wired) -> None:
+    def notify(self, note: Notification) -> None:
         connection = self.connection
-        connection.send(self._broker.notes.frame(note), inbox)
+        connection.send(self._broker.notes.frame(note), note.subscription)
         if connection.waiting_bytes and self._is_full:
             self._too_slow()
 
@@ -267,21 +269,29 @@ class Session:
             return
         limits = self.limits
         lost = self.connection.lose_oldest(limits.queue_bytes * 3 // 4, limits.queue_notifications * 3 // 4)
-        for inbox, count in lost.items():
-            if isinstance(inbox, Wired):
-                self._lost(inbox, count)
+        for subscription, count in lost.items():
+            self._lose(str(subscription), count)
 
-    def _lost(self, inbox: Wired, count: int) -> None:
-        before, inbox.lost = inbox.lost, inbox.lost + count
-        self._lost_now[inbox] += count
+    def _lose(self, subscription: str, count: int) -> None:
+        before = self._lost[subscription]
+        self._lost[subscription] = lost = before + count
+        self._lost_now[subscription] += count
         self._desk.metrics.lost += count
-        if before.bit_length() < inbox.lost.bit_length():  # at 1, 2, 4, 8, ...: noticed, and no flood of its own
-            self._desk.tell_lost(self.name, inbox.id, inbox.lost)
+        if before.bit_length() < lost.bit_length():  # at 1, 2, 4, 8, ...: noticed, and no flood of its own
+            self._desk.tell_lost(self.name, subscription, lost)
+
+    def forget_lost(self, subscription: str) -> None:
+        """It has ended."""
+        for counted in (self._lost, self._lost_now):
+            counted.pop(subscription, None)
 
     def ahead(self) -> list[bytes]:
         """Where notifications were lost, it says so: what is left of them comes after."""
         lost, self._lost_now = self._lost_now, Counter()
-        return [frame(Kind.LOST, _ENCODE(answers.Lost(inbox.id, count, inbox.lost))) for inbox, count in lost.items()]
+        return [
+            frame(Kind.LOST, _ENCODE(answers.Lost(subscription, count, self._lost[subscription])))
+            for subscription, count in lost.items()
+        ]
 
     # How it goes
 
@@ -312,6 +322,7 @@ class Session:
         self._throttle()
 
     def gone(self, reason: str) -> None:
+        self.inbox.close()
         self.service.end()
         del self.service  # which holds this session: so both are let go at once, not when somebody looks for circles
         self._broker.left(self, reason)
