@@ -273,6 +273,7 @@ class Session:
         )
         if outcome.refused is None:
             self._attach(id)
+            self._desk.judge(self.name)
 
     def _reside(self) -> None:
         """A program that has just started cannot know whether its durable subscriptions are at another broker."""
