@@ -355,7 +355,9 @@ class Desk(HubDesk):
 
     def _recall_undecided(self, saved: list[tuple[int, str]]) -> None:
         """Of publications before the snapshot, whose rows say the rest."""
-        for offset, client in saved if self.archive is not None else ():
+        if self.archive is None:
+            return
+        for offset, client in saved:
             for record in self.archive.journal.read(offset, offset + 1):
                 for judge in owed_by(record.operation):
                     if judge.client == client:
