@@ -9,6 +9,7 @@ import pytest
 
 from tests.client.centre import AUTHORITY, KMC, OWNER, START, credentials, entity, now
 from tests.live.cases import connect, run, running, until
+from tests.live.serving import Served
 from tests.services.kmc_cases import Centre, centre, read
 from tidings.client.discovery import Discovery
 from tidings.journal.disk import Disk
@@ -146,6 +147,18 @@ def test_a_centre_that_was_restarted_goes_on_with_the_same_keys(tmp_path: Path) 
                 async with kmc.member("pub", topic) as pub:
                     await pub.publish({"Sports": "NBA"}, payload=b"2")
                     assert kmc.members["pub"].keyring.latest(topic.id) == before
+
+    run(scenario())
+
+
+def test_a_centre_ends_also_when_its_broker_is_gone(tmp_path: Path) -> None:
+    """Whoever stops a machine stops both, in whatever order."""
+
+    async def scenario() -> None:
+        with Served() as served:
+            async with centre(served.broker, tmp_path) as kmc:
+                await asyncio.to_thread(served.stop)
+                await asyncio.wait_for(kmc.server.end(), 60)
 
     run(scenario())
 

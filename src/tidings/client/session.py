@@ -376,9 +376,11 @@ class Session:
             self._address = address
             self._begin(wire, welcome)
             return None
+        finally:
+            if not self._welcomed.cancel():  # nobody waits for it any more, whenever the connection is lost
+                _ignored(self._welcomed)
         if wire is not None:
             wire.end("")
-        _ignored(self._welcomed)  # a connection that was lost before anybody waited for it
         self._wire = None
         return reason
 
@@ -488,7 +490,7 @@ class Session:
 
 def _ignored(answer: "asyncio.Future[Any]") -> None:
     """It may have been refused: then there was nothing to take back."""
-    if answer.done() and not answer.cancelled():
+    if not answer.cancelled():
         answer.exception()
 
 

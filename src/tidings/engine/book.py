@@ -60,6 +60,7 @@ class Book:
         self.load = 0.0
         self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
         self.special: set[str] = set()  # subscriptions that get more than a copy each, by rules or by their own wish
+        self.particular: set[str] = set()  # the same, without those that differ only in how they are told apart
         self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
         self.contexts: dict[str, Context] = {}  # of the clients of this broker
         self.context_versions: dict[str, Version] = {}
@@ -336,6 +337,10 @@ class Book:
                 self.special.discard(filed.id)
             else:
                 self.special.add(filed.id)
+            if gone or filed.is_plain:
+                self.particular.discard(filed.id)
+            else:
+                self.particular.add(filed.id)
         self.wardens.pop(filed.id, None)
         if key in self.rules and not is_advertisement and _may_govern(filed):
             self.wardens[filed.id] = filed  # type: ignore[assignment]

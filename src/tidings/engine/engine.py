@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from tidings.engine import associating, explaining, membership, meta, pipeline, routes, sealed, situations
+from tidings.engine import associating, explaining, membership, meta, pipeline, plain, routes, sealed, situations
 from tidings.engine.book import Book
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.held import Held
@@ -154,7 +154,8 @@ class Engine(Book):
                     return [Reject("admit", "only a broker says what happened to an event on its way")]
                 if self.assurance is not None:
                     return sealed.publish(self, operation) + self.assurance.news()
-                return self.run_for(operation, event.publisher)
+                short = plain.publish(self, event) if plain.is_open(self) else None
+                return self.run_for(operation, event.publisher) if short is None else short
             case Receive(neighbour, received):
                 effects = self._receive(received, neighbour)
                 return effects if self.assurance is None else effects + self.assurance.news(neighbour)

@@ -12,7 +12,6 @@ from tidings.model.notification import Notification
 class Inbox(Protocol):
     """Where the notifications of a subscription go. For any number of threads."""
 
-    __slots__ = ()
     limit: int
     lost: int
 
@@ -47,25 +46,39 @@ class Inbox(Protocol):
 
     def attend(self) -> None: ...
 
-    # Of a durable subscription
-
     def expect(self, offset: int) -> None:
         """A notification for this place in the order will come; a durable inbox makes a note of it."""
-        return
 
     def redeliver(self) -> int:
         """What was taken and not acknowledged waits again; how much. Only durable inboxes remember what was taken."""
-        return 0
+        ...
 
     def has_taken(self) -> list[UUID]:
         """The ids of the events that were taken and are not acknowledged."""
+        ...
+
+    def acknowledgement(self, events: Iterable[UUID]) -> "Acknowledged | None": ...
+
+
+class Forgetful:
+    """What all inboxes have in common that are not durable: what was taken from them is gone."""
+
+    __slots__ = ()
+
+    def expect(self, offset: int) -> None:
+        return
+
+    def redeliver(self) -> int:
+        return 0
+
+    def has_taken(self) -> list[UUID]:
         return []
 
     def acknowledgement(self, events: Iterable[UUID]) -> "Acknowledged | None":
         return None
 
 
-class Queue(Inbox):
+class Queue(Forgetful):
     """Of a subscription that is not durable: keeps the newest `limit`, loses the oldest."""
 
     __slots__ = ("_changed", "_closed", "_left", "_lock", "_sleepers", "_waiting", "limit", "lost")

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from tidings.hub.backlog import Backlog, Read
-from tidings.hub.inbox import Inbox
+from tidings.hub.inbox import Forgetful
 from tidings.model.notification import Notification
 
 
@@ -13,7 +13,7 @@ class Outlet(Protocol):
     def notify(self, note: Notification, inbox: "Wired") -> None: ...
 
 
-class Wired(Inbox):
+class Wired(Forgetful):
     """Of a subscription that is not durable: nothing waits here. What waits, waits in the connection, and is bounded
     there for all subscriptions of a client together."""
 

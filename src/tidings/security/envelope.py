@@ -33,7 +33,7 @@ class Addition(msgspec.Struct, frozen=True, array_like=True):
     signature: bytes
 
 
-class Seal(msgspec.Struct, frozen=True, array_like=True):
+class Seal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`wrapped` may be wrapped anew, by the topic's centre, under a later epoch (`wrapped_in`): neither ciphertext nor
     signature know of it. `scope` commits to whom the event is for and under which policy; who is told the event does
     not get the salt of that."""

@@ -183,35 +183,35 @@ class Gate:
             raise SecurityError("proof", f"this was not signed by the token's holder, {token.holder.name}") from None
 
     def may_get(
-        self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int, *, cut: bool = False
+        self, token_data: bytes | None, subscriber: str, event: Event, topic: bytes, now: int, *, cut: bool = False
     ) -> bool:
-        """Whether a sealed event may be handed to a subscription with that token, if it has one. `cut`: attributes may
-        have been taken away; then it is enough if nothing that is left says no."""
+        """Whether an event that is sealed for that topic may be handed to a subscription with that token, if any.
+        `cut`: attributes may have been taken away; then it is enough if nothing that is left says no."""
         try:
-            self.check_get(token_data, subscriber, event, seal, now, cut=cut)
+            self.check_get(token_data, subscriber, event, topic, now, cut=cut)
         except SecurityError:
             return False
         return True
 
     def check_get(
-        self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int, *, cut: bool = False
+        self, token_data: bytes | None, subscriber: str, event: Event, topic: bytes, now: int, *, cut: bool = False
     ) -> None:
         """The same, with the reason."""
         if token_data is None:
             raise SecurityError("token", "the event is sealed, and the subscription has no token")
-        self._check_part(self._held(token_data, subscriber, Right.SUBSCRIBE, now), event, seal, cut=cut)
+        self._check_part(self._held(token_data, subscriber, Right.SUBSCRIBE, now), event, topic, cut=cut)
 
-    def may_govern(self, token_data: bytes, holder: str, event: Event, seal: Seal, now: int) -> bool:
+    def may_govern(self, token_data: bytes, holder: str, event: Event, topic: bytes, now: int) -> bool:
         """Whether the holder's policies may decide for others what becomes of a sealed event."""
         try:
-            self._check_part(self._held(token_data, holder, Right.GOVERN, now), event, seal)
+            self._check_part(self._held(token_data, holder, Right.GOVERN, now), event, topic)
         except SecurityError:
             return False
         return True
 
     @staticmethod
-    def _check_part(token: Token, event: Event, seal: Seal, *, cut: bool = False) -> None:
-        if token.topic != seal.topic:
+    def _check_part(token: Token, event: Event, topic: bytes, *, cut: bool = False) -> None:
+        if token.topic != topic:
             raise SecurityError("topic", f"the event is on another topic than {token.record.template}")
         if not token.is_whole:
             _check_template(token, event, cut=cut)
