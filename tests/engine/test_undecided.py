@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.messages import event, publish, subscribe
+from tests.engine.messages import advertise, event, publish, subscribe
 from tests.strategies import examples
 from tidings.engine import Engine, Settings
 from tidings.engine.concern import HISTORY
 from tidings.engine.effects import Ask, Decided, Deliver, Effect, Undecided
 from tidings.engine.operations import Connect, Disconnect, Judge, Operation, Publish, Republish, Trust
+from tidings.engine.recorded import Recorded
 
 NOW = 1_000
 FIRST = event({"n": 1}, "p")
@@ -114,6 +115,30 @@ def test_nothing_is_accepted_before_its_sender_has_answered_what_rules_may_ask()
     effects = made.handle(Trust("c", "G", True), NOW + 5)
     assert told(effects) == ["all"]
     assert effects[-1] == Decided(owed.event.id, "c")
+
+
+@pytest.mark.parametrize("member", [True, False])
+def test_the_rules_that_count_are_those_of_when_it_came(member: bool) -> None:
+    """Its publisher has left since, and took its advertisement along; another one has set another rule."""
+    made = Engine(Settings(name="b1", advertisements_required=False))
+    made.handle(subscribe("all", "n > 0", "c", durable="all"), NOW)
+    made.handle(advertise("ad", "n > 0", "p", rule("AuthenticateReceiver(G)")), NOW)
+    (owed,) = (one.judge for one in made.handle(publish({"n": 1}, "p"), NOW + 1) if isinstance(one, Undecided))
+    for client in ("c", "p"):
+        made.handle(Disconnect(client), NOW + 2)
+    made.handle(subscribe("own", "n > 0", "b1", policy=rule("AuthenticateReceiver(H)")), NOW)
+    assert made.handle(owed, NOW + 3) == [Undecided(owed), Ask("c", "G")]
+    effects = made.handle(Trust("c", "G", member), NOW + 4)
+    assert told(effects) == (["all"] if member else [])
+    assert Decided(owed.event.id, "c") in effects
+
+
+def test_what_rules_are_made_of_must_be_known_or_nobody_gets_it() -> None:
+    made = engine("AuthenticateReceiver(G)")
+    odd = Recorded(rule("NobodyKnows()"), 1, "broker", "own", "b1", "n > 0", governs=True)
+    effects = made.handle(Judge(FIRST, "c", ("all",), rules=(odd,)), NOW)
+    assert told(effects) == []
+    assert effects[-1] == Decided(FIRST.id, "c")
 
 
 def test_a_subscription_that_has_ended_is_owed_nothing() -> None:

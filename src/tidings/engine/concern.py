@@ -233,13 +233,6 @@ def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed
     )
 
 
-def rulings_for_all(engine: "Engine", message: PublicationMessage) -> tuple[Ruling, ...]:
-    """The same where nobody has looked yet which of the broker's own filters it meets."""
-    event, context = message.event, engine.context(engine.name)
-    own = [one for one in engine.subscriptions.of(engine.name) if due(one.value, event, context)]
-    return rulings_on(engine, message, own)
-
-
 def _applicable(
     engine: "Engine", filed: Filed[Advertisement] | Filed[Subscription], message: PublicationMessage
 ) -> list[Ruling]:

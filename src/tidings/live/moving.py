@@ -118,7 +118,13 @@ class Moving:
         return any(one.waiting for one in self._waiting(client)) or bool(self._undecided(client))
 
     def _undecided(self, client: str) -> list[Judge]:
-        return self._broker.desk.undecided.of(client)
+        """What can follow it: rules of advertisements go along only while these are there."""
+        known = self._broker.desk.engine.advertisements
+        return [
+            judge
+            for judge in self._broker.desk.undecided.of(client)
+            if all(one.kind != "advertisement" or known.get(one.id) is not None for one in judge.rules)
+        ]
 
     def _send(self, client: str) -> None:
         self._have_decided(client)
@@ -127,7 +133,7 @@ class Moving:
             inbox = held.inbox
             if held.id in under_way or held.id in self._reading or not isinstance(inbox, Kept):
                 continue
-            if not inbox.waiting and self._undecided(client):
+            if not inbox.waiting and self._broker.desk.undecided.of(client):
                 continue
             if not inbox.waiting:
                 self._forget(client, held)
