@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.live.cases import Raw, configuration, connect, publication, run, running, until
+import tidings as td
+from tests.live.cases import Raw, address, configuration, connect, publication, run, running, until
 from tests.live.test_journal import stopped_hard
 from tests.live.test_trust import FOR_STAFF, Secrets, at_rest, numbers, proofs, ruled
+from tidings.hub.outcome import Outcome
+from tidings.journal import PASSED, Operation, Span
 from tidings.live.broker import Broker
+from tidings.model.errors import JournalFullError
 from tidings.protocol import answers, requests
-from tidings.protocol.challenges import Challenge
+from tidings.protocol.challenges import Challenge, Proof
 
 DURABLE = requests.Subscribe(1, "one.durable.all", "a > 0", durable="all")
 BOTH = (
@@ -251,3 +255,102 @@ def test_who_is_gone_does_not_keep_others_waiting(secrets: Secrets, tmp_path: Pa
                 assert await numbers(mine, 5) == [2]
 
     run(scenario())
+
+
+class Mute:
+    """Answers no challenge that anybody has made."""
+
+    def answer(self, *_: object) -> Proof:
+        return Proof(1_000_000)
+
+
+@pytest.mark.parametrize("member", [True, False])
+def test_what_is_undecided_follows_a_receiver_that_goes_to_another_broker(
+    secrets: Secrets, tmp_path: Path, member: bool
+) -> None:
+    """Its broker is killed, and it does not wait for that: it is decided where it is now, and once."""
+    staff = {"Staff": secrets.file("Staff")} if member else {}
+
+    def given(name: str, link: dict[str, Any]) -> dict[str, Any]:
+        made = tables(secrets, tmp_path, links=[link], journal={"folder": str(tmp_path / name)})
+        return {**made, "broker": {**made["broker"], "settling_ms": 20}}
+
+    async def scenario() -> None:
+        near = given("b1", {"broker": "b2"})
+        broker = Broker(configuration("b1", **near))
+        await broker.start()
+        near["broker"]["listen"] = str(broker.address)  # it comes again where it was
+        async with running("b2", **given("b2", {"broker": "b1", "address": str(broker.address)})) as other:
+            await until(lambda: other.links)
+            await at_rest({"b1": broker, "b2": other})
+            async with td.connect([address(broker), address(other)], "one", groups=staff) as one:
+                prover, one._session._prover = one._session._prover, Mute()  # type: ignore[assignment]
+                mine = await one.subscribe("a > 0", durable="all")
+                async with connect(broker, "car") as car:
+                    await car.advertise("a > 0")
+                    for number in (1, 2):
+                        await car.publish({"a": number}, safe="journaled")
+                await until(lambda: proofs(broker)[0] == 1)
+                one._session._prover = prover
+                await stopped_hard(broker)
+                await until(lambda: "one" in other.sessions)
+                async with running("b1", **near) as broker, connect(broker, "car") as car:
+                    await until(lambda: len(broker.links) == 1)
+                    await until(lambda: broker.desk.undecided.floor({DURABLE.id}) is None)
+                    await at_rest({"b1": broker, "b2": other})
+                    assert not broker.desk.roster.of("one")
+                    await car.advertise("a > 0")
+                    await at_rest({"b1": broker, "b2": other})
+                    await car.publish({"a": 3}, safe="settled")
+                    if member:
+                        assert await up_to(mine, 3) == [1, 2, 3]
+                    else:
+                        await until(lambda: other.metrics.challenges_failed > 0)
+                        assert await up_to(mine, None) == []
+                    await at_rest({"b1": broker, "b2": other})
+
+    run(scenario())
+
+
+def test_what_cannot_be_written_down_when_the_proof_comes_is_decided_later(
+    secrets: Secrets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tables(secrets, tmp_path)
+
+    async def scenario() -> None:
+        async with running("b1", **given) as broker, connect(broker, "car") as car:
+            archive = broker.desk.archive
+            assert archive is not None
+            append, refused = archive.append, 0
+
+            def full(rows: list[Operation], now: int) -> Span:
+                nonlocal refused
+                if rows[0].kind == PASSED and refused < 2:
+                    refused += 1
+                    raise JournalFullError("no space left", tmp_path)
+                return append(rows, now)
+
+            monkeypatch.setattr(archive, "append", full)
+            async with connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one:
+                mine = await one.subscribe("a > 0", durable="all")
+                await car.publish({"a": 1}, safe="journaled")
+                assert await up_to(mine, 1) == [1]
+                assert refused == 2
+                await car.publish({"a": 2}, safe="journaled")
+                assert await up_to(mine, 2) == [2]
+                assert broker.desk.undecided.floor({DURABLE.id}) is None
+
+    run(scenario())
+
+
+def test_what_comes_twice_at_once_is_given_once() -> None:
+    held: Any = object()
+    note: Any = object()
+    news: Any = object()
+    outcome = Outcome()
+    outcome.deliveries = [(held, note), (held, news), (held, note)]
+    outcome.durable = (outcome.deliveries[0], outcome.deliveries[2])
+    wanted = iter([True, False])
+    outcome.keep_only(lambda *_: next(wanted))
+    assert outcome.deliveries == [(held, note), (held, news)]
+    assert len(outcome.durable) == 1

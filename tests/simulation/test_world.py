@@ -180,6 +180,31 @@ def test_questions_of_trust_are_answered_after_a_while(trust: Any) -> None:
     assert attributes(world, "bob") == []
 
 
+@pytest.mark.parametrize("end", ["crash", "leave"])
+def test_what_was_accepted_before_an_answer_came_is_decided_later(end: str) -> None:
+    """The broker crashes, or its receivers leave: whoever belongs to the group gets it once, and nobody else."""
+    world = World(line(1), trust={"friends": ["ann"]})
+    publisher = world.client("pub", "b1")
+    publisher.advertise(policy=FRIENDS)
+    receivers = [world.client(name, "b1") for name in ("ann", "bob")]
+    for one in receivers:
+        one.subscribe(durable="all")
+    publisher.publish({"n": 1})
+    publisher.publish({"n": 2})
+    if end == "crash":
+        world.crash("b1")
+        world.restart("b1")
+    else:
+        for one in receivers:
+            one.disconnect()
+        world.run(1)
+        for one in receivers:
+            one.connect()
+    world.settle()
+    assert attributes(world, "ann") == [{"n": 1}, {"n": 2}]
+    assert attributes(world, "bob") == []
+
+
 def test_an_operator_sets_a_policy_at_one_broker() -> None:
     world = World(line(2))
     publisher, subscriber = served(world, "b2")

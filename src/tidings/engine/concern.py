@@ -72,19 +72,21 @@ def _of_history(
     """What is sent again after a long time, or to clients that have come since, is for durable subscriptions alone; and
     not for those that stood here when it came first: it has been found out already whether it is for them."""
     route, event = message.route, message.event
+    own = [one for one in wanted if one.is_own]  # their rules are for what is sent again, too
     if route.whose:
         judged = engine.passages.judged(event.id)
         due = [one for one in wanted if one.value.durable is not None and one.owner in route.whose]
-        return [one for one in due if engine.came.get(one.id, 0) >= judged]
+        return own + [one for one in due if engine.came.get(one.id, 0) >= judged]
     if route.round - event.timestamp > HISTORY:
-        return [one for one in wanted if one.value.durable is not None]
+        return own + [one for one in wanted if one.value.durable is not None]
     return wanted
 
 
 def _in_order(engine: "Engine", event: Event, wanted: list[Filed[Subscription]]) -> list[Filed[Subscription]]:
     """Without those of clients that have got a later event of the publisher before. Where nothing durable is to be
-    lost, a durable subscription gets it late rather than never."""
-    told = {one.owner for one in wanted}
+    lost, a durable subscription gets it late rather than never. The broker's own filters are there for their rules,
+    which are for what comes late, too."""
+    told = {one.owner for one in wanted if not one.is_own}
     late = {one for one in told if not _is_in_order(engine, one, event)}
     if not late:
         return wanted
@@ -229,13 +231,6 @@ def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed
         *associated,
         *(ruling for one in own for ruling in _applicable(engine, one, message)),
     )
-
-
-def rulings_for_all(engine: "Engine", message: PublicationMessage) -> tuple[Ruling, ...]:
-    """The same where nobody has looked yet which of the broker's own filters it meets."""
-    event, context = message.event, engine.context(engine.name)
-    own = [one for one in engine.subscriptions.of(engine.name) if due(one.value, event, context)]
-    return rulings_on(engine, message, own)
 
 
 def _applicable(

@@ -13,6 +13,7 @@ from tidings.engine.governing import Governed
 from tidings.engine.journey import Journey
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import Entrust, Judge, Travelling
+from tidings.engine.recorded import recorded
 from tidings.engine.ruled import Ruling
 from tidings.model.limits import MAX_HELD_MESSAGES
 from tidings.policy.situation import NeedsAnswer
@@ -63,7 +64,7 @@ class Held:
                 effects.append(Reject("govern", reason))
                 continue
             queue.append(HeldCopy(message, rulings, hop))
-            effects += _owed(message, hop)
+            effects += _owed(message, rulings, hop)
             if question is not None:
                 effects += self._ask(("copies", hop.receiver or ""), question)
         return effects
@@ -150,7 +151,8 @@ class Held:
                 return effects + ([] if needed is None else self._ask(("copies", receiver), needed))
             queue.popleft()
             effects += routes.late(self._engine, message, governed)
-            effects += [Decided(one.judge.event.id, one.judge.client) for one in _owed(message, hop)]
+            if isinstance(message, PublicationMessage) and _claims(message, hop):
+                effects.append(Decided(message.event.id, receiver))
             if isinstance(message, PublicationMessage) and not governed.copies:  # a rule has stopped it here
                 effects += self._engine.settling.settle((message.event.id, message.route.round), receiver)
             if governed.floods:
@@ -171,14 +173,27 @@ class Held:
         return effects
 
 
-def _owed(message: Message, hop: Hop) -> list[Undecided]:
-    """What a driver must not forget of a copy: that of an event for durable subscriptions of a client."""
-    durable = tuple(one.id for one in hop.wanted if one.value.durable is not None) if hop.is_client else ()
+def _claims(message: Message, hop: Hop) -> tuple[str, ...]:
+    """The durable subscriptions of a client that a copy of an event is for: a driver must not forget it."""
+    if not hop.is_client or not isinstance(message, PublicationMessage):
+        return ()
+    return tuple(one.id for one in hop.wanted if one.value.durable is not None)
+
+
+def _owed(message: Message, rulings: tuple[Ruling, ...], hop: Hop) -> list[Effect]:
+    durable = _claims(message, hop)
     if not durable or not isinstance(message, PublicationMessage):
         return []
     journey, sender = message.journey, message.sender
     own = {name: shape for name, shape in journey.own.items() if name in durable}
-    kept = Journey(journey.policy, journey.meta, journey.common, own)
     proved = [(group, member) for (one, group), member in message.situation.facts.answers.items() if one == sender]
-    came_from = sender if message.from_broker else ""
-    return [Undecided(Judge(message.event, hop.receiver or "", durable, kept, came_from, tuple(sorted(proved))))]
+    owed = Judge(
+        message.event,
+        hop.receiver or "",
+        durable,
+        Journey(journey.policy, journey.meta, journey.common, own),
+        sender if message.from_broker else "",
+        tuple(sorted(proved)),
+        tuple(map(recorded, rulings)),
+    )
+    return [Undecided(owed)]

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from tidings.engine.journey import NEW, Journey, Way
+from tidings.engine.recorded import Recorded
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.notification import Notification
@@ -114,7 +115,8 @@ class Judge(_Operation, frozen=True):
     had to wait for an answer, and what waited is gone, with the client's connection or with the process.
 
     `journey` is how it came, and `sender` the neighbour that it came from; empty: it was published here. `answers` are
-    what its sender has proved: groups, and whether it belongs to them.
+    what its sender has proved: groups, and whether it belongs to them. `rules` are those for every copy, as they were
+    in force then.
     """
 
     event: Event
@@ -123,6 +125,7 @@ class Judge(_Operation, frozen=True):
     journey: Journey = NEW
     sender: str = ""
     answers: tuple[tuple[str, bool], ...] = ()
+    rules: tuple[Recorded, ...] = ()
 
 
 class Connect(_Operation, frozen=True):

@@ -12,7 +12,9 @@ from tidings.engine.effects import Decided, Effect, Log
 from tidings.engine.governing import Governed
 from tidings.engine.message import Hop, PublicationMessage
 from tidings.engine.operations import Advertise, Judge, Publish, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.recorded import recalled
 from tidings.engine.refusal import Refused
+from tidings.model.errors import PolicyError
 from tidings.policy.situation import NeedsAnswer
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def _governed(engine: "Engine", message: PublicationMessage) -> list[Effect]:
 
 
 def judge(engine: "Engine", operation: Judge) -> list[Effect]:
-    """For whom it is was found out when it came; by the rules that there are now, those get it or not."""
+    """For whom it is was found out when it came; by the rules of then, and those of their own, they get it or not."""
     event, client = operation.event, operation.client
     decided: list[Effect] = [Decided(event.id, client)]
     known = [engine.subscriptions.get(one) for one in operation.subscriptions]
@@ -69,12 +71,12 @@ def judge(engine: "Engine", operation: Judge) -> list[Effect]:
         return decided
     try:
         sealed.check_publication(engine, event, accepted=True)
-    except Refused as refusal:
-        return [Log(f"the event {event.id} is kept from {client}: {refusal.reason}"), *decided]
+        concerned = Concern(tuple(map(recalled, operation.rules)))
+    except (Refused, PolicyError) as error:
+        return [Log(f"the event {event.id} is kept from {client}: {error}"), *decided]
     message = admission.again(engine, operation)
     hop = Hop(message, client, is_client=True)
     hop.wanted = wanted
-    concerned = Concern(concern.rulings_for_all(engine, message))
     governed = Governed()
     governing.one_hop(engine, message, concerned.rulings, hop, governed)
     effects = routes.publication(engine, message, concerned, governed)

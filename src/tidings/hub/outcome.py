@@ -60,11 +60,12 @@ class Outcome:
         self.undecided = left
 
     def keep_only(self, wanted: Callable[[HubSubscription, Notification], bool]) -> None:
-        """Of what is for durable subscriptions, only what is wanted."""
-        unwanted = {(held.id, note.event.id) for held, note in self.durable if not wanted(held, note)}
+        """Of what is for durable subscriptions, only what is wanted. The same event may be in it twice, and wanted
+        once: so they are told apart by what they are, and not by what they say."""
+        unwanted = {id(one) for one in self.durable if not wanted(*one)}
         if unwanted:
-            self.deliveries = [one for one in self.deliveries if (one[0].id, one[1].event.id) not in unwanted]
-            self.durable = tuple(one for one in self.durable if (one[0].id, one[1].event.id) not in unwanted)
+            self.deliveries = [one for one in self.deliveries if id(one) not in unwanted]
+            self.durable = tuple(one for one in self.durable if id(one) not in unwanted)
 
     def rows(
         self, operation: Operation | None, notes: dict[str, Any], judged: Callable[[UUID], int] = lambda _: 0

@@ -14,6 +14,7 @@ from tidings.engine import records
 from tidings.engine.effects import Decided
 from tidings.engine.journey import NEW, Journey
 from tidings.engine.operations import Judge
+from tidings.engine.recorded import Recorded
 from tidings.filters import ContextFilter
 
 OWED = "$owed"
@@ -28,10 +29,11 @@ class Owed(msgspec.Struct, frozen=True, omit_defaults=True):
     journey: Journey = NEW
     sender: str = ""
     answers: tuple[tuple[str, bool], ...] = ()
+    rules: tuple[Recorded, ...] = ()
 
 
 def written(judge: Judge) -> Any:
-    owed = Owed(judge.client, judge.subscriptions, judge.journey, judge.sender, judge.answers)
+    owed = Owed(judge.client, judge.subscriptions, judge.journey, judge.sender, judge.answers, judge.rules)
     return msgspec.json.decode(msgspec.json.encode(owed))
 
 
@@ -46,7 +48,7 @@ def owed_by(row: journal.Operation) -> list[Judge]:
         return []
     event = row.event(ContextFilter.parse)
     owed = msgspec.convert(said, list[Owed])
-    return [Judge(event, one.client, one.subscriptions, one.journey, one.sender, one.answers) for one in owed]
+    return [Judge(event, *msgspec.structs.astuple(one)) for one in owed]
 
 
 def decided_by(row: journal.Operation) -> tuple[UUID, str]:

@@ -5,13 +5,14 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ssl import SSLContext
 from typing import Any
 
 import msgspec
 
 from tidings.engine.debts import State
-from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Wake
+from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Settled, Wake
 from tidings.engine.operations import Disconnect, Tick
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
@@ -189,6 +190,8 @@ class Broker:
 
     def _links_anew(self) -> None:
         self.desk.go_on_anew()
+        for client in self.sessions:
+            self.desk.came(client)  # what waited in the engine for its proof is gone with that
         for link in list(self.links.values()):
             link.connection.close("what is known of its neighbours is gone here")
             link.gone("what is known of its neighbours is gone here")
@@ -205,6 +208,8 @@ class Broker:
                     tasks.append((link.send, (effect.operation,)))
             elif self.resending.take(effect):
                 self.at_the_end(self.resending.go_on)
+                if isinstance(effect, Settled):
+                    self.at_the_end(partial(self.moving.settled, effect))
             else:
                 tasks.append((self._carry_out, (effect,)))
         return tasks

@@ -16,7 +16,7 @@ import msgspec
 from tidings import journal
 from tidings.engine import records
 from tidings.engine.debts import State
-from tidings.engine.effects import Effect, Reject
+from tidings.engine.effects import Decided, Effect, Reject
 from tidings.engine.operations import (
     Carry,
     Connect,
@@ -161,9 +161,23 @@ class Desk(HubDesk):
         self.drive(answer)
 
     def came(self, client: str) -> None:
-        """It is connected: what it is owed a decision about is judged again, before anything new."""
+        """Over a new connection: what it is owed a decision about is judged again, before anything new."""
+        self.undecided.left(client)
+        self.judge(client)
+
+    def judge(self, client: str) -> None:
+        """What it is owed, as far as its subscriptions are here; those of one that comes back from another broker are
+        not until it has said so."""
         for judge in self.undecided.of(client):
-            self.drive(judge)
+            is_here = any(self.engine.subscriptions.get(one) is not None for one in judge.subscriptions)
+            if is_here or not any(one in self.roster.subscriptions for one in judge.subscriptions):
+                self.drive(judge)
+
+    def decide(self, decided: Decided) -> None:
+        """Somebody else owes it now, or nobody any more."""
+        outcome = Outcome()
+        outcome.decide(decided)
+        self.follow(outcome)
 
     def receive(self, neighbour: str, operation: Travelling) -> None:
         """An operation of a neighbour. Of an event, what durable subscriptions here wait for is kept."""
@@ -202,7 +216,12 @@ class Desk(HubDesk):
         if outcome.deliveries or outcome.is_kept:
             is_kept = bool(outcome.durable or outcome.is_kept)
             rows = outcome.rows(None, {}, self.engine.passages.judged) if is_kept else []
-            first = self.appended(rows, now, len(rows))
+            try:
+                first = self.appended(rows, now, len(rows))
+            except JournalError:
+                for held, note in outcome.durable:
+                    self.given.forget(held, note.event.id)
+                raise
             self.note_told(outcome)
             self.note_owed(outcome, first, first)
             after = self._next if rows and self.archive is not None else 0
@@ -218,12 +237,15 @@ class Desk(HubDesk):
     def _only_news(self, outcome: Outcome) -> None:
         """What waits again is written down already; and what was never written down as open need not be closed."""
         knows = self.undecided.knows
+        for one in outcome.undecided:
+            self.undecided.asked(one.event.id, one.client)
         outcome.undecided = tuple(one for one in outcome.undecided if not knows(one.event.id, one.client))
         outcome.decided = tuple(one for one in outcome.decided if knows(one.event, one.client))
 
     def note_owed(self, outcome: Outcome, first: int, told_from: int) -> None:
         for judge, offset in outcome.owed(first, told_from):
             self.undecided.note(judge, offset)
+            self.undecided.asked(judge.event.id, judge.client)
         for one in outcome.decided:
             self.undecided.decided(one.event, one.client)
 

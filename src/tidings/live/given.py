@@ -26,6 +26,10 @@ class Given:
             del self._given[next(iter(self._given))]
         return True
 
+    def forget(self, held: HubSubscription, event: UUID) -> None:
+        """It was not given after all."""
+        self._given.pop((held, event), None)
+
     # What outlives the process
 
     def state(self, subscriptions: Iterable[HubSubscription]) -> dict[str, bytes]:

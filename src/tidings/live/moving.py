@@ -1,13 +1,16 @@
 """Clients that have moved to another broker: what waits here for their durable subscriptions follows them.
 
-It is kept here until the other broker says that it has it, and sent again where that does not come.
+It is kept here until the other broker says that it has it, and sent again where that does not come. So does what they
+are owed a decision about: it is published once more, for them alone, and decided where they are.
 """
 
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from tidings.engine.operations import Carry, Unsubscribe
+from tidings.engine.debts import MOVING
+from tidings.engine.effects import Decided, Settled
+from tidings.engine.operations import Carry, Judge, Republish, Unsubscribe
 from tidings.hub.subscription import HubSubscription
 from tidings.live.inbox import Kept
 from tidings.model.errors import TidingsError
@@ -30,6 +33,14 @@ class Parcel(NamedTuple):
     sent: float
 
 
+class Following(NamedTuple):
+    """An event that is published once more for a client that is elsewhere, in that round."""
+
+    client: str
+    round: int
+    sent: float
+
+
 class Moving:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -37,6 +48,8 @@ class Moving:
         self._parcels: dict[int, Parcel] = {}  # by number
         self._reading: set[str] = set()  # subscriptions whose backlog is being read
         self._number = 0
+        self._ripe: dict[str, float] = {}  # clients, and when their wishes are known everywhere
+        self._following: dict[UUID, Following] = {}  # what is to be decided elsewhere
 
     @property
     def is_settled(self) -> bool:
@@ -59,11 +72,14 @@ class Moving:
             if held.id not in under_way:
                 held.inbox.redeliver()  # what its connection took along, and it has perhaps never got, follows it too
         self._to[client] = broker
+        self._ripe[client] = self._broker.now() + MOVING / 1_000_000
+        self._broker.desk.undecided.left(client)
         self.go_on()
 
     def came_back(self, client: str) -> None:
         """It is here again, and gets what waits from here."""
         self._to.pop(client, None)
+        self._following = {event: one for event, one in self._following.items() if one.client != client}
         for number, parcel in list(self._parcels.items()):
             if parcel.client == client:
                 del self._parcels[number]
@@ -73,6 +89,14 @@ class Moving:
         parcel = self._parcels.pop(number, None)
         if parcel is not None:
             self._broker.desk.acknowledge(parcel.subscription, parcel.events)
+            self.go_on()
+
+    def settled(self, done: Settled) -> None:
+        """It has come to where the client is, which owes it the decision now."""
+        following = self._following.get(done.event)
+        if following is not None and following.round == done.round:
+            del self._following[done.event]
+            self._broker.desk.decide(Decided(done.event, following.client))
             self.go_on()
 
     def go_on(self) -> None:
@@ -89,14 +113,27 @@ class Moving:
         return [one for one in self._broker.desk.roster.of(client) if isinstance(one.inbox, Kept)]
 
     def _can_go(self, client: str) -> bool:
-        reachable = self._to[client] in self._broker.desk.engine.topology.brokers
-        return reachable and any(one.waiting for one in self._waiting(client))
+        if self._to[client] not in self._broker.desk.engine.topology.brokers:
+            return False
+        return any(one.waiting for one in self._waiting(client)) or bool(self._undecided(client))
+
+    def _undecided(self, client: str) -> list[Judge]:
+        """What can follow it: rules of advertisements go along only while these are there."""
+        known = self._broker.desk.engine.advertisements
+        return [
+            judge
+            for judge in self._broker.desk.undecided.of(client)
+            if all(one.kind != "advertisement" or known.get(one.id) is not None for one in judge.rules)
+        ]
 
     def _send(self, client: str) -> None:
+        self._have_decided(client)
         under_way = {parcel.subscription.id for parcel in self._parcels.values()}
         for held in self._waiting(client):
             inbox = held.inbox
             if held.id in under_way or held.id in self._reading or not isinstance(inbox, Kept):
+                continue
+            if not inbox.waiting and self._broker.desk.undecided.of(client):
                 continue
             if not inbox.waiting:
                 self._forget(client, held)
@@ -111,6 +148,23 @@ class Moving:
                 self._carry(client, held, _taken(inbox))
         if not self._waiting(client):
             self._to.pop(client, None)
+
+    def _have_decided(self, client: str) -> None:
+        """Publishes what the client is owed a decision about once more, for it alone, where it is."""
+        desk, now = self._broker.desk, self._broker.now()
+        if now < self._ripe.get(client, 0.0) or not self._can_go(client):
+            return
+        for judge in self._undecided(client):
+            event, before = judge.event, self._following.get(judge.event.id)
+            if before is not None and now - before.sent < _PATIENCE:
+                continue
+            if judge.journey.own or not judge.journey.common.is_plain:  # rules on its way have decided about this copy
+                desk.note(f"the event {event.id} cannot follow {client}: rules have changed it on its way here")
+                desk.decide(Decided(event.id, client))
+                continue
+            self._number = max(self._number + 1, self._broker.clock.now())
+            self._following[event.id] = Following(client, self._number, now)
+            desk.drive(Republish(event, self._number, (self._to[client],), (client,)))
 
     def _read(self, client: str, held: HubSubscription, done: "asyncio.Future[list[Notification]]") -> None:
         self._reading.discard(held.id)

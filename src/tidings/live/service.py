@@ -89,6 +89,7 @@ class Service:
         )
         if outcome.refused is None:
             self._attach(id)
+            self._desk.judge(self._name)
 
     def _reside(self) -> None:
         """A program that has just started cannot know whether its durable subscriptions are at another broker."""

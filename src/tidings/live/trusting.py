@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidings.engine.operations import Trust
 from tidings.live.configuration import Configuration
 from tidings.live.connection import Connection
-from tidings.model.errors import InvalidValueError, SecurityError
+from tidings.model.errors import InvalidValueError, JournalError, SecurityError
 from tidings.protocol.challenges import Challenge, Proof
 from tidings.protocol.frames import Kind
 from tidings.security.trust import NONCE_BYTES, Ends, Group
@@ -126,6 +126,9 @@ class Trusting:
             self._answer(question, False)
 
     def _answer(self, question: Question, member: bool) -> None:
+        """If what follows cannot be written down, the party has to come again, and to prove it again: what waited is
+        judged anew then, and what comes meanwhile does not overtake it."""
+        connection = self._pending[question].connection
         self._close(question)
         broker = self._broker
         if not member:
@@ -133,7 +136,11 @@ class Trusting:
         expiry = next((one.expiry_ms * 1000 for one in broker.configuration.trust if one.group == question[1]), 0)
         until = broker.clock.now() + (expiry if member else min(expiry, _DENIED))
         # What a neighbour has proved is of no use when the journal is read again: nobody is linked then.
-        broker.desk.answered(Trust(*question, member, until), kept=question[0] not in broker.links)
+        try:
+            broker.desk.answered(Trust(*question, member, until), kept=question[0] not in broker.links)
+        except JournalError as error:
+            broker.desk.drive(Trust(*question, False))
+            connection.close(f"what waits for your proof cannot be kept: {error}")
         self._wake(question)
         broker.flush()
 

@@ -15,23 +15,36 @@ class Undecided:
 
     def __init__(self) -> None:
         self._owed: dict[str, dict[UUID, tuple[Judge, int]]] = {}  # with the offset, the oldest first
+        self._asked: dict[str, set[UUID]] = {}  # of these, what the engine has, and waits with
 
     def note(self, judge: Judge, offset: int) -> None:
         """One that is known stays where it is, though it waits again."""
         self._owed.setdefault(judge.client, {}).setdefault(judge.event.id, (judge, offset))
 
+    def asked(self, event: UUID, client: str) -> None:
+        """The engine has it, and waits for an answer."""
+        self._asked.setdefault(client, set()).add(event)
+
+    def left(self, client: str) -> None:
+        """What the engine had of that client is gone."""
+        self._asked.pop(client, None)
+
     def knows(self, event: UUID, client: str) -> bool:
         return event in self._owed.get(client, ())
 
     def decided(self, event: UUID, client: str) -> None:
-        owed = self._owed.get(client)
-        if owed is not None:
-            owed.pop(event, None)
-            if not owed:
-                del self._owed[client]
+        owed, asked = self._owed.get(client, {}), self._asked.get(client, set())
+        owed.pop(event, None)
+        asked.discard(event)
+        if not owed:
+            self._owed.pop(client, None)
+        if not asked:
+            self._asked.pop(client, None)
 
     def of(self, client: str) -> list[Judge]:
-        return [judge for judge, _ in self._owed.get(client, {}).values()]
+        """What the engine does not have."""
+        asked = self._asked.get(client, ())
+        return [judge for event, (judge, _) in self._owed.get(client, {}).items() if event not in asked]
 
     def floor(self, subscriptions: Container[str]) -> int | None:
         """The offset of the oldest that may still be given to one of these subscriptions."""

@@ -10,6 +10,7 @@ from tidings.engine.debts import Debts
 from tidings.engine.effects import (
     Arranged,
     Ask,
+    Decided,
     Deliver,
     Effect,
     HandedOver,
@@ -22,6 +23,7 @@ from tidings.engine.effects import (
     Send,
     Settled,
     Told,
+    Undecided,
     Wake,
 )
 from tidings.engine.operations import (
@@ -165,6 +167,10 @@ class Broker:
         match effect:
             case Ask(party, group):
                 self._clock.at(self._clock.now + _ANSWER, self._answer, party, group)
+            case Undecided(judge):
+                self.disk.owe(judge)
+            case Decided(event, client):
+                self.disk.decided(event, client)
             case Wake(microseconds):
                 self._clock.in_background(self._clock.now + microseconds, self.tick)
             case HandOver(client, broker):
@@ -240,6 +246,8 @@ class Broker:
         self.do(Connect(client.name, moved, session), client.name)
         for note in self.disk.waiting(client.name):
             self._hand(client, note, durable=True)
+        for judge in self.disk.undecided(client.name):
+            self.do(judge)
 
     def disconnect(self, client: str) -> None:
         if self.sessions.pop(client, None) is not None:

@@ -1,11 +1,11 @@
 """What a broker has on its disk: what was published at it and who may have missed it, durable subscriptions with their
-owners' contexts, and what waits for their owners."""
+owners' contexts, what waits for their owners, and what these are owed a decision about."""
 
 from collections.abc import Iterator
 from uuid import UUID
 
 from tidings.engine.debts import State
-from tidings.engine.operations import Connect, Operation, SetContext, Subscribe
+from tidings.engine.operations import Connect, Judge, Operation, SetContext, Subscribe
 from tidings.engine.tables import Tables
 from tidings.model.event import Event
 from tidings.model.notification import Notification
@@ -27,6 +27,7 @@ class Disk:
         self.assurance = b""  # what was known of secure topics, and what must not come again
         self.debts: State | None = None  # what others may have missed of that
         self._waiting: dict[str, dict[Key, Owed]] = {}  # by client, in order
+        self._undecided: dict[tuple[str, UUID], Judge] = {}  # by client and event, in order
 
     def write(self, event: Event) -> int:
         """The offset at which it is in the journal."""
@@ -61,6 +62,16 @@ class Disk:
             return False
         kept[key_of(note)] = note, durable
         return True
+
+    def owe(self, judge: Judge) -> None:
+        """Until it is decided."""
+        self._undecided.setdefault((judge.client, judge.event.id), judge)
+
+    def decided(self, event: UUID, client: str) -> None:
+        self._undecided.pop((client, event), None)
+
+    def undecided(self, client: str) -> list[Judge]:
+        return [judge for (name, _), judge in self._undecided.items() if name == client]
 
     def acknowledge(self, client: str, key: Key) -> None:
         kept = self._waiting.get(client, {})
