@@ -40,5 +40,7 @@ def _complain(message: str, command: str = "") -> None:
     if message.startswith("Usage:"):  # a group without a verb shows its help
         sys.stderr.write(message + "\n")
         return
+    from tidings.cli.harmless import harmless
+
     hint = f" (see '{command} --help')" if command else ""
-    sys.stderr.write(f"tidings: {message}{hint}\n")
+    sys.stderr.write(f"tidings: {harmless(message)}{hint}\n")
