@@ -1,14 +1,12 @@
 """`tidings ca` as a user runs it: an authority is made, issues, revokes, lists and publishes."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli import command
 from tests.live.serving import serving
 from tidings.client import connect_sync
 from tidings.security.credentials import Credentials
@@ -18,19 +16,9 @@ from tidings.security.revocation import Update
 WORDS = "correct horse battery"
 
 
-def run(folder: Path, *words: str, passphrase: str | None = WORDS) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
-    if passphrase is not None:
-        environment["TIDINGS_CA_PASSPHRASE"] = passphrase
-    return subprocess.run(
-        [sys.executable, "-m", "tidings", "ca", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-        cwd=folder,
-        env=environment,
-    )
+def run(folder: Path, *words: str, passphrase: str | None = WORDS) -> command.Done:
+    given = {} if passphrase is None else {"TIDINGS_CA_PASSPHRASE": passphrase}
+    return command.run("ca", *words, folder=folder, variables=command.environment(**given))
 
 
 def told(folder: Path, *words: str) -> Any:

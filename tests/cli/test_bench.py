@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.cli.test_cli import BENCHES, as_json, run
+from tests.cli.command import as_json, run
+from tests.cli.test_cli import BENCHES
 from tidings.cli import bench
 from tidings.cli.bench import everything, moving, moving_workload, range_workload, routing, string_workload, workload
 from tidings.engine import Engine

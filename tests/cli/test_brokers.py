@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from pika import frame, spec
 from rich.console import Console
 
-from tests.cli.test_cli import as_json, run
+from tests.cli.command import as_json, run
 from tests.strategies import examples
 from tidings.cli.bench.brokers import load, table, trial
 from tidings.cli.bench.brokers.activemq import Stomp

@@ -1,9 +1,7 @@
 """`tidings kmc` as a user runs it: a centre in its folder, and the same centre as a process, asked over a broker."""
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,28 +10,16 @@ from typing import Any
 
 import pytest
 
+from tests.cli import command
 from tests.live.serving import serving
-from tidings.cli import main
 from tidings.security import Authority, Identity, Role, TopicRecord
 from tidings.security.exchange import Service
 
 TOPIC = "Sports=NBA,Team=*"
 
 
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
-
-
-def run(folder: Path, *words: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tidings", "kmc", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        input=stdin,
-        cwd=folder,
-        env=environment() | variables,
-    )
+def run(folder: Path, *words: str, stdin: str = "", **variables: str) -> command.Done:
+    return command.run("kmc", *words, folder=folder, variables=command.environment(**variables), stdin=stdin)
 
 
 def told(folder: Path, *words: str, **given: str) -> Any:
@@ -61,13 +47,8 @@ AT_REST = ("--folder", "kmc", "--key-file", "key")
 @contextmanager
 def running(place: Path, address: str) -> Iterator[None]:
     words = ("serve", "kmc", "--broker", address, "--plain", "--key-file", "key", "--revocations", "revocations")
-    with subprocess.Popen(
-        [sys.executable, "-m", "tidings", "kmc", *words, "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=place,
-        env=environment(),
+    with command.start(
+        "kmc", *words, "--json", cwd=place, env=command.environment(), stderr=subprocess.DEVNULL
     ) as process:
         try:
             assert process.stdout is not None
@@ -75,7 +56,7 @@ def running(place: Path, address: str) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(command.PATIENCE) == 0
 
 
 def test_a_centre_from_its_beginning_over_the_overlay_and_back(place: Path) -> None:
@@ -133,25 +114,12 @@ def test_a_centre_from_its_beginning_over_the_overlay_and_back(place: Path) -> N
         (["release", "nobody", *AT_REST], 1, "nobody has no query set here"),
     ],
 )
-def test_what_is_wrong_is_one_line(
-    place: Path,
-    words: list[str],
-    code: int,
-    complaint: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(place)
-    monkeypatch.setattr(sys, "argv", ["tidings", "kmc", *words])
-    for name in ("TIDINGS_KMC_PASSPHRASE", "TIDINGS_KMC", "TIDINGS_IDENTITY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out, err = capsys.readouterr()
-    assert (ended.value.code, out) == (code, "")
-    assert complaint in err
-    assert err.startswith("tidings: ")
-    assert err.count("\n") == 1
+def test_what_is_wrong_is_one_line(place: Path, words: list[str], code: int, complaint: str) -> None:
+    done = run(place, *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert complaint in done.stderr
+    assert done.stderr.startswith("tidings: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_state_under_a_passphrase_opens_with_no_other_one(place: Path) -> None:

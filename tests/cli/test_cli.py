@@ -6,10 +6,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.command import as_json, run, run_alone
 from tidings._version import __version__
 from tidings.policy import Policy
 
@@ -17,22 +17,6 @@ BENCHES = [
     *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "moving", "growth", "add"),
     *("engine", "hub", "trimming", "forwarding", "routing", "resubscribing", "roaming", "simulation", "sealing", "all"),
 ]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tidings", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,  # against hanging for ever; a busy machine is no failure
-        stdin=subprocess.DEVNULL,
-    )
-
-
-def as_json(*arguments: str) -> Any:
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +64,14 @@ def test_every_verb_has_help_with_an_example(verb: str) -> None:
 def test_help_names_the_verbs_and_version_is_told() -> None:
     assert {"demo", "filter", "warm", "policy", "bench"} <= set(run("--help").stdout.split())
     assert run("--version").stdout == f"tidings {__version__}\n"
+
+
+def test_a_process_of_its_own_says_and_ends_as_the_call_in_this_one() -> None:
+    """What most tests of the command rely on."""
+    for words in (["--version"], ["filter"], ["filter", "a = 1"], ["filter", "a ="], ["policy"], ["config", "show"]):
+        alone, here = run_alone(*words), run(*words)
+        told = alone.stderr.replace("python -m tidings", "tidings")
+        assert (alone.returncode, alone.stdout, told) == (here.returncode, here.stdout, here.stderr)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +134,12 @@ def test_a_poor_terminal_still_gets_its_line() -> None:
 
 
 def test_warming_tells_what_was_there_and_where_it_is() -> None:
-    as_json("warm")
-    told = as_json("warm")
+    assert run_alone("warm").returncode == 0
+    told = json.loads(run_alone("warm", "--json").stdout)
     assert told["kernels"] > 10
     assert told["compiled"] == 0
     assert Path(told["cache"]).is_dir()
-    shown = run("warm")
+    shown = run_alone("warm")
     assert (shown.returncode, shown.stderr) == (0, "")
     first, second = shown.stdout.splitlines()
     assert re.match(r"all \d+ kernels were compiled already; loaded in ", first)
@@ -155,14 +147,11 @@ def test_warming_tells_what_was_there_and_where_it_is() -> None:
 
 
 def test_the_demo_without_spark() -> None:
-    told = as_json("demo", "--no-spark")
-    assert told["merged"] == [100, 1]
-    assert told["loops"]["second loop"] == ["velocity monitor"]
-    assert 0 < told["notifications"] < 25
-    assert "spark" not in told
+    """What it computes stands in its JSON: see the demo with Spark, which plays the same scenes before its own."""
     shown = run("demo", "--no-spark")
     assert shown.returncode == 0
     assert "Six notations become one filter" in shown.stdout
+    assert "Spark" not in shown.stdout
     assert shown.stderr == ""
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import as_json, run
+from tests.cli.command import as_json, run
 
 
 def test_what_is_in_force_says_where_it_is_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

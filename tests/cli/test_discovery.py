@@ -1,16 +1,14 @@
 """`tidings tdn` and `tidings topics` as users run them: found at nodes that are processes, until the last one."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli import command
 from tests.live.serving import serving
 from tests.services.discovery_world import DiscoveryWorld
 from tidings.security.records import TopicRecord
@@ -29,17 +27,9 @@ def world(tmp_path: Path) -> DiscoveryWorld:
     return DiscoveryWorld(tmp_path)
 
 
-def run(world: DiscoveryWorld, broker: str, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
-    return subprocess.run(
-        [sys.executable, "-m", "tidings", "topics", *words, "--broker", broker, *world.plainly],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-        cwd=world.folder,
-        env=environment,
-    )
+def run(world: DiscoveryWorld, broker: str, *words: str) -> command.Done:
+    whole = ["topics", *words, "--broker", broker, *world.plainly]
+    return command.run(*whole, folder=world.folder, variables=command.environment())
 
 
 def told(world: DiscoveryWorld, broker: str, *words: str) -> Any:
@@ -61,7 +51,7 @@ def test_a_topic_is_advertised_found_by_who_may_and_withdrawn(world: DiscoveryWo
         assert TopicRecord(file.read_bytes()).id == record.id
         assert told(world, broker, "find", "*", "--identity", "kmc-1") == []
         second.send_signal(signal.SIGTERM)
-        assert second.wait(30) == 0
+        assert second.wait(command.PATIENCE) == 0
         table = run(world, broker, "find", "*", "--identity", "reader")
         assert table.returncode == 0
         assert "Sports=NBA,Team=*" in table.stdout
@@ -70,6 +60,19 @@ def test_a_topic_is_advertised_found_by_who_may_and_withdrawn(world: DiscoveryWo
         assert refused.stderr.startswith("tidings: reader has advertised no topic Sports=NBA,Team=*")
         assert told(world, broker, "withdraw", "Sports=NBA,Team=*", "--identity", "owner")["nodes"] == ["tdn-1"]
         assert "nothing is found" in run(world, broker, "find", "*", "--identity", "reader").stdout
+
+
+@pytest.mark.parametrize("broker", ["plain"], indirect=True)
+def test_so_many_are_found_as_are_wanted_and_it_says_that_there_is_more(world: DiscoveryWorld, broker: str) -> None:
+    with world.node("tdn-1", broker):
+        for number in range(3):
+            (world.folder / "one.record").write_bytes(world.record(f"/{number}").data)
+            told(world, broker, "advertise", "one.record", "--identity", "owner")
+        some = run(world, broker, "find", "*", "--identity", "reader", "--limit", "2", "--json")
+        assert [one["topic"] for one in json.loads(some.stdout)] == ["/0", "/1"]
+        assert some.stderr == "there is more than these 2: say --limit, or a narrower template\n"
+        every = run(world, broker, "find", "*", "--identity", "reader", "--limit", "3", "--json")
+        assert ([one["topic"] for one in json.loads(every.stdout)], every.stderr) == (["/0", "/1", "/2"], "")
 
 
 @pytest.mark.parametrize("broker", ["plain"], indirect=True)
@@ -90,8 +93,6 @@ def test_what_is_wrong_is_one_line(world: DiscoveryWorld, broker: str) -> None:
             assert complaint in done.stderr
             assert done.stderr.count("\n") == 1
     words = ["tdn", "serve", "--identity", "reader", "--folder", "state", "--broker", broker, "--plain"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tidings", *words], capture_output=True, text=True, timeout=120, cwd=world.folder
-    )
+    done = command.run(*words, folder=world.folder, variables=command.environment())
     assert done.returncode == 1
     assert done.stderr == "tidings: the identity of a discovery node has the role tdn, not entity\n"

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tidings as td
-from tests.cli.test_cli import run
+from tests.cli.command import run
 from tidings.cli.app import app
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import as_json, run
+from tests.cli.command import as_json, run
 from tests.journal.cases import flip, log_of, segments_of
 from tidings.hub import Hub
 from tidings.journal import Journal, JournalOptions, Operation

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,10 +13,10 @@ from typing import Any
 import pytest
 
 import tidings as td
+from tests.cli import command
+from tests.cli.command import PATIENCE
 from tidings.cli.overlay import LocalOverlay
 from tidings.simulation.topologies import line
-
-PATIENCE = 300.0  # against hanging for ever; a busy machine is no failure
 
 
 @pytest.fixture(scope="module")
@@ -28,22 +27,17 @@ def overlay() -> Iterator[LocalOverlay]:
         yield started
 
 
-def start(overlay: LocalOverlay, broker: str, *words: str, **given: Any) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "TIDINGS_CONNECT": overlay.addresses[broker], "COLUMNS": "200"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "tidings", *words],
-        env=environment,
-        stdin=given.get("stdin", subprocess.DEVNULL),
-        stdout=subprocess.PIPE,
-        stderr=given.get("stderr", subprocess.PIPE),
-        text=True,
-    )
+def variables(overlay: LocalOverlay, broker: str) -> dict[str, str]:
+    return {**os.environ, "TIDINGS_CONNECT": overlay.addresses[broker], "COLUMNS": "200"}
 
 
-def run(overlay: LocalOverlay, broker: str, *words: str, stdin: str | None = None) -> tuple[int, str, str]:
-    process = start(overlay, broker, *words, **({} if stdin is None else {"stdin": subprocess.PIPE}))
-    out, err = process.communicate(stdin, timeout=PATIENCE)
-    return process.returncode, out, err
+def start(overlay: LocalOverlay, broker: str, *words: str) -> "subprocess.Popen[str]":
+    return command.start(*words, env=variables(overlay, broker))
+
+
+def run(overlay: LocalOverlay, broker: str, *words: str, stdin: str = "") -> tuple[int, str, str]:
+    done = command.run(*words, variables=variables(overlay, broker), stdin=stdin)
+    return done.returncode, done.stdout, done.stderr
 
 
 def told(overlay: LocalOverlay, broker: str, *words: str) -> Any:
@@ -281,11 +275,11 @@ def test_an_overlay_runs_until_it_is_stopped(tmp_path: Path) -> None:
     (tmp_path / "links.toml").write_text("links = [['west', 'east', 3]]\n")
     folder = tmp_path / "run"
     words = ["--topology", str(tmp_path / "links.toml"), "--port", "0", "--folder", str(folder), "--no-journal"]
-    command = [sys.executable, "-m", "tidings", "overlay", "run", *words, "--json"]
-    with ending(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)) as process:
+    words = ["overlay", "run", *words, "--json"]
+    with ending(command.start(*words)) as process:
         found = lines(process, 1)[0]["brokers"]
         assert [(one["broker"], one["links"]) for one in found] == [("west", ["east"]), ("east", ["west"])]
-        again = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        again = command.run(*words)
         assert (again.returncode, f"(process {process.pid})" in again.stderr) == (1, True)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
@@ -303,8 +297,6 @@ def test_an_overlay_runs_until_it_is_stopped(tmp_path: Path) -> None:
     ],
 )
 def test_bad_usage_of_an_overlay_is_told(words: tuple[str, str], told: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tidings", "overlay", "run", *words], capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = command.run("overlay", "run", *words)
     assert done.returncode in (1, 2)
     assert told in done.stderr

@@ -4,15 +4,19 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cli import command
 from tests.docs.shell import ROOT
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
 FILE = """\
 checkpoint = "checkpoint"
 trigger = "200 milliseconds"
@@ -30,6 +34,14 @@ format = "json"
 what = "matches"
 path = "matches"
 """
+
+
+@pytest.fixture
+def lent(spark: "SparkSession") -> Iterator[None]:
+    """The session that there is: a pipeline in this process takes it, and some settings of its own."""
+    before = spark.conf.get(_PARTITIONS)
+    yield
+    spark.conf.set(_PARTITIONS, before)
 
 
 @pytest.fixture
@@ -52,12 +64,12 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "pipeline.toml"
 
 
-def tidings(*arguments: Any) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tidings", "pipeline", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+def tidings(*arguments: Any) -> command.Done:
+    return command.run("pipeline", *map(str, arguments))
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("lent")
 def test_the_example_once_and_again(city: Path) -> None:
     file = city / "pipeline.toml"
     done = tidings("run", file, "--once")
@@ -92,8 +104,7 @@ def test_the_example_once_and_again(city: Path) -> None:
 
 @pytest.mark.spark
 def test_it_runs_until_it_is_stopped_between_two_batches(small: Path) -> None:
-    command = [sys.executable, "-m", "tidings", "pipeline", "run", str(small)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with command.start("pipeline", "run", str(small)) as running:
         assert running.stderr is not None
         try:
             assert running.stderr.readline().startswith("batch 0: 1 events, 0 changes, 1 matches, 0 rejected")
@@ -105,13 +116,14 @@ def test_it_runs_until_it_is_stopped_between_two_batches(small: Path) -> None:
             assert f"runs in process {running.pid}; stop it, or take another folder" in other.stderr
         finally:
             os.kill(running.pid, signal.SIGINT)
-        out, _ = running.communicate(timeout=200)
+        out, _ = running.communicate(timeout=command.PATIENCE)
     assert running.returncode == 0
     assert ["events", "1", "1"] in [line.split() for line in out.splitlines()]
     assert "running      no" in tidings("status", small).stdout
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("lent")
 def test_a_batch_that_fails_is_told_in_one_line(small: Path) -> None:
     (small.parent / "matches").write_text("in the way")
     done = tidings("run", small, "--once")

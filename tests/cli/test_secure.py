@@ -1,42 +1,31 @@
 """Secure topics from the command line: sealed by who may publish, opened by who may read, and never shown else."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli import command
 from tests.cli.test_live import ending
 from tests.client.centre import Files, Serving, Topic, entity
 
-PATIENCE = 300.0
 GAME = json.dumps({"Sports": "NBA", "Team": "NYK"})
 
 
 class Shell:
     def __init__(self, folder: Path, where: str) -> None:
-        self._folder, self._where = folder, where
+        self._folder = folder
+        self._variables = command.environment(TIDINGS_CONNECT=where, COLUMNS="200")
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
-        return subprocess.Popen(
-            [sys.executable, "-m", "tidings", *words],
-            env={**kept, "TIDINGS_CONNECT": self._where, "COLUMNS": "200"},
-            cwd=self._folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return command.start(*words, cwd=self._folder, env=self._variables)
 
     def run(self, *words: str) -> tuple[int, str, str]:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=PATIENCE)
-        return process.returncode, out, err
+        done = command.run(*words, folder=self._folder, variables=self._variables)
+        return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +64,7 @@ def test_what_is_published_from_the_shell_is_sealed_and_read_by_who_may(shell: S
         code, out, err = shell.run("publish", GAME, "--payload", "99:98", *secured("ann", "--topic", "nba.topic"))
         assert (code, err) == (0, ""), err
         assert out.startswith("published ")
-        told, _ = reading.communicate(timeout=PATIENCE)
+        told, _ = reading.communicate(timeout=command.PATIENCE)
     note = json.loads(told)
     assert (note["payload"], note["publisher"], note["attributes"]) == ("99:98", "ann", json.loads(GAME))
     assert "sealed" not in note
@@ -115,7 +104,7 @@ def test_an_outsider_sees_that_something_is_sealed_and_no_more(tmp_path: Path, t
             )
             assert code == 0, err
         for one in tails:
-            out, _ = one.communicate(timeout=PATIENCE)
+            out, _ = one.communicate(timeout=command.PATIENCE)
             told.append(out)
         assert "sealed, 26 bytes, epoch 1" in told[0]
         seen: dict[str, Any] = json.loads(told[1])

@@ -1,7 +1,6 @@
 """`tidings simulate` as a user runs it: the summary, JSON, pictures, and what it says when something is wrong."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 from lxml import etree
 
+from tests.cli.command import Done, run, run_alone
 from tests.docs.shell import ROOT
 from tidings.cli.overlay_picture import checked_picture, draw, pictured
 from tidings.cli.simulate import simulate
@@ -46,9 +46,8 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def tidings(*arguments: Any) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tidings", "simulate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+def tidings(*arguments: Any) -> Done:
+    return run("simulate", *map(str, arguments))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -80,7 +79,7 @@ def test_the_summary(small: Path) -> None:
 
 
 def test_json_says_the_same_in_every_process(small: Path) -> None:
-    first, again = (tidings(small, "--json", "--seed", 5) for _ in range(2))
+    first, again = (run_alone("simulate", str(small), "--json", "--seed", "5") for _ in range(2))
     assert first.stdout == again.stdout
     said = json.loads(first.stdout)
     outcome = Run(read(small, seed=5)).finish()

@@ -1,7 +1,8 @@
 """Console blocks: `$ command` lines with the output that is to be expected below them.
 
 `python` and `tidings` are really run, in the project's folder, with the virtual environment first on the PATH; `...`
-in the expected output stands for anything. A command that fails must be followed by `$ echo $?` and its status.
+in the expected output stands for anything. A command that fails must be followed by `$ echo $?` and its status. Of
+`tidings`, what ends by itself and starts no Spark is called in the process of the tests, which is quicker.
 `make` is asked with --dry-run whether it knows the target. A few lines that set a machine up are accepted as they
 are; others make a shell of the page's own, see `shell.py`. Whatever is not run must not show any output.
 """
@@ -19,10 +20,12 @@ from typing import NamedTuple
 from sybil import Example
 from sybil.evaluators.doctest import OutputChecker
 
+from tests.cli import command as tidings
 from tests.docs.shell import Shell
 
 RUN = frozenset({"python", "tidings"})
 ACCEPTED = (r"git clone \S+", r"cd tidings", r"source \.venv/bin/activate")
+_ALONE = frozenset({"broker", "overlay", "pipeline", "history", "warm", "demo", "bench"})
 _STATUS = "echo $?"
 _SHELL = re.compile(r"[|&;<>$`*?(){}]")
 _TIMEOUT_SECONDS = 300
@@ -95,6 +98,9 @@ def _output(words: list[str], shell: Shell, *, goes_on: bool = False) -> tuple[i
     environment = {**kept, "PATH": path, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", **shell.variables}
     if goes_on:
         return shell.begin([program, *words[1:]], environment)
+    if words[0] == "tidings" and words[1] not in _ALONE:
+        called = tidings.run(*words[1:], folder=shell.folder, variables=environment, merged=True)
+        return called.returncode, called.stdout
     done = subprocess.run(
         [program, *words[1:]],
         cwd=shell.folder,

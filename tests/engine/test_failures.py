@@ -281,6 +281,7 @@ def test_faults_let_nothing_through_that_would_have_been_blocked(drawn: dict[str
 # The same for rules on filters, where what must not be let through is the filter.
 
 
+@examples(100, 3000)
 @given(
     st.lists(st.sampled_from(["UninsertMessage()", "Breaks()", "Log(line)"]), max_size=3),
     st.lists(st.sampled_from(["BlockMessage()", "Breaks()", "Log(line)", "RemoveAttributes(n)"]), max_size=3),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.overlay import LINE, Overlay, on_publications, rule, statement
-from tests.strategies import conditions, contents
+from tests.strategies import conditions, contents, examples
 from tidings import Filter
 from tidings.engine.operations import Publish, Subscribe
 from tidings.policy import policies, registry
@@ -399,6 +399,7 @@ def test_strict_match_of_a_subscription_means_equal_filters(text: str, blocked: 
 # RemoveAttributes on a subscription or advertisement drops those predicates (it widens the filter).
 
 
+@examples(100, 3000)
 @given(conditions().map(Filter), st.sets(st.sampled_from(["a", "b", "c", "d"])), st.lists(contents, max_size=6))
 def test_what_is_left_of_a_filter_covers_the_filter(
     content: Filter, removed: set[str], events: list[dict[str, Any]]

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.journal.cases import NOW, FailingDisk, fill, publication, subscribing
+from tests.strategies import examples
 from tidings.journal import Journal, JournalOptions, JournalReader, Wanted
 from tidings.journal import reader as reading
 from tidings.journal.segment import SCHEMA, record_batch
@@ -90,7 +91,7 @@ def test_large_logs_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert rows(reader, start=2) == written(journal)[2:]
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25, 500)
 @given(
     bounds=st.tuples(st.integers(0, 60), st.integers(0, 60)),
     kinds=st.none() | st.sets(st.sampled_from(["publish", "subscribe", "other"])).map(frozenset),

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.live.cases import Raw, run
+from tests.live.cases import Raw, run, until
 from tests.live.secured import LiveWorld, advertised, event_of, line, now, proven, publish, settled, wanted
 from tests.security.world import HOUR
 from tidings.model.event import Event
@@ -161,5 +161,21 @@ def test_the_same_frame_sent_again_gets_its_first_receipt_and_another_under_its_
             refused = await ann.answered()
             assert refused.error == "RefusedError"
             assert "another event" in refused.reason
+
+    run(scenario())
+
+
+def test_of_what_was_accepted_only_a_digest_is_kept(world: LiveWorld) -> None:
+    """It is made after the event went out; until then the whole event is there."""
+
+    async def scenario() -> None:
+        async with line(world, NAMES[:1]) as [broker], Raw.client(broker, "ann") as ann:
+            await advertised(ann)
+            receipts = broker.desk.roster.receipts
+            for number in (1, 2):
+                ann.send(publish(world.sealed(number), number))
+                await ann.answered()
+                await until(lambda: not receipts.is_fresh)
+                assert len(receipts.state()) == number
 
     run(scenario())

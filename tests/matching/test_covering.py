@@ -241,7 +241,7 @@ def events_near(draw: st.DrawFn, one: Condition, other: Condition) -> dict[str, 
     return {name: draw(st.sampled_from(known)) for name in names if draw(st.integers(0, 5))}
 
 
-@examples(700, 50_000)
+@examples(300, 50_000)
 @given(st.data())
 def test_no_event_contradicts_them(data: st.DataObject) -> None:
     one, other = data.draw(st.one_of(st.tuples(conditions(), conditions()), decidable_pair()))
@@ -255,7 +255,7 @@ def test_no_event_contradicts_them(data: st.DataObject) -> None:
         assert f_overlaps_g or not (in_f and in_g), (str(f), str(g), attributes)
 
 
-@examples(150, 10_000)
+@examples(80, 10_000)
 @given(decidable_pair())
 def test_covers_and_overlaps_are_exact_where_they_can_be(pair: tuple[Condition, Condition]) -> None:
     one, other = pair
@@ -273,7 +273,7 @@ def test_covers_and_overlaps_are_exact_where_they_can_be(pair: tuple[Condition, 
 
 
 class TestLaws:
-    @examples(250, 10_000)
+    @examples(120, 10_000)
     @given(conditions())
     def test_everything_covers_itself(self, condition: Condition) -> None:
         one = FilterValue(condition)
@@ -282,7 +282,7 @@ class TestLaws:
         assert covers(double, one)
         assert relation(one, one) is Relation.EQUAL
 
-    @examples(250, 10_000)
+    @examples(120, 10_000)
     @given(conditions(), conditions())
     def test_parts_and_wholes(self, one: Condition, other: Condition) -> None:
         both, either = FilterValue(all_of([one, other])), FilterValue(any_of([one, other]))

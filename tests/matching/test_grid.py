@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.strategies import LONG, examples
+from tests.strategies import examples
 from tidings.matching.index import cells, lookup
 from tidings.matching.index.grid import Grid
 from tidings.matching.reference import geo_distance
@@ -166,7 +166,7 @@ TestGridMachine = GridMachine.TestCase
 TestLineMachine = LineMachine.TestCase
 TestSphereMachine = SphereMachine.TestCase
 TestGridMachine.settings = TestLineMachine.settings = TestSphereMachine.settings = settings(
-    max_examples=2_000 if LONG else 60, stateful_step_count=25, deadline=None, derandomize=not LONG
+    examples(40, 2_000), stateful_step_count=25
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import tidings as td
-from tests.strategies import LONG, conditions, contents, examples
+from tests.strategies import conditions, contents, examples
 from tidings import (
     AttributeFilter,
     Context,
@@ -203,12 +203,10 @@ class IndexMachine(RuleBasedStateMachine):
 
 
 TestIndexMachine = IndexMachine.TestCase
-TestIndexMachine.settings = settings(
-    max_examples=2_000 if LONG else 80, stateful_step_count=20, deadline=None, derandomize=not LONG
-)
+TestIndexMachine.settings = settings(examples(50, 2_000), stateful_step_count=20)
 
 
-@examples(80, 5_000)
+@examples(50, 5_000)
 @given(
     st.lists(subscriptions(st.uuids().map(str)), min_size=1, max_size=30), st.lists(events(), min_size=1, max_size=6)
 )
@@ -307,7 +305,7 @@ def test_whole_numbers_overflow_where_they_do(a: int, operator: str) -> None:
         assert index.match({}, context={"a": a, "b": b}) == {"yes" if expected is None else "no"}, (a, operator, b)
 
 
-@examples(400, 20_000)
+@examples(200, 20_000)
 @given(st.data())
 def test_programs_say_what_the_reference_says(data: st.DataObject) -> None:
     """Context filters in both directions, on values near the constants that they name."""
@@ -334,7 +332,7 @@ degrees: st.SearchStrategy[Value] = st.one_of(
 )
 
 
-@examples(400, 10_000)
+@examples(200, 10_000)
 @given(st.data())
 def test_programs_say_what_the_reference_says_of_distances_on_the_sphere(data: st.DataObject) -> None:
     """Also where the distance is as close to the bound as it can be, or NULL, or calculated with."""

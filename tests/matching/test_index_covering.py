@@ -81,7 +81,7 @@ def filled(given: list[Subscription], late: list[Subscription], removed: list[st
     return index
 
 
-@examples(150, 10_000)
+@examples(80, 10_000)
 @given(
     st.lists(related_subscriptions(), max_size=25),
     st.lists(related_subscriptions(), max_size=8),

@@ -53,7 +53,7 @@ def test_perfect_merging(given: list[str], merged: list[str]) -> None:
     assert [str(one) for one in merge(Filter.parse(text) for text in given)] == merged
 
 
-@examples(300, 10_000)
+@examples(150, 10_000)
 @given(st.lists(conditions(), min_size=1, max_size=4), st.lists(contents, min_size=1, max_size=6))
 def test_merging_changes_nothing_that_matches(given: list[Condition], events: list[dict[str, Value]]) -> None:
     merged = merge(FilterValue(one) for one in given)
@@ -74,7 +74,7 @@ def test_merging_changes_nothing_on_all_values_that_matter(given: list[Condition
         assert any(truth(one.expression, scope) is True for one in merged) == before
 
 
-@examples(500, 10_000)
+@examples(250, 10_000)
 @given(decidable(), values)
 def test_sets_are_said_exactly(condition: Condition, value: Value) -> None:
     """A set of values, put into words and read back, is the same set."""

@@ -143,13 +143,13 @@ def as_regex(elements: Elements) -> str:
     return "".join(wild[one] if isinstance(one, Wild) else re.escape(one) for one in elements)
 
 
-@examples(1_000, 20_000)
+@examples(400, 20_000)
 @given(st.lists(st.sampled_from(["a", "b", "/", *Wild]), max_size=7).map(tuple), st.text("ab/", max_size=9))
 def test_patterns_mean_what_a_regular_expression_would(elements: Elements, text: str) -> None:
     assert like(text, elements) == bool(re.fullmatch(as_regex(elements), text, re.DOTALL))
 
 
-@examples(300, 20_000)
+@examples(150, 20_000)
 @given(conditions(), conditions(), contents)
 def test_de_morgan_and_the_laws_of_null(one: Condition, other: Condition, attributes: dict[str, Value]) -> None:
     scope = Scope(attributes)
@@ -168,7 +168,7 @@ def test_de_morgan_and_the_laws_of_null(one: Condition, other: Condition, attrib
     assert truth(And((one, Not(one))), scope) is (None if first is None else False)
 
 
-@examples(300, 5_000)
+@examples(150, 5_000)
 @given(conditions(), contents)
 def test_null_tests_are_never_unknown(condition: Condition, attributes: dict[str, Value]) -> None:
     from tidings.model.expression import walk

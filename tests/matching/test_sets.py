@@ -34,7 +34,7 @@ EDGES = [
 ]
 
 
-@examples(2_000, 50_000)
+@examples(600, 50_000)
 @given(st.one_of(integers, floats, st.sampled_from(EDGES)))
 def test_every_number_has_a_next_one_and_comes_back(number: Number) -> None:
     after, before = numbers.after(number), numbers.before(number)
@@ -76,7 +76,7 @@ def in_strings(text: str, values: StringSet) -> bool:
     return any(low <= text and (high is None or text < high) for low, high in values)
 
 
-@examples(1_000, 20_000)
+@examples(400, 20_000)
 @given(number_sets(), number_sets(), st.one_of(st.integers(-5, 5), st.sampled_from(EDGES), floats))
 def test_the_algebra_of_numbers(one: NumberSet, other: NumberSet, number: Number) -> None:
     a, b = in_numbers(number, one), in_numbers(number, other)
@@ -88,7 +88,7 @@ def test_the_algebra_of_numbers(one: NumberSet, other: NumberSet, number: Number
     assert numbers.union(one, numbers.complement(one)) == numbers.EVERY
 
 
-@examples(1_000, 20_000)
+@examples(400, 20_000)
 @given(string_sets(), string_sets(), strings)
 def test_the_algebra_of_strings(one: StringSet, other: StringSet, text: str) -> None:
     a, b = in_strings(text, one), in_strings(text, other)
@@ -99,7 +99,7 @@ def test_the_algebra_of_strings(one: StringSet, other: StringSet, text: str) -> 
     assert stringsets.union(one, stringsets.complement(one)) == stringsets.EVERY
 
 
-@examples(500, 10_000)
+@examples(250, 10_000)
 @given(strings, strings)
 def test_prefixes_are_intervals(prefix: str, text: str) -> None:
     assert in_strings(text, stringsets.starting_with(prefix)) == text.startswith(prefix)
@@ -116,7 +116,7 @@ SHORT = ["".join(letters) for length in range(6) for letters in product("ab/", r
 elements = st.lists(st.sampled_from(["a", "b", "/", Wild.ANY, Wild.RUN, Wild.LEVEL]), max_size=3).map(tuple)
 
 
-@examples(600, 20_000)
+@examples(300, 20_000)
 @given(
     st.tuples(st.sampled_from(["", "a", "ab", "b"]), st.sampled_from([None, "a", "ab", "b", "ba"])),
     st.frozensets(elements, max_size=2),

@@ -375,6 +375,44 @@ def test_an_answer_has_room_for_so_much_and_says_that_there_is_more(monkeypatch:
     assert templates(other, "/c") == ["/c"]
 
 
+@examples(40, 1_000)
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=4), max_size=8), st.integers(1, 3))
+def test_what_is_there_during_a_walk_is_found_once_whatever_comes_and_goes(
+    changes: list[list[tuple[bool, int]]], room: int
+) -> None:
+    """Between two pages topics are advertised and withdrawn; and the next page comes from another node."""
+    nodes, now = [node("one"), node("other")], NOW
+    secret = Restriction(("owner-1",))
+    said = {n: topic(OWNERS[n % 3], f"/{n}", restriction=secret if n == 7 else None) for n in range(12)}
+    there = set(range(0, 12, 2)) | {7}
+    for n in there:
+        for one in nodes:
+            put(one, said[n])
+    stayed, ever, found = set(there), set(there), list[bytes]()
+    wanted = Finds("*")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tidings.security.discovery.MAX_FOUND_BYTES", room * (len(said[0].data) + 100))
+        for turn in itertools.count():
+            page = nodes[turn % 2].find(wanted, READER, now)
+            assert page.advertised or not page.more
+            found += [Advertised(data).id for data in page.advertised]
+            if not page.more:
+                break
+            wanted = Finds("*", after=Advertised(page.advertised[-1]).key)
+            for comes, n in changes[turn] if turn < len(changes) else ():
+                now += 1
+                owner = OWNERS[n % 3]
+                made = topic(owner, f"/{n}", now) if comes else Advertised.withdrawal(owner, said[n].id, now)
+                for one in nodes:
+                    put(one, made, now)
+                stayed -= set() if comes else {n}
+                ever |= {n} if comes else set()
+    assert len(found) == len(set(found))
+    assert {said[n].id for n in stayed - {7}} <= set(found) <= {said[n].id for n in ever}
+    if not any(comes and n == 7 for some in changes for comes, n in some):
+        assert said[7].id not in found
+
+
 # Among nodes
 
 

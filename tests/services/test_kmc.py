@@ -9,6 +9,7 @@ import pytest
 
 from tests.client.centre import AUTHORITY, KMC, OWNER, START, credentials, entity, now
 from tests.live.cases import connect, run, running, until
+from tests.live.serving import Served
 from tests.services.kmc_cases import Centre, centre, read
 from tidings.client.discovery import Discovery
 from tidings.journal.disk import Disk
@@ -150,6 +151,18 @@ def test_a_centre_that_was_restarted_goes_on_with_the_same_keys(tmp_path: Path) 
     run(scenario())
 
 
+def test_a_centre_ends_also_when_its_broker_is_gone(tmp_path: Path) -> None:
+    """Whoever stops a machine stops both, in whatever order."""
+
+    async def scenario() -> None:
+        with Served() as served:
+            async with centre(served.broker, tmp_path) as kmc:
+                await asyncio.to_thread(served.stop)
+                await asyncio.wait_for(kmc.server.end(), 60)
+
+    run(scenario())
+
+
 def test_a_centre_that_is_flooded_moves_and_is_found_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running() as broker, centre(broker, tmp_path, bogus=100) as kmc:
@@ -245,7 +258,7 @@ def test_a_centre_that_could_not_move_tries_again(tmp_path: Path) -> None:
                     raise RefusedError("admit", "not at the moment")
                 return await begin(where)
 
-            kmc.server.answering.begin = refused  # type: ignore[method-assign]
+            kmc.server.answering.begin = refused  # type: ignore[method-assign, assignment]
             for _ in range(10):
                 await noise.publish({SERVICE_TOPIC: kmc.service.topic}, payload=b"?")
             await until(lambda: moved > 1)

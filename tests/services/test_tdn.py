@@ -14,14 +14,21 @@ from tests.live.cases import connect, run, running, until
 from tests.live.secured import LiveWorld, line
 from tidings.client import Client
 from tidings.client.asking import ask
-from tidings.client.discovery import Discovery
+from tidings.client.discovery import Discovery, Page
 from tidings.live.broker import Broker
-from tidings.model.errors import InvalidValueError, JournalError, JournalLockedError, RefusedError, UnreachableError
+from tidings.model.errors import (
+    InvalidValueError,
+    JournalError,
+    JournalLockedError,
+    RefusedError,
+    SecurityError,
+    UnreachableError,
+)
 from tidings.security.advertised import Advertised, Kind
 from tidings.security.authority import Authority
 from tidings.security.certificates import Role
 from tidings.security.credentials import Credentials
-from tidings.security.discovery_questions import ASK, HELLO, REPLICATE, REPLY_TO, TOPIC, Replicates
+from tidings.security.discovery_questions import ASK, HELLO, REPLICATE, REPLY_TO, TOPIC, Found, Replicates
 from tidings.security.encoding import encoded
 from tidings.security.exchange import SERVICE_TOPIC, Service
 from tidings.security.identity import Identity
@@ -102,6 +109,60 @@ def test_a_topic_and_its_centre_are_found_by_who_may(tmp_path: Path) -> None:
             assert node.answering.refused == {}
 
     run(scenario())
+
+
+def test_all_pages_are_walked_up_to_a_limit_and_by_another_node_if_one_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with (
+            running() as broker,
+            serving(broker, NODES[0], tmp_path),
+            connect(broker, "anna") as anna,
+            connect(broker, "carl") as carl,
+        ):
+            owner, reader = looking(anna, ANNA), looking(carl, CARL)
+            made = [topic(ANNA, f"/{number}") for number in range(8)]
+            monkeypatch.setattr("tidings.security.discovery.MAX_FOUND_BYTES", 3 * (len(made[0].data) + 100))
+            async with serving(broker, NODES[1], tmp_path):
+                for one in made:
+                    assert await owner.advertise(one) == ["tdn-0", "tdn-1"]
+                expected = sorted(one.key for one in made)
+                assert [one.key for one in await reader.find("*")] == expected
+                assert [one.key for one in await reader.find("*", limit=4)] == expected[:4]
+                assert [one.key for one in await reader.find("*", limit=8)] == expected
+                pages = reader.pages("*", timeout=5)
+                found = await anext(pages)
+                assert len(found) == 3
+                (first, *_) = reader._known  # from now on it does not answer
+                monkeypatch.setattr("tidings.client.discovery._SHORT", 0.1)
+                reader._known[first] = Respondent(NODES[2], credentials()).service("nobody", now())
+            async for page in pages:
+                found += page
+            assert [one.key for one in found] == expected
+            with pytest.raises(InvalidValueError, match="limit: at least 1"):
+                await reader.find("*", limit=0)
+
+    run(scenario())
+
+
+ONE, TWO = sorted((topic(ANNA, "/1"), topic(ANNA, "/2")), key=lambda one: one.key)
+
+
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [
+        (None, Found((), more=True)),
+        (None, Found((TWO.data, ONE.data))),
+        (None, Found((ONE.data, ONE.data))),
+        (ONE.key, Found((ONE.data,), more=True)),
+        (TWO.key, Found((ONE.data,))),
+    ],
+)
+def test_a_page_that_leads_nowhere_is_not_taken(after: tuple[bytes, str] | None, found: Found) -> None:
+    with pytest.raises(SecurityError, match="the discovery node"):
+        Page(after, encoded(found))
+    assert [one.key for one in Page(ONE.key, encoded(Found((TWO.data,)))).advertised] == [TWO.key]
 
 
 def test_what_one_node_was_told_is_known_to_all_that_come_later_and_survives_the_others(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Pause
 from tidings.simulation.topologies import Topology, line, ring, star
 
-SEEDS = 4_000 if LONG else 120
+SEEDS = 4_000 if LONG else 60
 _TOGETHER = 20
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 each_shape = pytest.mark.parametrize("shape", [line, ring, star])

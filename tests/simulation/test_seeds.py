@@ -8,7 +8,7 @@ from tidings.routing import STRATEGIES
 from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Crash, Cut
 
-SEEDS = 5_000 if LONG else 200
+SEEDS = 5_000 if LONG else 100
 _TOGETHER = 20  # seeds of a test: so that several processes can share them
 
 

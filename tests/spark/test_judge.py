@@ -78,7 +78,13 @@ def _one(strategy: SearchStrategy[T], number: int) -> T:
     examples: list[T] = []
 
     @seed(number)
-    @settings(max_examples=2, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=2,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(strategy)
     def draw(example: T) -> None:
         examples.append(example)

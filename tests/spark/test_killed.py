@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
-TIMES = 50 if LONG else 3
+PATIENCE = 900.0  # seconds: against hanging for ever; a busy machine is no failure
+TIMES = 50 if LONG else 2
 
 
 def prepare(folder: Path, seed: int) -> set[tuple[object, ...]]:
@@ -65,7 +66,7 @@ def descendants(process: int) -> list[int]:
 
 def finish(folder: Path, master: str) -> None:
     left = started(folder, master)
-    assert left.wait(300) == 0, (folder / "log").read_text()[-3000:]
+    assert left.wait(PATIENCE) == 0, (folder / "log").read_text()[-3000:]
 
 
 def test_the_driver(spark: "SparkSession", tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_executors(spark: "SparkSession", tmp_path: Path) -> None:
         if executors:
             os.kill(random.choice(executors), signal.SIGKILL)
             killed += 1
-    assert running.wait(300) == 0, (tmp_path / "log").read_text()[-3000:]
+    assert running.wait(PATIENCE) == 0, (tmp_path / "log").read_text()[-3000:]
     assert killed
     assert got(spark.read.parquet(str(tmp_path / "notifications"))) == due
 

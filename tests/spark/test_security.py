@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +12,9 @@ import pytest
 
 from tests.security.attacks import HISTORY, attacks
 from tests.security.world import HOUR, NOW, World
+from tests.spark.test_beside import broker
 from tidings import Hub, policies
+from tidings.client import connect_sync
 from tidings.engine import Engine, Settings
 from tidings.engine.effects import Deliver, Reject
 from tidings.engine.operations import Publish, Subscribe
@@ -24,6 +27,8 @@ from tidings.security import Gate, Right, Token
 from tidings.security.envelope import Seal
 from tidings.security.notices import Notice, SignedNotice
 from tidings.spark import history, retrace, route, trust
+from tidings.spark.broker_sink import BrokerClients
+from tidings.spark.pipeline.sinks import IntoBroker, IntoHub
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -283,6 +288,34 @@ def test_a_hubs_journal_tells_who_got_what_was_sealed(
     assert again - ended == notes
     assert {name.split()[0] for _, name, _, _ in ended} <= {"whole", "part", "short"}
     assert rejected == set()
+
+
+def test_what_is_found_of_sealed_events_is_told_to_nobody_in_the_clear(
+    spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even where no gate would refuse it: neither by a sink into a hub, nor by one into a broker."""
+    traffic = Traffic(5)
+    events = spark.createDataFrame(event_rows(traffic), EVENTS)
+    wanted = spark.createDataFrame(subscription_rows(traffic, governed=True), SUBSCRIPTIONS)
+    routed = route(events, wanted, tokens=spark.createDataFrame(traffic.trust(), trust.DDL))
+    notes = routed.notifications.cache()
+    plain = {(row["event_id"], row["subscription_id"]) for row in notes.filter("signature IS NULL").collect()}
+    count = notes.count()
+    assert 0 < len(plain) < count
+    outcome: Any = SimpleNamespace(notifications=notes, batch=0, folder=tmp_path, count=lambda _: count)
+    with Hub() as hub:
+        inbox = hub.client("desk").subscribe("subscription IS NOT NULL", limit=10_000)
+        sink = IntoHub(hub)
+        sink(outcome)
+        assert (sink.hub_sink.published, sink.hub_sink.refused) == (len(plain), count - len(plain))
+        assert len(inbox.take()) == len(plain)
+    with broker(tmp_path) as child, connect_sync(child.address, "desk") as desk:
+        found = desk.subscribe("subscription IS NOT NULL", limit=10_000)
+        caplog.clear()
+        IntoBroker(BrokerClients(addresses=child.address, partitions=2))(outcome)
+        assert len(found.take(timeout=10)) == len(plain)
+        assert "the event is sealed, and what is told of it here would be in the clear" in caplog.text
+        assert not any("a secret" in record.getMessage() for record in caplog.records)
 
 
 def test_every_attack_is_rejected(spark: "SparkSession") -> None:

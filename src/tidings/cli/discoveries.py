@@ -16,6 +16,7 @@ from tidings.cli.options import (
     Plain,
     ServiceBroker,
 )
+from tidings.model.limits import DEFAULT_FOUND
 
 tdn = typer.Typer(
     name="tdn",
@@ -87,6 +88,7 @@ def topics_find(
     out: Annotated[
         Path | None, typer.Option(help="Write the records of the topics, and of their centres, into this folder.")
     ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many topics and centres.")] = DEFAULT_FOUND,
     overlay: Overlay = "tidings",
     plain: Plain = False,
     as_json: AsJson = False,
@@ -100,7 +102,7 @@ def topics_find(
     from tidings.cli.caller import EntityCaller
     from tidings.cli.discovery import find
 
-    find(EntityCaller(connect, identity, plain, overlay), query, out, as_json=as_json)
+    find(EntityCaller(connect, identity, plain, overlay), query, out, limit, as_json=as_json)
 
 
 @topics.command(name="advertise")

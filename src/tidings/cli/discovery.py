@@ -61,8 +61,11 @@ async def _looking(caller: EntityCaller) -> AsyncIterator[tuple[Discovery, Ident
         yield Discovery(client, identity, Credentials(identity.anchor, caller.overlay)), identity
 
 
-def find(caller: EntityCaller, query: str, to: Path | None, *, as_json: bool) -> None:
-    found = asyncio.run(_found(caller, query))
+def find(caller: EntityCaller, query: str, to: Path | None, limit: int, *, as_json: bool) -> None:
+    found = asyncio.run(_found(caller, query, limit + 1))
+    if len(found) > limit:
+        found.pop()
+        err.print(f"there is more than these {limit:,}: say --limit, or a narrower template", markup=False)
     topics = [_plain(one, found) for one in found if one.record is not None]
     if to is not None:
         _write(found, to)
@@ -77,9 +80,9 @@ def find(caller: EntityCaller, query: str, to: Path | None, *, as_json: bool) ->
         out.print("nothing is found", markup=False)
 
 
-async def _found(caller: EntityCaller, query: str) -> list[Advertised]:
+async def _found(caller: EntityCaller, query: str, limit: int) -> list[Advertised]:
     async with _looking(caller) as (discovery, _):
-        return await discovery.find(query)
+        return await discovery.find(query, limit=limit)
 
 
 def _plain(one: Advertised, found: list[Advertised]) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tidings.client.asking import TIMEOUT, ask
 from tidings.client.security import now
-from tidings.model.errors import RefusedError, SecurityError, TidingsError, UnreachableError
+from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
+from tidings.model.limits import DEFAULT_FOUND
 from tidings.security.advertised import Advertised
 from tidings.security.certificates import Role
 from tidings.security.credentials import Credentials
@@ -21,6 +23,7 @@ from tidings.security.discovery_questions import (
     WITHDRAW,
     Finds,
     Found,
+    Key,
 )
 from tidings.security.encoding import decoded, encoded
 from tidings.security.exchange import SERVICE_TOPIC, Service
@@ -34,6 +37,22 @@ _PAUSE = 0.5  # seconds until it is asked again who is there
 _MOMENT = 0.1  # for others to answer, once one has
 _SHORT = 0.6  # for a node that was there before: one that has started again has another topic and key
 _Value = TypeVar("_Value")
+
+
+class Page:
+    """A part of what a node has found, behind that of the page before; a `SecurityError` if it leads nowhere."""
+
+    def __init__(self, after: Key | None, body: bytes) -> None:
+        found = decoded(body, Found, "answer")
+        self.advertised = [Advertised(data) for data in found.advertised]
+        self.more, self.revocations = found.more, found.revocations
+        self.last = after
+        for one in self.advertised:
+            if self.last is not None and one.key <= self.last:
+                raise SecurityError("answer", "the discovery node does not go on with what it has found")
+            self.last = one.key
+        if self.more and not self.advertised:
+            raise SecurityError("answer", "the discovery node says that there is more, and does not tell it")
 
 
 class Discovery:
@@ -83,22 +102,43 @@ class Discovery:
         return list(heard.values())
 
     async def find(
-        self, topics: str | None = None, *, centre: bytes | None = None, timeout: float = TIMEOUT
+        self,
+        topics: str | None = None,
+        *,
+        centre: bytes | None = None,
+        limit: int = DEFAULT_FOUND,
+        timeout: float = TIMEOUT,
     ) -> list[Advertised]:
         """Topics that a query (`*`, `/Sports/*`, `Sports=NBA`) finds, with the centres that count for them; or the
-        centre with that certificate, by its fingerprint. What this identity may not find is not there."""
-        wanted = Finds(topics, centre, self._credentials.revocations.version)
-        found = await self._asked_one(FIND, encoded(wanted), lambda body: decoded(body, Found, "answer"), timeout)
-        if found.revocations is not None:
-            self._credentials.revoke(Update.read(found.revocations))
-        self._credentials.revocations.check_fresh(now())
-        checked: list[Advertised] = []
-        for data in found.advertised:
-            said = Advertised(data)
-            said.check(self._credentials, now())
-            if now() < said.expires:
-                checked.append(said)
-        return checked
+        centre with that certificate, by its fingerprint. What this identity may not find is not there. At most `limit`
+        of them; `timeout` is for each page that a node answers with."""
+        if limit < 1:
+            raise InvalidValueError(f"limit: at least 1, not {limit}")
+        found: list[Advertised] = []
+        async for page in self.pages(topics, centre=centre, timeout=timeout):
+            found += page
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    async def pages(
+        self, topics: str | None = None, *, centre: bytes | None = None, timeout: float = TIMEOUT
+    ) -> AsyncIterator[list[Advertised]]:
+        """The same as it is answered, a page at a time, in the order of keys. If a node is gone in between, another one
+        goes on."""
+        after: Key | None = None
+        while True:
+            wanted = Finds(topics, centre, self._credentials.revocations.version, after)
+            page = await self._asked_one(FIND, encoded(wanted), partial(Page, after), timeout)
+            if page.revocations is not None:
+                self._credentials.revoke(Update.read(page.revocations))
+            self._credentials.revocations.check_fresh(now())
+            for said in page.advertised:
+                said.check(self._credentials, now())
+            yield [said for said in page.advertised if now() < said.expires]
+            if not page.more:
+                return
+            after = page.last
 
     async def _asked_one(self, kind: str, body: bytes, read: Callable[[bytes], _Value], timeout: float) -> _Value:
         """The answer of the first node that gives one that can be read."""

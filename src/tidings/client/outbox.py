@@ -1,8 +1,9 @@
 """The outbox of a secure client: publications wait here, in their order, until they are sealed and go.
 
-They are sealed when they go, and what goes together on one topic has one signature. What is sent again after a
-connection broke is the same, byte for byte. While the keys of a topic are asked for, what comes after waits too; but
-questions to services do not, else their answers would never come.
+They are sealed when they go: one that nothing else is under way with at once, and else what comes in one turn of the
+loop together, with one signature for each topic. What is sent again after a connection broke is the same, byte for
+byte. While the keys of a topic are asked for, what comes after waits too; but questions to services do not, else their
+answers would never come.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ class Sender(Protocol):
 
     @property
     def is_connected(self) -> bool: ...
+    @property
+    def is_quiet(self) -> bool: ...
     def next_sequence(self, wanted: int | None = None) -> int: ...
     def hand_out(self, number: int, publication: Publication) -> None: ...
     def forget(self, number: int) -> None: ...
@@ -47,6 +50,7 @@ class Outbox:
         self._waiting: dict[int, Publication] = {}  # by their numbers, which are in the order of the calls
         self._doubted: dict[int, tuple[Publication, TidingsError]] = {}
         self._is_due = False
+        self._sealed_on: set[bytes] = set()  # topics, since it was looked last whether their keys are used up
         self._asking: asyncio.Task[None] | None = None
 
     def __contains__(self, number: int) -> bool:
@@ -59,15 +63,16 @@ class Outbox:
         return SERVICE_TOPIC not in attributes
 
     def put(self, number: int, publication: Publication) -> None:
-        event = publication.event
-        is_free = not self._waiting and self._asking is None and self._topic_of(event) is None
-        if is_free or not self.may_wait(event.attributes):
+        is_first = not self._waiting and self._asking is None
+        record = self._topic_of(publication.event) if is_first else None
+        if (is_first and record is None) or not self.may_wait(publication.event.attributes):
             self._send(number, publication)
             return
+        if record is not None and self._sender.is_quiet and self._seal_at_once(record, number, publication):
+            return
         self._waiting[number] = publication
-        if not self._is_due and self._asking is None:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._due)
+        if self._asking is None:
+            self._be_due()
 
     def doubt(self, number: int, publication: Publication, error: TidingsError) -> bool:
         """A publication was refused; whether it will be tried once more: its topic may be a secure one that was not
@@ -93,15 +98,37 @@ class Outbox:
 
     def end(self) -> None:
         self._waiting.clear()
+        self._sealed_on.clear()
         self._doubted.clear()
         if self._asking is not None:
             self._asking.cancel()
 
+    def _be_due(self) -> None:
+        """After what goes in this turn has gone."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._due)
+
     def _due(self) -> None:
         self._is_due = False
         self.flush()
+        if self._asking is None:
+            self._renew()
 
     # Sealing
+
+    def _seal_at_once(self, record: TopicRecord, number: int, publication: Publication) -> bool:
+        """Whether it could be; what there is against it is seen to where it waits."""
+        try:
+            event = self._numbered(publication, 0)
+            (sealed,) = self._member.seal_on(record, [event], now())
+        except TidingsError:
+            return False
+        publication.event, publication.sealed = event, sealed
+        self._send(number, publication)
+        self._sealed_on.add(record.id)
+        self._be_due()
+        return True
 
     def _seal(self, record: TopicRecord) -> None:
         """The first ones that wait, all on this topic."""
@@ -112,7 +139,7 @@ class Outbox:
             count += 1
         taken = self._taken(count)
         try:
-            self._seal_all(taken)
+            self._seal_all(record, taken)
         except SecurityError as error:
             if error.check in _LACKING:
                 self._waiting = dict(taken) | self._waiting
@@ -122,17 +149,23 @@ class Outbox:
                     self._seal_one(record, number, publication)
             else:
                 self._fail(*taken[0], self._membership.missing(record, Right.PUBLISH, error))
-        moment = now()
-        if self._asking is None and self._member.needs_renewal(record.id, moment):
-            self._membership.renew(record.id)
+        self._sealed_on.add(record.id)
+        self._be_due()
+
+    def _renew(self) -> None:
+        """Looks whether keys are used up: not before what was sealed with them has gone."""
+        topics, self._sealed_on = self._sealed_on, set()
+        for topic in topics:
+            if self._member.needs_renewal(topic, now()):
+                self._membership.renew(topic)
 
     def _seal_one(self, record: TopicRecord, number: int, publication: Publication) -> None:
         try:
-            self._seal_all([(number, publication)])
+            self._seal_all(record, [(number, publication)])
         except SecurityError as error:
             self._fail(number, publication, self._membership.missing(record, Right.PUBLISH, error))
 
-    def _seal_all(self, taken: list[tuple[int, Publication]]) -> None:
+    def _seal_all(self, record: TopicRecord, taken: list[tuple[int, Publication]]) -> None:
         events: list[Event] = []
         good: list[tuple[int, Publication]] = []
         for number, publication in taken:
@@ -143,7 +176,7 @@ class Outbox:
                 self._fail(number, publication, error)
         if not events:
             return
-        sealed = self._member.seal_all(events, now()) if len(events) > 1 else [self._member.seal(events[0], now())]
+        sealed = self._member.seal_on(record, events, now())
         for (number, publication), event, made in zip(good, events, sealed, strict=True):
             publication.event, publication.sealed = event, made
             self._send(number, publication)

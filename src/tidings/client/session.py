@@ -116,6 +116,11 @@ class Session:
     def is_connected(self) -> bool:
         return self._connected.is_set() and self._error is None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no more than one publication is under way, the one that is to go now."""
+        return self.is_connected and len(self._underway.publications) <= 1
+
     async def open(self) -> None:
         """Connects for the first time, to the first broker that answers."""
         if self._keeping is not None:

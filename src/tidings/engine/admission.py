@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.engine import addressed, meta, sealed
 from tidings.engine.compiling import compiled_text
-from tidings.engine.journey import Way
+from tidings.engine.journey import Journey, Way
 from tidings.engine.message import Message, PublicationMessage
-from tidings.engine.operations import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.operations import Advertise, Judge, Publish, Subscribe, Unadvertise, Unsubscribe
 from tidings.engine.refusal import Outdated, Refused
 from tidings.engine.tables import Filed
 from tidings.matching.reference import matches
@@ -35,7 +35,6 @@ def publication(engine: "Engine", operation: Publish, sender: str, *, accepted: 
         admit_client(engine, event.publisher, sender)
         if not accepted:
             admit_event(engine, event)
-    text = event.policy if journey.policy is None else journey.policy
     message = PublicationMessage(
         event,
         journey,
@@ -43,11 +42,32 @@ def publication(engine: "Engine", operation: Publish, sender: str, *, accepted: 
         sender,
         from_broker=from_broker,
         enters=engine.enters(sender),
-        attached=admit_policy(text, Where.ATTACHED_TO_PUBLICATION),
+        attached=_attached(event, journey),
         situation=engine.situation,
     )
     sealed.let_govern(engine, message)
     return message
+
+
+def again(engine: "Engine", operation: Judge) -> PublicationMessage:
+    """A publication as it came, before: from a client, or from a neighbour that need not be linked any more."""
+    event, journey, sender = operation.event, operation.journey, operation.sender
+    message = PublicationMessage(
+        event,
+        journey,
+        Publish(event, journey),
+        sender or event.publisher,
+        from_broker=bool(sender),
+        enters=not sender or engine.leaves(sender),
+        attached=_attached(event, journey),
+        situation=engine.situation,
+    )
+    sealed.let_govern(engine, message)
+    return message
+
+
+def _attached(event: Event, journey: Journey) -> CompiledPolicy | None:
+    return admit_policy(event.policy if journey.policy is None else journey.policy, Where.ATTACHED_TO_PUBLICATION)
 
 
 def filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> Message:  # noqa: A001 - the step's word

@@ -5,7 +5,7 @@ import msgspec
 from tidings.engine.compiling import compiled_rules
 from tidings.engine.message import Message
 from tidings.engine.refusal import Refused
-from tidings.engine.tables import Ruling
+from tidings.engine.ruled import Ruling
 from tidings.model.limits import MAX_POLICY_RULES
 from tidings.policy.statement import Attach, Rule
 

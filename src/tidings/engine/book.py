@@ -13,8 +13,9 @@ from tidings.engine.journey import Version, Way
 from tidings.engine.matcher import FastMatcher, Matcher
 from tidings.engine.message import Message
 from tidings.engine.passages import Passages
+from tidings.engine.ruled import Ruling
 from tidings.engine.settings import Settings
-from tidings.engine.tables import Filed, Ruling, Table, Tables
+from tidings.engine.tables import Filed, Relayed, Table, Tables
 from tidings.engine.transit import Transit
 from tidings.matching.covering import overlaps
 from tidings.model.advertisement import Advertisement
@@ -25,7 +26,7 @@ from tidings.model.subjects import Subjects
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.policy.application import CompiledPolicy
-from tidings.policy.situation import Glance, Source
+from tidings.policy.situation import Glance
 from tidings.policy.statement import Matching, MessageType
 from tidings.policy.statement import Operation as Step
 from tidings.routing import strategy
@@ -59,6 +60,7 @@ class Book:
         self.load = 0.0
         self.rules: set[tuple[str, str]] = set()  # the filters with rules on publications, by kind and id
         self.special: set[str] = set()  # subscriptions that get more than a copy each, by rules or by their own wish
+        self.particular: set[str] = set()  # the same, without those that differ only in how they are told apart
         self.wardens: dict[str, Filed[Subscription]] = {}  # subscriptions whose rules on publications decide for others
         self.contexts: dict[str, Context] = {}  # of the clients of this broker
         self.context_versions: dict[str, Version] = {}
@@ -96,7 +98,7 @@ class Book:
     def may_observe(self, filed: Filed[Subscription]) -> bool:
         """Whether a subscription may be told of meta-events."""
         observers = self.settings.observers
-        return observers is None or filed.owner in observers or filed.source.governs or not filed.is_client
+        return observers is None or filed.owner in observers or filed.governs or not filed.is_client
 
     def is_here(self, client: str) -> bool:
         """Whether it is a client of this broker."""
@@ -125,7 +127,9 @@ class Book:
         if way is None:
             filed.version = self.version_of(filed.owner)
         else:
-            filed.version, filed.scoped, filed.context = way.version, way.scoped, way.context
+            filed.version, filed.context = way.version, way.context
+        if way is not None and isinstance(filed, Relayed):
+            filed.scoped = way.scoped
             if not filed.is_local:
                 filed.origin, filed.digest, filed.senders = way.origin, way.digest, frozenset({filed.hop})
         if filed.is_local and self.strategy.binds and isinstance(filed.value, Subscription):
@@ -266,16 +270,14 @@ class Book:
     def new_filed(self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None) -> Filed[Any]:
         """A filter with its rules, as it stands in a table."""
         owner = given.publisher if isinstance(given, Advertisement) else given.subscriber
-        is_own = owner == self.name
-        kind = "broker" if is_own else "advertisement" if isinstance(given, Advertisement) else "subscription"
-        names = given.content.names
-        if isinstance(given, Subscription) and given.structure is not None:
-            names = names.union(given.structure.names, given.structure.absent)
-        source = Source(kind, given.id, owner, given.content, names, self.governs(owner))
-        filed: Filed[Any] = Filed(given, hop, source, is_client=hop not in self.neighbours, is_own=is_own)
-        filed.is_local = filed.is_client or self.leaves(hop)
-        filed.origin = self.name
-        filed.govern(policy)
+        is_own, governs = owner == self.name, self.governs(owner)
+        filed: Filed[Any]
+        if hop in self.neighbours:
+            filed = Relayed(given, hop, self.name, is_own=is_own, governs=governs, is_local=self.leaves(hop))
+        else:
+            filed = Filed(given, hop, self.name, is_own=is_own, governs=governs)
+        if policy is not None:
+            filed.govern(policy)
         return filed
 
     def unfile(self, filed: Filed[Any]) -> None:
@@ -335,6 +337,10 @@ class Book:
                 self.special.discard(filed.id)
             else:
                 self.special.add(filed.id)
+            if gone or filed.is_plain:
+                self.particular.discard(filed.id)
+            else:
+                self.particular.add(filed.id)
         self.wardens.pop(filed.id, None)
         if key in self.rules and not is_advertisement and _may_govern(filed):
             self.wardens[filed.id] = filed  # type: ignore[assignment]
@@ -399,8 +405,7 @@ class Book:
             known = self._ruling_on[publisher] = tuple(
                 one
                 for one in self.ruling_advertisements(MessageType.PUBLICATION)
-                if (one.owner == publisher or one.source.governs or one.operator_policy is not None)
-                and not self._is_idle(one)
+                if (one.owner == publisher or one.governs or one.operator_policy is not None) and not self._is_idle(one)
             )
         return known
 
@@ -445,7 +450,7 @@ class Book:
 
 def _may_govern(filed: Filed[Any]) -> bool:
     """Whether its rules may decide for others; by a token, of what is on the token's topic."""
-    return filed.source.governs or filed.operator_policy is not None or filed.value.token is not None
+    return filed.governs or filed.operator_policy is not None or filed.value.token is not None
 
 
 def _former(id: str, neighbour: str) -> str:  # noqa: A002

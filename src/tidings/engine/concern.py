@@ -10,7 +10,8 @@ from tidings.engine.addressed import addressed
 from tidings.engine.attaching import inherit
 from tidings.engine.message import Hop, Message, PublicationMessage
 from tidings.engine.operations import Subscribe
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.matching.reference import due, matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
@@ -228,6 +229,13 @@ def rulings_on(engine: "Engine", message: PublicationMessage, wanted: list[Filed
         *associated,
         *(ruling for one in own for ruling in _applicable(engine, one, message)),
     )
+
+
+def rulings_for_all(engine: "Engine", message: PublicationMessage) -> tuple[Ruling, ...]:
+    """The same where nobody has looked yet which of the broker's own filters it meets."""
+    event, context = message.event, engine.context(engine.name)
+    own = [one for one in engine.subscriptions.of(engine.name) if due(one.value, event, context)]
+    return rulings_on(engine, message, own)
 
 
 def _applicable(

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine.compiling import compiled_text
-from tidings.engine.tables import Cut, Filed
+from tidings.engine.ruled import Cut
+from tidings.engine.tables import Filed
 from tidings.index.rows import read
 from tidings.language.tokens import split
 from tidings.model.limits import MAX_FILTER_CHARACTERS

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidings.engine.journey import PLAIN, Shape
-from tidings.engine.tables import Ruling
+from tidings.engine.ruled import Ruling
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event, checked_payload
 from tidings.model.limits import MAX_COMPARED_RULES

@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 from tidings.engine.journey import PLAIN, Shape
-from tidings.engine.operations import Heed, Learn, Publish, Revoke, Travelling
+from tidings.engine.operations import Heed, Judge, Learn, Publish, Revoke, Travelling
 from tidings.model.event import Event
 from tidings.model.notification import Notification, Trace
 from tidings.model.values import Attributes
@@ -42,6 +42,20 @@ class Ask(_Effect, frozen=True):
 
     party: str
     group: str
+
+
+class Undecided(_Effect, frozen=True):
+    """What durable subscriptions of a client get of a publication depends on an answer that is asked for. Until a
+    `Decided` comes, the driver owes them the decision: when the client is here again, `judge` brings it about."""
+
+    judge: Judge
+
+
+class Decided(_Effect, frozen=True):
+    """What waited for an answer is decided; what the client gets, if anything, was delivered before this."""
+
+    event: UUID
+    client: str
 
 
 class Told(_Effect, frozen=True):
@@ -134,6 +148,8 @@ Effect: TypeAlias = (
     | Send
     | Reject
     | Ask
+    | Undecided
+    | Decided
     | Told
     | Persist
     | HandOver

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from tidings.engine import associating, explaining, membership, meta, pipeline, routes, sealed, situations
+from tidings.engine import associating, explaining, membership, meta, pipeline, plain, routes, sealed, situations
 from tidings.engine.book import Book
 from tidings.engine.effects import Effect, Reject, Send, Told
 from tidings.engine.held import Held
@@ -26,6 +26,7 @@ from tidings.engine.operations import (
     Entrust,
     Heed,
     Join,
+    Judge,
     Lag,
     Learn,
     Leave,
@@ -54,9 +55,10 @@ from tidings.engine.operations import (
 )
 from tidings.engine.overlay import Overlay
 from tidings.engine.refusal import Outdated, Refused
+from tidings.engine.ruled import Ruling
 from tidings.engine.settings import Settings
 from tidings.engine.settling import Settling
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.tables import Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
@@ -152,7 +154,8 @@ class Engine(Book):
                     return [Reject("admit", "only a broker says what happened to an event on its way")]
                 if self.assurance is not None:
                     return sealed.publish(self, operation) + self.assurance.news()
-                return self.run_for(operation, event.publisher)
+                short = plain.publish(self, event) if plain.is_open(self) else None
+                return self.run_for(operation, event.publisher) if short is None else short
             case Receive(neighbour, received):
                 effects = self._receive(received, neighbour)
                 return effects if self.assurance is None else effects + self.assurance.news(neighbour)
@@ -167,6 +170,9 @@ class Engine(Book):
                     return refused
                 again = Journey(route=Route(round=round, only=only, whose=whose))
                 return self.run(Publish(event, again), event.publisher)
+            case Judge(event, _, _, _, sender, proved):
+                self._answers = {(sender or event.publisher, group): member for group, member in proved}
+                return pipeline.judge(self, operation)
             case Lag(brokers):
                 self.overlay.lagging = brokers
                 return []

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidings.engine import addressed, admission, governing, routes, sealed
-from tidings.engine.concern import rulings_on
+from tidings.engine.concern import rulings_for_all
 from tidings.engine.deciding import Decision, blocking, decide, taken_away
 from tidings.engine.governing import Delivery, Governed
 from tidings.engine.journey import META, NEW
 from tidings.engine.message import Hop, PublicationMessage
 from tidings.engine.operations import Publish
 from tidings.engine.refusal import Refused
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.matching.explaining import explained
 from tidings.matching.reference import Scope, due, matches_context
 from tidings.model.event import Event
@@ -68,7 +69,7 @@ def explain(
         _before(engine, message, steps)
         if journey.meta and not engine.may_observe(filed):
             raise Refused("govern", f"{filed.owner} may not see meta-events")
-        rulings = _rules_for_all(engine, message)
+        rulings = rulings_for_all(engine, message)
         if viewer not in (None, event.publisher):
             _kept_from(engine, message, rulings, filed)
         _match(engine, event, filed, steps)
@@ -158,12 +159,6 @@ def _kept_from(
     veto = blocking(decide(rulings, message.situation.toward(filed.hop), _hop(engine, message, filed).points))
     if veto is not None:
         raise _Stopped("govern", veto)
-
-
-def _rules_for_all(engine: "Engine", message: PublicationMessage) -> tuple[Ruling, ...]:
-    event, context = message.event, engine.context(engine.name)
-    own = [one for one in engine.subscriptions.of(engine.name) if due(one.value, event, context)]
-    return rulings_on(engine, message, own)
 
 
 def _hop(engine: "Engine", message: PublicationMessage, filed: Filed[Subscription]) -> Hop:

@@ -8,7 +8,8 @@ from tidings.engine.concern import Concern, rulings_on, wardens_of
 from tidings.engine.deciding import Conflict, Decision, blocking, conflicts, decide, joined, shaped, taken_away
 from tidings.engine.journey import PLAIN, Shape
 from tidings.engine.message import Hop, Message, PublicationMessage
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.policy.situation import NeedsAnswer, Situation
@@ -120,8 +121,24 @@ def forbidden(engine: "Engine", message: Message, neighbour: str, governed: Gove
 
 
 def publication(engine: "Engine", message: PublicationMessage, concerned: Concern, governed: Governed) -> Governed:
+    """Raises `NeedsAnswer` if a copy has to wait, and rules may ask something of its sender: nothing has happened yet.
+
+    Copies wait for their receivers alone. Who sends may be gone when it is asked; so it is asked before anything is
+    accepted.
+    """
     _every_hop(engine, message, concerned, governed)
+    for hop, _ in governed.waiting:
+        _ask_sender(message, concerned.rulings, hop)
     return governed
+
+
+def _ask_sender(message: PublicationMessage, rulings: tuple[Ruling, ...], hop: Hop) -> None:
+    situation = message.situation.toward(hop.receiver)
+    own = (ruling for one in (*hop.wanted, *hop.wardens) for ruling in one.on_publications)
+    for rule, source in (*rulings, *own):
+        if not rule.rule.points.isdisjoint(hop.points):
+            situation.source = source
+            rule.ask_sender(situation)
 
 
 def filter(  # noqa: A001 - the step's word
@@ -315,7 +332,7 @@ def _deliver(
         for filed in group:
             before = joined(before, message.journey.own.get(filed.id, PLAIN))
         decisions = [*common, *(one for filed in group for one in own[filed.id])]
-        names = frozenset[str]().union(*(filed.source.names for filed in group))
+        names = frozenset[str]().union(*(filed.names for filed in group))
         shape, failures = _shaped(message, before, decisions, situation, names, governed)
         if blocking(failures) is None:
             governed.deliveries.append(Delivery(group, shape, decisions))
@@ -342,10 +359,10 @@ def _send(
         if before.blocked or blocking(own[filed.id]) is not None:
             shapes[filed.id] = Shape(blocked=True)
             continue
-        names = filed.source.names
+        names = filed.names
         if filed.value.notify == "client":  # one notification in the end: trimming keeps what any of them names
             group = (one for one in hop.wanted if one.owner == filed.owner and one.value.notify == "client")
-            names = names.union(*(one.source.names for one in group))
+            names = names.union(*(one.names for one in group))
         decided, failures = _shaped(message, before, own[filed.id], situation, names, governed)
         shapes[filed.id] = Shape(blocked=True) if blocking(failures) is not None else decided
     served = [one for one in hop.wanted if not shapes[one.id].blocked]
@@ -355,7 +372,7 @@ def _send(
     unwanted = frozenset.intersection(*(shapes[one.id].removed for one in served)) if served else frozenset[str]()
     needed = frozenset[str]()
     if unwanted:  # also by those that it does not concern, which might ask that an attribute be missing
-        needed = needed.union(hop.named(), *(one.source.names for one in (*served, *hop.wardens)))
+        needed = needed.union(hop.named(), *(one.names for one in (*served, *hop.wardens)))
     kept = {name: one for name, one in shapes.items() if one != PLAIN}
     governed.copies.append(LinkCopy(hop, shape, kept, unwanted - needed))
 
@@ -371,7 +388,7 @@ def _tell_needs(
     for decision in common:
         gone = taken_away(message.event.attributes, [decision])
         for filed in served if gone else ():
-            lacking = sorted(gone & filed.source.names)
+            lacking = sorted(gone & filed.names)
             if lacking:
                 reason = f"one removes {', '.join(lacking)}, which the other needs to match: it is removed"
                 governed.conflicts.append((hop.receiver or "", Conflict(str(decision), str(filed.source), reason)))

@@ -8,11 +8,12 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidings.engine import governing, routes
-from tidings.engine.effects import Ask, Effect, Reject
+from tidings.engine.effects import Ask, Decided, Effect, Reject, Undecided
 from tidings.engine.governing import Governed
+from tidings.engine.journey import Journey
 from tidings.engine.message import Hop, Message, PublicationMessage
-from tidings.engine.operations import Entrust, Travelling
-from tidings.engine.tables import Ruling
+from tidings.engine.operations import Entrust, Judge, Travelling
+from tidings.engine.ruled import Ruling
 from tidings.model.limits import MAX_HELD_MESSAGES
 from tidings.policy.situation import NeedsAnswer
 
@@ -62,6 +63,7 @@ class Held:
                 effects.append(Reject("govern", reason))
                 continue
             queue.append(HeldCopy(message, rulings, hop))
+            effects += _owed(message, hop)
             if question is not None:
                 effects += self._ask(("copies", hop.receiver or ""), question)
         return effects
@@ -107,13 +109,18 @@ class Held:
             effects += go_on(name, question, member)
         return effects
 
-    def forget(self, name: str) -> None:
-        """A party that is gone waits for nothing."""
+    def forget(self, name: str) -> list[Effect]:
+        """A party that is gone waits for nothing, and proves nothing to others that wait for its answer."""
         self._copies.pop(name, None)
         self._operations.pop(name, None)
         self._asked.pop(("copies", name), None)
         self._asked.pop(("operations", name), None)
         self._asking &= set(self._asked.values())  # what nobody waits for is asked anew, should somebody want to know
+        effects: list[Effect] = []
+        for party, group in sorted(self._asking):
+            if party == name:
+                effects += self.answered(party, group, member=False)
+        return effects
 
     def withdraw(self) -> None:
         """Nothing waits any longer, and nothing has been asked."""
@@ -143,6 +150,7 @@ class Held:
                 return effects + ([] if needed is None else self._ask(("copies", receiver), needed))
             queue.popleft()
             effects += routes.late(self._engine, message, governed)
+            effects += [Decided(one.judge.event.id, one.judge.client) for one in _owed(message, hop)]
             if isinstance(message, PublicationMessage) and not governed.copies:  # a rule has stopped it here
                 effects += self._engine.settling.settle((message.event.id, message.route.round), receiver)
             if governed.floods:
@@ -161,3 +169,16 @@ class Held:
         for waiting, _ in queue:  # if the first one waits again, they do so behind it
             effects += self._engine.run(waiting, sender)
         return effects
+
+
+def _owed(message: Message, hop: Hop) -> list[Undecided]:
+    """What a driver must not forget of a copy: that of an event for durable subscriptions of a client."""
+    durable = tuple(one.id for one in hop.wanted if one.value.durable is not None) if hop.is_client else ()
+    if not durable or not isinstance(message, PublicationMessage):
+        return []
+    journey, sender = message.journey, message.sender
+    own = {name: shape for name, shape in journey.own.items() if name in durable}
+    kept = Journey(journey.policy, journey.meta, journey.common, own)
+    proved = [(group, member) for (one, group), member in message.situation.facts.answers.items() if one == sender]
+    came_from = sender if message.from_broker else ""
+    return [Undecided(Judge(message.event, hop.receiver or "", durable, kept, came_from, tuple(sorted(proved))))]

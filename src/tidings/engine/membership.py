@@ -30,8 +30,7 @@ def disconnect(engine: "Engine", client: str) -> list[Effect]:
     """What is not durable goes with the client."""
     if client in engine.neighbours:
         return [Reject("admit", f"{client} is the name of a broker; a link that is gone is left")]
-    engine.held.forget(client)
-    effects: list[Effect] = []
+    effects = engine.held.forget(client)
     for subscription in [one for one in engine.subscriptions.of(client) if one.hop == client]:
         if subscription.value.durable is None:
             effects += engine.run(Unsubscribe(client, subscription.id), client)
@@ -44,8 +43,7 @@ def disconnect(engine: "Engine", client: str) -> list[Effect]:
 
 def give_up(engine: "Engine", client: str) -> list[Effect]:
     """A client is at another broker now: everything of it goes, durable or not."""
-    engine.held.forget(client)
-    effects: list[Effect] = []
+    effects = engine.held.forget(client)
     for subscription in [one for one in engine.subscriptions.of(client) if one.is_client]:
         effects += engine.run(Unsubscribe(client, subscription.id), client)
     for advertisement in [one for one in engine.advertisements.of(client) if one.is_client]:
@@ -73,18 +71,17 @@ def join(engine: "Engine", operation: Join) -> list[Effect]:
 def leave(engine: "Engine", neighbour: str) -> list[Effect]:
     if neighbour not in engine.neighbours:
         return []
-    engine.held.forget(neighbour)
     engine.settling.left(neighbour)
     if not engine.leaves(neighbour):
         del engine.neighbours[neighbour]
-        return engine.overlay.leave(neighbour, engine.now)
-    effects: list[Effect] = []
+        return engine.held.forget(neighbour) + engine.overlay.leave(neighbour, engine.now)
+    effects = engine.held.forget(neighbour)
     for subscription in [one for one in engine.subscriptions if one.hop == neighbour]:
         effects += engine.run(Unsubscribe(subscription.owner, subscription.id), neighbour)
     for advertisement in [one for one in engine.advertisements if one.hop == neighbour]:
         effects += engine.run(Unadvertise(advertisement.owner, advertisement.id), neighbour)
     del engine.neighbours[neighbour]
-    engine.held.forget(neighbour)
+    effects += engine.held.forget(neighbour)
     engine.overlay.drop_waiting(neighbour)
     for filed in [one for one in engine.filed() if one.hop == neighbour]:
         engine.unfile(filed)  # a rule on its removal waits for an answer: the link is gone

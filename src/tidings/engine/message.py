@@ -5,7 +5,8 @@ from functools import cached_property
 
 from tidings.engine.journey import Journey
 from tidings.engine.operations import Travelling
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.model.event import Event
 from tidings.model.expression import Constant
 from tidings.model.filter import Filter

@@ -109,6 +109,22 @@ class Lag(_Operation, frozen=True):
     brokers: tuple[str, ...]
 
 
+class Judge(_Operation, frozen=True):
+    """A publication that was accepted is decided about, for these durable subscriptions of a client: when it came, that
+    had to wait for an answer, and what waited is gone, with the client's connection or with the process.
+
+    `journey` is how it came, and `sender` the neighbour that it came from; empty: it was published here. `answers` are
+    what its sender has proved: groups, and whether it belongs to them.
+    """
+
+    event: Event
+    client: str
+    subscriptions: tuple[str, ...]
+    journey: Journey = NEW
+    sender: str = ""
+    answers: tuple[tuple[str, bool], ...] = ()
+
+
 class Connect(_Operation, frozen=True):
     """A client is here. If it `moved`, it was at another broker before: what that one has of it, comes here.
 
@@ -303,6 +319,7 @@ Operation: TypeAlias = (
     Travelling
     | Entrust
     | Republish
+    | Judge
     | Lag
     | Connect
     | Disconnect

@@ -7,10 +7,12 @@ Rules that are applied before matching come before it.
 from typing import TYPE_CHECKING
 
 from tidings.engine import admission, concern, governing, passing, routes, sealed, telling
-from tidings.engine.effects import Effect
+from tidings.engine.concern import Concern
+from tidings.engine.effects import Decided, Effect, Log
 from tidings.engine.governing import Governed
-from tidings.engine.message import PublicationMessage
-from tidings.engine.operations import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.message import Hop, PublicationMessage
+from tidings.engine.operations import Advertise, Judge, Publish, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.refusal import Refused
 from tidings.policy.situation import NeedsAnswer
 
 if TYPE_CHECKING:
@@ -55,6 +57,28 @@ def _governed(engine: "Engine", message: PublicationMessage) -> list[Effect]:
         return effects if early is None else effects + telling.told(engine, message, early)
     governed = governing.publication(engine, message, concerned, early or Governed())
     return routes.publication(engine, message, concerned, governed)
+
+
+def judge(engine: "Engine", operation: Judge) -> list[Effect]:
+    """For whom it is was found out when it came; by the rules that there are now, those get it or not."""
+    event, client = operation.event, operation.client
+    decided: list[Effect] = [Decided(event.id, client)]
+    known = [engine.subscriptions.get(one) for one in operation.subscriptions]
+    wanted = [one for one in known if one is not None and one.is_client and one.owner == client]
+    if not wanted:
+        return decided
+    try:
+        sealed.check_publication(engine, event, accepted=True)
+    except Refused as refusal:
+        return [Log(f"the event {event.id} is kept from {client}: {refusal.reason}"), *decided]
+    message = admission.again(engine, operation)
+    hop = Hop(message, client, is_client=True)
+    hop.wanted = wanted
+    concerned = Concern(concern.rulings_for_all(engine, message))
+    governed = Governed()
+    governing.one_hop(engine, message, concerned.rulings, hop, governed)
+    effects = routes.publication(engine, message, concerned, governed)
+    return effects if governed.waiting else effects + decided
 
 
 def put(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> list[Effect]:

@@ -13,7 +13,8 @@ from tidings.engine.effects import Effect, Send
 from tidings.engine.governing import Governed, govern_filter
 from tidings.engine.journey import Way
 from tidings.engine.operations import SetContext, Subscribe, Unsubscribe
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.model.subscription import Subscription
 from tidings.policy.widening import without
 from tidings.routing.front import Change

@@ -39,7 +39,7 @@ from tidings.model.schematext import schema_of, versions_of
 from tidings.model.values import Context
 
 # Rows that drivers write for themselves: nothing was asked of their engines by them.
-ASIDE = frozenset({journal.PASSED, "persist", "acknowledge", "debts"})
+ASIDE = frozenset({journal.PASSED, "persist", "acknowledge", "debts", "decided"})
 EXPELLED = "$expelled"  # with the end of a subscription that the engine itself has put out: see `is_aside`
 
 

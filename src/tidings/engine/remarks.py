@@ -39,7 +39,7 @@ def _required(policy: Policy, filed: Filed[Any]) -> list[Finding]:
     for number, rule in enumerate(policy.rules, 1):
         if rule.message is not MessageType.PUBLICATION or rule.points == {Point.EGRESS}:
             continue
-        needed = ", ".join(sorted(_removed(rule) & filed.source.names))
+        needed = ", ".join(sorted(_removed(rule) & filed.names))
         if needed and isinstance(filed.value, Subscription):
             later = f"removes {needed}, which its own filter needs: between brokers it waits until the end"
             found.append(Finding(Severity.NOTE, number, later))

@@ -15,7 +15,8 @@ from tidings.engine.message import Message, PublicationMessage
 from tidings.engine.operations import Advertise, Publish, Unadvertise, Unsubscribe
 from tidings.engine.passing import without_unasked
 from tidings.engine.remarks import suspicious
-from tidings.engine.tables import Cut, Filed, Ruling
+from tidings.engine.ruled import Cut, Ruling
+from tidings.engine.tables import Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.notification import Notification, shown
@@ -42,17 +43,25 @@ def plainly(
 ) -> list[Effect]:
     """Where no rule has to be asked: a notification each, as published or cut as its rule always does; and neighbours
     get it as it came."""
-    effects: list[Effect] = []
-    if wanted:
-        event = shown(message.event)
-        if event.signature is not None:
-            event = sealed.handed_out(engine.gate, event)
-        effects = [_plain(event, one.value) if one.cut is None else _cut(event, one.value, one.cut) for one in wanted]
+    effects = copies(message.event, wanted, engine.gate)
     if onward:
         passed = _as_it_is(message)
         for name, found in onward.items():
             effects.append(Send(name, without_unasked(engine, passed, name) if found else passed))
     return effects
+
+
+def copies(event: Event, wanted: list[Filed[Subscription]], gate: "Gate | None" = None) -> list[Effect]:
+    """A notification each."""
+    if not wanted:
+        return []
+    event = shown(event)
+    if event.signature is not None:
+        event = sealed.handed_out(gate, event)
+    return [
+        _plain(event, one.value) if one.is_plain or one.cut is None else _cut(event, one.value, one.cut)
+        for one in wanted
+    ]
 
 
 def _plain(event: Event, subscription: Subscription) -> Deliver:

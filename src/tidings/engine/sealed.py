@@ -115,12 +115,17 @@ def entitled(
     gate, assurance, event = engine.gate, engine.assurance, message.event
     if gate is None or assurance is None:
         return wanted
-    seal = gate.seal_of(event)
-    message.intruders = [
-        one for one in wanted if one.value.token is None and not one.is_own and assurance.confines.of(one.value)
-    ]
-    with_token = [one for one in wanted if one.value.token is not None]
-    return [one for one in with_token if gate.may_get(one.value.token, one.owner, event, seal, engine.now)]
+    topic, now = gate.seal_of(event).topic, engine.now
+    found: list[Filed[Subscription]] = []
+    message.intruders = []
+    for one in wanted:
+        token = one.value.token
+        if token is not None:
+            if gate.may_get(token, one.owner, event, topic, now):
+                found.append(one)
+        elif not one.is_own and assurance.confines.of(one.value) is not None:
+            message.intruders.append(one)
+    return found
 
 
 def expelled(engine: "Engine", message: "PublicationMessage") -> list[Effect]:
@@ -140,7 +145,9 @@ def is_for(engine: "Engine", filed: "Filed[Subscription]", event: "Event") -> bo
     gate, token = engine.gate, filed.value.token
     if gate is None or event.signature is None:
         return True
-    return token is not None and gate.may_get(token, filed.owner, event, gate.seal_of(event), engine.now, cut=True)
+    return token is not None and gate.may_get(
+        token, filed.owner, event, gate.seal_of(event).topic, engine.now, cut=True
+    )
 
 
 def may_keep(engine: "Engine", note: "Notification") -> bool:
@@ -162,7 +169,7 @@ def check_notification(engine: "Engine", note: "Notification", now: int) -> None
     gate.check_stored(event, event.timestamp)
     filed = engine.subscriptions.get(note.subscription)
     token = None if filed is None else filed.value.token
-    gate.check_get(token, note.subscriber, event, gate.seal_of(event), now, cut=True)
+    gate.check_get(token, note.subscriber, event, gate.seal_of(event).topic, now, cut=True)
 
 
 # What would happen: nothing is counted, and nothing noted
@@ -187,7 +194,7 @@ def check_receiver(engine: "Engine", event: "Event", filed: "Filed[Subscription]
     if gate is None or event.signature is None:
         return False
     try:
-        gate.check_get(filed.value.token, filed.owner, event, gate.seal_of(event), engine.now)
+        gate.check_get(filed.value.token, filed.owner, event, gate.seal_of(event).topic, engine.now)
     except SecurityError as error:
         raise Refused("token", error.reason) from None
     return True
@@ -202,8 +209,8 @@ def governs(engine: "Engine", event: "Event", client: str) -> bool:
     if gate is None or event.signature is None:
         return False
     tokens = (one.value.token for one in engine.subscriptions.of(client))
-    seal = gate.seal_of(event)
-    return any(one is not None and gate.may_govern(one, client, event, seal, engine.now) for one in tokens)
+    topic = gate.seal_of(event).topic
+    return any(one is not None and gate.may_govern(one, client, event, topic, engine.now) for one in tokens)
 
 
 def let_govern(engine: "Engine", message: "PublicationMessage") -> None:

@@ -19,7 +19,8 @@ from tidings.engine.compiling import compiled_text
 from tidings.engine.cuts import NO_CUT, Cuts, cuts_of
 from tidings.engine.directory import Directory
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.tables import Cut, Filed, Table
+from tidings.engine.ruled import Cut
+from tidings.engine.tables import Filed, Table
 from tidings.index.rows import read
 from tidings.model.errors import InvalidValueError
 from tidings.model.subscription import Subscription

@@ -37,7 +37,7 @@ class Transit:
 
     def put(self, filed: Filed[Subscription]) -> None:
         judged = filed.value
-        self._named.setdefault(filed.hop, Counter()).update(filed.source.names)
+        self._named.setdefault(filed.hop, Counter()).update(filed.names)
         if judged.publishers is not None:
             self._asked.setdefault(filed.hop, Counter()).update(judged.publishers.names)
         if self._ignores_context and judged.publishers is not None:
@@ -55,7 +55,7 @@ class Transit:
     def remove(self, filed: Filed[Subscription]) -> None:
         del self._judged[filed.id]
         self._matcher.remove(filed.id)
-        self._named[filed.hop] -= Counter(filed.source.names)
+        self._named[filed.hop] -= Counter(filed.names)
         if filed.value.publishers is not None and filed.hop in self._asked:
             self._asked[filed.hop] -= Counter(filed.value.publishers.names)
             if not self._asked[filed.hop]:

@@ -17,6 +17,7 @@ from tidings.hub import due
 from tidings.hub.backlog import Backlog
 from tidings.hub.history import History
 from tidings.hub.outcome import JUDGED, LOAD, TRUST
+from tidings.hub.owing import OWED
 from tidings.hub.receipts import First
 from tidings.hub.roster import LIMIT
 from tidings.hub.trust import Provider, asked
@@ -56,6 +57,7 @@ class Saved(msgspec.Struct):
     format: int = 1
     more: bytes = b""  # of a broker with links, what it keeps beside
     receipts: list[First] = []
+    needed: int | None = None  # of a broker: from here on the journal may have to be read again
 
 
 class Archive:
@@ -178,6 +180,8 @@ class Archive:
             if held is not None and isinstance(held.inbox, Backlog):
                 held.inbox.recall(offset)
                 desk.recall_given(held, row)
+        if OWED in notes:
+            desk.recall_owed(row, offset)
         _seen(desk.engine, row)
 
     def _controlled(self, engine: Engine, record: Record) -> Operation | None:
@@ -235,9 +239,9 @@ class Archive:
     def retain(self, desk: "Desk", before: int | None, max_bytes: int | None) -> int:
         """Removes old segments, but none that a durable subscription has yet to read."""
         with desk.guard:
-            inboxes = [held.inbox for held in desk.roster.subscriptions.values()]
+            inboxes, needed = [held.inbox for held in desk.roster.subscriptions.values()], desk.needed()
         floors = [inbox.state()[0] for inbox in inboxes if isinstance(inbox, Backlog) and inbox.state()[3]]
-        if (needed := desk.needed()) is not None:
+        if needed is not None:
             floors.append(needed)
         return self.journal.retain(before, max_bytes, keep_from=min(floors) if floors else None)
 
@@ -297,6 +301,7 @@ def _saved(desk: "Desk", lost: int) -> bytes:
         lost,
         more=desk.more(),
         receipts=roster.receipts.state(),
+        needed=desk.needed(),
     )
     return msgspec.msgpack.encode(saved)
 

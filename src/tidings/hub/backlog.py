@@ -9,14 +9,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
-from tidings.hub.inbox import Acknowledged, Inbox
+from tidings.hub.inbox import Acknowledged, Queue
 from tidings.model.notification import Notification
 
 Entry = tuple[int, Notification]  # offset of the publication, and what the subscription gets of it
 Read = Callable[[int, int], tuple[list[Entry], int]]  # from an offset, so many: those, and the offset to go on from
 
 
-class Backlog(Inbox):
+class Backlog(Queue):
     """Offsets are those of the publications in the journal, or in the order of a hub without one."""
 
     def __init__(self, limit: int, read: Read | None) -> None:

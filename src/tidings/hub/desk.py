@@ -37,7 +37,7 @@ from tidings.hub.clock import Clock
 from tidings.hub.guard import Guard
 from tidings.hub.handling import handled
 from tidings.hub.history import Since
-from tidings.hub.inbox import Inbox
+from tidings.hub.inbox import Queue
 from tidings.hub.inquiry import replayed
 from tidings.hub.members import Members
 from tidings.hub.outbox import Batch, Outbox
@@ -367,7 +367,7 @@ class Desk:
 
     def open(self, subscription: Subscription, limit: int) -> HubSubscription:
         read = None if self.archive is None else self.archive.history.due_to(subscription)
-        inbox = Inbox(limit) if subscription.durable is None else Backlog(limit, read)
+        inbox = Queue(limit) if subscription.durable is None else Backlog(limit, read)
         return HubSubscription(self, subscription, inbox)
 
     def recall(self, row: journal.Operation) -> None:
@@ -376,8 +376,12 @@ class Desk:
     def recall_given(self, held: HubSubscription, row: journal.Operation) -> None:
         """A broker's: a durable subscription was given the event of a row."""
 
+    def recall_owed(self, row: journal.Operation, offset: int) -> None:
+        """A broker's: a publication in the journal, about which somebody may be owed a decision."""
+
     def needed(self) -> int | None:
-        """A broker's: from which offset on others may have to be sent what is in its journal."""
+        """A broker's: from which offset on its journal may have to be read again, for others or for those that are owed
+        a decision. The lock is held."""
         return None
 
     def more(self) -> bytes:
@@ -417,9 +421,14 @@ class Desk:
             self.stats.told += len(outcome.told)
             for event in outcome.told:
                 self.roster.published(event.publisher, event.sequence, event.id)
+        if outcome.undecided or outcome.decided:
+            self.note_owed(outcome, first, first + (operation is not None))
         if outcome.deliveries:
             self._post(outcome, first, first + (operation is not None), sync)
         return first
+
+    def note_owed(self, outcome: Outcome, first: int, told_from: int) -> None:
+        """A broker's: what is undecided, and what is not any more. In a hub, answers come at once."""
 
     def _post(self, outcome: Outcome, first: int, told_from: int, sync: bool) -> None:
         after = self._next if sync and self.archive is not None else 0

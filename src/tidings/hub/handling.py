@@ -2,7 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from tidings.engine.effects import Ask, Deliver, Effect, Expelled, Learnt, Log, Persist, Reject, Remark, Told, timed
+from tidings.engine.effects import (
+    Ask,
+    Decided,
+    Deliver,
+    Effect,
+    Expelled,
+    Learnt,
+    Log,
+    Persist,
+    Reject,
+    Remark,
+    Told,
+    Undecided,
+    timed,
+)
 from tidings.engine.operations import Operation, Publish, Trust, Unsubscribe
 from tidings.hub.outcome import Outcome
 
@@ -63,6 +77,10 @@ def _note(desk: "Desk", effect: Effect, outcome: Outcome) -> None:
             outcome.persisted += (effect,)
         case Learnt(operation):
             outcome.followed += (operation,)
+        case Undecided(judge):
+            outcome.undecided += (judge,)
+        case Decided():
+            outcome.decide(effect)
         case Expelled(client, id, reason):
             desk.note(f"the subscription {id} of {client} is removed: {reason}")
             removal = Unsubscribe(client, id)

@@ -3,13 +3,83 @@
 import threading
 from collections import deque
 from collections.abc import Iterable
+from typing import Protocol
 from uuid import UUID
 
 from tidings.model.notification import Notification
 
 
-class Inbox:
-    """Of a subscription that is not durable: keeps the newest `limit`, loses the oldest. For any number of threads."""
+class Inbox(Protocol):
+    """Where the notifications of a subscription go. For any number of threads."""
+
+    limit: int
+    lost: int
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nobody should wait for more: the inbox was closed, or whoever listened has left."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether `take` would give something."""
+        ...
+
+    def put(self, note: Notification, offset: int) -> Notification | None:
+        """Adds a notification; the one that was lost for it, if there was no room. One thread at a time puts."""
+        ...
+
+    def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
+        """Up to `limit` that wait; if there are none, those that come within `timeout` seconds (None: whenever)."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes; what waits can still be taken. Those who wait for more are told."""
+
+    def leave(self) -> None:
+        """Whoever listened has left: nobody waits here until `attend`, but notifications still come."""
+
+    def attend(self) -> None: ...
+
+    def expect(self, offset: int) -> None:
+        """A notification for this place in the order will come; a durable inbox makes a note of it."""
+
+    def redeliver(self) -> int:
+        """What was taken and not acknowledged waits again; how much. Only durable inboxes remember what was taken."""
+        ...
+
+    def has_taken(self) -> list[UUID]:
+        """The ids of the events that were taken and are not acknowledged."""
+        ...
+
+    def acknowledgement(self, events: Iterable[UUID]) -> "Acknowledged | None": ...
+
+
+class Forgetful:
+    """What all inboxes have in common that are not durable: what was taken from them is gone."""
+
+    __slots__ = ()
+
+    def expect(self, offset: int) -> None:
+        return
+
+    def redeliver(self) -> int:
+        return 0
+
+    def has_taken(self) -> list[UUID]:
+        return []
+
+    def acknowledgement(self, events: Iterable[UUID]) -> "Acknowledged | None":
+        return None
+
+
+class Queue(Forgetful):
+    """Of a subscription that is not durable: keeps the newest `limit`, loses the oldest."""
 
     __slots__ = ("_changed", "_closed", "_left", "_lock", "_sleepers", "_waiting", "limit", "lost")
 
@@ -33,22 +103,14 @@ class Inbox:
 
     @property
     def quiet(self) -> bool:
-        """Whether nobody should wait for more: the inbox was closed, or whoever listened has left."""
         return self._closed or self._left
 
     def ready(self) -> bool:
-        """Whether `take` would give something."""
         return bool(self._waiting)
 
-    def expect(self, offset: int) -> None:
-        """A notification for this place in the order will come; a durable inbox makes a note of it."""
-
     def put(self, note: Notification, offset: int) -> Notification | None:
-        """Adds a notification; the one that was lost for it, if there was no room. One thread at a time puts.
-
-        Without the lock, unless somebody waits: appending to a deque is atomic, and whoever goes to sleep looks again
-        after having said so.
-        """
+        # Without the lock, unless somebody waits: appending to a deque is atomic, and whoever goes to sleep looks again
+        # after having said so.
         waiting = self._waiting
         if self._closed:
             return None
@@ -66,7 +128,6 @@ class Inbox:
             return self._waiting.popleft()
 
     def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
-        """Up to `limit` that wait; if there are none, those that come within `timeout` seconds (None: whenever)."""
         with self._lock:
             waiting = self._waiting
             if not waiting and timeout != 0:
@@ -75,13 +136,11 @@ class Inbox:
             return [waiting.popleft() for _ in range(count)]
 
     def close(self) -> None:
-        """Nothing more comes; what waits can still be taken. Those who wait for more are told."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def leave(self) -> None:
-        """Whoever listened has left: nobody waits here until `attend`, but notifications still come."""
         with self._changed:
             self._left = True
             self._changed.notify_all()
@@ -89,17 +148,6 @@ class Inbox:
     def attend(self) -> None:
         with self._changed:
             self._left = False
-
-    def redeliver(self) -> int:
-        """What was taken and not acknowledged waits again; how much. Only durable inboxes remember what was taken."""
-        return 0
-
-    def has_taken(self) -> list[UUID]:
-        """The ids of the events that were taken and are not acknowledged."""
-        return []
-
-    def acknowledgement(self, events: Iterable[UUID]) -> "Acknowledged | None":
-        return None
 
     def _sleep(self, timeout: float | None) -> None:
         """Until something is there, or nothing more comes. The lock is held."""

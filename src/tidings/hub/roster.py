@@ -67,9 +67,10 @@ class Roster:
         return self._durable.get((client, name))
 
     def published(self, publisher: str, sequence: int, event: UUID) -> None:
-        self.sequences[publisher] = max(sequence, self.sequences.get(publisher, 0))
-        if len(self.sequences) > MAX_REMEMBERED_PUBLISHERS:  # there may be a new name with every publication
-            del self.sequences[next(iter(self.sequences))]
+        if sequence > self.sequences.get(publisher, 0):
+            self.sequences[publisher] = sequence
+            if len(self.sequences) > MAX_REMEMBERED_PUBLISHERS:  # there may be a new name with every publication
+                del self.sequences[next(iter(self.sequences))]
         self.remember(event.int)
 
     def remember(self, event: int) -> None:

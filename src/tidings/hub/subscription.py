@@ -22,6 +22,21 @@ _LOG = logging.getLogger("tidings")
 _TURN = threading.Lock()  # one for all of them, of which there are very many: nobody holds it for long
 
 
+class _Listening:
+    """What is known of a subscription by who listens to it in this process. Those that others listen to, over a
+    network, are very many, and have nothing of it."""
+
+    __slots__ = ("callback", "claimed", "failed", "findings", "refused", "stalled")
+
+    def __init__(self) -> None:
+        self.callback: Callback | None = None
+        self.findings: list[str] = []
+        self.failed = 0
+        self.refused = 0
+        self.claimed = False
+        self.stalled = False  # its token is not good any more, so its callback has to wait
+
+
 class HubSubscription:
     """Made by `Client.subscribe`. Every method may be called from any thread.
 
@@ -29,30 +44,45 @@ class HubSubscription:
     subscriber, a member, could not open; `findings` are remarks on the policy that was given with it.
     """
 
-    __slots__ = (
-        *("_claimed", "_desk", "_findings", "callback", "durable", "failed", "inbox", "refused", "stalled"),
-        "subscription",
-    )
+    __slots__ = ("_desk", "_listening", "inbox", "subscription")
 
     def __init__(self, desk: "Desk", subscription: Subscription, inbox: Inbox) -> None:
         self.subscription = subscription
-        self.durable = subscription.durable
         self.inbox = inbox
-        self.callback: Callback | None = None
-        self._findings: list[str] | None = None
-        self.failed = 0  # callbacks that raised
-        self.refused = 0
         self._desk = desk
-        self._claimed = False
-        self.stalled = False  # its token is not good any more, so its callback has to wait
+        self._listening: _Listening | None = None
+
+    @property
+    def callback(self) -> Callback | None:
+        return None if self._listening is None else self._listening.callback
 
     @property
     def findings(self) -> list[str]:
-        return self._findings or []
+        return [] if self._listening is None else self._listening.findings
 
     @findings.setter
     def findings(self, findings: list[str]) -> None:
-        self._findings = findings or None
+        if findings or self._listening is not None:
+            self._listened().findings = findings
+
+    @property
+    def failed(self) -> int:
+        """Callbacks that raised."""
+        return 0 if self._listening is None else self._listening.failed
+
+    @property
+    def refused(self) -> int:
+        return 0 if self._listening is None else self._listening.refused
+
+    def _listened(self) -> "_Listening":
+        with _TURN:
+            if self._listening is None:
+                self._listening = _Listening()
+            return self._listening
+
+    @property
+    def durable(self) -> str | None:
+        return self.subscription.durable
 
     @property
     def id(self) -> str:
@@ -152,37 +182,47 @@ class HubSubscription:
             kept = {note.event.id for note in allowed}
             self._desk.acknowledge(self, [note.event.id for note in notes if note.event.id not in kept])
         opened = [self._desk.members.opened(note, self.subscription.policy) for note in allowed]
-        self.refused += opened.count(None)
+        if None in opened:
+            self._listened().refused += opened.count(None)
         return [note for note in opened if note is not None]
 
     # For the hub
 
     def resume(self) -> bool:
         """Its token may be good again; whether its callback had to wait."""
-        stalled, self.stalled = self.stalled, False
+        listening = self._listening
+        if listening is None:
+            return False
+        stalled, listening.stalled = listening.stalled, False
         return stalled
 
     def attach(self, callback: Callback | None) -> None:
         """Someone listens from now on, and gets what was not acknowledged."""
-        self.stalled = False
+        self.resume()
         self.inbox.attend()
-        self.callback = callback
+        if callback is not None or self._listening is not None:
+            self._listened().callback = callback
         self.inbox.redeliver()
 
     def detach(self) -> None:
-        self.callback = None
+        if self._listening is not None:
+            self._listening.callback = None
         self.inbox.leave()
 
     def claim(self) -> bool:
+        listening = self._listening
+        if listening is None:
+            return False
         with _TURN:
-            if self._claimed or self.stalled or self.callback is None or not self.inbox.ready():
+            if listening.claimed or listening.stalled or listening.callback is None or not self.inbox.ready():
                 return False
-            self._claimed = True
+            listening.claimed = True
             return True
 
     def release(self) -> None:
+        listening = self._listened()
         with _TURN:
-            self._claimed = False
+            listening.claimed = False
 
     def run(self, limit: int) -> None:
         """Hands notifications to the callback; returning acknowledges, raising is counted and logged."""
@@ -195,7 +235,7 @@ class HubSubscription:
                 try:
                     callback(note)
                 except Exception:
-                    self.failed += 1
+                    self._listened().failed += 1
                     self._desk.callback_failed()
                     _LOG.exception("the callback of the subscription %s raised", self.id)
                 else:
@@ -208,11 +248,11 @@ class HubSubscription:
         try:
             return self._take(limit, 0)
         except SecurityError as error:
-            self.stalled = True
+            self._listened().stalled = True
             self._desk.note(f"the callback of the subscription {self.id} has to wait: {error.reason}")
             return []
         except Exception:
-            self.callback = None  # or it would be tried for ever
+            self._listened().callback = None  # or it would be tried for ever
             _LOG.exception("the subscription %s cannot read on in the journal; its callback is called no more", self.id)
             return []
 

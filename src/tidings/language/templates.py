@@ -6,7 +6,7 @@ but a `Template`, a function from literals to the tree; `sql.parse` keeps templa
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from tidings.model.expression import (
     Between,
     Call,
     Comparison,
+    ComparisonOperator,
     Constant,
     In,
     IsNull,
@@ -43,6 +44,7 @@ from tidings.model.expression import (
     any_of,
 )
 from tidings.model.limits import (
+    MAX_CACHED_COMPARISONS,
     MAX_FILTER_NESTING,
     MAX_FILTER_PATTERNS,
     MAX_FILTER_PREDICATES,
@@ -54,6 +56,7 @@ from tidings.model.patterns import PatternError
 from tidings.model.text import KEYWORDS
 
 Fill = Callable[[list[str]], Any]  # the literals as written -> a node of the tree
+_SHORT = 64  # characters of a literal, beyond which nobody else is expected to have the same
 
 
 class LiteralRefused(Exception):  # noqa: N818 - never leaves the language
@@ -138,6 +141,8 @@ class _Builder(Transformer[Token, Part]):
         left, operator, right = children
         first, second = _value(left).fill, _value(right).fill
         symbol: Any = "!=" if operator == "<>" else str(operator)
+        if left.name is not None and right.literal is not None:
+            return _test(_comparing(left.name, symbol, right.literal.slot, second), [left, right])
         return _test(lambda v: Comparison(first(v), symbol, second(v)), [left, right])
 
     def between(self, children: list[Any]) -> Part:
@@ -299,6 +304,27 @@ def _combined(fill: Fill, parts: list[Part], first: Token | None = None, predica
     if depth > MAX_FILTER_NESTING:
         raise _Refused(TOO_DEEP, position)
     return Part(fill, position, depth=depth, predicates=predicates)
+
+
+def _comparing(name: Attribute | Own, operator: ComparisonOperator, slot: int, value: Fill) -> Fill:
+    """A name is compared with a literal."""
+
+    def fill(literals: list[str]) -> Comparison:
+        if len(literals[slot]) > _SHORT:
+            return Comparison(name, operator, value(literals))
+        try:
+            return _compared(name, operator, literals[slot])
+        except LiteralRefused as refused:
+            raise LiteralRefused(slot, refused.message) from None
+
+    return fill
+
+
+@lru_cache(MAX_CACHED_COMPARISONS)
+def _compared(name: Attribute | Own, operator: ComparisonOperator, written: str) -> Comparison:
+    """One for all filters that ask the same: there are very many of them, and most values are asked for by several."""
+    value = Constant(_string(written)) if written.startswith("'") else _number([written], 0, "")
+    return Comparison(name, operator, value)
 
 
 def _string(written: str) -> str:

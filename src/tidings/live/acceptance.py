@@ -110,21 +110,22 @@ class Acceptance:
 
     def _handled(self, publisher: Publisher, publications: list[tuple[Published, str | None]], base: int) -> Chunk:
         """What the engine says to each of them; what it refuses is told."""
-        chunk = Chunk()
+        chunk, desk, roster = Chunk(), self._desk, self._desk.roster
         events = self._events(publisher, publications, base)
         for place, (published, event) in enumerate(events):
             now = base + chunk.count
             try:
-                self._desk.check_open()
-                known = self._desk.roster.receipts.of(event)
-                if known is not None:
-                    self._repeat(publisher, published, known)
-                    continue
+                desk.check_open()
+                if event.signature is not None:
+                    known = roster.receipts.of(event)
+                    if known is not None:
+                        self._repeat(publisher, published, known)
+                        continue
                 self._check_new(event)
                 if event.timestamp != now:  # one before it was refused
                     event = msgspec.structs.replace(event, timestamp=now)
                 operation = Publish(event)
-                outcome = self._desk.handle(operation, now)
+                outcome = desk.handle(operation, now)
             except AwaitedError as error:
                 rest = [(published, event.subject) for published, event in events[place:]]
                 chunk.waiting = Waiting(error.question, error.ahead, rest)
@@ -135,15 +136,16 @@ class Acceptance:
             refused = outcome.refused
             if refused is None:
                 chunk.taken.append(Taken(published, event, outcome, chunk.count, []))
-                self._desk.roster.published(publisher.name, published.sequence, event.id)
-                self._desk.roster.receipts.note(event, -1)  # where it stands is not known yet
+                roster.published(publisher.name, published.sequence, event.id)
+                if event.signature is not None:
+                    roster.receipts.note_soon(event, -1)  # where it stands is not known yet
             else:
                 outcome.keep_only_what_was_told()
                 self._refuse(publisher, published.request, RefusedError(refused.step, refused.reason))
                 if not outcome.is_kept:
                     continue
                 chunk.told.append((outcome, chunk.count))
-            if self._desk.archive is not None:
+            if desk.archive is not None:
                 mine = outcome.rows(None if refused else operation, {})
                 chunk.rows += mine
                 chunk.count += len(mine)
@@ -161,13 +163,15 @@ class Acceptance:
             self._desk.outgoing.add(after, self._desk.put_all, outcome, first + row, first + row)
             self._desk.do_later(after, outcome.others)
         for _, event, outcome, row, tasks in chunk.taken:
-            self._desk.roster.receipts.note(event, first + row)
             self._desk.neighbours.published(event, first + row)
-            self._desk.roster.receipts.note(event, first + row)
+            if event.signature is not None:
+                self._desk.roster.receipts.note_soon(event, first + row)
             if outcome.others:
                 tasks.extend(self._desk.neighbours.bound(outcome.others))
             if outcome.told or outcome.persisted:
                 self._desk.note_told(outcome)
+            if outcome.undecided:
+                self._desk.note_owed(outcome, first + row, first + row + 1)
             if outcome.durable:
                 outcome.expect(first + row, first + row + 1)
                 for held, note in outcome.durable:
@@ -191,8 +195,6 @@ class Acceptance:
 
     def _check_new(self, event: Event) -> None:
         roster = self._desk.roster
-        if event.signature is not None:
-            roster.receipts.of(event)  # another one under its id is refused
         if roster.remembers(event.id):
             raise PublishedBeforeError("admit", f"the event {event.id} was published before")
         sequence, last = event.sequence, roster.sequences.get(event.publisher, 0)
@@ -287,6 +289,14 @@ def _event(publisher: str, published: Published, subject: str | None, context: C
         context=context if published.context is None else Context(published.context) if published.context else NOTHING,
         subscribers=None if published.subscribers is None else read_context_filter(published.subscribers),
         policy=None if published.policy is None else policy_text(published.policy),
-        token=checked_bytes(published.token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES),
-        signature=checked_bytes(published.signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES),
+        token=None if published.token is None else _checked_token(published.token),
+        signature=None if published.signature is None else _checked_signature(published.signature),
     )
+
+
+def _checked_token(token: bytes) -> bytes | None:
+    return checked_bytes(token, "token", "MAX_TOKEN_BYTES", MAX_TOKEN_BYTES)
+
+
+def _checked_signature(signature: bytes) -> bytes | None:
+    return checked_bytes(signature, "signature", "MAX_SIGNATURE_BYTES", MAX_SIGNATURE_BYTES)

@@ -251,6 +251,8 @@ class Broker:
         if self.gatehouse is not None:
             self.gatehouse.look_again()
         self.look_again()
+        if self.desk.roster.receipts.is_fresh:
+            self._loop.call_soon(self.desk.settle_receipts)
 
     def at_the_end(self, act: Callable[[], None]) -> None:
         self._ending.append(act)

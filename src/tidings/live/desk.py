@@ -37,6 +37,7 @@ from tidings.hub.clock import Clock
 from tidings.hub.desk import Desk as HubDesk
 from tidings.hub.handling import handled
 from tidings.hub.outcome import Outcome
+from tidings.hub.owing import DECIDED, decided_by, owed_by
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.trust import Provider
 from tidings.live.acceptance import Acceptance
@@ -47,6 +48,7 @@ from tidings.live.metrics import Metrics
 from tidings.live.neighbours import Neighbours
 from tidings.live.outgoing import Outgoing
 from tidings.live.resending import DEBTS, debts_row, read_debts
+from tidings.live.undecided import Undecided
 from tidings.model.errors import JournalError, JournalFullError, SecurityError
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
@@ -60,10 +62,11 @@ class _More(msgspec.Struct, frozen=True):
 
     debts: State
     given: dict[str, bytes]
+    owed: list[tuple[int, str]] = []  # offsets of publications, and clients that are owed a decision about them
 
 
 class Desk(HubDesk):
-    own_kinds = frozenset({DEBTS})
+    own_kinds = frozenset({DEBTS, DECIDED})
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class Desk(HubDesk):
         self._syncer = ThreadPoolExecutor(1, "tidings-sync")
         self.saved_debts: State | None = None
         self.given = Given()
+        self.undecided = Undecided()
         self._departed: dict[str, None] = {}  # clients that have left, which there was no room to write down
         self._was_full = False  # so that the engine had to go back; whether there is room again is not known yet
         self._anew: JournalError | None = None  # why links are made anew: nothing is taken before that
@@ -156,6 +160,11 @@ class Desk(HubDesk):
                 self.note(f"that {answer.party} was asked whether it belongs to {answer.group} is not kept: {error}")
         self.drive(answer)
 
+    def came(self, client: str) -> None:
+        """It is connected: what it is owed a decision about is judged again, before anything new."""
+        for judge in self.undecided.of(client):
+            self.drive(judge)
+
     def receive(self, neighbour: str, operation: Travelling) -> None:
         """An operation of a neighbour. Of an event, what durable subscriptions here wait for is kept."""
         if isinstance(operation, Carry) and operation.to == self.name and not self._has_all(operation):
@@ -188,19 +197,35 @@ class Desk(HubDesk):
         """What follows from what is not kept as such."""
         if outcome.durable:
             outcome.keep_only(lambda held, note: self.given.note(held, note.event.id))
+        if outcome.undecided or outcome.decided:
+            self._only_news(outcome)
         if outcome.deliveries or outcome.is_kept:
             is_kept = bool(outcome.durable or outcome.is_kept)
             rows = outcome.rows(None, {}, self.engine.passages.judged) if is_kept else []
             first = self.appended(rows, now, len(rows))
             self.note_told(outcome)
+            self.note_owed(outcome, first, first)
             after = self._next if rows and self.archive is not None else 0
             outcome.expect(first, first)
             self.outgoing.add(after, self.put_all, outcome, first, first)
             self.metrics.delivered += len(outcome.deliveries)
 
     def _go_on(self, outcome: Outcome) -> None:
-        after = self._next if self.archive is not None and outcome.durable else 0
+        is_kept = outcome.durable or outcome.undecided
+        after = self._next if self.archive is not None and is_kept else 0
         self.do_later(after, outcome.others)
+
+    def _only_news(self, outcome: Outcome) -> None:
+        """What waits again is written down already; and what was never written down as open need not be closed."""
+        knows = self.undecided.knows
+        outcome.undecided = tuple(one for one in outcome.undecided if not knows(one.event.id, one.client))
+        outcome.decided = tuple(one for one in outcome.decided if knows(one.event, one.client))
+
+    def note_owed(self, outcome: Outcome, first: int, told_from: int) -> None:
+        for judge, offset in outcome.owed(first, told_from):
+            self.undecided.note(judge, offset)
+        for one in outcome.decided:
+            self.undecided.decided(one.event, one.client)
 
     def controlled(
         self, operation: Operation, notes: Mapping[str, Any] | None = None
@@ -281,22 +306,40 @@ class Desk(HubDesk):
         if row.id is not None:
             self.given.note(held, UUID(row.id))
 
+    def recall_owed(self, row: journal.Operation, offset: int) -> None:
+        for judge in owed_by(row):
+            self.undecided.note(judge, offset)
+
     def recall(self, row: journal.Operation) -> None:
+        if row.kind == DECIDED:
+            self.undecided.decided(*decided_by(row))
+            return
         self.saved_debts = read_debts(row, self.saved_debts)
 
     def needed(self) -> int | None:
-        return self.neighbours.needed()
+        floors = self.neighbours.needed(), self.undecided.floor(self.roster.subscriptions)
+        return min((one for one in floors if one is not None), default=None)
 
     def more(self) -> bytes:
-        return msgspec.msgpack.encode(
-            _More(self.neighbours.debts(), self.given.state(self.roster.subscriptions.values()))
-        )
+        given = self.given.state(self.roster.subscriptions.values())
+        return msgspec.msgpack.encode(_More(self.neighbours.debts(), given, self.undecided.state()))
 
     def recall_more(self, saved: bytes) -> None:
         if saved:
             more = msgspec.msgpack.decode(saved, type=_More)
             self.saved_debts = more.debts
             self.given.recall(more.given, self.roster.subscriptions)
+            self._recall_undecided(more.owed)
+
+    def _recall_undecided(self, saved: list[tuple[int, str]]) -> None:
+        """Of publications before the snapshot, whose rows say the rest."""
+        if self.archive is None:
+            return
+        for offset, client in saved:
+            for record in self.archive.journal.read(offset, offset + 1):
+                for judge in owed_by(record.operation):
+                    if judge.client == client:
+                        self.undecided.note(judge, offset)
 
     # What goes out
 
@@ -313,6 +356,11 @@ class Desk(HubDesk):
             self._sync_began = self.clock.now()
             done = asyncio.get_running_loop().run_in_executor(self._syncer, archive.sync, self._next)
             done.add_done_callback(self._synced)
+
+    def settle_receipts(self) -> None:
+        """After what follows from them has gone out."""
+        with self.guard:
+            self.roster.receipts.settle()
 
     @property
     def next(self) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidings.live.configuration.tables import DISCONNECT
 from tidings.live.connection import Connection
+from tidings.live.memory import Spare
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -19,6 +20,7 @@ class Heart:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._tidying: asyncio.Future[None] | None = None
+        self._spare = Spare()
         self._beating = self._loop.create_task(self._beat())
 
     @property
@@ -49,7 +51,7 @@ class Heart:
                 self._look_after(session.connection, now, patience, is_client=True)
             due = (
                 *(broker.moving.go_on, broker.resending.tick, broker.upkeep.tick, broker.examining.tick, broker.tick),
-                self._keep_tidy,
+                *(self._keep_tidy, self._give_back),
             )
             for act in due:
                 try:
@@ -62,6 +64,11 @@ class Heart:
         engine = self._broker.desk.engine
         if engine.is_untidy and (self._tidying is None or self._tidying.done()):
             self._tidying = self._loop.run_in_executor(None, engine.tidy)
+
+    def _give_back(self) -> None:
+        """Likewise."""
+        if self._spare.is_due(len(self._broker.desk.engine.subscriptions)):
+            self._loop.run_in_executor(None, self._spare.give_back)
 
     def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
         limits = self._broker.configuration.limits

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from tidings.hub.backlog import Backlog, Read
-from tidings.hub.inbox import Inbox
+from tidings.hub.inbox import Forgetful
 from tidings.model.notification import Notification
 
 
@@ -13,22 +13,28 @@ class Outlet(Protocol):
     def notify(self, note: Notification, inbox: "Wired") -> None: ...
 
 
-class Wired(Inbox):
+class Wired(Forgetful):
     """Of a subscription that is not durable: nothing waits here. What waits, waits in the connection, and is bounded
     there for all subscriptions of a client together."""
 
-    __slots__ = ("id", "outlet")
+    __slots__ = ("id", "limit", "lost", "outlet")
 
     def __init__(self, limit: int, id: str) -> None:  # noqa: A002
-        # Nothing of what an inbox with a queue needs: there are very many.
         self.limit, self.id = limit, id
         self.lost = 0
         self.outlet: Outlet | None = None
-        self._closed = self._left = False
 
     @property
     def waiting(self) -> int:
         return 0
+
+    @property
+    def closed(self) -> bool:
+        return self.outlet is None
+
+    @property
+    def quiet(self) -> bool:
+        return self.outlet is None
 
     def ready(self) -> bool:
         return False
@@ -38,14 +44,17 @@ class Wired(Inbox):
             self.outlet.notify(note, self)
         return None
 
+    def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
+        return []
+
     def close(self) -> None:
-        self._closed, self.outlet = True, None
+        self.outlet = None
 
     def leave(self) -> None:
-        self._left, self.outlet = True, None
+        self.outlet = None
 
     def attend(self) -> None:
-        self._left = False
+        """Its subscriber's session says what the outlet is."""
 
 
 class Pump(Protocol):

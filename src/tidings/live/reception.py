@@ -110,6 +110,7 @@ class Reception:
         session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello, nonce)
         for bound in self._broker.bindings.all():
             connection.say(Kind.BOUND, bound)
+        self._broker.desk.came(hello.name)
         return session
 
     def greeted_by_broker(self, connection: Connection, hello: Hello) -> Link | None:

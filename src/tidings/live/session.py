@@ -285,7 +285,6 @@ class Session:
         held = self._desk.roster.subscriptions[id]
         inbox = held.inbox
         if isinstance(inbox, Wired):
-            inbox.attend()
             inbox.outlet = self
         elif isinstance(inbox, Kept):
             held.attach(None)
@@ -419,10 +418,14 @@ class Session:
     def notify(self, note: Notification, inbox: Wired) -> None:
         connection = self.connection
         connection.send(self._broker.notes.frame(note), inbox)
-        limits = self._limits
-        is_full = connection.waiting_bytes > limits.queue_bytes or connection.waiting > limits.queue_notifications
-        if is_full and connection.is_open:
+        if connection.waiting_bytes and self._is_full:
             self._too_slow()
+
+    @property
+    def _is_full(self) -> bool:
+        connection, limits = self.connection, self._limits
+        is_full = connection.waiting_bytes > limits.queue_bytes or connection.waiting > limits.queue_notifications
+        return is_full and connection.is_open
 
     def _too_slow(self) -> None:
         """More waits than may: the client loses the oldest of it, or its connection."""

@@ -3,9 +3,10 @@
 `tidings.Filter` and `tidings.ContextFilter` add parsing, matching and covering on top.
 """
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from tidings.model.errors import FilterError
 from tidings.model.expression import TRUE, Attribute, Condition, Own, walk
@@ -19,8 +20,9 @@ def _shared(names: frozenset[str]) -> frozenset[str]:
     return names
 
 
-class _FilterValue(msgspec.Struct, frozen=True, eq=False, dict=True):
+class _FilterValue(msgspec.Struct, frozen=True, eq=False, gc=False):
     expression: Condition = TRUE
+    _names: frozenset[str] | None = None  # noted when they are first asked for
 
     def __post_init__(self) -> None:
         if not isinstance(self.expression, msgspec.Struct):
@@ -42,11 +44,15 @@ class _FilterValue(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _side(self) -> type["_FilterValue"]:
         return ContextFilter if isinstance(self, ContextFilter) else Filter
 
-    @cached_property
+    @property
     def names(self) -> frozenset[str]:
         """The attributes (or the other party's context values) that the filter speaks of, without the system's."""
-        found = {node.name for node in walk(self.expression) if isinstance(node, Attribute)}
-        return _shared(frozenset(name for name in found if not name.startswith("$")))
+        known = self._names
+        if known is None:
+            found = {node.name for node in walk(self.expression) if isinstance(node, Attribute)}
+            known = _shared(frozenset(name for name in found if not name.startswith("$")))
+            force_setattr(self, "_names", known)
+        return known
 
 
 class Filter(_FilterValue, frozen=True, eq=False):
@@ -56,7 +62,13 @@ class Filter(_FilterValue, frozen=True, eq=False):
 class ContextFilter(_FilterValue, frozen=True, eq=False):
     """A predicate over the other party's context, in which `this.` is one's own."""
 
-    @cached_property
+    _own_names: frozenset[str] | None = None  # likewise
+
+    @property
     def own_names(self) -> frozenset[str]:
         """The values of one's own context that the filter uses."""
-        return frozenset(node.name for node in walk(self.expression) if isinstance(node, Own))
+        known = self._own_names
+        if known is None:
+            known = _shared(frozenset(node.name for node in walk(self.expression) if isinstance(node, Own)))
+            force_setattr(self, "_own_names", known)
+        return known

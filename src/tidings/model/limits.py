@@ -63,6 +63,7 @@ MAX_RESTRICTION_NAMES: Final = 256
 MAX_ADVERTISED: Final = 65_536  # topics and services that a discovery node knows
 MAX_ADVERTISED_BY_ONE: Final = 4_096  # owner
 MAX_FOUND_BYTES: Final = 1_048_576  # in one answer of a discovery node
+DEFAULT_FOUND: Final = 10_000  # topics and centres that a client looks for at discovery nodes, page by page
 
 # A key management centre
 MAX_GRANTS: Final = 1_000_000  # of one topic
@@ -102,7 +103,8 @@ MAX_BLOOM_BYTES: Final = 16_384
 MAX_BLOOM_HASHES: Final = 16
 
 # What the process remembers
-MAX_CACHED_CONJUNCTS: Final = 2_048
+MAX_CACHED_COMPARISONS: Final = 4_096
+MAX_CACHED_CONJUNCTS: Final = 256
 MAX_CACHED_NAMES: Final = 4_096
 MAX_CACHED_TEMPLATES: Final = 16_384
 MAX_CACHED_TEMPLATE_CHARACTERS: Final = 1_024

@@ -14,10 +14,11 @@ from tidings.model.schema import AttributeFilter
 Notify = Literal["subscription", "client"]
 
 
-class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+class Subscription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Filtering is always in the order of the fields: subject, structure, content, publishers.
 
-    Trusted once made; `Subscription.of` is the door that checks.
+    Trusted once made; `Subscription.of` is the door that checks. There are very many, and none refers to itself: the
+    garbage collector need not look at them.
     """
 
     id: str

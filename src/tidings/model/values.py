@@ -176,7 +176,7 @@ def _noted_name(key: Any) -> str:
 
 
 def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> None:
-    if not isinstance(values, Mapping):
+    if type(values) is not dict and not isinstance(values, Mapping):  # the second question takes much longer
         raise InvalidValueError(f"attributes must be a mapping of names to values, not {type(values).__name__}")
     if depth > MAX_ATTRIBUTE_NESTING:
         raise InvalidValueError(f"{prefix}: nested deeper than MAX_ATTRIBUTE_NESTING ({MAX_ATTRIBUTE_NESTING})")

@@ -10,10 +10,11 @@ from typing import TypeAlias
 import msgspec
 
 from tidings.policy.actions import executed
+from tidings.policy.arguments import resolved
 from tidings.policy.conditions import evaluated
 from tidings.policy.policy import Policy
 from tidings.policy.situation import Glance, NeedsAnswer, Outcome, Situation
-from tidings.policy.statement import Branch, Call, Matching, MessageType, Operation, Rule, calls_in
+from tidings.policy.statement import Argument, Branch, Call, Matching, MessageType, Operation, Rule, calls_in
 
 Condition: TypeAlias = Callable[[Situation], bool]
 Action: TypeAlias = Callable[[Situation], None]
@@ -33,6 +34,7 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
     is_common: bool  # its conditions are the same for every receiver, and cannot fail
     only_blocks: bool  # and all that it ever does is to block
     goes_by_load: bool  # its conditions look at nothing but the broker's load
+    sender_groups: tuple[Argument, ...]  # what it may ask of a sender
 
     def may_apply(self, situation: Situation | Glance) -> bool:
         """False only if no branch holds, whoever the receiver is."""
@@ -42,6 +44,11 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
             if condition is None or condition(situation):  # type: ignore[arg-type]  # a glance is enough
                 return True
         return False
+
+    def ask_sender(self, situation: Situation) -> None:
+        """Raises `NeedsAnswer` if the rule may want to know of the sender what nobody knows yet."""
+        for group in self.sender_groups:
+            situation.is_member(situation.sender, str(resolved(group, situation)))
 
     def apply(self, situation: Situation) -> Outcome | None:
         """What the rule wants done; None if no branch holds. Raises `NeedsAnswer`, and nothing else."""
@@ -110,7 +117,22 @@ def compiled_rule(rule: Rule, number: int) -> CompiledRule:
     is_common = all(call.name in _COMMON for branch in rule.branches for call in calls_in(branch.condition))
     only_blocks = is_common and all(branch.actions == _BLOCK for branch in rule.branches)
     asked = {call.name for branch in rule.branches for call in calls_in(branch.condition)}
-    return CompiledRule(rule, number, branches, on_exception, is_common, only_blocks, asked == {"BrokerLoadIndex"})
+    senders = [
+        call.arguments[0]
+        for branch in (*rule.branches, *rule.on_exception)
+        for call in calls_in(branch.condition)
+        if call.name == "AuthenticateSender"
+    ]
+    return CompiledRule(
+        rule,
+        number,
+        branches,
+        on_exception,
+        is_common,
+        only_blocks,
+        goes_by_load=asked == {"BrokerLoadIndex"},
+        sender_groups=tuple(senders),
+    )
 
 
 def _compiled(branches: tuple[Branch, ...], rule: int, first: int) -> _Branches:

@@ -66,6 +66,11 @@ class Advertised:
             raise SecurityError("form", str(error)) from None
         self._check_form(body.said)
 
+    @property
+    def key(self) -> tuple[bytes, str]:
+        """By which it is known at every node, whatever its version."""
+        return self.id, self.owner.name
+
     def _check_form(self, said: bytes) -> None:
         if not 0 < self.expires - self.created <= LONGEST:
             raise SecurityError("form", f"an advertisement ends within {LONGEST // DAY} days after it was made")

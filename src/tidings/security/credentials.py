@@ -108,6 +108,8 @@ class Credentials:
 
     def check_trusted(self, token: Token, at: int) -> None:
         """Nobody who has to do with it has been revoked by then."""
+        if not self.revocations.has_any(token.serials):  # as it mostly is
+            return
         for certificate in (token.kmc, token.holder, token.record.owner):
             self.revocations.check(certificate, at)
 
@@ -127,7 +129,9 @@ class Credentials:
 
     def _check_grant(self, token: Token, now: int) -> None:
         notice = self.notice(token.topic, now)
-        if notice is not None and token.grant < notice.grants.get(token.holder.fingerprint.hex(), 0):
+        if notice is None or not notice.grants:
+            return
+        if token.grant < notice.grants.get(token.holder.fingerprint.hex(), 0):
             raise SecurityError("revoked", f"what {token.holder.name} was granted on {token.template} was taken back")
 
     def _checked(self, data: bytes, now: int) -> Token:
@@ -152,22 +156,18 @@ class Credentials:
 
     def _put(self, token: Token) -> None:
         self._tokens[token.data] = token
-        for serial in self._serials(token):
+        for serial in token.serials:
             self._by_serial.setdefault(serial, set()).add(token.data)
         self._by_topic.setdefault(token.topic, set()).add(token.data)
         if len(self._tokens) > MAX_CHECKED_TOKENS:
             self._drop([next(iter(self._tokens))])
-
-    @staticmethod
-    def _serials(token: Token) -> set[bytes]:
-        return {one.serial_bytes for one in (token.holder, token.kmc, token.record.owner)}
 
     def _drop(self, tokens: Iterable[bytes]) -> None:
         for data in list(tokens):
             token = self._tokens.pop(data, None)
             if token is None:
                 continue
-            for serial in self._serials(token):
+            for serial in token.serials:
                 self._by_serial[serial].discard(data)
                 if not self._by_serial[serial]:
                     del self._by_serial[serial]

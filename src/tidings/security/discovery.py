@@ -17,14 +17,13 @@ from tidings.model.limits import MAX_ADVERTISED, MAX_ADVERTISED_BY_ONE, MAX_FOUN
 from tidings.security.advertised import LONGEST, Advertised, Kind
 from tidings.security.certificates import Certificate
 from tidings.security.credentials import Credentials
-from tidings.security.discovery_questions import Changes, Finds, Found, Kept, Replicates
+from tidings.security.discovery_questions import Changes, Finds, Found, Kept, Key, Replicates
 from tidings.security.overlaps import Overlaps
 from tidings.security.query import Query
 from tidings.security.revocation import Update
 from tidings.security.template import ANY
 
 FRESHNESS = 300_000_000  # microseconds that an owner's clock may be wrong by
-Key = tuple[bytes, str]  # the id, and the owner's name
 
 
 class Entry(NamedTuple):
@@ -34,7 +33,7 @@ class Entry(NamedTuple):
 
     @property
     def key(self) -> Key:
-        return self.advertised.id, self.advertised.owner.name
+        return self.advertised.key
 
     @property
     def rank(self) -> tuple[int, Key]:
@@ -116,7 +115,9 @@ class DiscoveryNode:
 
     def find(self, wanted: Finds, asker: Certificate, now: int) -> Found:
         """What the asker may find. What it may not find is as if it were not there. Who asks for everything finds
-        centres too that have no topic yet: an owner looks for one."""
+        centres too that have no topic yet: an owner looks for one.
+
+        What is there during a whole walk from page to page is found once, whatever comes and goes meanwhile."""
         self._advance(now)
         found: dict[Key, Entry] = {}
         centres = set() if wanted.centre is None else {wanted.centre}
@@ -130,9 +131,10 @@ class DiscoveryNode:
             is_wanted = service is not None and (wanted.topics == ANY or service.certificate.fingerprint in centres)
             if is_wanted and entry.key in self._shown and entry.advertised.may_be_found_by(asker):
                 found[entry.key] = entry
-        taken = list(_fitting(found.values()))
+        left = [found[key] for key in sorted(found) if wanted.after is None or key > wanted.after]
+        taken = list(_fitting(left))
         return Found(
-            tuple(one.advertised.data for one in taken), len(taken) < len(found), self._news(wanted.revocations)
+            tuple(one.advertised.data for one in taken), len(taken) < len(left), self._news(wanted.revocations)
         )
 
     def _meant(self, query: Query) -> Iterator[Entry]:

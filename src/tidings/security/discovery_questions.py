@@ -10,19 +10,24 @@ NEWS = "news"  # of one node to the others: it has learnt something
 # Kinds of sealed questions
 FIND, ADVERTISE, WITHDRAW, REPLICATE = "find", "advertise", "withdraw", "replicate"
 
+Key = tuple[bytes, str]  # of an advertisement: its id, and its owner's name. The same at every node
+
 
 class Finds(msgspec.Struct, frozen=True, array_like=True):
     """`topics` is a query; `centre`, the fingerprint of a key management centre's certificate, finds that one.
-    `revocations`: so many entries of the list are known to the asker."""
+    `revocations`: so many entries of the list are known to the asker. `after`: what comes behind that one, the last
+    of the page before; it need not be there any more, and any node can go on."""
 
     topics: str | None = None
     centre: bytes | None = None
     revocations: int = 0
+    after: Key | None = None
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True):
-    """What the asker may find, as its owners have signed it: topics, and the centres that count for them. `more`: there
-    was no room for all, and a narrower query finds the rest. `revocations` is what the asker lacks of the list."""
+    """What the asker may find, as its owners have signed it: topics, and the centres that count for them, a page of
+    them in the order of their keys. `more`: there was no room for all; ask again, after the last. `revocations` is what
+    the asker lacks of the list."""
 
     advertised: tuple[bytes, ...]
     more: bool = False

@@ -33,7 +33,7 @@ class Addition(msgspec.Struct, frozen=True, array_like=True):
     signature: bytes
 
 
-class Seal(msgspec.Struct, frozen=True, array_like=True):
+class Seal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`wrapped` may be wrapped anew, by the topic's centre, under a later epoch (`wrapped_in`): neither ciphertext nor
     signature know of it. `scope` commits to whom the event is for and under which policy; who is told the event does
     not get the salt of that."""
@@ -97,9 +97,12 @@ class Seal(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def digest(self, event: Event) -> bytes:
-        """What is signed: the associated data and the ciphertext."""
-        ciphertext = hashlib.sha256(event.payload or b"").digest()
-        return hashlib.sha256(self.header(event) + ciphertext).digest()
+        return digest_of(self.header(event), event.payload)
+
+
+def digest_of(header: bytes, ciphertext: bytes | None) -> bytes:
+    """What is signed: the associated data and the ciphertext."""
+    return hashlib.sha256(header + hashlib.sha256(ciphertext or b"").digest()).digest()
 
 
 def scope_of(event: Event, salt: bytes) -> bytes:
@@ -181,12 +184,12 @@ class ContentKeys:
         self._ciphers.clear()
 
 
-def opened(event: Event, seal: Seal, keys: ContentKeys) -> bytes:
-    """The payload, after the signature has been checked."""
+def opened(event: Event, seal: Seal, header: bytes, keys: ContentKeys) -> bytes:
+    """The payload, after the signature has been checked; `header` is the seal's, over this event."""
     if event.payload is None or len(event.payload) < _TAG:
         raise SecurityError("payload", "the event has no sealed payload")
     try:
-        return keys.cipher(seal).decrypt(nonce_of(seal.counter), event.payload, seal.header(event))
+        return keys.cipher(seal).decrypt(nonce_of(seal.counter), event.payload, header)
     except InvalidTag:
         raise SecurityError("payload", "the payload cannot be opened: it, or its header, was changed") from None
 

@@ -66,10 +66,6 @@ class Gate:
         if self._is_plain(event):
             return None
         seal, token = self._checked(event, now)
-        if token.holder.name != event.publisher:
-            raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {event.publisher}")
-        if not token.template.matches(event.subject, event.attributes):
-            raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
         self._check_epoch(seal, now)
         self.ingress.check(event.publisher, seal, now)
         if self.verifies:
@@ -81,11 +77,7 @@ class Gate:
         try:
             if self._is_plain(event):
                 return
-            seal, token = self._checked(event, now)
-            if token.holder.name != event.publisher:
-                raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {event.publisher}")
-            if not token.template.admits(event.subject, event.attributes):
-                raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
+            seal, token = self._checked(event, now, cut=True)
             if self.verifies:
                 self._verify(event, seal, token)
         except SecurityError as error:
@@ -119,8 +111,8 @@ class Gate:
             raise SecurityError("token", "a sealed event has both a token and a seal")
         return False
 
-    def _checked(self, event: Event, now: int) -> tuple[Seal, Token]:
-        """All that is checked on every path."""
+    def _checked(self, event: Event, now: int, *, cut: bool = False) -> tuple[Seal, Token]:
+        """All that is checked on every path. `cut`: as for `may_get`."""
         self.credentials.revocations.check_fresh(now)
         seal = self.seal_of(event)
         assert event.token is not None  # noqa: S101  # see `_is_plain`
@@ -131,6 +123,9 @@ class Gate:
             raise SecurityError("topic", "the seal is of another topic than the token")
         if seal.suite != token.record.suite:
             raise SecurityError("form", "the seal is of another suite than the topic")
+        if token.holder.name != event.publisher:
+            raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {event.publisher}")
+        _check_template(token, event, cut=cut)
         return seal, token
 
     def seal_of(self, event: Event) -> Seal:
@@ -151,7 +146,7 @@ class Gate:
     def _verify(self, event: Event, seal: Seal, token: Token) -> None:
         envelope.check_scope(event, seal)
         envelope.check_attributes(event, seal)
-        self._signatures.check(event, seal, token.key)
+        self._signatures.check(seal.digest(event), seal, token.key)
 
     # Subscriptions
 
@@ -188,41 +183,38 @@ class Gate:
             raise SecurityError("proof", f"this was not signed by the token's holder, {token.holder.name}") from None
 
     def may_get(
-        self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int, *, cut: bool = False
+        self, token_data: bytes | None, subscriber: str, event: Event, topic: bytes, now: int, *, cut: bool = False
     ) -> bool:
-        """Whether a sealed event may be handed to a subscription with that token, if it has one. `cut`: attributes may
-        have been taken away; then it is enough if nothing that is left says no."""
+        """Whether an event that is sealed for that topic may be handed to a subscription with that token, if it has one.
+        `cut`: attributes may have been taken away; then it is enough if nothing that is left says no."""
         try:
-            self.check_get(token_data, subscriber, event, seal, now, cut=cut)
+            self.check_get(token_data, subscriber, event, topic, now, cut=cut)
         except SecurityError:
             return False
         return True
 
     def check_get(
-        self, token_data: bytes | None, subscriber: str, event: Event, seal: Seal, now: int, *, cut: bool = False
+        self, token_data: bytes | None, subscriber: str, event: Event, topic: bytes, now: int, *, cut: bool = False
     ) -> None:
         """The same, with the reason."""
         if token_data is None:
             raise SecurityError("token", "the event is sealed, and the subscription has no token")
-        self._check_part(self._held(token_data, subscriber, Right.SUBSCRIBE, now), event, seal, cut=cut)
+        self._check_part(self._held(token_data, subscriber, Right.SUBSCRIBE, now), event, topic, cut=cut)
 
-    def may_govern(self, token_data: bytes, holder: str, event: Event, seal: Seal, now: int) -> bool:
+    def may_govern(self, token_data: bytes, holder: str, event: Event, topic: bytes, now: int) -> bool:
         """Whether the holder's policies may decide for others what becomes of a sealed event."""
         try:
-            self._check_part(self._held(token_data, holder, Right.GOVERN, now), event, seal)
+            self._check_part(self._held(token_data, holder, Right.GOVERN, now), event, topic)
         except SecurityError:
             return False
         return True
 
     @staticmethod
-    def _check_part(token: Token, event: Event, seal: Seal, *, cut: bool = False) -> None:
-        if token.topic != seal.topic:
+    def _check_part(token: Token, event: Event, topic: bytes, *, cut: bool = False) -> None:
+        if token.topic != topic:
             raise SecurityError("topic", f"the event is on another topic than {token.record.template}")
-        if token.is_whole:
-            return
-        suits = token.template.admits if cut else token.template.matches
-        if not suits(event.subject, event.attributes):
-            raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
+        if not token.is_whole:
+            _check_template(token, event, cut=cut)
 
     # What is handed out
 
@@ -240,6 +232,12 @@ class Gate:
         return msgspec.structs.replace(
             event, signature=msgspec.structs.replace(seal, additions=(*seal.additions, made)).data
         )
+
+
+def _check_template(token: Token, event: Event, *, cut: bool) -> None:
+    suits = token.template.admits if cut else token.template.matches
+    if not suits(event.subject, event.attributes):
+        raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
 
 
 def proof_of(said: bytes, nonce: bytes) -> bytes:

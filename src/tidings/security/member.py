@@ -130,17 +130,15 @@ class Member:
     def seal(self, event: Event, now: int) -> Event:
         """The event sealed, if it is on a secure topic; as it is, if not. Raises a `SecurityError` that says what is
         missing. Its `timestamp` in the seal is later than that of any one before."""
-        record = self.topic_of(event.subject, event.attributes)
-        if record is None:
-            return event
-        self._last = max(self._last + 1, now)
-        return self._sealer(record, now).seal(event, self._last)
+        return self.seal_all([event], now)[0]
 
     def seal_all(self, events: list[Event], now: int) -> list[Event]:
         """Events on one secure topic, with one signature."""
         record = self.topic_of(events[0].subject, events[0].attributes)
-        if record is None:
-            return events
+        return events if record is None else self.seal_on(record, events, now)
+
+    def seal_on(self, record: TopicRecord, events: list[Event], now: int) -> list[Event]:
+        """The same, where it is known which topic that is."""
         self._last = max(self._last + 1, now)
         return self._sealer(record, now).seal_all(events, self._last)
 

@@ -38,12 +38,14 @@ class Opener:
         if seal.topic != token.topic or not token.template.admits(event.subject, event.attributes):
             raise SecurityError("topic", f"the event is not on {token.template}, which its publisher has a token for")
         added = additions(event, seal, self.credentials, now) if seal.additions else {}
-        signed = {name: value for name, value in event.attributes.items() if name in added or "a" + name in seal.salts}
-        if len(signed) != len(event.attributes):  # nobody has signed these: they are as good as not there
+        unsigned = [name for name in event.attributes if "a" + name not in seal.salts and name not in added]
+        if unsigned:  # by anybody: they are as good as not there
+            signed = {name: value for name, value in event.attributes.items() if name not in unsigned}
             event = msgspec.structs.replace(event, attributes=Attributes.trusted(signed))
         envelope.check_attributes(event, seal, added)
-        self._signatures.check(event, seal, token.key)
-        payload = envelope.opened(event, seal, self._keys)
+        header = seal.header(event)
+        self._signatures.check(envelope.digest_of(header, event.payload), seal, token.key)
+        payload = envelope.opened(event, seal, header, self._keys)
         if not again and not self._window.is_new(event.publisher, seal):
             raise SecurityError("replay", "the event came before")
         return msgspec.structs.replace(event, payload=payload or None, token=None, signature=None)

@@ -100,6 +100,10 @@ class Revocations:
         start = max(0, min(version, self.version))
         return Update(start, tuple(self._entries[start:]), self._signed)
 
+    def has_any(self, serials: frozenset[bytes]) -> bool:
+        """Whether one of these is on the list, from whatever moment on."""
+        return not serials.isdisjoint(self._by_serial)
+
     def check(self, certificate: Certificate, at: int) -> None:
         """Raises a `SecurityError` if the certificate was revoked by then."""
         entry = self._by_serial.get(certificate.serial_bytes)

@@ -4,6 +4,7 @@ import os
 import secrets
 import threading
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,7 +14,7 @@ from tidings.model.event import Event
 from tidings.model.limits import MAX_INSTANCE_BYTES, MAX_INSTANCE_MESSAGES
 from tidings.security import batches, root
 from tidings.security.encoding import purpose
-from tidings.security.envelope import BATCH, EVENT, INSTANCE, VERSION, Seal, nonce_of, scope_of
+from tidings.security.envelope import BATCH, EVENT, INSTANCE, VERSION, Seal, digest_of, nonce_of, scope_of
 from tidings.security.keys import EpochKey, commitment
 from tidings.security.suites import Suite
 from tidings.security.token import Right, Token
@@ -44,6 +45,14 @@ class _Instance:
         self.forks = _forks
 
 
+class _Unsigned(NamedTuple):
+    """A payload that is sealed, and what is to be signed for it."""
+
+    ciphertext: bytes
+    seal: Seal
+    digest: bytes
+
+
 class Sealer:
     """Seals events on one topic, in one epoch, as the holder of one token. Threads may share it. `messages` counts
     those that were sealed under the key: with what the one before it, with another token, has sealed."""
@@ -64,23 +73,24 @@ class Sealer:
     def seal(self, event: Event, timestamp: int, sequence: int | None = None) -> Event:
         """The event with its payload sealed. `timestamp` and `sequence` are the publisher's, for whoever refuses what
         comes again; a sequence that is not given is the event's."""
-        sealed, seal = self._unsigned(event, timestamp, event.sequence if sequence is None else sequence)
-        signature = self._signing_key.sign(purpose(EVENT, seal.digest(sealed)))
-        return _with(sealed, msgspec.structs.replace(seal, signature=signature))
+        made = self._unsigned(event, timestamp, event.sequence if sequence is None else sequence)
+        signature = self._signing_key.sign(purpose(EVENT, made.digest))
+        return self._with(event, made.ciphertext, msgspec.structs.replace(made.seal, signature=signature))
 
     def seal_all(self, events: Sequence[Event], timestamp: int) -> list[Event]:
         """Many with one signature; each can be checked alone. Their sequences are their own."""
         if len(events) == 1:
             return [self.seal(events[0], timestamp)]
         made = [self._unsigned(one, timestamp, one.sequence) for one in events]
-        top, paths = batches.tree([seal.digest(sealed) for sealed, seal in made])
-        signature = self._signing_key.sign(purpose(BATCH, top))
-        return [
-            _with(sealed, msgspec.structs.replace(seal, signature=signature, index=index, size=len(made), path=path))
-            for index, ((sealed, seal), path) in enumerate(zip(made, paths, strict=True))
-        ]
+        top, paths = batches.tree([one.digest for one in made])
+        signature, size = self._signing_key.sign(purpose(BATCH, top)), len(made)
+        sealed = []
+        for index, (event, one, path) in enumerate(zip(events, made, paths, strict=True)):
+            seal = msgspec.structs.replace(one.seal, signature=signature, index=index, size=size, path=path)
+            sealed.append(self._with(event, one.ciphertext, seal))
+        return sealed
 
-    def _unsigned(self, event: Event, timestamp: int, sequence: int) -> tuple[Event, Seal]:
+    def _unsigned(self, event: Event, timestamp: int, sequence: int) -> _Unsigned:
         if not self.token.template.matches(event.subject, event.attributes):
             raise SecurityError("topic", f"the event is not on {self.token.template}, which the token is for")
         payload = event.payload or b""
@@ -94,8 +104,12 @@ class Sealer:
             *(instance.commitment, instance.wrapped, self.key.epoch, leaves, salts, scope_of(event, scope_salt)),
             scope_salt,
         )
-        ciphertext = instance.cipher.encrypt(nonce_of(counter), payload, seal.header(event))
-        return msgspec.structs.replace(event, payload=ciphertext, token=self.token.data), seal
+        header = seal.header(event)
+        ciphertext = instance.cipher.encrypt(nonce_of(counter), payload, header)
+        return _Unsigned(ciphertext, seal, digest_of(header, ciphertext))
+
+    def _with(self, event: Event, ciphertext: bytes, seal: Seal) -> Event:
+        return msgspec.structs.replace(event, payload=ciphertext, token=self.token.data, signature=seal.data)
 
     def _next(self, size: int) -> tuple[_Instance, int]:
         with self._lock:
@@ -111,10 +125,6 @@ class Sealer:
             instance.bytes += size
             self.messages += 1
             return instance, counter
-
-
-def _with(event: Event, seal: Seal) -> Event:
-    return msgspec.structs.replace(event, signature=seal.data)
 
 
 def seal(event: Event, sealer: Sealer, *, timestamp: int | None = None, sequence: int | None = None) -> Event:

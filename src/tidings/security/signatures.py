@@ -4,7 +4,6 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from tidings.model.errors import SecurityError
-from tidings.model.event import Event
 from tidings.security.batches import Places, climbed
 from tidings.security.encoding import purpose
 from tidings.security.envelope import BATCH, EVENT, Seal
@@ -25,9 +24,9 @@ class Signatures:
         self._places: dict[tuple[bytes, bytes, int], Places] = {}  # by key, signature and size; the oldest first
         self._many = 0  # places, in all of them
 
-    def check(self, event: Event, seal: Seal, key: bytes) -> None:
-        """Signed with the key that the publisher's token names, alone or in a batch."""
-        digest = seal.digest(event)
+    def check(self, digest: bytes, seal: Seal, key: bytes) -> None:
+        """That what has this digest (see `Seal`) is signed with the key that the publisher's token names, alone or in a
+        batch."""
         if seal.size == 1 and not seal.path:
             self._verify(key, seal.signature, purpose(EVENT, digest))
             return

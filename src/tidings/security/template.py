@@ -18,6 +18,7 @@ ANY = "*"
 # The attributes of what brokers, centres and members tell each other: nobody may claim that for a topic of its own.
 SYSTEM = frozenset({"security", "topic", "service_topic", "ask", "reply_to"})
 _LARGE = Decimal(10) ** 30
+_WORD = 64  # characters
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -48,13 +49,20 @@ class Template(msgspec.Struct, frozen=True):
         """Whether an event is on the topic."""
         if self.subject is not None:
             return subject == self.subject
-        return all(_has(attributes.get(name), value) for name, value in self.tags)
+        for name, wanted in self.tags:
+            value = attributes.get(name)
+            if value != wanted and not _has(value, wanted):
+                return False
+        return True
 
     def admits(self, subject: str | None, attributes: Mapping[str, Any]) -> bool:
         """Whether nothing that is left of an event says that it was not on the topic."""
         if self.subject is not None:
             return subject == self.subject
-        return all(name not in attributes or _has(attributes[name], value) for name, value in self.tags)
+        for name, wanted in self.tags:
+            if name in attributes and attributes[name] != wanted and not _has(attributes[name], wanted):
+                return False
+        return True
 
     @property
     def key(self) -> tuple[str, str]:
@@ -120,6 +128,16 @@ def read_tags(text: str) -> dict[str, str]:
 
 def key_of(value: Any) -> str:
     """The same for all values that a tag means, and maybe for some more."""
+    return _key_of_word(value) if type(value) is str and len(value) <= _WORD else _key_of(value)
+
+
+@lru_cache(4_096)
+def _key_of_word(value: str) -> str:
+    """It is asked with every event, mostly for the same few."""
+    return _key_of(value)
+
+
+def _key_of(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     try:

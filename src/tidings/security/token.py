@@ -114,9 +114,14 @@ class Token:
         """Whether it is for the whole topic."""
         return self.template.covers(self.record.template)
 
-    @property
+    @cached_property
     def topic(self) -> bytes:
         return self.record.id
+
+    @cached_property
+    def serials(self) -> frozenset[bytes]:
+        """Of the certificates of all who have to do with it."""
+        return frozenset(one.serial_bytes for one in (self.kmc, self.holder, self.record.owner))
 
     def check(self, anchor: Anchor, overlay: str, now: int) -> None:
         """All that can be said once and for all, but for what is revoked: of the chain, the topic and the audience."""

@@ -30,6 +30,7 @@ _LOG = logging.getLogger("tidings.kmc")
 _SECOND = 1_000_000  # microseconds
 _WINDOW = 10 * _SECOND
 _INQUIRIES = 60.0  # seconds between two questions for what is new in the list of revocations
+_FAREWELL = 2.0  # seconds for the broker to take what it was asked last
 _LONGEST, _SHORTEST = 1.0, 0.01  # seconds between two looks at what time brings
 
 
@@ -89,8 +90,8 @@ class CentreServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for held in (self._questions, self._revocations):
             if held is not None:
-                with contextlib.suppress(TidingsError):
-                    await held.close()
+                with contextlib.suppress(TidingsError, TimeoutError):  # a broker that is gone need not be told
+                    await asyncio.wait_for(held.close(), _FAREWELL)
         self._failure.cancel()
 
     async def __aenter__(self) -> "CentreServer":

@@ -19,9 +19,9 @@ from tidings.client.courier import MOST_REASONS, Courier, Delivered, Letter
 from tidings.client.identity import Identity
 from tidings.configuration.checks import at_least_one, one_of
 from tidings.journal.disk import Disk
-from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.model.errors import InvalidValueError, SecurityError, TidingsError
 from tidings.model.event import checked_client
-from tidings.spark.rows import EventIds, mapping, ordered, uniform
+from tidings.spark.rows import EventIds, check_plain, mapping, ordered, uniform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -180,7 +180,10 @@ class _Delivery:
 def _letter(row: dict[str, Any], ids: EventIds) -> Letter | TidingsError:
     id = ids.of(row)  # noqa: A001
     try:
+        check_plain(row)
         attributes = mapping(row["attributes"], "attributes")
+    except SecurityError as error:
+        return SecurityError(error.check, f"{id}: {error.reason}")
     except TidingsError as error:
         return error
     return Letter(id, attributes, row["payload"], row["subject"], row["subscribers"], row["policy"])

@@ -9,12 +9,13 @@ from uuid import UUID
 
 import msgspec
 
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.identity import ENTROPY_BYTES, uuid7
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+SEALED = "sealed"  # whether a row is of an event that somebody has sealed
 COLUMNS = ("attributes", "context", "id", "microseconds", "payload", "policy", "publisher", "subject", "subscribers")
 _TEXTS = ("publisher", "subject", "subscribers", "policy", "id")
 _KNOWN = ("id", "timestamp", "publisher", "subject", "payload", "context", "subscribers", "policy")
@@ -24,7 +25,7 @@ _ORDERED = "order_"
 
 
 def uniform(batch: "DataFrame", *more: str) -> "DataFrame":
-    """`COLUMNS`, what they are ordered by, and `more` of the batch's columns as they are."""
+    """`COLUMNS`, `SEALED`, what they are ordered by, and `more` of the batch's columns as they are."""
     from pyspark.sql import functions as f
 
     columns: dict[str, Column] = {name: f.lit(None).cast("string").alias(name) for name in _TEXTS}
@@ -45,13 +46,25 @@ def uniform(batch: "DataFrame", *more: str) -> "DataFrame":
         given = f.to_json(f.struct(*others)) if others else f.lit("{}")
         columns["attributes"] = given.alias("attributes")
     order = [f.col(name).alias(f"{_ORDERED}{name}") for name in _ORDER if name in types]
-    return batch.select(*(columns[name] for name in COLUMNS), *order, *more)
+    sealed = f.col("signature").isNotNull() if "signature" in types else f.lit(False)
+    return batch.select(*(columns[name] for name in COLUMNS), sealed.alias(SEALED), *order, *more)
 
 
 def ordered(rows: "DataFrame") -> "DataFrame":
-    """`COLUMNS` of uniform rows, each partition in its order, to the last tie."""
+    """`COLUMNS` and `SEALED` of uniform rows, each partition in its order, to the last tie."""
     order = [f"{_ORDERED}{name}" for name in _ORDER if f"{_ORDERED}{name}" in rows.columns]
-    return rows.sortWithinPartitions(*order, *COLUMNS).select(*COLUMNS)
+    return rows.sortWithinPartitions(*order, *COLUMNS).select(*COLUMNS, SEALED)
+
+
+def check_plain(row: Mapping[str, Any]) -> None:
+    """What is sealed is not published by somebody else: its attributes would be in the clear for all, and its payload
+    for nobody."""
+    if row[SEALED]:
+        raise SecurityError(
+            "seal",
+            "the event is sealed, and what is told of it here would be in the clear: only its publisher can publish it."
+            " Its receivers subscribe to its topic themselves, with tokens",
+        )
 
 
 class EventIds:
@@ -72,7 +85,8 @@ class EventIds:
                 return found
             digest = hashlib.sha256(given.encode()).digest()
         else:
-            digest = hashlib.sha256(msgspec.json.encode([self._where, row])).digest()
+            said = {name: row[name] for name in COLUMNS}
+            digest = hashlib.sha256(msgspec.json.encode([self._where, said])).digest()
             self._seen[digest] += 1  # rows that are equal in everything are events of their own
             digest = hashlib.sha256(digest + self._seen[digest].to_bytes(8, "big")).digest()
         return uuid7(max(0, row["microseconds"] or 0) % (1000 << 48), digest[:ENTROPY_BYTES])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from tidings.model.errors import ClosedError, InvalidValueError, JournalError, PublishedBeforeError, TidingsError
-from tidings.spark.rows import EventIds, mapping, ordered, uniform
+from tidings.spark.rows import EventIds, check_plain, mapping, ordered, uniform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +42,8 @@ def to_hub(
     of `timestamp`; the hub gives them its own times.
 
     `name` is the client under which the sink keeps its place: each stream into one hub has another. A row that the hub
-    refuses is handed to `on_refused`, or logged; the others go on.
+    refuses is handed to `on_refused`, or logged; the others go on. So is a row of a sealed event, which has a
+    `signature`.
     """
     return HubSink(hub, publisher, name, on_refused)
 
@@ -95,6 +96,7 @@ class HubSink:
 
     def _publish(self, row: dict[str, Any]) -> None:
         try:
+            check_plain(row)
             client = self._hub.client(row["publisher"] or self._publisher or "")
             if row["context"] is not None:
                 client.set_context(mapping(row["context"], "context"), safe="accepted")

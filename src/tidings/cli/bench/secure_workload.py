@@ -49,10 +49,15 @@ class SecureTopic:
     def _member(self, identity: Identity, right: Right) -> Member:
         """As its centre would have it, after it was asked."""
         member = Member(identity, self.credentials())
+        member.take(self.given(member, right), self.now)
+        return member
+
+    def given(self, member: Member, right: Right = Right.PUBLISH) -> GivesKeys:
+        """What its centre would answer."""
         token = Token.make(
             self._centre,
             self.record,
-            holder=identity.certificate,
+            holder=member.identity.certificate,
             key=member.wants(self.record, self._centre.certificate).key,
             rights=right,
             not_before=self.now - _A_DAY,
@@ -60,8 +65,7 @@ class SecureTopic:
             grant=1,
         )
         many, until = 2**32, self.now + _A_DAY
-        member.take(GivesKeys(token.data, (self._key,), self.notice.data, many, until), self.now)
-        return member
+        return GivesKeys(token.data, (self._key,), self.notice.data, many, until)
 
     def credentials(self) -> Credentials:
         made = Credentials(self.authority.anchor)

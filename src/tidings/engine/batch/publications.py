@@ -6,6 +6,7 @@ and `signature`. Every other column is an attribute, or one column `attributes` 
 """
 
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -95,7 +96,7 @@ class Publications:
         self._filters: list[ContextFilter | None] = []
         self._events: dict[int, Event] = {}
         self._fields: dict[str, list[Any]] = {}
-        self._said: list[tuple[Any, ...]] | None = None  # by row, as `event` names it
+        self._lists: tuple[list[Any], ...] | None = None  # of what an event says, as `made` names it
         self._weaver: Weaver | None = None
         self.problems = self._refused(self._doubtful())
 
@@ -108,29 +109,36 @@ class Publications:
         """The event of a row that has no problem."""
         known = self._events.get(row)
         if known is None:
-            if self._said is not None:
-                name, publisher, time, sequence, subject, payload, receivers, policy, token, seal = self._said[row]
-            else:
-                name, publisher, time = self._uuid(row), self.publishers[row] or "", int(self.timestamps[row])
-                sequence, subject, policy = self._value("sequence", row), self.subjects[row], self.policies[row]
-                payload, token, seal = (_bytes(self._value(one, row)) for one in _BYTES)
-                code = self.subscribers.codes[row]
-                receivers = None if code < 0 else self._filters[code]
-            known = self._events[row] = Event(
-                id=name,
-                publisher=publisher,
-                timestamp=time,
-                sequence=sequence or 0,
-                attributes=self.attributes.at(row, Attributes),
-                subject=subject,
-                payload=payload,
-                context=_NO_CONTEXT if self.context is None else self.context.at(row, Context),
-                subscribers=receivers,
-                policy=policy,
-                token=token,
-                signature=seal,
-            )
+            known = self._events[row] = self.made(row)
         return known
+
+    def made(self, row: int) -> Event:
+        """The same, for who looks at very many of them once: if all stayed, Python's collector would look at each again
+        and again."""
+        if self._lists is not None:
+            name, publisher, time, sequence, subject, payload, receivers, policy, token, seal = map(
+                itemgetter(row), self._lists
+            )
+        else:
+            name, publisher, time = self._uuid(row), self.publishers[row] or "", int(self.timestamps[row])
+            sequence, subject, policy = self._value("sequence", row), self.subjects[row], self.policies[row]
+            payload, token, seal = (_bytes(self._value(one, row)) for one in _BYTES)
+            code = self.subscribers.codes[row]
+            receivers = None if code < 0 else self._filters[code]
+        return Event(
+            id=name,
+            publisher=publisher,
+            timestamp=time,
+            sequence=sequence or 0,
+            attributes=self.attributes.at(row, Attributes),
+            subject=subject,
+            payload=payload,
+            context=_NO_CONTEXT if self.context is None else self.context.at(row, Context),
+            subscribers=receivers,
+            policy=policy,
+            token=token,
+            signature=seal,
+        )
 
     @cached_property
     def sealed(self) -> Bools:
@@ -143,7 +151,7 @@ class Publications:
 
     def read_all(self) -> None:
         """Before many rows are asked for as events."""
-        if self._said is not None:
+        if self._lists is not None:
             return
         self.attributes.read_all(Attributes)
         if self.context is not None:
@@ -157,13 +165,10 @@ class Publications:
                 self._fields[name] = self._given[name].cast(pa.large_binary()).to_pylist()
             else:
                 self._fields[name] = self._given[name].to_pylist()
-        self._said = list(
-            zip(
-                *(self._uuids(), self.publishers.all(), self.timestamps.tolist(), self._fields["sequence"]),
-                *(self.subjects.all(), self._fields["payload"], self.subscribers.all(self._filters)),
-                *(self.policies.all(), self._fields["token"], self._fields["signature"]),
-                strict=True,
-            )
+        self._lists = (
+            *(self._uuids(), self.publishers.all(), self.timestamps.tolist(), self._fields["sequence"]),
+            *(self.subjects.all(), self._fields["payload"], self.subscribers.all(self._filters)),
+            *(self.policies.all(), self._fields["token"], self._fields["signature"]),
         )
 
     @property

@@ -18,7 +18,8 @@ from tidings.engine.matcher import FastMatcher
 from tidings.engine.message import PublicationMessage
 from tidings.engine.operations import Publish
 from tidings.engine.refusal import Refused
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
@@ -67,7 +68,7 @@ class Rulebook:
         place = np.array([int(name) for name in self._index.names], np.int64)[position]
         codes = {name: code for code, name in enumerate(events.publishers.texts)}
         owners = [codes.get(one.owner, -2) for one in self.advertisements] + [-2] * len(self.own)
-        far = [one.source.governs or one.operator_policy is not None for one in self.advertisements]
+        far = [one.governs or one.operator_policy is not None for one in self.advertisements]
         reaching = np.array(far + [True] * len(self.own), bool)
         mine = np.array(owners, np.int64)[place] == events.publishers.codes[event]
         kept = mine | reaching[place]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tidings.engine.deciding import Decision, final_attributes
 from tidings.engine.journey import PLAIN, Shape
-from tidings.engine.tables import Cut
+from tidings.engine.ruled import Cut
 from tidings.model.event import Event
 from tidings.model.notification import Notification, Trace
 from tidings.model.values import Value

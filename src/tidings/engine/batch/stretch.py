@@ -29,7 +29,8 @@ from tidings.engine.matcher import FastMatcher
 from tidings.engine.message import PublicationMessage
 from tidings.engine.operations import Publish
 from tidings.engine.refusal import Refused
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.policy.application import CompiledPolicy

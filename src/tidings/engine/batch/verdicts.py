@@ -14,7 +14,8 @@ from tidings.engine.batch.regimes import Regime, message_of
 from tidings.engine.batch.shapes import AS_PUBLISHED, Shapes, Shaping, shaping_of
 from tidings.engine.deciding import Decision, blocking, conflicts, decide
 from tidings.engine.message import PublicationMessage
-from tidings.engine.tables import Filed, Ruling
+from tidings.engine.ruled import Ruling
+from tidings.engine.tables import Filed
 from tidings.model.subscription import Subscription
 from tidings.policy.situation import NeedsAnswer
 from tidings.policy.statement import MessageType, Operation, Point, calls_in
@@ -158,7 +159,7 @@ class Court:
         sets: dict[frozenset[str], int] = {}
         names = np.zeros(len(self._wanted), np.int64)
         for place in np.flatnonzero(np.bincount(self._place[chosen])).tolist():
-            names[place] = sets.setdefault(self._wanted[place].source.names, len(sets))
+            names[place] = sets.setdefault(self._wanted[place].names, len(sets))
         kinds = list(sets)
         numbers, first = interned(code[chosen] * len(kinds) + names[self._place[chosen]])
         given = []

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
     from tidings.engine.tables import Filed
     from tidings.model.subscription import Subscription
-    from tidings.security.envelope import Seal
     from tidings.security.gate import Gate
 
 
 class Vetting:
     def __init__(self, engine: "Engine", gate: "Gate", events: Publications) -> None:
         self._engine, self._gate, self._events = engine, gate, events
-        self._seals: dict[int, Seal] = {}  # by row, of those that were let in
+        self._topics: dict[int, bytes] = {}  # by row, of the seals of those that were let in
 
     def refused(self, alive: "Bools") -> Iterator[tuple[int, str]]:
         """The rows that are not to be trusted, and why."""
@@ -50,12 +49,12 @@ class Vetting:
         """Why not to trust an event."""
         gate = self._gate
         try:
-            seal = gate.check(self._events.event(row), now)
+            seal = gate.check(self._events.made(row), now)
         except SecurityError as error:
             gate.refused[error.check] += 1
             return error.reason
         if seal is not None:
-            self._seals[row] = seal
+            self._topics[row] = seal.topic
         return None
 
     def _may_be_secure(self) -> "Bools":
@@ -82,8 +81,8 @@ class Vetting:
         wanted = engine.subscriptions.those(directory.ids.take(used).to_pylist())
         slipped_in = [self._has_slipped_in(one) for one in wanted]
         for copy, row, number in zip(sealed.tolist(), event[sealed].tolist(), at.tolist(), strict=True):
-            one, seal = wanted[number], self._seals[row]
-            may[copy] = gate.may_get(one.value.token, one.owner, events.event(row), seal, int(events.now[row]))
+            one, topic = wanted[number], self._topics[row]
+            may[copy] = gate.may_get(one.value.token, one.owner, events.event(row), topic, int(events.now[row]))
             odd[row] |= slipped_in[number]
         return may, odd
 

@@ -222,6 +222,11 @@ class Columns:
 
         Raises `NotPlain` for a value that has to go through the door of `Attributes` first.
         """
+        values, tests = self._listed(event)
+        return np.frombuffer(buffer("d", values)), tests
+
+    def _listed(self, event: Mapping[str, Any]) -> tuple[list[float], Any]:
+        """The same, as a list."""
         plain: list[float] = [0.0]
         others: list[float] = []
         tests: Any = _NO_MEMBERS
@@ -247,13 +252,20 @@ class Columns:
             else:
                 raise NotPlain(name)
         plain[0] = len(plain) >> 1
-        return np.frombuffer(buffer("d", plain + others if others else plain)), tests
+        return plain + others if others else plain, tests
 
     def encode_rows(self, rows: Sequence[Mapping[str, Any]]) -> Events:
         """A batch of events that each bring their own names."""
-        encoded = [self.encode(row) for row in rows]
-        values = np.concatenate([np.empty(0), *(one for one, _ in encoded)])
-        sizes = np.array([len(one) for one, _ in encoded], np.int64)
+        listed: list[float] = []
+        lengths: list[int] = []
+        passing: list[tuple[int, Any]] = []  # events that have passed string tests
+        for e, row in enumerate(rows):
+            mine, passed = self._listed(row)
+            listed += mine
+            lengths.append(len(mine))
+            if passed is not _NO_MEMBERS and len(passed):
+                passing.append((e, passed))
+        values, sizes = np.frombuffer(buffer("d", listed)), np.array(lengths, np.int64)
         first = np.cumsum(sizes) - sizes
         numbers = values[first].astype(np.int64)  # of each event, that floats hold as they are
         plain, plain_event = _steps(first + 1, numbers, 2)
@@ -271,12 +283,11 @@ class Columns:
             r = np.zeros(size, np.int16)
             r[at] = lost
         tests, members = NO_TESTS, _Members()
-        for e, (_, passed) in enumerate(encoded):
-            if len(passed):
-                if tests is NO_TESTS:
-                    tests = np.full(size, -1, np.int32)
-                # Whose value passed them is in the test's own number: any row will do that the event has.
-                tests[at[0][np.searchsorted(other_event, e)], e] = members.add(passed)
+        for e, passed in passing:
+            if tests is NO_TESTS:
+                tests = np.full(size, -1, np.int32)
+            # Whose value passed them is in the test's own number: any row will do that the event has.
+            tests[at[0][np.searchsorted(other_event, e)], e] = members.add(passed)
         return Events(attributes, kind, f, r, tests, *members.arrays())
 
     def encode_table(self, table: Mapping[str, pa.Array], rows: int) -> Events:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
+import numpy.ma  # noqa: F401 - numpy.unique would import it when it is first called, in the middle of traffic
 from numba import boolean, float64, from_dtype, int16, int32, int64, njit, uint8
 from numba.core import event
 

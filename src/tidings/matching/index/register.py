@@ -60,7 +60,7 @@ class Register:
         self._making = threading.RLock()  # names and positions, where they are still to be made
         self._names: list[str] | None = []
         self._positions: dict[str, int] | None = {}
-        self._made: dict[int, Subscription | dict[str, Any]] = {}  # that came one by one, as such or as rows
+        self._made: list[Subscription | dict[str, Any] | None] = []  # by position, that came alone, as such or as rows
         self._chunks: dict[int, _Chunk] = {}
         self._recent: dict[int, Subscription] = {}
         self._free: deque[int] = deque()
@@ -111,10 +111,11 @@ class Register:
     def saved(self, write: Callable[[Subscription], dict[str, Any]]) -> tuple[dict[str, Any], pa.Table]:
         """Everything: arrays, and the subscriptions as a table by position; free positions have empty rows."""
         nobody = pa.Table.from_pylist([{"id": ""}], SCHEMA)
-        rows = [one if isinstance(one, dict) else write(one) for one in self._made.values()]
+        alone = {position: one for position, one in enumerate(self._made) if one is not None}
+        rows = [one if isinstance(one, dict) else write(one) for one in alone.values()]
         made = pa.Table.from_pylist(rows, SCHEMA)
         tables, places, start = [nobody, made], np.zeros(self._size, np.int64), 1 + made.num_rows
-        places[list(self._made)] = np.arange(1, start)
+        places[list(alone)] = np.arange(1, start)
         for number, chunk in self._chunks.items():
             mine = np.flatnonzero(self._chunk[: self._size] == number)
             places[mine] = start + self._row[mine]
@@ -151,7 +152,10 @@ class Register:
         chunk = int(self._chunk[position])
         if chunk == _MADE:
             made = self._made[position]
-            return self._reread(position, lambda: made) if isinstance(made, dict) else made
+            if isinstance(made, Subscription):
+                return made
+            assert made is not None  # noqa: S101
+            return self._reread(position, lambda: made)
         table, row = self._chunks[chunk].table, int(self._row[position])
         return self._reread(position, lambda: table.slice(row, 1).to_pylist()[0])
 
@@ -172,6 +176,8 @@ class Register:
         forgotten.
         """
         position = self._vacant(1)[0]
+        if position >= len(self._made):
+            self._made.extend([None] * (position + 1 - len(self._made)))
         self._made[position] = subscription
         self._chunk[position] = _MADE
         self.clients[position], self.programs[position] = client, program
@@ -203,7 +209,7 @@ class Register:
         self._recent.pop(position, None)
         chunk = int(self._chunk[position])
         if chunk == _MADE:
-            del self._made[position]
+            self._made[position] = None
         else:
             self._chunks[chunk].living -= 1
             if not self._chunks[chunk].living:

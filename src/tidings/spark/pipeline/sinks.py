@@ -64,7 +64,8 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
 class IntoHub:
     """Publishes every notification into a hub of this process, once, as an event of its own.
 
-    It has the attributes that the subscriber got, and `subscription` and `subscriber` beside them.
+    It has the attributes that the subscriber got, and `subscription` and `subscriber` beside them. Of a sealed event
+    nothing is published: see `rows.check_plain`.
     """
 
     what: What = "notifications"
@@ -135,5 +136,5 @@ def _as_events(notifications: "DataFrame", where: str = "") -> "DataFrame":
     return notifications.select(
         f.concat(f.lit(where), "event_id", f.lit(" "), "subscription_id").alias("id"),
         f.concat(f.left(told, f.length(told) - 1), more).alias("attributes"),
-        *("timestamp", "payload", "subscription_id"),
+        *("timestamp", "payload", "subscription_id", "signature"),
     )

@@ -1,0 +1,41 @@
+"""The short way of a publication: of a client, at a broker without neighbours, where nothing governs.
+
+It comes to what the long way comes to, see `pipeline`; what is not so plain is left to that.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidings.engine import admission, routes
+from tidings.engine.effects import Effect
+from tidings.engine.refusal import Refused
+from tidings.model.event import Event
+from tidings.security.exchange import SERVICE_TOPIC
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+
+def is_open(engine: "Engine") -> bool:
+    """Whether there is nobody but clients that get each notification as the event was published."""
+    return not (
+        engine.neighbours
+        or engine.rules
+        or engine.particular
+        or engine.held
+        or engine.gate is not None
+        or engine.strategy.announces
+    )
+
+
+def publish(engine: "Engine", event: Event) -> list[Effect] | None:
+    """What follows from it; None: it has to go the long way, on which it is refused, too, if it is."""
+    if event.policy is not None or SERVICE_TOPIC in event.attributes:
+        return None
+    try:
+        admission.admit_client(engine, event.publisher, event.publisher)
+        admission.admit_event(engine, event)
+    except Refused:
+        return None
+    if not len(engine.subscriptions):
+        return []
+    return routes.copies(event, engine.subscriptions.those(sorted(engine.matcher.concerned(event))))

@@ -1,0 +1,253 @@
+"""What was accepted while its receiver was being challenged: it is decided about once, whatever happens meanwhile."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.cases import Raw, configuration, connect, publication, run, running, until
+from tests.live.test_journal import stopped_hard
+from tests.live.test_trust import FOR_STAFF, Secrets, at_rest, numbers, proofs, ruled
+from tidings.live.broker import Broker
+from tidings.protocol import answers, requests
+from tidings.protocol.challenges import Challenge
+
+DURABLE = requests.Subscribe(1, "one.durable.all", "a > 0", durable="all")
+BOTH = (
+    "PolicyStatement { On(Forward,Publication) { @broker: Egress "
+    "If {AuthenticateReceiver(Staff) && AuthenticateSender(Staff)} Then {} Elseif {} Then {BlockMessage()} } }"
+)
+SENDER = (
+    "PolicyStatement { On(Forward,Publication) { @broker: Egress "
+    "If {AuthenticateSender(Staff)} Then {} Elseif {} Then {BlockMessage()} } }"
+)
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Secrets:
+    return Secrets(tmp_path)
+
+
+def tables(secrets: Secrets, folder: Path, policy: str = FOR_STAFF, **given: Any) -> dict[str, Any]:
+    journal = {"folder": str(folder / "journal")}
+    return {"trust": secrets.tables("Staff"), "journal": journal, **ruled(policy), **given}
+
+
+async def challenged(receiver: Raw) -> Challenge:
+    while not isinstance(told := await receiver.told(), Challenge):
+        assert told is not None
+    return told
+
+
+async def up_to(held: Any, last: int | None) -> list[int]:
+    """What comes, up to that number; without one, what comes within a while."""
+    found: list[int] = []
+    while last not in found and (more := await numbers(held, 0.2 if last is None else 5)):
+        found += more
+    return found
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped", "saved and killed", "left"])
+@pytest.mark.parametrize("member", [True, False])
+def test_who_proves_itself_later_gets_what_was_accepted_before_and_nobody_else_does(
+    secrets: Secrets, tmp_path: Path, end: str, member: bool
+) -> None:
+    given = tables(secrets, tmp_path)
+    staff = {"Staff": secrets.file("Staff")} if member else {}
+
+    async def later(broker: Broker) -> None:
+        """The receiver comes again, and once more: what it was owed it has got then, or never gets."""
+        async with connect(broker, "car") as car:
+            async with connect(broker, "one", groups=staff) as one:
+                mine = await one.subscribe("a > 0", durable="all")
+                await car.publish({"a": 4}, safe="journaled")
+                expected = [1, 2, 3, 4] if member else []
+                assert await up_to(mine, expected[-1] if member else None) == expected
+                await until(lambda: broker.is_settled)
+            async with connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one:
+                mine = await one.subscribe("a > 0", durable="all")
+                await car.publish({"a": 5}, safe="journaled")
+                assert await up_to(mine, 5) == [*expected, 5]  # what was not acknowledged comes again
+
+    async def before() -> None:
+        broker = Broker(configuration("b1", **given))
+        await broker.start()
+        async with connect(broker, "car") as car, Raw.client(broker, "one") as one:
+            assert isinstance(await one.asked(DURABLE), answers.Done)
+            for number in (1, 2, 3):
+                await car.publish({"a": number}, safe="journaled")
+            await challenged(one)
+            if end == "saved and killed":
+                assert broker.desk.archive is not None
+                broker.desk.archive.snapshot(broker.desk)
+            if end in ("killed", "saved and killed"):
+                await stopped_hard(broker)
+            elif end == "stopped":
+                await broker.stop()
+        if end == "left":
+            await until(lambda: not broker.sessions)
+            await later(broker)
+            await broker.stop()
+
+    async def after() -> None:
+        async with running("b1", **given) as broker:
+            await later(broker)
+
+    run(before())
+    if end != "left":
+        run(after())
+
+
+def test_what_was_refused_before_a_crash_stays_refused(secrets: Secrets, tmp_path: Path) -> None:
+    given = tables(secrets, tmp_path, security={"answer_ms": 50})
+
+    async def before() -> None:
+        broker = Broker(configuration("b1", **given))
+        await broker.start()
+        async with connect(broker, "car") as car, Raw.client(broker, "one") as one:
+            assert isinstance(await one.asked(DURABLE), answers.Done)
+            await car.publish({"a": 1}, safe="journaled")
+            await until(lambda: proofs(broker) == (1, 1))
+            await car.publish({"a": 2}, safe="journaled")
+            await stopped_hard(broker)
+
+    async def after() -> None:
+        async with (
+            running("b1", **given) as broker,
+            connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one,
+            connect(broker, "car") as car,
+        ):
+            mine = await one.subscribe("a > 0", durable="all")
+            await car.publish({"a": 3}, safe="journaled")
+            assert await numbers(mine, 5) == [3]
+
+    run(before())
+    run(after())
+
+
+def test_it_is_for_those_that_it_was_for_when_it_came(secrets: Secrets, tmp_path: Path) -> None:
+    """A context that was set while the answer was awaited, and is in the journal, changes nothing."""
+    given = tables(secrets, tmp_path)
+
+    async def before() -> None:
+        broker = Broker(configuration("b1", **given))
+        await broker.start()
+        async with connect(broker, "car") as car, Raw.client(broker, "one") as one:
+            assert isinstance(await one.asked(requests.SetContext(1, {"x": 1})), answers.Done)
+            near = requests.Subscribe(2, "one.durable.near", "a > 0", publishers="x = this.x", durable="near")
+            assert isinstance(await one.asked(near), answers.Done)
+            await car.set_context({"x": 1})
+            await car.publish({"a": 1}, safe="journaled")
+            await challenged(one)
+            assert isinstance(await one.asked(requests.SetContext(3, {"x": 2})), answers.Done)
+            await car.publish({"a": 2}, safe="journaled")
+            await car.set_context({"x": 2})
+            await car.publish({"a": 3}, safe="journaled")
+            await stopped_hard(broker)
+
+    async def after() -> None:
+        async with (
+            running("b1", **given) as broker,
+            connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one,
+        ):
+            near = await one.subscribe("a > 0", publishers="x = this.x", durable="near")
+            assert await up_to(near, 3) == [1, 3]
+
+    run(before())
+    run(after())
+
+
+def test_an_event_of_another_broker_waits_in_the_journal_of_its_receivers(secrets: Secrets, tmp_path: Path) -> None:
+    """Its publisher is told that it has arrived everywhere; so it is the receiver's broker that owes it now."""
+    near = tables(secrets, tmp_path, links=[{"broker": "b2"}])
+    near["broker"] = {**near["broker"], "settling_ms": 20}
+
+    async def scenario() -> None:
+        broker = Broker(configuration("b1", **near))
+        await broker.start()
+        link = {"broker": "b1", "address": str(broker.address)}
+        far: Any = {"links": [link], "broker": {"settling_ms": 20}, "journal": {"folder": str(tmp_path / "far")}}
+        async with running("b2", **far) as other, connect(other, "car") as car:
+            await car.advertise("a > 0")
+            await at_rest({"b1": broker, "b2": other})
+            async with Raw.client(broker, "one") as one:
+                assert isinstance(await one.asked(DURABLE), answers.Done)
+                await until(lambda: any(one.id == DURABLE.id for one in other.desk.engine.subscriptions))
+                await until(lambda: broker.desk.engine.is_settled and other.is_settled)
+                await car.publish({"a": 1}, safe="settled")
+                await challenged(one)
+                await stopped_hard(broker)
+        async with (
+            running("b1", **{**near, "links": []}) as broker,
+            connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one,
+        ):
+            mine = await one.subscribe("a > 0", durable="all")
+            assert await numbers(mine, 5) == [1]
+            assert await numbers(mine, 0.1) == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("policy", [SENDER, BOTH])
+def test_a_publication_is_accepted_when_its_sender_has_proved_what_rules_may_ask(
+    secrets: Secrets, tmp_path: Path, policy: str
+) -> None:
+    """So nothing that is told to be safe depends on whether its publisher stays."""
+    given = tables(secrets, tmp_path, policy)
+
+    async def before() -> None:
+        broker = Broker(configuration("b1", **given))
+        await broker.start()
+        async with (
+            Raw.client(broker, "one") as one,
+            connect(broker, "car", groups={"Staff": secrets.file("Staff")}) as car,
+        ):
+            assert isinstance(await one.asked(DURABLE), answers.Done)
+            async with Raw.client(broker, "mute") as mute:
+                mute.send(publication(1, {"a": 1}, safe=1))
+                await challenged(mute)
+                await asyncio.sleep(0.05)
+                assert broker.metrics.accepted == 0
+            await car.publish({"a": 2}, safe="journaled")
+            if policy == BOTH:
+                await challenged(one)
+            await stopped_hard(broker)
+
+    async def after() -> None:
+        async with (
+            running("b1", **given) as broker,
+            connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one,
+        ):
+            mine = await one.subscribe("a > 0", durable="all")
+            assert await numbers(mine, 5) == [2]
+
+    run(before())
+    run(after())
+
+
+def test_who_is_gone_does_not_keep_others_waiting(secrets: Secrets, tmp_path: Path) -> None:
+    """A receiver that leaves in the midst of a challenge holds nobody up, and is asked anew when it is back."""
+    given = tables(secrets, tmp_path)
+
+    async def scenario() -> None:
+        async with running("b1", **given) as broker, connect(broker, "car") as car:
+            async with Raw.client(broker, "one") as one:
+                assert isinstance(await one.asked(DURABLE), answers.Done)
+                await car.publish({"a": 1}, safe="journaled")
+                await challenged(one)
+            await until(lambda: "one" not in broker.sessions)
+            assert broker.is_settled
+            offset = broker.desk.undecided.floor({DURABLE.id})
+            assert offset is not None
+            assert broker.desk.needed() == offset  # it is not removed from the journal
+            async with Raw.client(broker, "one", session=2) as one:
+                await challenged(one)
+                assert isinstance(await one.asked(requests.Unsubscribe(2, DURABLE.id)), answers.Done)
+            assert broker.desk.needed() != offset
+            async with connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as member:
+                mine = await member.subscribe("a > 0", durable="all")
+                await car.publish({"a": 2}, safe="journaled")
+                assert await numbers(mine, 5) == [2]
+
+    run(scenario())
