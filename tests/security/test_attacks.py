@@ -1,6 +1,5 @@
 """Every attack is refused, at every door; what is good is not."""
 
-import msgspec
 import pytest
 
 from tests.security.attacks import BROKER, CLIENT, SUBSCRIBER, TRUSTING, Attack, attacks

@@ -185,7 +185,7 @@ class Gate:
     def may_get(
         self, token_data: bytes | None, subscriber: str, event: Event, topic: bytes, now: int, *, cut: bool = False
     ) -> bool:
-        """Whether an event that is sealed for that topic may be handed to a subscription with that token, if it has one.
+        """Whether an event that is sealed for that topic may be handed to a subscription with that token, if any.
         `cut`: attributes may have been taken away; then it is enough if nothing that is left says no."""
         try:
             self.check_get(token_data, subscriber, event, topic, now, cut=cut)
