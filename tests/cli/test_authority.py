@@ -1,6 +1,8 @@
 """`tidings ca` as a user runs it: an authority is made, issues, revokes, lists and publishes."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +96,25 @@ def test_the_passphrase_is_asked_for_and_not_shown(place: Path) -> None:
     assert run(place, "init", "other", "--no-passphrase", passphrase=None).returncode == 0
     assert run(place, "issue", "a", "--out", "a", "--ca", "other", passphrase=None).returncode == 0
     assert run(place, "init", "third", passphrase="").returncode == 1
+
+
+def test_a_certificate_that_could_not_be_written_is_not_issued(place: Path) -> None:
+    (place / "taken").write_text("a file")
+    done = run(place, "issue", "b1", "--role", "broker", "--out", "taken")
+    assert (done.returncode, done.stderr) == (1, "tidings: --out: taken: File exists\n")
+    assert told(place, "list") == []
+
+
+def test_a_renewed_identity_is_there_whole_or_as_it_was(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(place, "issue", "car-1", "--out", "car-1")
+    before = {path.name: path.read_bytes() for path in (place / "car-1").iterdir()}
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    identity = Identity.load(place / "car-1")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        identity.save(place / "car-1")
+    assert {path.name: path.read_bytes() for path in (place / "car-1").iterdir()} == before
+    assert (place / "car-1" / "key.pem").stat().st_mode & 0o777 == 0o600

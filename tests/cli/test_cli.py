@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from tests.cli.command import as_json, run, run_alone
 from tidings._version import __version__
+from tidings.cli import main
 from tidings.policy import Policy
 
 BENCHES = [
@@ -174,3 +177,22 @@ def test_a_policy_is_checked_and_written(tmp_path: Path) -> None:
     assert "did you mean TrimAttributes?" in run("policy", "check", str(file)).stderr
     file.write_bytes(b"\xff\xfe")
     assert "is not UTF-8 text" in run("policy", "check", str(file)).stderr
+
+
+@pytest.mark.parametrize("words", [("config", "reference"), ("filter", "a = 1", "--json")])
+def test_no_room_for_the_output_is_told_in_one_line(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "tidings", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr) == (1, "tidings: No space left on device\n")
+
+
+def test_an_interrupt_while_the_command_is_loaded_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "tidings.cli.app", Interrupted("tidings.cli.app"))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130

@@ -10,6 +10,7 @@ import pytest
 
 import tidings as td
 from tests.live.cases import Raw, address, connect, hello, run, running, until
+from tests.live.certified import Certified
 from tidings.client import Client, Subscription
 from tidings.live.broker import Broker
 from tidings.model.errors import ClosedError, InvalidValueError, PublishedBeforeError, UnreachableError
@@ -532,5 +533,14 @@ def test_a_connection_that_is_lost_while_it_is_made_is_told_of_once(monkeypatch:
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", lost_at_once)
         with pytest.raises(UnreachableError, match="reset"):
             await td.connect("tidings://127.0.0.1:7450", "car-1", patience=0.05).__aenter__()
+
+    run(scenario())
+
+
+def test_a_broker_that_speaks_no_tls_is_told_apart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running() as broker:
+            with pytest.raises(UnreachableError, match="it speaks no TLS"):
+                await connect(broker, "car", identity=Certified(tmp_path).client("car"), patience=0.2).__aenter__()
 
     run(scenario())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.cases import Raw, run, running, until
+from tests.live.cases import Raw, configuration, run, running, until
 from tests.live.secured import (
     SECOND,
     LiveWorld,
@@ -21,6 +21,7 @@ from tests.live.secured import (
     wanted,
 )
 from tidings.live.broker import Broker
+from tidings.model.errors import InvalidValueError
 from tidings.protocol import answers
 from tidings.security.credentials import Credentials
 
@@ -234,3 +235,18 @@ def test_without_any_list_nothing_is_trusted(world: LiveWorld) -> None:
             return await ann.answered()
 
     assert "no list of revocations" in run(scenario()).reason
+
+
+def test_a_broker_that_could_not_start_leaves_its_journal_to_the_next_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = LiveWorld(tmp_path)
+        tables = {**world.security("b1"), "journal": {"folder": str(tmp_path / "journal")}}
+        good = world.list_file.read_bytes()
+        world.list_file.write_bytes(b"none")
+        with pytest.raises(InvalidValueError, match=r"security\.revocations"):
+            await Broker(configuration("b1", **tables)).start()
+        world.list_file.write_bytes(good)
+        async with running("b1", **tables) as broker:
+            assert known(broker).revocations.version == 0
+
+    run(scenario())

@@ -11,6 +11,7 @@ import pytest
 
 from tests.security.centre_world import DAY, KMC, LIST, NOW, identity, record
 from tests.strategies import LONG
+from tidings.journal.disk import Disk
 from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalError, JournalLockedError
 from tidings.security import centre_questions as asked
 from tidings.security.centre.changes import EpochMade, changes_data
@@ -97,6 +98,54 @@ def test_a_folder_that_has_a_centre_gets_no_other_one(tmp_path: Path) -> None:
     found(tmp_path / "kmc").close()
     with pytest.raises(InvalidValueError, match="has the state of a key management centre already"):
         found(tmp_path / "kmc")
+
+
+class Dying(Disk):
+    """After so many steps, nothing more is done."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise KeyboardInterrupt
+
+    def write(self, fd: int, data: bytes) -> None:
+        self._step()
+        super().write(fd, data)
+
+    def sync(self, fd: int) -> None:
+        self._step()
+        super().sync(fd)
+
+    def rename(self, path: Path, to: Path) -> None:
+        self._step()
+        super().rename(path, to)
+
+
+def test_a_centre_whose_making_is_interrupted_is_none_and_says_so(tmp_path: Path) -> None:
+    interrupted = 0
+    while True:
+        path = tmp_path / str(interrupted)
+        try:
+            CentreFolder.found(path, KMC, Vault.make(None, KEY), disk=Dying(interrupted)).close()
+            break
+        except KeyboardInterrupt:
+            interrupted += 1
+        if (path / "vault").exists():  # only that its name will stay was not certain yet
+            reopened(path).close()
+            continue
+        with pytest.raises(InvalidValueError, match="is no key management centre"):
+            reopened(path)
+        if (path / "state").exists():
+            with pytest.raises(InvalidValueError, match="interrupted, remove the folder and make it anew"):
+                found(path)
+        else:
+            found(path).close()
+    assert interrupted > 10
+    with reopened(path) as whole:
+        assert whole.centre.service
 
 
 def test_a_folder_without_a_centre_says_so(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def found(folder: Path, name: str, days: int, *, protected: bool, as_json: bool)
 
 
 def issue(ca: Path, name: str, role: Role, to: Path, hosts: list[str], days: int, *, as_json: bool) -> None:
+    _check_writable(to)
     with AuthorityFolder.open(ca, _asked) as folder:
         identity = folder.issue(name, role, now(), days, hosts)
     identity.save(to)
@@ -55,6 +56,16 @@ def issue(ca: Path, name: str, role: Role, to: Path, hosts: list[str], days: int
         print_json({**told, "folder": str(to)})
     else:
         out.print(f"{to} is the identity of {name}, {role.value}, until {until}", markup=False)
+
+
+def _check_writable(folder: Path) -> None:
+    """Before anything is issued: a certificate whose key could not be written is valid, and nobody has it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InvalidValueError(f"--out: {folder}: {error.strerror or error}") from None
+    if not os.access(folder, os.W_OK):
+        raise InvalidValueError(f"--out: {folder} cannot be written to")
 
 
 def revoke(ca: Path, name: str, since: str | None, reason: str, *, as_json: bool) -> None:

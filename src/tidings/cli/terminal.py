@@ -8,12 +8,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from tidings.cli.harmless import Harmless, harmless
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+for _console in (out, err):
+    _console.push_render_hook(Harmless())
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """A line; in strings, JSON has the same form for what is written out."""
+    sys.stdout.write(harmless(json.dumps(value, ensure_ascii=False)) + "\n")
     sys.stdout.flush()
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -371,7 +372,7 @@ class Session:
         except TimeoutError:
             reason: str | None = f"no answer within {patience:.3g} seconds"
         except (OSError, TidingsError, UnicodeError) as error:  # the last of a host that cannot be
-            reason = str(error)
+            reason = _reason(error)
         else:
             self._address = address
             self._begin(wire, welcome)
@@ -486,6 +487,13 @@ class Session:
                     self._wire.say(Kind.PROOF, self._prover.answer(message, self._met, self._wire.certificate))
             case Bye():
                 self._last_bye = message
+
+
+def _reason(error: Exception) -> str:
+    """In words that say what to change, where the library's own do not."""
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "it speaks no TLS: connect without an identity for TLS (--plain on the command line), or give it one"
+    return str(error)
 
 
 def _ignored(answer: "asyncio.Future[Any]") -> None:

@@ -41,7 +41,7 @@ from tidings.live.session import Session
 from tidings.live.tls import Certificates
 from tidings.live.trusting import Trusting
 from tidings.live.upkeep import Upkeep
-from tidings.model.errors import InvalidValueError, JournalError
+from tidings.model.errors import JournalError
 from tidings.model.event import Event
 from tidings.protocol.frames import Kind
 from tidings.protocol.notes import NoteWriter
@@ -108,17 +108,18 @@ class Broker:
         self.desk = Desk(self.engine_settings(given), self.clock, trusts, archive, self.metrics, self, gate)
         self.bindings = Bindings(self.desk)
         self.resending = Resending(self, self.desk.saved_debts)
-        self.desk.begin()
-        self.upkeep = Upkeep(self)
-        put_own(self.desk, given)
         self._door = Door(self)
-        if self.gatehouse is not None:
-            self.gatehouse.listen()
-            self.gatehouse.begin(read_files(given.security))
         try:
+            self.desk.begin()
+            self.upkeep = Upkeep(self)
+            put_own(self.desk, given)
+            if self.gatehouse is not None:
+                self.gatehouse.listen()
+                self.gatehouse.begin(read_files(given.security))
             self.address = await self._door.open(Address.parse(given.broker.listen))
-        except InvalidValueError:
-            self.desk.stop()
+        except BaseException:
+            self.readers.shutdown()
+            self.desk.stop()  # else nobody could open the journal any more while this process is there
             raise
         self.neighbourhood.dial()
         self._heart = Heart(self)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import socket
 import time
@@ -138,7 +139,8 @@ def _opened(address: Address) -> socket.socket:
     try:
         return socket.create_server(address, family=family)
     except OSError as error:
-        raise InvalidValueError(f"http.listen: {address} cannot be opened ({error.strerror or error})") from None
+        told = "somebody listens there already" if error.errno == errno.EADDRINUSE else error.strerror or error
+        raise InvalidValueError(f"http.listen: {address} cannot be opened: {told}; name another address") from None
 
 
 def _json(value: object) -> bytes:

@@ -165,4 +165,4 @@ def _plain(value: Any) -> Any:
 def _value(value: Any) -> str:
     """Bare where that cannot be misread."""
     is_bare = isinstance(value, str) and value.isprintable() and value and not set(value) & set(' "=')
-    return value if is_bare else json.dumps(value, ensure_ascii=False)
+    return value if is_bare else json.dumps(value, ensure_ascii=not str(value).isprintable())

@@ -11,10 +11,24 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def write_secret(path: Path, data: bytes) -> None:
     """A file that nobody else can read, not even for a moment."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)  # it may have been there before
-        file.write(data)
+    write_whole(path, data, 0o600)
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """All of it or, whenever the process or the machine stops, what was there before: a program may need it to start
+    again."""
+    unfinished = path.with_name(f".{path.name}.tmp")
+    unfinished.unlink(missing_ok=True)  # one that was left behind may have another mode
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def read_secret(path: Path, most: int) -> bytes:

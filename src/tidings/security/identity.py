@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tidings.model.errors import InvalidValueError
 from tidings.security.certificates import Anchor, Certificate, read_key, sign, written_key
-from tidings.security.files import write_secret
+from tidings.security.files import write_secret, write_whole
 
 AUTHORITY, CERTIFICATE, KEY = "authority.pem", "certificate.pem", "key.pem"
 
@@ -42,8 +42,8 @@ class Identity:
         """The key can be read by its owner only."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (path / AUTHORITY).write_bytes(self.anchor.certificate.pem)
-        (path / CERTIFICATE).write_bytes(self.certificate.pem)
+        write_whole(path / AUTHORITY, self.anchor.certificate.pem)
+        write_whole(path / CERTIFICATE, self.certificate.pem)
         write_secret(path / KEY, written_key(self._key))
 
     def __repr__(self) -> str:

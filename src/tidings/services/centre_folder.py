@@ -48,15 +48,20 @@ class CentreFolder:
         """A new centre. `vault` is a new one, with its lock."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if (path / STATE).exists():
+        if (path / LOCK).exists():
             raise InvalidValueError(f"{path} has the state of a key management centre already; choose another folder")
+        if (path / STATE).exists():
+            raise InvalidValueError(
+                f"{path} has a state and no {LOCK}: put that back; or, if making the centre was interrupted, remove the"
+                " folder and make it anew"
+            )
         identity.save(path / IDENTITY)
         storage = disk or Disk()
-        storage.create(path / LOCK, vault[1])
         made = cls(path, identity, vault[0], _opened(path, storage, create=True), overlay, storage)
         try:
             made.commit(made.centre.found())
             made.publish_service()
+            storage.create(path / LOCK, vault[1])  # the last thing, so that half of a centre is none
         except BaseException:
             made.close()
             raise
