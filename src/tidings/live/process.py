@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -21,6 +22,7 @@ from tidings.model.errors import JournalLockedError, TidingsError
 
 _LOG = Log("tidings.live")
 _STANDARD_INPUT = 0
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 # What was there at the start is never looked at again; of the rest the young is looked at often enough that what forms
 # circles does not pile up, and the old seldom, since that is the pause that everybody feels.
 _THRESHOLDS = (50_000, 20, 100)
@@ -61,6 +63,7 @@ class Process:
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._reloading.set)
         if attached:
+            _wake_when_orphaned()
             loop.add_reader(_STANDARD_INPUT, self._read_input)
         async with self._started(), AsyncExitStack() as stack:
             http = await self._watched(stack)
@@ -122,6 +125,13 @@ class Process:
             _LOG.info("the configuration was reloaded", taken_over=", ".join(change.taken_over) or "nothing is new")
             if change.restart:
                 _LOG.warning("some of the configuration needs a restart", keys=", ".join(change.restart))
+
+
+def _wake_when_orphaned() -> None:
+    """A process that stands still does not see its standard input end. Linux wakes it for having lost its starter only
+    where the first process of all takes it over, which in a container is another one: so it is asked to."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT))
 
 
 def _settle_memory() -> None:

@@ -118,8 +118,8 @@ class Child:
         self._signal(signal.SIGHUP)
 
     def pause(self) -> None:
-        """It stands still when this returns. Were it only about to, and this process ended before it did, the system
-        would not wake it for having lost its starter, and it would stand for ever."""
+        """It stands still when this returns. Were it only about to, and this process ended before it did, it would be
+        woken for having lost its starter too early, and stand for ever."""
         process = self.process
         if process is None:
             return
