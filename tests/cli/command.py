@@ -14,7 +14,6 @@ from unittest.mock import patch
 from tidings.cli import main, terminal
 
 PATIENCE = 600.0  # seconds: against hanging for ever; a busy machine is no failure
-_WIDTH = "80"  # columns, where nothing else is said: of what is no terminal
 Done = subprocess.CompletedProcess[str]
 
 
@@ -96,7 +95,7 @@ def _files(*, merged: bool) -> Iterator[list[IO[str]]]:
 @contextmanager
 def _wide(variables: Mapping[str, str]) -> Iterator[None]:
     """Consoles ask for their width when they are made, which is once a process."""
-    width = int(variables.get("COLUMNS", _WIDTH))
+    width = int(variables.get("COLUMNS", terminal.UNBOUNDED))
     with patch.object(terminal.out, "_width", width), patch.object(terminal.err, "_width", width):
         yield
 

@@ -15,6 +15,8 @@ import pytest
 import tidings as td
 from tests.cli import command
 from tests.cli.command import PATIENCE
+from tests.live.certified import Certified
+from tests.live.serving import serving
 from tidings.cli.overlay import LocalOverlay
 from tidings.simulation.topologies import line
 
@@ -300,3 +302,21 @@ def test_bad_usage_of_an_overlay_is_told(words: tuple[str, str], told: str) -> N
     done = command.run("overlay", "run", *words)
     assert done.returncode in (1, 2)
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("name", ["../west", "a/b"])
+def test_the_files_of_brokers_stay_in_the_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / "links.toml").write_text(f"links = [['{name}', 'east']]\n")
+    done = command.run("overlay", "run", "--topology", str(tmp_path / "links.toml"), "--folder", str(tmp_path / "run"))
+    assert (done.returncode, f"tidings: {name}: a broker" in done.stderr) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["links.toml"]
+
+
+def test_who_has_the_folder_of_an_identity_has_its_name(tmp_path: Path) -> None:
+    certified = Certified(tmp_path)
+    certified.client("ann")
+    with serving(tls=certified.tls("b1")) as address:
+        words = ("--connect", f"tidings://{address}", "--identity", str(tmp_path / "ann"))
+        assert command.as_json("overlay", "status", *words)[0]["broker"] == "b1"
+        named = command.run("overlay", "status", *words, "--name", "bob")
+        assert (named.returncode, "the certificate is that of ann, not of bob" in named.stderr) == (1, True)

@@ -1,19 +1,29 @@
 """How the command line speaks: results on standard output, progress and remarks on standard error."""
 
 import json
+import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from tidings.cli.harmless import Harmless, harmless
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-for _console in (out, err):
-    _console.push_render_hook(Harmless())
+UNBOUNDED = 100_000  # columns of what is no terminal: who reads lines wants a row to be one
+_GAP = 2  # columns between those of a table
+
+
+def _console(*, stderr: bool) -> Console:
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = UNBOUNDED
+    made.push_render_hook(Harmless())
+    return made
+
+
+out, err = _console(stderr=False), _console(stderr=True)
 
 
 def print_json(value: Any) -> None:
@@ -22,9 +32,38 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+class _Table(Table):
+    """Where it is too wide, it is broken between words, if that is enough: an address in two pieces is none."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        found = [_Words(str(column.header), [str(cell) for cell in column.cells]) for column in self.columns]
+        is_enough = sum(one.least for one in found) + _GAP * (len(found) - 1) <= options.max_width
+        for column, one in zip(self.columns, found, strict=True):
+            column.no_wrap = is_enough and one.are_single
+        return super().__rich_console__(console, options)
+
+
+class _Words(NamedTuple):
+    """What stands in a column."""
+
+    header: str
+    cells: list[str]
+
+    @property
+    def are_single(self) -> bool:
+        return not any(" " in cell.strip() for cell in self.cells)
+
+    @property
+    def least(self) -> int:
+        """How wide it must be, if no word is to be broken."""
+        if self.are_single:
+            return max(map(len, (self.header, *self.cells)))
+        return max(len(word) for text in (self.header, *self.cells) for word in text.split())
+
+
 def table(*columns: str) -> Table:
     """An empty table of such columns."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    made = _Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         made.add_column(name, overflow="fold")
     return made

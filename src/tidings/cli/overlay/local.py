@@ -12,7 +12,7 @@ from tidings.cli.overlay.asking import ask
 from tidings.cli.overlay.child import Child
 from tidings.cli.overlay.files import CONFIGURATION, JOURNAL, LOG, taken, write_configuration
 from tidings.cli.overlay.ports import HOST, free_ports
-from tidings.model.errors import TidingsError, UnreachableError, UnsettledError
+from tidings.model.errors import InvalidValueError, TidingsError, UnreachableError, UnsettledError
 from tidings.simulation.topologies import Edge, Topology
 
 _START_SECONDS = 300.0  # where kernels have to be compiled first, or a long journal to be read
@@ -44,6 +44,9 @@ class LocalOverlay:
         settings: Tables | None = None,
         own: Callable[[str], Tables] | None = None,
     ) -> None:
+        for name in topology.brokers:
+            if Path(name).name != name:
+                raise InvalidValueError(f"{name}: a broker of a local overlay is called as its files are: write no /")
         self.topology, self._own = topology, own
         self._given, self._port, self._settings = folder, port, dict(settings or {})
         self._strategy, self._has_journal, self._has_http = strategy, journal, http

@@ -32,7 +32,8 @@ def _watch(overlay: LocalOverlay) -> None:
         time.sleep(_LOOK)
         for child in [one for one in running if not one.is_running]:
             running.remove(child)
-            err.print(f"tidings: {child.name} has ended with {child.code}; its log is {child.log}", markup=False)
+            told = f"tidings: {child.name} has ended with {child.code}; its log is {child.log}"
+            err.print(told, markup=False, soft_wrap=True)
     raise TidingsError("no broker is left")
 
 
@@ -43,7 +44,7 @@ def _tell(overlay: LocalOverlay, *, as_json: bool) -> None:
         return
     shown = table("broker", "address", "links", "watched at", "process")
     for row in rows:
-        http = "" if row["http"] is None else f"http://{row['http']}/metrics"
+        http = "" if row["http"] is None else f"http://{row['http']}"
         shown.add_row(row["broker"], row["address"], ", ".join(row["links"]), http, str(row["process"]))
     out.print(shown, markup=False)
     told = f"configurations, logs and journals are in {overlay.folder}; Ctrl-C stops all"
