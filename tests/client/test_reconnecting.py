@@ -11,7 +11,7 @@ import pytest
 import tidings as td
 from tests.live.cases import Raw, address, connect, hello, run, running, until
 from tests.live.certified import Certified
-from tidings.client import Client, Subscription
+from tidings.client import Client, Identity, Subscription
 from tidings.live.broker import Broker
 from tidings.model.errors import ClosedError, InvalidValueError, PublishedBeforeError, UnreachableError
 from tidings.protocol.frames import Kind
@@ -544,3 +544,34 @@ def test_a_broker_that_speaks_no_tls_is_told_apart(tmp_path: Path) -> None:
                 await connect(broker, "car", identity=Certified(tmp_path).client("car"), patience=0.2).__aenter__()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("has_certificate", [False, True], ids=["none", "of another authority"])
+def test_a_broker_that_closes_without_a_word_may_want_another_certificate(
+    tmp_path: Path, has_certificate: bool
+) -> None:
+    ours, others = Certified(tmp_path / "ours"), Certified(tmp_path / "others")
+    identity = None
+    if has_certificate:
+        shown = others.client("car")
+        identity = Identity(ours.client("anybody").authority, shown.certificate, shown.key)
+
+    async def scenario() -> None:
+        async with running(tls=ours.tls("b1")) as broker:
+            told = "authority of this client's" if has_certificate else "give an identity"
+            with pytest.raises(UnreachableError, match=f"closed the connection without a word; .*{told}"):
+                await connect(broker, "car", identity=identity, patience=0.2).__aenter__()
+
+    run(scenario())
+
+
+def test_a_handshake_that_breaks_off_is_told_with_a_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with running(tls=Certified(tmp_path).tls("b1")) as broker:
+            _, writer = await asyncio.open_connection(broker.address.host, broker.address.port)
+            writer.close()
+            await until(lambda: broker.metrics.bogus)
+
+    with caplog.at_level("DEBUG", logger="tidings.live"):
+        run(scenario())
+    assert "has failed: it broke off in the handshake" in caplog.text

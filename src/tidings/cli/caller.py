@@ -64,11 +64,17 @@ class Caller(NamedTuple):
         return self.topics is not None and self.identity is not None and self.identity.is_dir()
 
     def opened(self) -> SyncClient:
-        return connect_sync(self.addresses, self.name, patience=_PATIENCE, **self._known())
+        return connect_sync(self.addresses, self._name(), patience=_PATIENCE, **self._known())
 
     def client(self) -> Client:
         """The same for `async with`."""
-        return connect(self.addresses, self.name, patience=_PATIENCE, **self._known())
+        return connect(self.addresses, self._name(), patience=_PATIENCE, **self._known())
+
+    def _name(self) -> str:
+        """Who has an identity, and says no other name, has that of its certificate: brokers look whether they agree."""
+        if self.name or self.identity is None or not self.identity.is_dir():
+            return self.name
+        return Entity.load(self.identity).name
 
     def _known(self) -> dict[str, Any]:
         if self.topics is None or self.identity is None or not self.identity.is_dir():

@@ -13,7 +13,9 @@ DEFAULT_BROKER = "tidings://127.0.0.1:7450"
 Broker = Annotated[
     str, typer.Option("--connect", envvar="TIDINGS_CONNECT", help="A broker, or several to try, with commas.")
 ]
-Name = Annotated[str, typer.Option(help="The client's name; unset: one that nobody has.")]
+Name = Annotated[
+    str, typer.Option(help="The client's name; unset: that of the identity's folder, else one that nobody has.")
+]
 OperatorName = Annotated[str, typer.Option(help="The client's name; the broker's configuration names its operators.")]
 IdentityFile = Annotated[
     Path | None,

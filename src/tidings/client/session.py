@@ -24,7 +24,7 @@ from tidings.client.proving import Prover
 from tidings.client.standing import Standing
 from tidings.client.turns import Turns
 from tidings.client.underway import Pending, Publication, Underway, fail
-from tidings.client.wire import Wire
+from tidings.client.wire import CLOSED, Wire
 from tidings.model.errors import (
     ClosedError,
     InvalidValueError,
@@ -427,11 +427,17 @@ class Session:
         if self._last_bye is not None:
             reason = self._last_bye.reason
         if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(UnreachableError(reason))
+            self._welcomed.set_exception(UnreachableError(self._unwelcome() if reason == CLOSED else reason))
         if self._last_bye is not None and not self._last_bye.again:
             self._end(ClosedError(f"the broker has closed the connection of {self.name}: {self._last_bye.reason}"))
         self._last_bye = None
         self._turns.call()
+
+    def _unwelcome(self) -> str:
+        """Why a broker may have closed a connection without a word: before TLS is up, it cannot say any."""
+        if self._identity is None:
+            return f"{CLOSED} without a word; if it has certificates, give an identity (--identity on the command line)"
+        return f"{CLOSED} without a word; does it trust the authority of this client's certificate?"
 
     def _end(self, error: ClosedError, *, is_wanted: bool = False) -> None:
         if self._error is not None:

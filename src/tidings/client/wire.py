@@ -12,6 +12,7 @@ from tidings.protocol.handshake import Bye, Ping
 _ENCODE = msgspec.msgpack.Encoder().encode
 _PING = frame(Kind.PING, _ENCODE(Ping()))
 _LINGER = 5.0  # seconds
+CLOSED = "the broker has closed the connection"  # where it has not said why
 
 
 class Wire(asyncio.Protocol):
@@ -113,7 +114,8 @@ class Wire(asyncio.Protocol):
         self._now.clear()
         if self._lingering is not None:
             self._lingering.cancel()
-        self._lost(self._reason or (str(error) if error else "the broker has closed the connection"))
+        was_closed = error is None or isinstance(error, ConnectionResetError)
+        self._lost(self._reason or (CLOSED if was_closed else str(error)))
 
     def _write(self) -> None:
         if not self._now or self._transport is None:

@@ -87,7 +87,7 @@ class Door:
             )
         except (OSError, ssl.SSLError) as error:  # a handshake that takes too long is such a one
             broker.reception.note_bogus(host)
-            _LOG.debug("a connection from %s has failed: %s", host, error)
+            _LOG.debug("a connection from %s has failed: %s", host, str(error) or "it broke off in the handshake")
 
 
 def _listening(family: int, kind: int, protocol: int, place: tuple[object, ...]) -> socket.socket:
