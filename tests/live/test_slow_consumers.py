@@ -92,6 +92,21 @@ def test_who_is_too_slow_loses_the_oldest_and_is_told_how_many() -> None:
     run(scenario())
 
 
+def test_who_is_too_slow_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(slow_consumer: str) -> None:
+        async with one_does_not_read(slow_consumer=slow_consumer) as (broker, _, __, camera, ___):
+            await publish(camera, COUNT)
+            await until(lambda: broker.metrics.lost or broker.metrics.slow_disconnected)
+
+    for slow_consumer, told in (("lose_oldest", "and loses"), ("disconnect", "and disconnected")):
+        caplog.clear()
+        run(scenario(slow_consumer))
+        found = [one for one in caplog.records if one.message == f"a client is too slow, {told}"]
+        assert found
+        assert all((one.levelname, vars(one)["fields"]["client"]) == ("WARNING", "lazy") for one in found)
+        assert len(found) <= COUNT.bit_length()  # no flood of its own
+
+
 def test_who_is_too_slow_may_be_disconnected_and_the_others_are_not() -> None:
     async def scenario() -> None:
         async with one_does_not_read(slow_consumer="disconnect") as (broker, lazy, others, camera, _):

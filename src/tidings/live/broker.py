@@ -179,6 +179,7 @@ class Broker:
         if self.sessions.get(session.name) is not session:
             return
         del self.sessions[session.name]
+        _LOG.debug("%s has left: %s", session.name, reason)
         try:
             self.desk.operate(Disconnect(session.name), safe=False)
         except JournalError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tidings.live.configuration.tables import DISCONNECT
 from tidings.live.connection import Connection
 from tidings.live.memory import Spare
+from tidings.live.session import Session
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -48,7 +49,8 @@ class Heart:
             for link in list(broker.links.values()):
                 self._look_after(link.connection, now, patience)
             for session in list(broker.sessions.values()):
-                self._look_after(session.connection, now, patience, is_client=True)
+                self._look_after(session.connection, now, patience)
+                self._look_at(session, now)
             due = (
                 *(broker.moving.go_on, broker.resending.tick, broker.upkeep.tick, broker.examining.tick, broker.tick),
                 *(self._keep_tidy, self._give_back),
@@ -70,15 +72,17 @@ class Heart:
         if self._spare.is_due(len(self._broker.desk.engine.subscriptions)):
             self._loop.run_in_executor(None, self._spare.give_back)
 
-    def _look_after(self, connection: Connection, now: float, patience: float, *, is_client: bool = False) -> None:
-        limits = self._broker.configuration.limits
+    def _look_after(self, connection: Connection, now: float, patience: float) -> None:
         if now - connection.heard > patience and connection.is_reading:
             connection.abort(f"nothing was heard for {now - connection.heard:.1f} seconds")
         elif not connection.is_stalled:
             connection.ping()
-        elif is_client and limits.slow_consumer == DISCONNECT and now - connection.stalled_since > limits.slow_seconds:
-            self._broker.metrics.slow_disconnected += 1
-            connection.abort(f"too slow: it has not read for {limits.slow_seconds:g} seconds")
+
+    def _look_at(self, session: Session, now: float) -> None:
+        limits, connection = self._broker.configuration.limits, session.connection
+        has_to_read = limits.slow_consumer == DISCONNECT and connection.is_open and connection.is_stalled
+        if has_to_read and now - connection.stalled_since > limits.slow_seconds:
+            session.disconnect_slow(f"it has not read for {limits.slow_seconds:g} seconds")
 
 
 def _processor_seconds() -> float:

@@ -9,6 +9,7 @@ from tidings.live.configuration.tables import Limits
 from tidings.live.connection import Connection
 from tidings.live.greeting import Greeting
 from tidings.live.link import Link
+from tidings.live.logs import Log
 from tidings.live.session import Session
 from tidings.protocol.frames import Kind
 from tidings.protocol.handshake import VERSION, Hello, Welcome
@@ -17,6 +18,7 @@ from tidings.security.certificates import Role
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
 
+_LOG = Log("tidings.live")
 _TOLD_SO = 64  # connections over their limit that are still told why they are closed
 
 
@@ -111,6 +113,7 @@ class Reception:
         for bound in self._broker.bindings.all():
             connection.say(Kind.BOUND, bound)
         self._broker.desk.came(hello.name)
+        _LOG.debug("a client has come", client=hello.name, host=connection.host, program=hello.program)
         return session
 
     def greeted_by_broker(self, connection: Connection, hello: Hello) -> Link | None:

@@ -1,6 +1,5 @@
 """A session: a client that is connected, and what it asks for."""
 
-import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from tidings.live.configuration.tables import DISCONNECT, Limits
 from tidings.live.connection import Connection, Frame
 from tidings.live.inbox import Wired
 from tidings.live.inquiries import Inquiries
+from tidings.live.logs import Log
 from tidings.live.rates import Allowance
 from tidings.live.service import Service
 from tidings.model.errors import InvalidValueError, TidingsError
@@ -25,7 +25,7 @@ from tidings.protocol.unreadable import UNREADABLE
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
 
-_LOG = logging.getLogger("tidings.live")
+_LOG = Log("tidings.live")
 _ENCODE = msgspec.msgpack.Encoder().encode
 _PUBLISHED = msgspec.msgpack.Decoder(Published)
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
@@ -264,13 +264,18 @@ class Session:
     def _too_slow(self) -> None:
         """More waits than may: the client loses the oldest of it, or its connection."""
         if self.limits.slow_consumer == DISCONNECT:
-            self._desk.metrics.slow_disconnected += 1
-            self.connection.abort("too slow: more waits for it than queue_bytes or queue_notifications")
+            self.disconnect_slow("more waits for it than queue_bytes or queue_notifications")
             return
         limits = self.limits
         lost = self.connection.lose_oldest(limits.queue_bytes * 3 // 4, limits.queue_notifications * 3 // 4)
         for subscription, count in lost.items():
             self._lose(str(subscription), count)
+
+    def disconnect_slow(self, reason: str) -> None:
+        """Without a word to the client, which does not read."""
+        self._desk.metrics.slow_disconnected += 1
+        _LOG.warning("a client is too slow, and disconnected", client=self.name, reason=reason)
+        self.connection.abort(f"too slow: {reason}")
 
     def _lose(self, subscription: str, count: int) -> None:
         before = self._lost[subscription]
@@ -278,6 +283,7 @@ class Session:
         self._lost_now[subscription] += count
         self._desk.metrics.lost += count
         if before.bit_length() < lost.bit_length():  # at 1, 2, 4, 8, ...: noticed, and no flood of its own
+            _LOG.warning("a client is too slow, and loses", client=self.name, subscription=subscription, lost=lost)
             self._desk.tell_lost(self.name, subscription, lost)
 
     def forget_lost(self, subscription: str) -> None:

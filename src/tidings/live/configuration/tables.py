@@ -159,13 +159,14 @@ class Limits(Table, frozen=True, kw_only=True):
     slow_consumer: Annotated[
         str,
         said(
-            "What happens to a client whose queue stays full: it loses the oldest notifications (`lose_oldest`), or "
-            "its connection (`disconnect`).",
+            "What happens to a client for which more waits, since it does not read: it loses the oldest notifications "
+            "(`lose_oldest`), or its connection (`disconnect`). Others do not feel it.",
             reloaded=True,
         ),
     ] = LOSE_OLDEST
     slow_seconds: Annotated[
-        Seconds, said("So long publishers are slowed down for a full queue before that happens.", reloaded=True)
+        Seconds,
+        said("With `disconnect`: so long a client may not read at all, however little waits for it.", reloaded=True),
     ] = 5.0
     link_queue_bytes: Annotated[
         Positive,
