@@ -17,18 +17,9 @@ def write_secret(path: Path, data: bytes) -> None:
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     """All of it or, whenever the process or the machine stops, what was there before: a program may need it to start
     again."""
-    unfinished = path.with_name(f".{path.name}.tmp")
-    unfinished.unlink(missing_ok=True)  # one that was left behind may have another mode
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    from tidings.journal.disk import Disk  # with it comes the journal: only for those who write
+
+    Disk().create(path, data, mode)
 
 
 def read_secret(path: Path, most: int) -> bytes:
