@@ -147,7 +147,12 @@ POLICIES = [
     str(policies.trim()),
     str(policies.prev_hop()),
 ]
-VALUES = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(max_size=20))
+VALUES = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=20),
+)
 NAMES = st.sampled_from(["score", "a", "B", "the name", "n"])
 
 
@@ -194,6 +199,7 @@ def test_what_is_opened_is_what_was_sealed_whatever_policies_took_away(
                     assert opened.payload == (one.payload or None)
                     same = {**other.attributes, **({"Sports": "NBA"} if "Sports" in other.attributes else {})}
                     assert dict(opened.attributes) == same, place
+                    assert dict(opened.added).keys() == opened.attributes.keys() - {*said, "Sports"}
                     assert opened.event.context == other.event.context
                     assert held.refused == 0
 

@@ -101,6 +101,28 @@ def test_additions_count_when_a_broker_has_signed_them() -> None:
         WORLD.opener().open(other, NOW)
 
 
+def test_no_addition_stands_for_what_the_publisher_has_signed() -> None:
+    """Else a broker could change an attribute, and nobody would see it."""
+    gate, sealed = WORLD.gate(), WORLD.sealer().seal(WORLD.event(), NOW)
+    changed = msgspec.structs.replace(sealed, attributes=Attributes({**sealed.attributes, "score": 7}))
+    made = Seal.of(gate.shown(changed, {"score": 7})).additions
+    forged = msgspec.structs.replace(changed, signature=msgspec.structs.replace(Seal.of(sealed), additions=made).data)
+    with pytest.raises(SecurityError, match="score is not as its publisher signed it"):
+        WORLD.opener().open(forged, NOW)
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_what_a_policy_puts_in_the_place_of_an_attribute_is_known_to_be_the_brokers(signs: bool) -> None:
+    gate, opener = WORLD.gate(), WORLD.opener()
+    gate.identity = WORLD.broker if signs else None
+    sealed = WORLD.sealer().seal(WORLD.event(), NOW)
+    changed = msgspec.structs.replace(sealed, attributes=Attributes({**sealed.attributes, "score": 7}))
+    opened, added = opener.opened(gate.shown(changed, {"score": 7}), NOW)
+    assert opened.attributes == ({**sealed.attributes, "score": 7} if signs else {"Sports": "NBA", "Team": "NYK"})
+    assert added == ((("score", WORLD.broker.name),) if signs else ())
+    assert opener.opened(WORLD.sealer().seal(WORLD.event(), NOW), NOW).added == ()
+
+
 def test_an_addition_cannot_be_moved_to_another_event() -> None:
     gate, sealer = WORLD.gate(), WORLD.sealer()
     first, second = seal(WORLD.event(1), sealer), seal(WORLD.event(2), sealer)

@@ -90,8 +90,10 @@ class Opening:
             if record is None:
                 return note
             raise SecurityError("seal", f"the event is on the secure topic {record.template}, and is not sealed")
-        event = self._opener.open(note.event, note.event.timestamp, again=again)
-        made = msgspec.structs.replace(note, event=event, attributes=event.attributes, payload=event.payload)
+        event, added = self._opener.opened(note.event, note.event.timestamp, again=again)
+        made = msgspec.structs.replace(
+            note, event=event, attributes=event.attributes, payload=event.payload, added=added
+        )
         policy = self._policy()
         return made if policy is None else converted(made, policy)
 

@@ -5,7 +5,7 @@ of itself. Brokers on the way pass a sealed event on only toward subscriptions w
 stand for themselves alone on every link, so none of them is hidden behind another one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -227,7 +227,7 @@ def handed_out(gate: "Gate | None", event: "Event", added: Mapping[str, Any] | N
     try:
         if gate is not None:
             return gate.shown(event, added)
-        return _trimmed(event, shown=True)
+        return _trimmed(event, shown=True, added=added or ())
     except SecurityError:
         return event  # what is no seal has no salts: only where no gate looks
 
@@ -242,7 +242,7 @@ def passed_on(event: "Event") -> "Event":
         return event
 
 
-def _trimmed(event: "Event", *, shown: bool) -> "Event":
+def _trimmed(event: "Event", *, shown: bool, added: Container[str] = ()) -> "Event":
     from tidings.security import envelope  # with it come ciphers: only for those who have sealed events
 
-    return envelope.trimmed(event, shown=shown)
+    return envelope.trimmed(event, shown=shown, added=added)

@@ -44,8 +44,10 @@ class Members:
         if member is None or note.event.signature is None:
             return note
         try:
-            event = member.open(note.event, note.event.timestamp, again=True)  # what came before is known by its id
+            event, added = member.opened(note.event, note.event.timestamp, again=True)  # what came is known by its id
         except SecurityError:
             return None
-        made = msgspec.structs.replace(note, event=event, attributes=event.attributes, payload=event.payload)
+        made = msgspec.structs.replace(
+            note, event=event, attributes=event.attributes, payload=event.payload, added=added
+        )
         return made if policy is None else converted(made, policy)

@@ -30,3 +30,4 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload: bytes | None = None
     subscriptions: tuple[str, ...] = ()  # with notify="client": all that the event concerns
     trace: tuple[Trace, ...] = ()
+    added: tuple[tuple[str, str], ...] = ()  # of one that came sealed: attributes by brokers, with the broker's name

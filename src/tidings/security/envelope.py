@@ -6,7 +6,7 @@ which policies may take away, it names the root (see `root`).
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
@@ -117,14 +117,14 @@ def nonce_of(counter: int) -> bytes:
     return counter.to_bytes(NONCE, "big")
 
 
-def trimmed(event: Event, *, shown: bool = False, seal: Seal | None = None) -> Event:
-    """The event without the salts of what has been taken away of it; `shown`: to a subscriber. `seal`: its own, for who
-    has read it."""
+def trimmed(event: Event, *, shown: bool = False, seal: Seal | None = None, added: Container[str] = ()) -> Event:
+    """The event without the salts of what has been taken away of it, also if something was `added` in its place;
+    `shown`: to a subscriber. `seal`: its own, for who has read it."""
     if event.signature is None:
         return event
     if seal is None:
         seal = Seal.of(event)
-    salts = root.trimmed(seal.salts, event.attributes, event.context)
+    salts = root.trimmed(seal.salts, event.attributes, event.context, added)
     scope_salt = b"" if shown else seal.scope_salt
     if len(salts) == len(seal.salts) and scope_salt == seal.scope_salt:
         return event

@@ -223,7 +223,7 @@ class Gate:
         signed by this broker, if it can."""
         if event.signature is None:
             return event
-        event = envelope.trimmed(event, shown=True, seal=self.seal_of(event))
+        event = envelope.trimmed(event, shown=True, seal=self.seal_of(event), added=added or ())
         if not added or self.identity is None:
             return event
         seal = Seal.of(event)
@@ -250,13 +250,17 @@ def addition_of(event: Event, added: dict[str, Any]) -> bytes:
     return encoded((event.id.bytes, added))
 
 
-def additions(event: Event, seal: Seal, credentials: Credentials, now: int) -> dict[str, Any]:
-    """What brokers have added, as far as they can be trusted; the last one counts."""
+def additions(
+    event: Event, seal: Seal, credentials: Credentials, now: int
+) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
+    """What brokers have added, as far as they can be trusted, and which of them each is from; the last one counts."""
     added: dict[str, Any] = {}
+    by: dict[str, str] = {}
     for one in seal.additions:
         certificate = Certificate.read(one.certificate)
         credentials.anchor.check(certificate, now, Role.BROKER)
         credentials.revocations.check(certificate, now)
         certificate.verify(ADDITION, addition_of(event, one.attributes), one.signature)
         added |= one.attributes
-    return added
+        by |= dict.fromkeys(one.attributes, certificate.name)
+    return added, tuple(by.items())

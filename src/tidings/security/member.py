@@ -18,7 +18,7 @@ from tidings.security.gate import proof_of
 from tidings.security.identity import Identity
 from tidings.security.keys import Keyring
 from tidings.security.notices import SignedNotice
-from tidings.security.opening import Opener
+from tidings.security.opening import Opened, Opener
 from tidings.security.records import TopicRecord
 from tidings.security.sealing import Sealer
 from tidings.security.token import Right, Token
@@ -161,7 +161,11 @@ class Member:
 
     def open(self, event: Event, accepted: int, *, again: bool = False) -> Event:
         """The event with its payload readable; `accepted`: when its broker took it."""
-        return self._opener.open(event, accepted, again=again)
+        return self.opened(event, accepted, again=again).event
+
+    def opened(self, event: Event, accepted: int, *, again: bool = False) -> Opened:
+        """The same, with what of it is not its publisher's."""
+        return self._opener.opened(event, accepted, again=again)
 
     def opener(self) -> Opener:
         """One with the same keys that remembers by itself what came: for a stream of its own."""
