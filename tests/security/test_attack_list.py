@@ -11,6 +11,8 @@ ATTACKS = {
     "forged, truncated, expired, not-yet-valid, wrong-topic, wrong-right, wrong-audience tokens": [
         f"{SECURITY}/test_attacks.py::test_refused",
         f"{SECURITY}/test_paths.py::test_through_a_hub",
+        f"{SECURITY}/test_paths.py::test_by_a_durable_replay",
+        f"{SECURITY}/test_paths.py::test_through_a_simulated_overlay",
         f"{SECURITY}/test_paths.py::test_between_brokers",
         f"{SECURITY}/test_paths.py::test_through_live_brokers",
         "tests/spark/test_security.py::test_every_attack_is_rejected",
