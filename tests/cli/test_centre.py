@@ -94,6 +94,42 @@ def test_a_centre_from_its_beginning_over_the_overlay_and_back(place: Path) -> N
     assert Service((place / "kmc" / "service.bin").read_bytes()).certificate.name == "kmc-1"
 
 
+def test_what_is_not_said_of_a_topic_stays_as_it_is(place: Path) -> None:
+    at = ("--identity", "league", *AT_REST)
+
+    def listed() -> dict[str, Any]:
+        return next(one for one in told(place, "list", *AT_REST)["topics"] if one["topic"] == "Floor=3")
+
+    said = ("--bits", "128", "--lifetime", "600", "--messages", "1000", "--grace", "7")
+    assert told(place, "topic", "Floor=3", *said, *at)["version"] == 1
+    changed = told(place, "topic", "Floor=3", "--challenge", "60", *at)
+    assert (changed["version"], changed["suite"]) == (1, "aes-128-gcm")
+    found = listed()
+    assert [found[name] for name in ("lifetime", "messages", "grace", "challenge")] == [600, 1_000, 7, 60]
+    changed = told(place, "topic", "Floor=3", "--algorithm", "chacha20-poly1305", "--challenge", "0", *at)
+    assert (changed["version"], changed["suite"]) == (2, "chacha20-poly1305")
+    assert (listed()["lifetime"], listed()["challenge"]) == (600, 0)
+    assert told(place, "topic", "Floor=3", *at)["version"] == 2
+
+
+def test_topics_go_over_to_a_renewed_certificate_of_their_centre(tmp_path: Path) -> None:
+    """Records name the centre's certificate: they are signed anew, and what was granted stays."""
+    at, now = ("--identity", "league", *AT_REST), time.time_ns() // 1000
+    authority = Authority.found("authority", now)
+    for name, role in {"kmc-1": Role.KMC, "league": Role.ENTITY}.items():
+        authority.issue(name, role, now).save(tmp_path / name)
+    told(tmp_path, "init", "kmc", "--identity", "kmc-1", "--key-file", "key")
+    first = told(tmp_path, "topic", TOPIC, "--lifetime", "600", *at)
+    told(tmp_path, "grant", TOPIC, "car-1", "publish", *AT_REST)
+    renewed = authority.issue("kmc-1", Role.KMC, now)
+    renewed.save(tmp_path / "kmc" / "identity")
+    second = told(tmp_path, "topic", TOPIC, "--out", "record", *at)
+    assert (second["id"], second["version"]) == (first["id"], 2)
+    assert TopicRecord((tmp_path / "record").read_bytes()).kmc == renewed.certificate.fingerprint
+    (topic,) = told(tmp_path, "list", *AT_REST)["topics"]
+    assert (topic["lifetime"], [one["entity"] for one in topic["grants"]]) == (600, ["car-1"])
+
+
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [

@@ -116,7 +116,8 @@ def test_a_query_of_the_centre_is_answered_by_the_function_that_was_given(tmp_pa
                 if answer == "Rex":
                     await pub.publish({"Sports": "NBA"}, payload=b"1")
                     return
-                with pytest.raises(SecurityError, match="wrong" if answer else r"challenge: the first pet\?"):
+                told = "the answer is wrong" if answer else r"challenge: the first pet\? Answer .*`tidings kmc answer`"
+                with pytest.raises(SecurityError, match=told):
                     await pub.publish({"Sports": "NBA"}, payload=b"1")
 
     run(scenario())

@@ -88,34 +88,43 @@ def _warn_without_list(server: CentreServer) -> None:
 
 
 class Wanted(NamedTuple):
-    """A topic, as its owner wants it."""
+    """A topic, as its owner wants it; what is None is as it was, or usual for a new one."""
 
     template: str
-    suite: Suite
-    lifetime: int
-    messages: int
-    grace: int
-    challenge: int
+    suite: Suite | None
+    lifetime: int | None
+    messages: int | None
+    grace: int | None
+    challenge: int | None
+
+    def parameters(self, before: asked.ListedTopic | None) -> dict[str, int]:
+        names = ("lifetime", "messages", "grace", "challenge")
+        known = {} if before is None else {name: getattr(before, name) for name in names}
+        return known | {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def register(door: Door, owner: Path, wanted: Wanted, to: Path | None, *, as_json: bool) -> None:
     identity, template = Identity.load(owner), Template.parse(wanted.template)
 
     async def questions(asking: Asking, centre: Certificate) -> tuple[TopicRecord, asked.Changed]:
-        known = [TopicRecord(one.record) for one in (await _listed(asking)).topics]
-        before = next((one for one in known if one.template == template and one.owner.name == identity.name), None)
-        record = before if before is not None and _is_same(before, identity, wanted.suite) else None
-        if record is None:
+        known = [(TopicRecord(one.record), one) for one in (await _listed(asking)).topics]
+        mine = (one for one in known if one[0].template == template and one[0].owner.name == identity.name)
+        before, listed = next(mine, (None, None))
+        suite = wanted.suite or (Suite.AES_256_GCM if before is None else before.suite)
+        says = identity.certificate, centre.fingerprint, suite  # a certificate that was renewed is another one
+        if before is not None and (before.owner, before.kmc, before.suite) == says:
+            record = before
+        else:
             record = TopicRecord.make(
                 identity,
                 id=secrets.token_bytes(ID) if before is None else before.id,
                 template=wanted.template,
                 kmc=centre,
-                suite=wanted.suite,
+                suite=suite,
                 version=1 if before is None else before.version + 1,
                 overlay=door.overlay,
             )
-        body = asked.RegistersTopic(record.data, wanted.lifetime, wanted.messages, wanted.grace, wanted.challenge)
+        body = asked.RegistersTopic(record.data, **wanted.parameters(listed))
         return record, decoded(await asking(asked.TOPIC, body), asked.Changed, "answer")
 
     record, changed = door.ask(questions)
@@ -130,10 +139,6 @@ def register(door: Door, owner: Path, wanted: Wanted, to: Path | None, *, as_jso
         print_json({**told, "owner": identity.name, "suite": record.suite.text})
     else:
         out.print(f"{record.template} is a secure topic of {identity.name}, {record.suite.text}", markup=False)
-
-
-def _is_same(record: TopicRecord, owner: Identity, suite: Suite) -> bool:
-    return record.owner == owner.certificate and record.suite == suite
 
 
 def grant(

@@ -137,16 +137,28 @@ def kmc_topic(
     door: "Door",
     owner: Owner,
     template: Annotated[str, typer.Argument(help="Which events are on it: Sports=NBA,Team=*, or a subject.")],
-    algorithm: Annotated[str, typer.Option(help="aes-gcm or chacha20-poly1305.")] = "aes-gcm",
-    bits: Annotated[int | None, typer.Option(help="The size of keys: 128, 192 or 256.")] = None,
-    lifetime: Annotated[int, typer.Option(help="Seconds that a key is used for.")] = 86_400,
-    messages: Annotated[int, typer.Option(help="Messages that a publisher seals under a key.")] = 2**32,
-    grace: Annotated[int, typer.Option(help="Seconds that the key before is accepted for.")] = 30,
-    challenge: Annotated[int, typer.Option(help="Seconds after which members answer a query anew; 0: never.")] = 0,
+    algorithm: Annotated[
+        str | None, typer.Option(help="aes-gcm, as a new topic has it if this is unset, or chacha20-poly1305.")
+    ] = None,
+    bits: Annotated[int | None, typer.Option(help="The size of keys: 128, 192 or 256; of a new topic 256.")] = None,
+    lifetime: Annotated[
+        int | None, typer.Option(help="Seconds that a key is used for; of a new topic 86400, a day.")
+    ] = None,
+    messages: Annotated[
+        int | None, typer.Option(help="Messages that a publisher seals under a key; of a new topic 4294967296.")
+    ] = None,
+    grace: Annotated[
+        int | None, typer.Option(help="Seconds that the key before is accepted for; of a new topic 30.")
+    ] = None,
+    challenge: Annotated[
+        int | None, typer.Option(help="Seconds after which members answer a query anew; of a new topic 0: never.")
+    ] = None,
     to: Annotated[Path | None, typer.Option("--out", help="Write the topic's record into this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Register a secure topic, or change one: --identity is its owner, who signs its record.
+    """Register a secure topic, or change one: --identity is its owner, who signs its record. What is not said of a
+    topic that there is stays as it is; with a renewed certificate of the owner or of the centre, the record is signed
+    anew.
 
     Example: tidings kmc topic "Sports=NBA,Team=*" --bits 192 --lifetime 3600 --identity league --service service.bin
     """
@@ -155,7 +167,8 @@ def kmc_topic(
 
     if owner is None:
         raise typer.BadParameter("--identity is that of the topic's owner, who signs its record")
-    wanted = Wanted(template, Suite.of(algorithm, bits), lifetime, messages, grace, challenge)
+    suite = None if algorithm is None and bits is None else Suite.of(algorithm or "aes-gcm", bits)
+    wanted = Wanted(template, suite, lifetime, messages, grace, challenge)
     register(door, owner, wanted, to, as_json=as_json)
 
 

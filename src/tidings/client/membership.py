@@ -18,6 +18,7 @@ from tidings.client.security import now
 from tidings.client.subscription import MORE, Subscription
 from tidings.model.errors import RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
+from tidings.security.centre_questions import CHALLENGED
 from tidings.security.member import Member
 from tidings.security.records import TopicRecord
 from tidings.security.revocation import Update
@@ -104,7 +105,9 @@ class Membership:
         """What somebody has to do so that this client may."""
         reason = why.reason if isinstance(why, RefusedError | SecurityError) else str(why)
         told = f"{self.member.name} cannot {right.words[0]} on the secure topic {record.template}: {reason}"
-        if isinstance(why, RefusedError) or (isinstance(why, SecurityError) and why.check in _FOR_ITS_OWNER):
+        if reason.startswith(CHALLENGED):
+            told += " Answer that first: with `tidings kmc answer`, or with `answer` of its `Security`"
+        elif isinstance(why, RefusedError) or (isinstance(why, SecurityError) and why.check in _FOR_ITS_OWNER):
             told += f". Its owner, {record.owner.name}, can grant the right to {right.words[0]}"
         if isinstance(why, RefusedError | SecurityError):
             return SecurityError(why.check if isinstance(why, SecurityError) else "token", told)
