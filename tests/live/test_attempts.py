@@ -18,6 +18,8 @@ from tests.strategies import examples
 from tidings.live.attempts import Attempts
 from tidings.live.broker import Broker
 from tidings.live.configuration.tables import Limits
+from tidings.model.event import Event
+from tidings.model.identity import uuid7
 from tidings.model.limits import MAX_WATCHED_PARTIES
 from tidings.protocol import answers
 
@@ -208,5 +210,28 @@ def test_a_flood_of_forged_tokens_ends_the_connection_and_an_expired_one_does_no
             assert "too many attempts were refused" in (await ann.end())[-1].reason
             assert broker.metrics.bogus >= 6
             assert await attempt(broker, framed(hello("ann", 2))) == b""
+
+    run(scenario())
+
+
+def test_a_flood_of_false_news_for_the_gate_ends_the_connection_and_an_old_list_does_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = LiveWorld(tmp_path)
+        tables = {**world.security("b1"), "limits": FEW, "broker": {"advertisements_required": False}}
+        async with running("b1", **tables) as broker, Raw.client(broker, "ann") as ann:
+            for number, payload in enumerate([world.authority.revocations(now() - 1).data] * 20 + [b"news"] * 9, 1):
+                said = Event.of(
+                    {"security": "record" if payload == b"news" else "revocations"},
+                    id=uuid7(now(), number.to_bytes(10, "big")),
+                    publisher="ann",
+                    timestamp=0,
+                    sequence=number,
+                    payload=payload,
+                )
+                ann.send(publish(said, number))
+                if number <= 20:
+                    assert isinstance(await ann.answered(), answers.Receipts)
+            assert "too many attempts were refused" in (await ann.end())[-1].reason
+            assert broker.metrics.bogus >= 6
 
     run(scenario())

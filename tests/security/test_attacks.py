@@ -94,6 +94,25 @@ def test_what_came_before_is_refused_even_where_its_publisher_was_forgotten(monk
         gate.admit(first, NOW)
 
 
+def test_a_publisher_that_has_very_many_instances_has_nobody_elses_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one token would be enough to have all others refused for a while."""
+    monkeypatch.setattr("tidings.security.replay.MAX_REPLAY_INSTANCES_OF_ONE", 2)
+    monkeypatch.setattr("tidings.security.replay.MAX_REPLAY_INSTANCES", 4)
+    gate, eves = WORLD.gate(), WORLD.token("eve")
+    gate.admit(WORLD.sealer().seal(WORLD.event(1), NOW), NOW)
+    many = [WORLD.sealer(eves, who="eve").seal(WORLD.event(2, "eve"), NOW + 100 + step) for step in range(9)]
+    for event in many:
+        gate.admit(event, NOW)
+    anew = WORLD.gate()
+    anew.ingress.restore(gate.ingress.state(), gate.ingress.floor, gate.ingress.floors)
+    for one in (gate, anew):
+        assert len(one.ingress.state()) == 3
+        one.admit(WORLD.sealer().seal(WORLD.event(3), NOW + 1), NOW)  # another process of ann's, with a slower clock
+        for event in many:
+            with pytest.raises(SecurityError, match=r"too long ago|came before"):
+                one.admit(event, NOW)
+
+
 def test_a_counter_that_goes_back_is_refused() -> None:
     gate, sealer = WORLD.gate(), WORLD.sealer()
     first = sealer.seal(WORLD.event(1), NOW + 2)

@@ -229,6 +229,17 @@ def test_there_is_an_end_to_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_SECURE_TOPICS > 1
 
 
+def test_there_is_an_end_to_the_topics_of_one_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.security.credentials.MAX_SECURE_TOPICS_OF_ONE", 1)
+    credentials = WORLD.gate().credentials
+    later = TopicRecord.make(WORLD.ann, id=WORLD.record.id, template=TEMPLATE, kmc=WORLD.kmc.certificate, version=2)
+    assert credentials.learn(later, NOW)  # it is the same topic
+    with pytest.raises(SecurityError, match="MAX_SECURE_TOPICS_OF_ONE"):
+        credentials.learn(TopicRecord.make(WORLD.ann, id=bytes(16), template="a=1", kmc=WORLD.kmc.certificate), NOW)
+    others = TopicRecord.make(WORLD.eve, id=bytes(16), template="Sports=MLB", kmc=WORLD.kmc.certificate)
+    assert credentials.learn(others, NOW)
+
+
 def test_notices_are_of_topics_that_are_known_and_signed_by_a_centre() -> None:
     with pytest.raises(SecurityError, match="not known"):
         WORLD.credentials().heed(WORLD.notice(2), NOW)

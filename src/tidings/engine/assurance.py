@@ -43,6 +43,7 @@ class _State(msgspec.Struct, frozen=True, array_like=True):
     revocations: bytes | None
     latest: list[Latest]
     floor: int
+    floors: dict[str, int] = {}
 
 
 class Assurance:
@@ -196,6 +197,7 @@ class Assurance:
                 None if update is None else update.data,
                 ingress.state(),
                 ingress.floor,
+                ingress.floors,
             )
         )
 
@@ -206,7 +208,7 @@ class Assurance:
             map(SignedNotice, said.notices),
             None if said.revocations is None else Update.read(said.revocations),
         )
-        self.gate.ingress.restore(said.latest, said.floor)
+        self.gate.ingress.restore(said.latest, said.floor, said.floors)
         self._version = self._credentials.version
 
     def recall(self, operation: Learn | Heed | Revoke) -> None:

@@ -148,6 +148,9 @@ class Gatehouse:
             self._take(news)
         except TidingsError as error:
             _LOG.warning("what %s has published for the gate is not believed: %s", publisher, error)
+            session = self._broker.sessions.get(publisher)
+            if session is not None and isinstance(error, SecurityError) and error.check in _FORGED:
+                self._broker.reception.bogus(session.connection, publisher)
 
     def _take(self, news: News) -> None:
         if self._is_news(news):

@@ -1,10 +1,11 @@
 """Credentials: topics, tokens and notices that have been checked. Each costs signatures once; the revoked are out."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 
 from tidings.model.errors import SecurityError
-from tidings.model.limits import MAX_CHECKED_TOKENS, MAX_REFUSED_TOKENS, MAX_SECURE_TOPICS
+from tidings.model.limits import MAX_CHECKED_TOKENS, MAX_REFUSED_TOKENS, MAX_SECURE_TOPICS, MAX_SECURE_TOPICS_OF_ONE
 from tidings.security.certificates import Anchor, Role
 from tidings.security.notices import Notice, SignedNotice
 from tidings.security.records import TopicRecord
@@ -19,6 +20,7 @@ class Credentials:
         self.anchor, self.overlay = anchor, overlay
         self.revocations = Revocations(anchor)
         self.topics: dict[bytes, TopicRecord] = {}  # the one that was learnt last is the last
+        self._owned: Counter[str] = Counter()  # topics, by the names of their owners, which never change
         self.notices: dict[bytes, SignedNotice] = {}
         self._tokens: dict[bytes, Token] = {}  # by its bytes; the one that was checked first comes first
         self._refused: dict[bytes, SecurityError] = {}  # by digest: these may be anything
@@ -43,9 +45,13 @@ class Credentials:
         for other in self.topics.values():
             is_others = other.id != record.id and other.owner.name != record.owner.name
             if is_others and other.template.overlaps(record.template):
-                raise SecurityError("topic", f"{record.template} overlaps {other.template} of {other.owner.name}")
-        if known is None and len(self.topics) >= MAX_SECURE_TOPICS:
-            raise SecurityError("topic", f"more than MAX_SECURE_TOPICS ({MAX_SECURE_TOPICS:,}) secure topics")
+                raise SecurityError(
+                    "topic",
+                    f"{record.template} overlaps {other.template} of {other.owner.name}, an event could be on both: "
+                    "add a tag of that one, with another value",
+                )
+        if known is None:
+            self._check_room(record.owner.name)
         self._add(record)
         return True
 
@@ -82,9 +88,17 @@ class Credentials:
 
     def _add(self, record: TopicRecord) -> None:
         """At the end: whoever has heard of so many of them finds the others there."""
-        self.topics.pop(record.id, None)
+        if self.topics.pop(record.id, None) is None:
+            self._owned[record.owner.name] += 1
         self.topics[record.id] = record
         self.version += 1
+
+    def _check_room(self, owner: str) -> None:
+        """For another topic."""
+        if len(self.topics) >= MAX_SECURE_TOPICS:
+            raise SecurityError("topic", f"more than MAX_SECURE_TOPICS ({MAX_SECURE_TOPICS:,}) secure topics")
+        if self._owned[owner] >= MAX_SECURE_TOPICS_OF_ONE:
+            raise SecurityError("topic", f"{owner} has MAX_SECURE_TOPICS_OF_ONE ({MAX_SECURE_TOPICS_OF_ONE:,}) already")
 
     # What is asked
 
