@@ -2,14 +2,20 @@
 their own, of which nothing is kept here."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib.resources import files
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from tests.strategies import LONG
 from tidings.model.errors import SecurityError
+from tidings.security import certificates
+from tidings.security.certificates import Certificate
 from tidings.security.keys import EpochKey
+from tidings.security.signatures import Signatures
 from tidings.security.suites import Suite
 
 vectors = pytest.importorskip("cryptography_vectors", reason="the vectors are a package of the development group")
@@ -93,9 +99,29 @@ def test_keys_that_were_not_wrapped_so_are_refused(bits: int) -> None:
 
 
 def test_signatures_of_events() -> None:
-    lines = text("asymmetric", "Ed25519", "sign.input").splitlines()[: MOST or None]
-    for line in lines:
-        secret, public, message, signature = line.split(":")[:4]
-        key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret)[:32])
-        assert key.public_key().public_bytes_raw().hex() == public
-        assert key.sign(bytes.fromhex(message)).hex() == signature[:128]
+    signatures = Signatures()
+    for line in text("asymmetric", "Ed25519", "sign.input").splitlines()[: MOST or None]:
+        secret, public, said, signed = (bytes.fromhex(one) for one in line.split(":")[:4])
+        key, signature = Ed25519PrivateKey.from_private_bytes(secret[:32]), signed[:64]
+        assert key.public_key().public_bytes_raw() == public
+        assert key.sign(said) == signature
+        signatures._verify(public, signature, said)
+        with pytest.raises(SecurityError, match="not as its publisher signed it"):
+            signatures._verify(public, signature, said + b"x")
+
+
+def test_signatures_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the purpose that ours are made for: those who made the vectors know of none."""
+    monkeypatch.setattr(certificates, "purpose", lambda name, body: body)
+    _, _, lines = text("asymmetric", "ECDSA", "FIPS_186-3", "SigVer.rsp").partition("[P-256,SHA-256]")
+    results = {"P": 0, "F": 0}
+    for one in blocks(lines.partition("\n[")[0]):
+        holder = object.__new__(Certificate)
+        numbers = ec.EllipticCurvePublicNumbers(int(one["qx"], 16), int(one["qy"], 16), ec.SECP256R1())
+        holder.key, holder.name = numbers.public_key(), "somebody"
+        signature = encode_dss_signature(int(one["r"], 16), int(one["s"], 16))
+        refused = one["result"].startswith("F")
+        with pytest.raises(SecurityError) if refused else nullcontext():
+            holder.verify("vector", bytes.fromhex(one["msg"]), signature)
+        results[one["result"][0]] += 1
+    assert min(results.values()) >= 3
