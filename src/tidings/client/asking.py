@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tidings.client.client import Client
 
 TIMEOUT = 10.0  # seconds
+# What is asked too late, or too early, gets no answer at all: it may be a replay.
+CLOCKS = f"whether this machine's clock is right to within {exchange.FRESHNESS // 1_000_000} s"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 4.0  # seconds until the question is asked anew
 
 
@@ -32,7 +34,7 @@ async def ask(
     except TimeoutError:
         raise UnreachableError(
             f"{service.certificate.name} ({service.certificate.role.value}) has not answered within {timeout:g} s:"
-            " see whether it is running, and has not moved to another topic"
+            f" see whether it is running, and has not moved to another topic, and {CLOCKS}"
         ) from None
     if isinstance(found, RefusedError):
         raise found

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from tidings.client.asking import TIMEOUT, ask
+from tidings.client.asking import CLOCKS, TIMEOUT, ask
 from tidings.client.security import now
 from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.limits import DEFAULT_FOUND
@@ -152,7 +152,9 @@ class Discovery:
                             return read(await ask(self._client, self._identity, node, kind, body, timeout=patience))
                         except (UnreachableError, SecurityError):
                             self._known.pop(node.certificate.name, None)
-        raise UnreachableError(f"no discovery node has answered within {timeout:g} s: see whether one is running")
+        raise UnreachableError(
+            f"no discovery node has answered within {timeout:g} s: see whether one is running, and {CLOCKS}"
+        )
 
     async def advertise(self, advertised: Advertised, *, timeout: float = TIMEOUT) -> list[str]:
         """The names of the nodes that have it on their disks now: all that are there. A node that comes later gets it
