@@ -87,6 +87,18 @@ def test_who_begins_with_topics_that_nobody_tells_it_does_not_begin(monkeypatch:
     run(scenario())
 
 
+def test_with_a_list_that_is_out_of_date_that_is_why_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.client.centres._PATIENCE", 0.2)
+    given = Security(revocations=AUTHORITY.revocations(START, next_update=1), finds="*")
+
+    async def scenario() -> None:
+        async with running() as broker:
+            with pytest.raises(SecurityError, match="the list of revocations is out of date"):
+                await td.connect(address(broker), member=given.member(entity("pub")), security=given).__aenter__()
+
+    run(scenario())
+
+
 def test_a_centre_that_nobody_knows_is_named_as_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidings.client.centres._PATIENCE", 0.2)
     topic = TopicRecord.make(OWNER, id=bytes(16), template="Sports=NBA", kmc=KMC.certificate)

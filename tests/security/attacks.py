@@ -198,6 +198,7 @@ def _envelopes(world: World) -> Iterator[Attack]:
     yield sealed("an earlier epoch", epoch=0)
     yield sealed("another instance", instance=bytes(16))
     yield sealed("a short instance", instance=b"x")
+    yield sealed("a short signature", BY_TOKEN, signature=b"x")
     yield sealed("a later counter", counter=seal.counter + 1)
     yield sealed("a counter below zero", counter=-1)
     yield sealed("another timestamp", timestamp=seal.timestamp + 1)

@@ -174,6 +174,8 @@ def test_a_list_of_revocations_that_is_too_old_trusts_nobody() -> None:
         gate.admit(WORLD.sealer(token).seal(WORLD.event(), late), late)
     with pytest.raises(SecurityError, match="out of date"):
         gate.subscription(WORLD.token("bob", until=late + HOUR).data, "bob", late)
+    with pytest.raises(SecurityError, match="out of date"):
+        WORLD.opener().open(WORLD.sealer(token).seal(WORLD.event(), late), late)
 
 
 def test_what_was_granted_and_taken_back_counts_no_more() -> None:
@@ -230,6 +232,28 @@ def test_only_who_has_a_token_for_it_gets_an_event() -> None:
     with pytest.raises(SecurityError, match="has no token"):
         gate.check_get(None, "bob", sealed, topic, NOW)
     assert not gate.may_get(WORLD.token("bob").data, "bob", sealed, topic, NOW + HOUR)
+
+
+def test_a_subscriber_that_was_revoked_gets_nothing() -> None:
+    world = World()
+    gate, sealed, token = world.gate(), world.sealer().seal(world.event(), NOW), world.token("bob").data
+    assert gate.may_get(token, "bob", sealed, world.record.id, NOW)
+    world.authority.revoke("bob", NOW)
+    gate.credentials.revoke(world.authority.revocations(NOW))
+    assert not gate.may_get(token, "bob", sealed, world.record.id, NOW)
+    with pytest.raises(SecurityError, match="bob has been revoked"):
+        gate.subscription(token, "bob", NOW)
+
+
+def test_who_governs_does_so_by_a_token_of_its_own_for_that_topic() -> None:
+    gate, sealed = WORLD.gate(), WORLD.sealer().seal(WORLD.event(), NOW)
+    topic, governing = Seal.of(sealed).topic, WORLD.token("bob", Right.GOVERN).data
+    assert gate.may_govern(governing, "bob", sealed, topic, NOW)
+    assert not gate.may_govern(governing, "eve", sealed, topic, NOW)
+    assert not gate.may_govern(governing, "bob", sealed, bytes(16), NOW)
+    assert not gate.may_govern(WORLD.token("bob").data, "bob", sealed, topic, NOW)
+    part = WORLD.token("bob", Right.GOVERN, template="Sports=NBA,Team=LAL").data
+    assert not gate.may_govern(part, "bob", sealed, topic, NOW)
 
 
 def test_a_token_alone_does_not_make_its_holder() -> None:

@@ -15,7 +15,8 @@ from tidings.model.event import Event
 from tidings.model.limits import MAX_INSTANCE_BYTES, MAX_INSTANCE_MESSAGES
 from tidings.model.values import Attributes, Context
 from tidings.security import Opener, Suite, open_sealed, seal
-from tidings.security.envelope import Seal, rewrapped, trimmed
+from tidings.security.envelope import ContentKeys, Seal, rewrapped, trimmed
+from tidings.security.keys import Keyring, commitment
 from tidings.security.root import SALT, check
 
 WORLD = World()
@@ -99,6 +100,37 @@ def test_additions_count_when_a_broker_has_signed_them() -> None:
     other = msgspec.structs.replace(gate.shown(more, added), attributes=Attributes({**more.attributes, "hop": "b9"}))
     with pytest.raises(SecurityError, match="hop"):
         WORLD.opener().open(other, NOW)
+
+
+@pytest.mark.parametrize(("who", "reason"), [("eve", "no broker"), ("b1", "b1 has been revoked")])
+def test_additions_count_only_of_brokers_that_are_trusted(who: str, reason: str) -> None:
+    world = World()
+    gate, opener, added = world.gate(), world.opener(), {"hop": "b0"}
+    gate.identity = {"eve": world.eve, "b1": world.broker}[who]
+    sealed = seal(world.event(), world.sealer())
+    more = msgspec.structs.replace(sealed, attributes=Attributes({**sealed.attributes, **added}))
+    if who == "b1":
+        world.authority.revoke("b1", NOW)
+        opener.credentials.revoke(world.authority.revocations(NOW))
+    with pytest.raises(SecurityError, match=reason):
+        opener.open(gate.shown(more, added), NOW)
+
+
+def test_a_token_of_one_topic_does_not_publish_on_another_of_which_its_holder_has_the_key() -> None:
+    """As who only subscribes there has it."""
+    elsewhere, sealer = msgspec.structs.replace(WORLD.key, topic=bytes(16)), WORLD.sealer()
+    sealer.key = elsewhere
+    with pytest.raises(SecurityError, match="which its publisher has a token for"):
+        WORLD.opener(WORLD.key, elsewhere).open(sealer.seal(WORLD.event(), NOW), NOW)
+
+
+def test_a_content_key_of_another_size_is_refused_also_if_the_seal_commits_to_it() -> None:
+    content, instance = bytes(16), bytes(16)
+    good = Seal.of(seal(WORLD.event(), WORLD.sealer()))
+    committed = commitment(WORLD.record.suite, content, instance)
+    bad = msgspec.structs.replace(good, instance=instance, commitment=committed, wrapped=WORLD.key.wrap(content))
+    with pytest.raises(SecurityError, match="commits to"):
+        ContentKeys(Keyring([WORLD.key])).cipher(bad)
 
 
 def test_no_addition_stands_for_what_the_publisher_has_signed() -> None:
@@ -198,7 +230,9 @@ def test_only_what_is_wrapped_under_the_one_key_is_wrapped_under_the_other() -> 
         seal(WORLD.event(), WORLD.sealer()),
         msgspec.structs.replace(WORLD.epoch_key(2), topic=bytes(16)),
     )
-    for before, after in ((WORLD.epoch_key(2), WORLD.epoch_key(3)), (WORLD.key, elsewhere)):
+    beside = msgspec.structs.replace(WORLD.key, topic=bytes(16))
+    second, third = WORLD.epoch_key(2), WORLD.epoch_key(3)
+    for before, after in ((second, third), (WORLD.key, elsewhere), (beside, second), (beside, elsewhere)):
         with pytest.raises(SecurityError, match="another epoch, or on another topic"):
             rewrapped(sealed, before, after)
 

@@ -248,6 +248,14 @@ def test_notices_are_of_topics_that_are_known_and_signed_by_a_centre() -> None:
         SignedNotice(encoded(((encoded(Notice(WORLD.record.id, 1, 9, 9, 0, NOW)), data[0][1]), data[1])))
 
 
+def test_a_notice_is_a_centres_also_if_a_record_names_somebody_else() -> None:
+    named = TopicRecord.make(WORLD.ann, id=bytes(16), template=TEMPLATE, kmc=WORLD.broker.certificate)
+    credentials = WORLD.credentials()
+    credentials.learn(named, NOW)
+    with pytest.raises(SecurityError, match="b1 is no kmc"):
+        credentials.heed(SignedNotice.make(WORLD.broker, Notice(named.id, 1, 9, 9, 0, NOW)), NOW)
+
+
 def test_a_centre_that_was_revoked_tells_nothing_more() -> None:
     world = World()
     credentials = world.gate().credentials

@@ -46,7 +46,12 @@ class Centres:
 
     async def find(self, query: str) -> None:
         """Learns the topics that discovery nodes have for this member, with the centres that count for them."""
-        for one in await self._discovery.find(query, timeout=_PATIENCE):
+        try:
+            found = await self._discovery.find(query, timeout=_PATIENCE)
+        except UnreachableError:
+            self._check_list()
+            raise
+        for one in found:
             if one.record is not None:
                 self._member.credentials.learn(one.record, now())
             elif one.service is not None:
@@ -96,9 +101,16 @@ class Centres:
         try:
             return await ask(self._client, self._member.identity, service, kind, body, timeout=_PATIENCE)
         except UnreachableError:  # it may have moved
+            self._check_list()
             if not await self._found(record) or self._services[record.kmc] is service:
                 raise
         return await ask(self._client, self._member.identity, self._services[record.kmc], kind, body, timeout=_PATIENCE)
+
+    def _check_list(self) -> None:
+        """With a list of revocations that is out of date nobody is trusted, nor answered: then that is why."""
+        revocations = self._member.credentials.revocations
+        if revocations.head is not None:
+            revocations.check_fresh(now())
 
     async def _service(self, record: TopicRecord) -> Service:
         if record.kmc not in self._services and not await self._found(record):
