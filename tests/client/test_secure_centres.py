@@ -20,7 +20,7 @@ from tidings.model.errors import SecurityError, UnreachableError
 from tidings.security import Role, TopicRecord
 from tidings.security import centre_questions as asked
 from tidings.security.advertised import Advertised
-from tidings.security.exchange import SERVICE_TOPIC
+from tidings.security.exchange import SERVICE_TOPIC, Service
 from tidings.services.tdn import DiscoveryService
 
 NODE = AUTHORITY.issue("tdn-1", Role.TDN, START)
@@ -133,6 +133,46 @@ def test_a_query_of_the_centre_is_answered_by_the_function_that_was_given(tmp_pa
                     await pub.publish({"Sports": "NBA"}, payload=b"1")
 
     run(scenario())
+
+
+@pytest.mark.parametrize("lacking", ["centre", "answer"])
+def test_who_cannot_get_a_token_for_now_does_not_come_back_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    """Else what has waited for a durable subscription would be gone."""
+    monkeypatch.setattr("tidings.client.centres._PATIENCE", 0.5)
+    AUTHORITY.issue("b1", Role.BROKER, now()).save(tmp_path / "b1")
+    (tmp_path / "revocations").write_bytes(AUTHORITY.revocations(now()).data)
+    tables: dict[str, Any] = {
+        "journal": {"folder": str(tmp_path / "journal")},
+        "security": {"identity": str(tmp_path / "b1"), "revocations": str(tmp_path / "revocations")},
+        "tls": {"plain": True},
+    }
+
+    async def scenario() -> None:
+        async with running("b1", **tables) as broker, centre(broker, tmp_path) as kmc:
+            topic = await kmc.topic("Sports=NBA,Team=*")
+            for name in ("pub", "fan"):
+                await kmc.grant(topic, name)
+            there, elsewhere = kmc.service, Service.make(KMC, "0" * 32, kmc.service.kem, kmc.service.version)
+            async with client_of(broker, "fan", services=(there,), topics=(topic,)) as fan:
+                await fan.subscribe("Sports = 'NBA'", durable="mine")
+            async with client_of(broker, "pub", services=(there,), topics=(topic,)) as pub:
+                await pub.publish({"Sports": "NBA", "Team": "NYK"}, payload=b"1")
+            if lacking == "answer":
+                await kmc.ask(asked.ENROL, asked.Enrols((("the first pet?", "Rex"),)), entity("fan"))
+                await kmc.ask(asked.TOPIC, asked.RegistersTopic(topic.data, challenge=1))
+                await asyncio.sleep(1.1)  # after which it is asked
+            asks = there if lacking == "answer" else elsewhere
+            async with client_of(broker, "fan", services=(asks,), topics=(topic,)) as fan:
+                with pytest.raises((UnreachableError, SecurityError), match=r"has not answered|the first pet\?"):
+                    await fan.subscribe("Sports = 'NBA'", durable="mine")
+            answering = {"answer": lambda _: "Rex"}
+            async with client_of(broker, "fan", services=(there,), topics=(topic,), **answering) as fan:
+                held = await fan.subscribe("Sports = 'NBA'", durable="mine")
+                assert [one.payload for one in await held.take(timeout=60)] == [b"1"]
+
+    run(scenario(), 60)
 
 
 def test_a_centre_that_refuses_is_not_asked_with_every_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from tidings.client.security import now
 from tidings.client.subscription import MORE, Subscription
 from tidings.model.errors import RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
-from tidings.security.centre_questions import CHALLENGED
+from tidings.security.centre_questions import CHALLENGED, SUSPENDED
 from tidings.security.member import Member
 from tidings.security.records import TopicRecord
 from tidings.security.revocation import Update
@@ -105,12 +105,17 @@ class Membership:
         """What somebody has to do so that this client may."""
         reason = why.reason if isinstance(why, RefusedError | SecurityError) else str(why)
         told = f"{self.member.name} cannot {right.words[0]} on the secure topic {record.template}: {reason}"
-        if reason.startswith(CHALLENGED):
+        is_challenged = reason.startswith(CHALLENGED)
+        if is_challenged:
             told += " Answer that first: with `tidings kmc answer`, or with `answer` of its `Security`"
+        elif SUSPENDED in reason:
+            is_challenged = True
         elif isinstance(why, RefusedError) or (isinstance(why, SecurityError) and why.check in _FOR_ITS_OWNER):
             told += f". Its owner, {record.owner.name}, can grant the right to {right.words[0]}"
-        if isinstance(why, RefusedError | SecurityError):
-            return SecurityError(why.check if isinstance(why, SecurityError) else "token", told)
+        if isinstance(why, SecurityError):
+            return SecurityError(why.check, told)
+        if isinstance(why, RefusedError):
+            return SecurityError("challenge" if is_challenged else "token", told)
         return UnreachableError(told)
 
     async def obtain(self, record: TopicRecord) -> Token:
@@ -212,7 +217,9 @@ class Membership:
         try:
             subscription.token = await self.token(record, Right.SUBSCRIBE)
         except TidingsError as error:
-            if is_only or subscription.topic is not None:
+            # Who may not have it gets the rest. Who may, and cannot at the moment, would lose what waits for it.
+            may_not = isinstance(error, SecurityError) and error.check in _FOR_ITS_OWNER
+            if is_only or subscription.topic is not None or not may_not:
                 raise
             _LOG.warning("of what %s gets, nothing will be of a secure topic: %s", subscription.id, error)
             return

@@ -15,6 +15,7 @@ KEYS, TOPIC, GRANT, REVOKE, ROTATE, ENROL, CHALLENGE, RELEASE, REWRAP, LIST = (
     *("enrol", "challenge", "release", "rewrap", "list"),
 )
 CHALLENGED = "challenge: "  # a refusal of keys that begins so goes on with the query to answer first
+SUSPENDED = "is suspended after"  # in a refusal of who has given too many wrong answers
 _PROOF = "signing key"
 
 

@@ -16,7 +16,7 @@ from tidings.model.limits import MAX_QUERIES, MAX_QUERY_CHARACTERS
 from tidings.security.centre.changes import EnrolmentEnded, EnrolmentKept, Query
 from tidings.security.centre.epochs import SECOND, Draw
 from tidings.security.centre.state import State
-from tidings.security.centre_questions import CHALLENGED
+from tidings.security.centre_questions import CHALLENGED, SUSPENDED
 
 WRONG = 3  # answers, after which an entity is suspended
 _SALT = 16
@@ -89,7 +89,7 @@ class Challenges:
 
 def _suspended(entity: str) -> SecurityError:
     return SecurityError(
-        "suspended", f"{entity} is suspended after {WRONG} wrong answers: ask a topic's owner or the administrator"
+        "suspended", f"{entity} {SUSPENDED} {WRONG} wrong answers: ask a topic's owner or the administrator"
     )
 
 
