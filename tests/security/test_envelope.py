@@ -1,5 +1,6 @@
 """Sealed events: opened by who has the key, checked by everybody, and still good when policies have cut them."""
 
+import hashlib
 import os
 
 import msgspec
@@ -15,6 +16,7 @@ from tidings.model.event import Event
 from tidings.model.limits import MAX_INSTANCE_BYTES, MAX_INSTANCE_MESSAGES
 from tidings.model.values import Attributes, Context
 from tidings.security import Opener, Suite, open_sealed, seal
+from tidings.security.encoding import encoded
 from tidings.security.envelope import ContentKeys, Seal, rewrapped, trimmed
 from tidings.security.keys import Keyring, commitment
 from tidings.security.root import SALT, check
@@ -235,6 +237,13 @@ def test_only_what_is_wrapped_under_the_one_key_is_wrapped_under_the_other() -> 
     for before, after in ((second, third), (WORLD.key, elsewhere), (beside, second), (beside, elsewhere)):
         with pytest.raises(SecurityError, match="another epoch, or on another topic"):
             rewrapped(sealed, before, after)
+
+
+def test_a_salt_has_its_size() -> None:
+    """Else some of it could be taken for the name of an attribute."""
+    short, leaf = b"short", hashlib.sha256(b"\x00short" + encoded(("a", "n", "int", 1))).digest()
+    with pytest.raises(SecurityError, match="n is not as its publisher signed it"):
+        check({"n": 1}, {}, {"an": short}, leaf, {})
 
 
 def test_leaves_are_whole() -> None:

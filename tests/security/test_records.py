@@ -17,10 +17,10 @@ from tests.strategies import examples
 from tidings.filters import Filter
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_SECURE_TOPICS, MAX_SIGNED_BATCH
-from tidings.security import Authority, Credentials, Identity, Right, Role, Suite, Token, TopicRecord
+from tidings.security import Authority, Credentials, Gate, Identity, Right, Role, Suite, Token, TopicRecord
 from tidings.security.authority import DAY, NEXT_UPDATE
 from tidings.security.batches import root_of, tree
-from tidings.security.certificates import Anchor, Certificate, moment
+from tidings.security.certificates import Anchor, Certificate, moment, sign
 from tidings.security.encoding import Signed, encoded
 from tidings.security.envelope import ContentKeys, Seal
 from tidings.security.keys import Keyring
@@ -265,6 +265,47 @@ def test_a_centre_that_was_revoked_tells_nothing_more() -> None:
         credentials.heed(world.notice(2), NOW)
 
 
+@pytest.mark.parametrize("brief", ["holder", "kmc", "owner"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_token_ends_with_the_certificates_in_it(brief: str, is_known: bool) -> None:
+    """Also one that was good before, and is remembered: else two brokers would not say the same."""
+    authority = Authority.found("authority", NOW)
+    roles = {"holder": Role.ENTITY, "kmc": Role.KMC, "owner": Role.ENTITY}
+    who = {name: authority.issue(name, role, NOW, days=1 if name == brief else 9) for name, role in roles.items()}
+    record = TopicRecord.make(who["owner"], id=bytes(16), template=TEMPLATE, kmc=who["kmc"].certificate)
+    token = Token.make(
+        *(who["kmc"], record),
+        holder=who["holder"].certificate,
+        key=bytes(32),
+        rights=Right.SUBSCRIBE,
+        not_before=NOW,
+        not_after=NOW + 5 * DAY,
+        grant=1,
+    )
+    gate = Gate(Credentials(authority.anchor))
+    gate.credentials.revoke(authority.revocations(NOW))
+    gate.credentials.learn(record, NOW)
+    if is_known:
+        gate.subscription(token.data, "holder", NOW)
+    with pytest.raises(SecurityError, match=r"not valid at this time|has expired"):
+        gate.subscription(token.data, "holder", NOW + 2 * DAY)
+
+
+def test_a_token_is_for_somebody_whom_the_authority_knows() -> None:
+    stranger = Authority.found("authority", NOW).issue("bob", Role.ENTITY, NOW)
+    token = Token.make(
+        *(WORLD.kmc, WORLD.record),
+        holder=stranger.certificate,
+        key=bytes(32),
+        rights=Right.SUBSCRIBE,
+        not_before=NOW,
+        not_after=NOW + HOUR,
+        grant=1,
+    )
+    with pytest.raises(SecurityError, match="bob was not issued by"):
+        WORLD.gate().subscription(token.data, "bob", NOW)
+
+
 def test_good_and_bad_tokens_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidings.security.credentials.MAX_CHECKED_TOKENS", 3)
     monkeypatch.setattr("tidings.security.credentials.MAX_REFUSED_TOKENS", 3)
@@ -319,7 +360,7 @@ def test_an_older_list_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["entries left out", "an entry changed", "another signer", "entries before are missing"]
+    "what", ["entries left out", "an entry changed", "another signer", "entries before are missing", "a wrong count"]
 )
 def test_a_list_that_was_changed_is_refused(what: str) -> None:
     world = World()
@@ -328,7 +369,11 @@ def test_a_list_that_was_changed_is_refused(what: str) -> None:
         world.authority.revoke(name, NOW)
     good = world.authority.revocations(NOW)
     first, second = good.entries
+    miscounted = encoded(msgspec.structs.replace(good.says, version=3))
     bad = {
+        "a wrong count": Update(
+            0, good.entries, Signed(miscounted, sign(world.authority._key, "revocation list", miscounted))
+        ),
         "entries left out": Update(0, (second,), good.head),
         "an entry changed": Update(0, (first, msgspec.structs.replace(second, name="ann")), good.head),
         "another signer": Update(

@@ -74,6 +74,8 @@ class Token:
         self.key, self.rights = body.key, Right(body.rights)
         self._rights = body.rights  # as a plain number: it is asked with every event
         self.not_before, self.not_after = body.not_before, body.not_after
+        # With the first of its certificates: who remembers it says the same as who sees it for the first time.
+        self._ends = min(body.not_after, *(one.not_after for one in (self.holder, self.kmc, self.record.owner)))
         self.audience, self.grant = body.audience, body.grant
         self.template = Template.read(body.template)
 
@@ -140,7 +142,7 @@ class Token:
         """What is checked at every use."""
         if now < self.not_before:
             raise SecurityError("not yet", f"the token of {self.holder.name} is not valid yet")
-        if now >= self.not_after or now >= self.holder.not_after or now >= self.kmc.not_after:
+        if now >= self._ends:
             raise SecurityError("expired", f"the token of {self.holder.name} has expired; request another one")
         if int.__and__(right, self._rights) != right:
             raise SecurityError("right", f"the token of {self.holder.name} gives no right to {right.words[0]}")
