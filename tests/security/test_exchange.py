@@ -133,6 +133,17 @@ def test_questions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch)
     assert len(seen._seen) == 5
 
 
+def test_a_service_that_was_revoked_is_not_asked() -> None:
+    world = World()
+    service = Service.make(world.kmc, "t", KEM.public_key().public_bytes_raw(), 1)
+    credentials = world.credentials()
+    service.check(credentials, Role.KMC, NOW)
+    world.authority.revoke("kmc", NOW)
+    credentials.revoke(world.authority.revocations(NOW))
+    with pytest.raises(SecurityError, match="kmc has been revoked"):
+        service.check(credentials, Role.KMC, NOW)
+
+
 def test_a_service_says_itself_where_it_is() -> None:
     again = Service(SERVICE.data)
     again.check(WORLD.credentials(), Role.KMC, NOW)

@@ -212,6 +212,19 @@ def test_topics_of_other_owners_that_overlap_are_refused() -> None:
     assert credentials.learn(beside, NOW)
 
 
+def test_a_second_centre_does_not_get_the_same_topic_under_another_id() -> None:
+    """Who publishes would seal for the one, who subscribes have keys of the other, and nobody would see why."""
+    credentials = WORLD.gate().credentials
+    second = TopicRecord.make(WORLD.ann, id=bytes(16), template=TEMPLATE, kmc=WORLD.other_kmc.certificate, version=2)
+    with pytest.raises(SecurityError, match="is a topic already, under another id"):
+        credentials.learn(second, NOW)
+    token = WORLD.token(kmc=WORLD.other_kmc, record=second)
+    with pytest.raises(SecurityError, match="is a topic already, under another id"):
+        credentials.token(token.data, NOW)
+    within = TopicRecord.make(WORLD.ann, id=bytes(16), template="Sports=NBA,Team=NYK", kmc=WORLD.kmc.certificate)
+    assert credentials.learn(within, NOW)  # an owner's own topics may overlap
+
+
 def test_a_topic_of_a_revoked_owner_is_not_learnt() -> None:
     world = World()
     credentials = world.credentials()

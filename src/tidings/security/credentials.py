@@ -43,8 +43,14 @@ class Credentials:
                 raise SecurityError("topic", f"another record of {known.template} counts, by {known.owner.name}")
             self._drop(self._by_topic.get(record.id, ()))
         for other in self.topics.values():
-            is_others = other.id != record.id and other.owner.name != record.owner.name
-            if is_others and other.template.overlaps(record.template):
+            if other.id == record.id:
+                continue
+            if other.owner.name == record.owner.name:
+                if other.template == record.template:  # who publishes and who subscribes might take different ones
+                    raise SecurityError(
+                        "topic", f"{record.template} of {record.owner.name} is a topic already, under another id"
+                    )
+            elif other.template.overlaps(record.template):
                 raise SecurityError(
                     "topic",
                     f"{record.template} overlaps {other.template} of {other.owner.name}, an event could be on both: "
