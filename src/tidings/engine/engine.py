@@ -154,8 +154,8 @@ class Engine(Book):
                     return [Reject("admit", "only a broker says what happened to an event on its way")]
                 if self.assurance is not None:
                     return sealed.publish(self, operation) + self.assurance.news()
-                short = plain.publish(self, event) if plain.is_open(self) else None
-                return self.run_for(operation, event.publisher) if short is None else short
+                short = plain.publish(self, event) if plain.is_open(self, event.publisher) else None
+                return self.run_for(operation, event.publisher) if short is None else [*short]
             case Receive(neighbour, received):
                 effects = self._receive(received, neighbour)
                 return effects if self.assurance is None else effects + self.assurance.news(neighbour)

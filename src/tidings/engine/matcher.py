@@ -1,6 +1,6 @@
 """Who is concerned: the one question that an engine asks of a matcher, answered fast or obviously right."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ class Matcher(Protocol):
     def put(self, subscription: Subscription) -> Any: ...
     def remove(self, id: str) -> None: ...  # noqa: A002 - the subscription's own word
     def set_context(self, client: str, context: Mapping[str, Any]) -> bool: ...
-    def concerned(self, event: Event) -> Iterable[str]: ...
+    def concerned(self, event: Event) -> list[str]: ...
     def foresee(self, events: list[Event]) -> None:
         """These will be asked for; perhaps it is quicker to find out of all of them at once."""
 

@@ -43,7 +43,7 @@ def plainly(
 ) -> list[Effect]:
     """Where no rule has to be asked: a notification each, as published or cut as its rule always does; and neighbours
     get it as it came."""
-    effects = copies(message.event, wanted, engine.gate)
+    effects: list[Effect] = [*copies(message.event, wanted, engine.gate)]
     if onward:
         passed = _as_it_is(message)
         for name, found in onward.items():
@@ -51,7 +51,7 @@ def plainly(
     return effects
 
 
-def copies(event: Event, wanted: list[Filed[Subscription]], gate: "Gate | None" = None) -> list[Effect]:
+def copies(event: Event, wanted: list[Filed[Subscription]], gate: "Gate | None" = None) -> list[Deliver]:
     """A notification each."""
     if not wanted:
         return []

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tidings.engine import plain
 from tidings.engine.effects import (
     Ask,
     Decided,
@@ -19,6 +20,7 @@ from tidings.engine.effects import (
 )
 from tidings.engine.operations import Operation, Publish, Trust, Unsubscribe
 from tidings.hub.outcome import Outcome
+from tidings.model.event import Event
 
 if TYPE_CHECKING:
     from tidings.hub.desk import Desk
@@ -52,6 +54,27 @@ def handled(desk: "Desk", operation: Operation, now: int) -> Outcome:
             effects.extend(engine.handle(Trust(effect.party, effect.group, member, until), now))
         else:
             _note(desk, effect, outcome)
+    if durable:
+        outcome.durable = tuple(durable)
+    return outcome
+
+
+def published(desk: "Desk", event: Event, now: int) -> Outcome | None:
+    """What follows from a publication where the short way is open, see `engine.plain`; None: it has to be handled."""
+    desk.engine.now = now
+    effects = plain.publish(desk.engine, event)
+    if effects is None:
+        return None
+    outcome, subscriptions = Outcome(), desk.roster.subscriptions
+    durable = []
+    for effect in effects:
+        note = effect.notification
+        held = subscriptions.get(note.subscription)
+        if held is not None:
+            delivery = held, note
+            outcome.deliveries.append(delivery)
+            if effect.durable is not None:
+                durable.append(delivery)
     if durable:
         outcome.durable = tuple(durable)
     return outcome

@@ -7,7 +7,9 @@ from uuid import UUID
 import msgspec
 
 from tidings import journal
+from tidings.engine import plain
 from tidings.engine.operations import Publish
+from tidings.hub.handling import published as published_plainly
 from tidings.hub.outcome import Outcome
 from tidings.hub.roster import NOTHING
 from tidings.live.awaited import AwaitedError
@@ -41,14 +43,14 @@ class Publisher(Protocol):
     def refuse(self, request: int, error: TidingsError) -> None: ...
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct):
     """A publication that was accepted, and what follows from it; `row` is its place among those of its batch."""
 
     published: Published
     event: Event
     outcome: Outcome
     row: int
-    tasks: list[Task]
+    tasks: list[Task] | tuple[()] = ()
 
 
 class Waiting(NamedTuple):
@@ -112,6 +114,7 @@ class Acceptance:
         """What the engine says to each of them; what it refuses is told."""
         chunk, desk, roster = Chunk(), self._desk, self._desk.roster
         events = self._events(publisher, publications, base)
+        is_short = plain.is_open(desk.engine, publisher.name)
         for place, (published, event) in enumerate(events):
             now = base + chunk.count
             try:
@@ -125,7 +128,12 @@ class Acceptance:
                 if event.timestamp != now:  # one before it was refused
                     event = msgspec.structs.replace(event, timestamp=now)
                 operation = Publish(event)
-                outcome = desk.handle(operation, now)
+                short = published_plainly(desk, event, now) if is_short else None
+                if short is None:
+                    outcome = desk.handle(operation, now)
+                    is_short = plain.is_open(desk.engine, publisher.name)  # it may have changed that
+                else:
+                    outcome = short
             except AwaitedError as error:
                 rest = [(published, event.subject) for published, event in events[place:]]
                 chunk.waiting = Waiting(error.question, error.ahead, rest)
@@ -135,7 +143,7 @@ class Acceptance:
                 continue
             refused = outcome.refused
             if refused is None:
-                chunk.taken.append(Taken(published, event, outcome, chunk.count, []))
+                chunk.taken.append(Taken(published, event, outcome, chunk.count))
                 roster.published(publisher.name, published.sequence, event.id)
                 if event.signature is not None:
                     roster.receipts.note_soon(event, -1)  # where it stands is not known yet
@@ -162,12 +170,13 @@ class Acceptance:
             outcome.expect(first + row, first + row)
             self._desk.outgoing.add(after, self._desk.put_all, outcome, first + row, first + row)
             self._desk.do_later(after, outcome.others)
-        for _, event, outcome, row, tasks in chunk.taken:
+        for one in chunk.taken:
+            event, outcome, row = one.event, one.outcome, one.row
             self._desk.neighbours.published(event, first + row)
             if event.signature is not None:
                 self._desk.roster.receipts.note_soon(event, first + row)
             if outcome.others:
-                tasks.extend(self._desk.neighbours.bound(outcome.others))
+                one.tasks = self._desk.neighbours.bound(outcome.others)
             if outcome.told or outcome.persisted:
                 self._desk.note_told(outcome)
             if outcome.undecided:
@@ -207,17 +216,17 @@ class Acceptance:
 
     def _release(self, publisher: Publisher, taken: list[Taken], first: int) -> None:
         delivered = 0
-        for published, event, outcome, row, tasks in taken:
-            offset = first + row
+        for one in taken:
+            outcome, offset = one.outcome, first + one.row
             if outcome.durable or outcome.told:
                 self._desk.put_all(outcome, offset, offset + 1)
             else:
                 for held, note in outcome.deliveries:
                     held.inbox.put(note, offset)
             delivered += len(outcome.deliveries)
-            for act, about in tasks:
+            for act, about in one.tasks:
                 act(*about)
-            self._tell_safe(publisher, published, event, offset)
+            self._tell_safe(publisher, one.published, one.event, offset)
         self._desk.metrics.delivered += delivered
         if delivered:
             took = self._desk.clock.now() - taken[0].event.timestamp

@@ -116,8 +116,8 @@ def checked_policy(policy: Any) -> str | None:
 
 
 def checked_bytes(value: Any, name: str, limit: str, most: int) -> bytes | None:
-    if value is None:
-        return None
+    if value is None or (type(value) is bytes and len(value) <= most):  # most need no more than a look
+        return value
     if not isinstance(value, bytes | bytearray | memoryview):
         raise InvalidValueError(f"{name}: must be bytes, not {type(value).__name__}")
     if memoryview(value).nbytes > most:

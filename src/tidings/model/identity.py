@@ -1,5 +1,6 @@
 """Event ids: UUIDv7, so that ids sort by the time they were made. Time and entropy are handed in."""
 
+from collections.abc import Callable
 from uuid import UUID, SafeUUID
 
 from tidings.model.errors import InvalidValueError
@@ -36,9 +37,11 @@ def is_uuid7(id: UUID) -> bool:  # noqa: A002 - the field's own name
 def _uuid(number: int) -> UUID:
     """What `UUID(int=number)` makes, without its many questions: there is one for every event."""
     made = _NEW(UUID)
-    _SET(made, "int", number)
-    _SET(made, "is_safe", _UNKNOWN)
+    _SET_NUMBER(made, number)
+    _SET_SAFETY(made, _UNKNOWN)
     return made
 
 
-_NEW, _SET, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown
+_NEW, _UNKNOWN = object.__new__, SafeUUID.unknown
+_SET_NUMBER: Callable[[UUID, int], None] = vars(UUID)["int"].__set__  # a UUID itself lets nobody set anything
+_SET_SAFETY: Callable[[UUID, SafeUUID], None] = vars(UUID)["is_safe"].__set__

@@ -88,15 +88,16 @@ class Splitter:
         rest = self._rest
         if rest:
             rest += data
-            if len(rest) < LENGTH_BYTES or len(rest) < LENGTH_BYTES + self._checked(rest, 0):
+            if len(rest) < LENGTH_BYTES or len(rest) < LENGTH_BYTES + self._checked(_LENGTH.unpack_from(rest)[0]):
                 return []
             data = bytes(rest)
             rest.clear()
         found: list[tuple[int, bytes]] = []
-        position, size = 0, len(data)
+        position, size, limit, length_at = 0, len(data), self.limit, _LENGTH.unpack_from
         while size - position >= LENGTH_BYTES:
             start = position + LENGTH_BYTES
-            end = start + self._checked(data, position, found)
+            length = length_at(data, position)[0]
+            end = start + (length if 0 < length <= limit else self._checked(length, found))
             if end > size:
                 break
             found.append((data[start], data[start + 1 : end]))
@@ -105,8 +106,7 @@ class Splitter:
             rest += data[position:]
         return found
 
-    def _checked(self, data: bytes | bytearray, position: int, before: Sequence[tuple[int, bytes]] = ()) -> int:
-        length: int = _LENGTH.unpack_from(data, position)[0]
+    def _checked(self, length: int, before: Sequence[tuple[int, bytes]] = ()) -> int:
         if not 0 < length <= self.limit:
             told = "a frame of no bytes" if not length else f"a frame of {length:,} bytes; the most are {self.limit:,}"
             raise FramingError(told, before)

@@ -10,7 +10,7 @@ from tidings.model.notification import Notification, Trace
 from tidings.protocol.events import WireEvent, from_wire, to_wire
 from tidings.protocol.frames import Kind, frame
 
-_ENCODER = msgspec.msgpack.Encoder()
+_ENCODE = msgspec.msgpack.Encoder().encode
 _FOUR = b"\x94"  # a MessagePack array of four
 _NOTHING_MORE = b"\x90\x90"  # two empty ones
 
@@ -34,11 +34,11 @@ class NoteWriter:
     def frame(self, note: Notification) -> bytes:
         event = note.event
         if event is not self._event:
-            self._event, self._written = event, _ENCODER.encode(to_wire(event))
+            self._event, self._written = event, _ENCODE(to_wire(event))
         more = _NOTHING_MORE
         if note.subscriptions or note.trace:
-            more = _ENCODER.encode(note.subscriptions) + _ENCODER.encode(note.trace)
-        return frame(Kind.NOTE, _FOUR + _ENCODER.encode(note.subscription) + self._written + more)
+            more = _ENCODE(note.subscriptions) + _ENCODE(note.trace)
+        return frame(Kind.NOTE, _FOUR + _ENCODE(note.subscription) + self._written + more)
 
 
 def read_note(body: bytes, subscriber: str) -> Notification:
