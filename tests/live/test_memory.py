@@ -100,6 +100,8 @@ def test_one_that_has_ended_gets_nothing_more_and_the_others_of_its_client_do() 
         ([1_000, 1_500, 2_000], [True, False, True]),
         ([80_000, 81_000, 90_000], [True, False, True]),  # a share of all, where there are many
         ([5_000, 100], [True, True]),  # also when they go
+        ([80_000, 81_000, 81_000, 81_000], [True, False, True, False]),  # and for the last of them, when no more do
+        ([80_000, 80_099, 80_099], [True, False, False]),
     ],
 )
 def test_memory_is_given_back_after_many_subscriptions_have_come_or_gone(counts: list[int], due: list[bool]) -> None:

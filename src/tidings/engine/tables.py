@@ -1,7 +1,7 @@
 """What a broker knows: the advertisements, subscriptions, contexts and policies that it holds."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ from tidings.engine.directory import Directory
 from tidings.engine.journey import Version
 from tidings.engine.placed import NOWHERE, among, placed
 from tidings.engine.ruled import NO_RULES, Cut, Ruling, rules_of
+from tidings.engine.whose import whose
 from tidings.model.advertisement import Advertisement
 from tidings.model.filter import ContextFilter
 from tidings.model.schema import Schema
@@ -25,6 +26,14 @@ Value = TypeVar("Value", bound=Advertisement | Subscription)
 _NOBODY: frozenset[str] = frozenset()
 
 
+class Situated(NamedTuple):
+    """What a filter has of the situations of its owner and of others, if they matter; see `Filed`."""
+
+    bound: ContextFilter | None
+    reach: Reach | None
+    context: bytes
+
+
 class Filed(Generic[Value]):
     """A filter in a table, of a client of this broker: where it was sent, and the rules that are associated with it.
 
@@ -32,8 +41,8 @@ class Filed(Generic[Value]):
     """
 
     __slots__ = (
-        *("_arrival", "_number", "_placed", "_rules", "governs", "hop", "is_own", "is_plain", "value"),
-        *("bound", "context", "origin", "reach"),
+        *("_arrival", "_number", "_placed", "_rules", "_situated", "_whose"),
+        *("hop", "is_plain", "value"),
     )
     is_client: bool = True
     is_local: bool = True  # a client's, or of another sub-overlay, which is to a broker what a client is
@@ -45,14 +54,10 @@ class Filed(Generic[Value]):
     def __init__(self, value: Value, hop: str, origin: str, *, is_own: bool, governs: bool) -> None:
         self.value = value
         self.hop = hop  # the client or the neighbour that it came from
-        self.origin = origin  # the broker whose client's it is
-        self.is_own = is_own  # the broker's
-        self.governs = governs  # whether its owner's rules may decide for others
+        self._whose = whose(origin, is_own, governs)
         self._placed = NOWHERE
         self._arrival = self._number = 0
-        self.bound: ContextFilter | None = getattr(value, "publishers", None)  # as it is sent, see `placing.bind`
-        self.reach: Reach | None = None  # what that selects, where contexts are announced (spcf)
-        self.context = b""  # the id of its subscriber's context (spcf)
+        self._situated: Situated | None = None
         self._rules = NO_RULES
         self.is_plain = False  # a client's, with a notification each and no rule of its own on what it gets
         self._note_plainness()
@@ -74,6 +79,57 @@ class Filed(Generic[Value]):
         if isinstance(value, Subscription) and value.structure is not None:
             return names.union(value.structure.names, value.structure.absent)
         return names
+
+    @property
+    def origin(self) -> str:
+        """The broker whose client's it is."""
+        return self._whose.origin
+
+    @origin.setter
+    def origin(self, origin: str) -> None:
+        self._whose = whose(origin, self.is_own, self.governs)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the broker's."""
+        return self._whose.is_own
+
+    @property
+    def governs(self) -> bool:
+        """Whether its owner's rules may decide for others."""
+        return self._whose.governs
+
+    @property
+    def bound(self) -> ContextFilter | None:
+        """The filter on publishers as it is sent, see `placing.bind`."""
+        if self._situated is None:
+            return getattr(self.value, "publishers", None)
+        return self._situated.bound
+
+    @bound.setter
+    def bound(self, bound: ContextFilter | None) -> None:
+        if bound is not self.bound:
+            self._situated = Situated(bound, self.reach, self.context)
+
+    @property
+    def reach(self) -> Reach | None:
+        """What that selects, where contexts are announced (spcf)."""
+        return None if self._situated is None else self._situated.reach
+
+    @reach.setter
+    def reach(self, reach: Reach | None) -> None:
+        if reach is not self.reach:
+            self._situated = Situated(self.bound, reach, self.context)
+
+    @property
+    def context(self) -> bytes:
+        """The id of its subscriber's context (spcf)."""
+        return b"" if self._situated is None else self._situated.context
+
+    @context.setter
+    def context(self, context: bytes) -> None:
+        if context != self.context:
+            self._situated = Situated(self.bound, self.reach, context)
 
     @property
     def sent(self) -> frozenset[str]:

@@ -5,6 +5,7 @@ import logging
 import resource
 from typing import TYPE_CHECKING
 
+from tidings.engine import Engine
 from tidings.live.configuration.tables import DISCONNECT
 from tidings.live.connection import Connection
 from tidings.live.memory import Spare
@@ -65,7 +66,11 @@ class Heart:
         """Beside everything else, since it may take long."""
         engine = self._broker.desk.engine
         if engine.is_untidy and (self._tidying is None or self._tidying.done()):
-            self._tidying = self._loop.run_in_executor(None, engine.tidy)
+            self._tidying = self._loop.run_in_executor(None, self._tidy, engine)
+
+    def _tidy(self, engine: Engine) -> None:
+        engine.tidy()
+        self._spare.give_back()
 
     def _give_back(self) -> None:
         """Likewise."""

@@ -10,18 +10,20 @@ from collections.abc import Callable
 
 _SOME = 1_000  # subscriptions that have come or gone
 _SHARE = 8  # or this part of all of them, if that is more
+_FEW = 100  # that are enough once no more come or go
 
 
 class Spare:
-    """When it is worth the while: after many subscriptions have come or gone."""
+    """When it is worth the while: after many subscriptions have come or gone, and when the last of them have."""
 
     def __init__(self) -> None:
-        self._counted = 0
+        self._counted = self._seen = 0
         self.give_back = _trimmer()
 
     def is_due(self, subscriptions: int) -> bool:
-        """Whether enough has changed since it was due last."""
-        if abs(subscriptions - self._counted) < max(_SOME, self._counted // _SHARE):
+        """Whether enough has changed since it was due last. Asked from time to time."""
+        is_quiet, self._seen = subscriptions == self._seen, subscriptions
+        if abs(subscriptions - self._counted) < (_FEW if is_quiet else max(_SOME, self._counted // _SHARE)):
             return False
         self._counted = subscriptions
         return True

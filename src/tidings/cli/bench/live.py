@@ -23,6 +23,7 @@ _SYSTEMS = {  # with the goals of each
 _AT_A_TIME = 100  # clients that connect, or subscribe, at once
 _WARM = 200  # events, before memory is looked at
 _FILES = 512  # that are open besides the connections
+_REST, _PATIENCE = 5.0, 30.0  # seconds without a change of memory, and how long they are waited for
 
 
 def measure(count: int, clients: int, seconds: float) -> list[Measurement]:
@@ -55,23 +56,35 @@ async def _memory(broker: Started, count: int, clients: int) -> list[Measurement
     async with connect(broker.address) as client:
         await _warm(client)
     async with AsyncExitStack() as stack:
-        before = resident(broker.process)
+        before = await _at_rest(broker)
         connected: list[Client] = []
         for first in range(0, clients, _AT_A_TIME):
             some = [
                 connect(broker.address, name=f"c{number}") for number in range(first, min(clients, first + _AT_A_TIME))
             ]
             connected += await asyncio.gather(*(stack.enter_async_context(client) for client in some))
-        alone = resident(broker.process)
+        alone = await _at_rest(broker)
         wanted = interests(Variant.RANGES, count)
         for first in range(0, count, _AT_A_TIME):
             some_wanted = list(enumerate(wanted[first : first + _AT_A_TIME], first))
             await asyncio.gather(*(_subscribed(connected[number % clients], one) for number, one in some_wanted))
-        subscribed = resident(broker.process)
+        subscribed = await _at_rest(broker)
     return [
         Measurement(f"a client, of {clients:,}", max(1, alone - before) / clients, "bytes", "20,000 bytes"),
         Measurement(f"a subscription, of {count:,}", max(1, subscribed - alone) / count, "bytes", "1,000 bytes"),
     ]
+
+
+async def _at_rest(broker: Started) -> int:
+    """What it has in memory once its index is in order, and what that took for a moment is given back."""
+    loop = asyncio.get_running_loop()
+    until, since, known = loop.time() + _PATIENCE, loop.time(), 0
+    while loop.time() < min(until, since + _REST):
+        now = resident(broker.process)
+        if now != known:
+            known, since = now, loop.time()
+        await asyncio.sleep(0.1)
+    return known
 
 
 async def _warm(client: Client) -> None:
