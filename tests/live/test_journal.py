@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import shutil
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -144,6 +145,42 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
             assert [dict(note.attributes) for note in got] == [{"n": 1}, {"n": 2}, {"li": 3}]
 
     run(scenario())
+
+
+def test_the_log_says_once_that_the_disk_is_full_and_once_that_it_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        disk = FailingDisk()
+        async with running(disk=disk, journal=folder(tmp_path)) as broker, connect(broker, "cam-1") as camera:
+            disk.write_error = errno.ENOSPC
+            for _ in range(3):
+                await refused(camera, JournalFullError, "room")
+            disk.write_error = None
+            for _ in range(3):
+                await camera.publish({"n": 2})
+
+    with caplog.at_level("INFO", logger="tidings"):
+        run(scenario())
+    told = [(one.levelname, one.message) for one in caplog.records if "disk" in one.message]
+    assert told == [
+        ("ERROR", "the disk is full, and publications are refused"),
+        ("INFO", "the disk has room again"),
+    ]
+
+
+def test_a_failed_journal_is_an_error_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(fails: str) -> None:
+        disk = FailingDisk()
+        async with running(disk=disk, journal=folder(tmp_path / fails)) as broker, connect(broker, "cam-1") as camera:
+            setattr(disk, fails, errno.EIO)
+            await refused(camera, TidingsError, "journal|disk")
+
+    for fails in ("write_error", "sync_error"):
+        caplog.clear()
+        run(scenario(fails))
+        told = [one.levelname for one in caplog.records if one.message.startswith("the journal has failed")]
+        assert told[:1] == ["ERROR"]
 
 
 def test_clients_come_and_go_on_a_full_disk(tmp_path: Path) -> None:
@@ -340,6 +377,27 @@ async def _started(journal: dict[str, str]) -> Broker:
     broker = Broker(configuration(journal=journal))
     await broker.start()
     return broker
+
+
+@pytest.mark.parametrize("hard", [False, True], ids=["stopped", "killed"])
+def test_a_lone_broker_that_starts_again_waits_for_nobody(tmp_path: Path, hard: bool) -> None:
+    async def scenario() -> None:
+        async with running(journal=folder(tmp_path / "journal")) as broker, connect(broker, "cam-1") as camera:
+            for number in range(3):
+                await camera.publish({"n": number})
+            broker.resending._write_now()
+            broker.desk.archive.sync(broker.desk.next)  # type: ignore[union-attr]
+            await camera.publish({"n": 3})
+            if hard:
+                shutil.copytree(tmp_path / "journal", tmp_path / "copy")
+        left = tmp_path / ("copy" if hard else "journal")
+        async with running(journal=folder(left)) as broker, connect(broker, "cam-1") as camera:
+            async with asyncio.timeout(60):
+                await camera.publish({"n": 4}, safe="settled")
+            await until(lambda: not broker.resending.debts.owed)
+            assert broker.needed() == broker.resending.debts.end  # so retention may remove what is older
+
+    run(scenario())
 
 
 def test_a_replay_comes_in_pages_however_large_its_events_are(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from tidings.live.acceptance import Acceptance
 from tidings.live.awaited import AwaitedError
 from tidings.live.given import Given
 from tidings.live.inbox import Kept, Served
+from tidings.live.logs import Log
 from tidings.live.metrics import Metrics
 from tidings.live.neighbours import Neighbours
 from tidings.live.outgoing import Outgoing
@@ -55,6 +56,7 @@ from tidings.model.subscription import Subscription
 from tidings.security.gate import Gate
 
 Reply = Callable[[list[str] | Reject], None]
+_LOG = Log("tidings.live")
 
 
 class _More(msgspec.Struct, frozen=True):
@@ -89,6 +91,7 @@ class Desk(HubDesk):
         self.given = Given()
         self.undecided = Undecided()
         self._departed: dict[str, None] = {}  # clients that have left, which there was no room to write down
+        self._is_full = False  # whether the last publication did not fit
         self._was_full = False  # so that the engine had to go back; whether there is room again is not known yet
         self._anew: JournalError | None = None  # why links are made anew: nothing is taken before that
         super().__init__(settings, clock, trust, archive, gate)
@@ -263,6 +266,24 @@ class Desk(HubDesk):
 
     # A disk that is full
 
+    def _append(self, rows: list[journal.Operation], now: int) -> int:
+        """Whoever looks after the disk reads once that it is full, and once that it is not: what is published shows it,
+        since there is room for the rest in any case."""
+        try:
+            first = super()._append(rows, now)
+        except JournalFullError as error:
+            if not self._is_full:
+                self._is_full = True
+                _LOG.error("the disk is full, and publications are refused", reason=error)
+            raise
+        except JournalError as error:
+            _tell_failed(error)
+            raise
+        if self._is_full and any(row.kind == journal.PUBLISH for row in rows):
+            self._is_full = False
+            _LOG.info("the disk has room again")
+        return first
+
     def check_open(self) -> None:
         super().check_open()
         if self._anew is not None:
@@ -409,7 +430,7 @@ class Desk(HubDesk):
     def _fail(self, error: JournalError) -> None:
         """Nobody knows what is on the disk: who waits for it is told so, and nothing of it goes out."""
         self.failure = error
-        self.note(f"the journal has failed: {error}")
+        _tell_failed(error)
         for after, act, about in self.outgoing.given_up():
             if self.archive is not None and after <= self.archive.synced:
                 act(*about)
@@ -476,3 +497,7 @@ class Desk(HubDesk):
             self.outgoing.drain(self.archive.synced)
         self._syncer.shutdown()
         self.close()
+
+
+def _tell_failed(error: JournalError) -> None:
+    _LOG.error("the journal has failed, and everything is refused until the broker is started again", reason=error)
