@@ -1,11 +1,12 @@
 """`tidings journal` as a user runs it: checking, showing, repairing and trimming, also beside a process that writes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command import as_json, run
+from tests.cli.command import PATIENCE, as_json, run, start
 from tests.journal.cases import flip, log_of, segments_of
 from tidings.hub import Hub
 from tidings.journal import Journal, JournalOptions, Operation
@@ -152,3 +153,17 @@ def test_a_log_that_is_cut_short_is_damage(folder: Path) -> None:
     assert found.returncode == 1
     [line] = json.loads(found.stdout)["damage"]
     assert line.startswith(str(path))
+
+
+def test_whoever_reads_the_records_may_leave(folder: Path) -> None:
+    with start("journal", "show", str(folder), stdout=left_pipe()) as process:
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(PATIENCE) != 0
+
+
+def left_pipe() -> int:
+    """One that nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing

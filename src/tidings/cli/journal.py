@@ -84,16 +84,18 @@ def retain(folder: Path, days: float | None, size: int | None, *, as_json: bool)
 
 def show(folder: Path, start: int | None, limit: int) -> None:
     """The durable records, a JSON object each."""
+    for row in _rows(folder, start, limit):
+        print_json(row)
+
+
+def _rows(folder: Path, start: int | None, limit: int) -> Iterator[dict[str, Any]]:
     with _plainly(folder):
-        for row in _rows(JournalReader(folder), start, limit):
-            print_json(row)
-
-
-def _rows(reader: JournalReader, start: int | None, limit: int) -> Iterator[dict[str, Any]]:
-    begin = reader.first if start is None else start
-    for batch in reader.read(begin, begin + limit):
-        for row in batch.to_pylist():
-            yield {name: _plain(name, value) for name, value in row.items() if value is not None and name != "journal"}
+        reader = JournalReader(folder)
+        begin = reader.first if start is None else start
+        for batch in reader.read(begin, begin + limit):
+            for row in batch.to_pylist():
+                kept = {name: value for name, value in row.items() if value is not None and name != "journal"}
+                yield {name: _plain(name, value) for name, value in kept.items()}
 
 
 def _plain(name: str, value: Any) -> Any:
