@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
 from tidings.cli.caller import Caller
+from tidings.cli.lines import LONGEST, Lines
 from tidings.cli.terminal import err, out, print_json
 from tidings.cli.values import json_object, payload_of
 from tidings.client.client import Client
@@ -94,6 +95,8 @@ async def _publish_all(caller: Caller, common: Common, whole: bool, rate: float 
         due = loop.time()
         async for number, line in _lines():
             try:
+                if len(line) > LONGEST:
+                    raise InvalidValueError(f"the line is longer than {LONGEST:,} bytes")
                 given = json_object(line, "the event")
                 if whole:
                     given = {name: given[name] for name in _KEYS if given.get(name) is not None}
@@ -142,19 +145,16 @@ async def _publish(client: Client, given: dict[str, Any], common: Common) -> Rec
 
 async def _lines() -> AsyncIterator[tuple[int, bytes]]:
     """The lines of standard input that are not empty, with their numbers, as soon as they are there."""
-    number, rest = 0, b""
+    lines = Lines()
     read: asyncio.Queue[bytes] = asyncio.Queue(1)
     loop = asyncio.get_running_loop()
     # A thread that nobody waits for: it may sit there with nothing to read when all is to end.
     threading.Thread(target=_read, args=(read, loop), daemon=True).start()
     while data := await read.get():
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            number += 1
-            if line.strip():
-                yield number, line
-    if rest.strip():
-        yield number + 1, rest
+        for one in lines.feed(data):
+            yield one
+    for one in lines.end():
+        yield one
 
 
 def _read(into: "asyncio.Queue[bytes]", loop: asyncio.AbstractEventLoop) -> None:
