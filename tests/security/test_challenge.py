@@ -6,6 +6,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from tidings.model.errors import InvalidValueError, SecurityError
@@ -57,9 +58,10 @@ def test_what_is_no_answer_is_refused(
 def test_certificates_that_cannot_be_judged_are_refused() -> None:
     with pytest.raises(SecurityError, match="no certificate"):
         challenge.check(b"nothing", "b1", "car", NONCE, SIGNED)
-    key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "car")])
-    built = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(7)
-    made = built.not_valid_before(moment(NOW)).not_valid_after(moment(NOW + 10**12)).sign(key, hashes.SHA256())
-    with pytest.raises(SecurityError, match=r"no key of P-256"):
-        challenge.check(made.public_bytes(serialization.Encoding.DER), "b1", "car", NONCE, SIGNED)
+    for key in (ec.generate_private_key(ec.SECP384R1()), Ed25519PrivateKey.generate()):
+        built = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        built = built.serial_number(7).not_valid_before(moment(NOW)).not_valid_after(moment(NOW + 10**12))
+        made = built.sign(key, None if isinstance(key, Ed25519PrivateKey) else hashes.SHA256())
+        with pytest.raises(SecurityError, match=r"no key of P-256"):
+            challenge.check(made.public_bytes(serialization.Encoding.DER), "b1", "car", NONCE, SIGNED)

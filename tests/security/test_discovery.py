@@ -282,6 +282,45 @@ def test_forged_advertisements_are_refused(signer: Identity, changed: dict[str, 
     assert refused.value.check == check
 
 
+def test_a_record_of_another_overlay_is_not_advertised_here() -> None:
+    good = topic(ANNA, "/a")
+    assert good.record is not None
+    other = TopicRecord.make(ANNA, id=good.record.id, template="/a", kmc=KMC.certificate, overlay="other")
+    with pytest.raises(SecurityError, match="is one of the overlay 'other'"):
+        node().advertise(forged(good, ANNA, {"said": other.data}), ANNA.certificate, NOW)
+
+
+def test_what_has_ended_is_not_advertised() -> None:
+    ended = forged(topic(ANNA, "/a"), ANNA, {"created": NOW - 2, "expires": NOW})
+    with pytest.raises(SecurityError, match="not valid at this time"):
+        node().advertise(ended, ANNA.certificate, NOW)
+
+
+@pytest.mark.parametrize("changed", [{"version": NOW, "created": NOW + 1}, {"version": NOW + 1, "created": NOW - 1}])
+def test_a_later_one_is_later_by_its_version_and_by_its_time(changed: dict[str, object]) -> None:
+    there, first = node(), topic(ANNA, "/a")
+    put(there, first)
+    with pytest.raises(SecurityError, match="is known, and later"):
+        there.advertise(forged(first, ANNA, changed), ANNA.certificate, NOW + 1)
+
+
+def test_what_another_node_keeps_is_as_bounded_as_what_owners_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(topic(ANNA, "/a").data, 0, NOW)
+    with pytest.raises(SecurityError, match="to be forgotten"):
+        node().join(kept, NOW + LONGEST)
+    monkeypatch.setattr("tidings.security.discovery.MAX_ADVERTISED", 0)
+    with pytest.raises(SecurityError, match="topics and services"):
+        node().join(kept, NOW)
+
+
+def test_who_says_again_what_was_kept_and_never_shown_is_told_why() -> None:
+    there, later = node(), topic(BERT, "/a")
+    put(there, topic(ANNA, "/a"))
+    there.join(Kept(later.data, 0, NOW + 1), NOW + 1)
+    with pytest.raises(SecurityError, match="overlaps"):
+        put(there, later, NOW + 1)
+
+
 def test_what_is_too_large_is_not_read() -> None:
     with pytest.raises(SecurityError, match="MAX_ADVERTISED_BYTES"):
         node().advertise(b"x" * 65_537, ANNA.certificate, NOW)
