@@ -7,12 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.security.centre_world import DAY, KMC, LIST, NOW, identity, record
 from tests.strategies import LONG
 from tidings.journal.disk import Disk
-from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalError, JournalLockedError
+from tidings.model.errors import (
+    InvalidValueError,
+    JournalDamagedError,
+    JournalError,
+    JournalLockedError,
+    SecurityError,
+)
 from tidings.security import centre_questions as asked
 from tidings.security.centre.changes import EpochMade, changes_data
 from tidings.security.encoding import encoded
@@ -204,6 +211,9 @@ def test_a_vault_of_a_passphrase() -> None:
     for wrong in (b"other words", b"", None):
         with pytest.raises(InvalidValueError, match="passphrase"):
             Vault.unlock(lock, wrong, None)
+    work, *rest = msgspec.msgpack.decode(lock)
+    with pytest.raises(SecurityError, match="more work"):
+        Vault.unlock(encoded((work * 2**11, *rest)), b"words", None)
 
 
 def test_the_file_of_a_key_is_for_its_owner_only(tmp_path: Path) -> None:
