@@ -11,32 +11,24 @@ Places = dict[tuple[int, int], tuple[bytes, Path]]  # by level and number a node
 DIGEST = 32
 
 
-def _leaf(digest: bytes) -> bytes:
-    return sha256(b"\x00" + digest).digest()
-
-
-def _node(left: bytes, right: bytes) -> bytes:
-    return sha256(b"\x01" + left + right).digest()
-
-
 def tree(digests: Sequence[bytes]) -> tuple[bytes, list[Path]]:
     """The root over the digests, and the path of each. What has no neighbour goes up as it is."""
     if not 0 < len(digests) <= MAX_SIGNED_BATCH:
         raise SecurityError("form", f"a batch has 1 to MAX_SIGNED_BATCH ({MAX_SIGNED_BATCH}) events")
-    level = [_leaf(one) for one in digests]
-    paths: list[list[bytes]] = [[] for _ in digests]
-    position = list(range(len(digests)))
+    level = [sha256(b"\x00" + one).digest() for one in digests]
+    below: list[list[bytes]] = []
     while len(level) > 1:
-        for index, here in enumerate(position):
-            beside = here ^ 1
-            if beside < len(level):
-                paths[index].append(level[beside])
-            position[index] = here // 2
-        level = [
-            _node(level[start], level[start + 1]) if start + 1 < len(level) else level[start]
-            for start in range(0, len(level), 2)
+        below.append(level)
+        pairs = zip(level[::2], level[1::2], strict=False)
+        alone = level[-1:] if len(level) & 1 else []
+        level = [sha256(b"\x01" + left + right).digest() for left, right in pairs] + alone
+    paths: list[Path] = [()]
+    for nodes in reversed(below):
+        paths = [
+            (nodes[place ^ 1], *paths[place >> 1]) if place ^ 1 < len(nodes) else paths[place >> 1]
+            for place in range(len(nodes))
         ]
-    return level[0], [tuple(one) for one in paths]
+    return level[0], paths
 
 
 def root_of(digest: bytes, index: int, size: int, path: Path) -> bytes:

@@ -116,6 +116,21 @@ class Credentials:
         self._check_grant(found, now)
         return found
 
+    def known_token(self, data: bytes) -> Token | None:
+        """The token, if it has been checked before: to ask for it tells nothing new of any topic."""
+        return self._tokens.get(data)
+
+    def has_judged(self, data: bytes) -> bool:
+        """Whether it is known what such a token is worth, be it nothing."""
+        return data in self._tokens or hashlib.sha256(data).digest() in self._refused
+
+    def turns(self, token: Token) -> list[int]:
+        """The moments, in order, at which something may change in what is said of a token and its topic."""
+        found = {*token.turns, *self.revocations.turns(token.serials)}
+        for since, notice in self._told_of(token.topic):
+            found |= {since, notice.accepted_until}
+        return sorted(found)
+
     def stored_token(self, data: bytes, accepted: int) -> Token:
         """The token of an event that was accepted then: what was taken back later was granted still."""
         found = self._tokens.get(data)
@@ -137,6 +152,11 @@ class Credentials:
         """The latest one; who knows the past too answers with the one of that time."""
         found = self.notices.get(topic)
         return None if found is None else found.notice
+
+    def _told_of(self, topic: bytes) -> list[tuple[int, Notice]]:
+        """All that `notice` may answer, each with the time from which on it does."""
+        found = self.notice(topic)
+        return [] if found is None else [(0, found)]
 
     def _check_notice(self, notice: SignedNotice, now: int) -> None:
         record = self.topics.get(notice.notice.topic)

@@ -64,7 +64,12 @@ class Seal(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Of a sealed event; what it says is not checked yet."""
         if event.signature is None:
             raise SecurityError("seal", "the event has no seal")
-        seal = decoded(event.signature, cls, "seal")
+        return cls.read(event.signature)
+
+    @classmethod
+    def read(cls, data: bytes) -> "Seal":
+        """Of its bytes."""
+        seal = decoded(data, cls, "seal")
         if seal.version != VERSION:
             raise SecurityError("form", f"a seal of version {seal.version}; this one reads version {VERSION}")
         if len(seal.instance) != INSTANCE or not 0 <= seal.counter < 2**64 or len(seal.signature) != 64:
@@ -77,19 +82,23 @@ class Seal(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def header(self, event: Event) -> bytes:
         """The associated data: nothing of it can change without the payload becoming unreadable."""
+        return self.header_of(event.id.bytes, event.publisher, event.subject)
+
+    def header_of(self, id: bytes, publisher: str, subject: str | None) -> bytes:  # noqa: A002 - the event's own word
+        """The same, where that is known of the event."""
         return encoded(
             (
                 self.version,
                 self.suite,
                 self.topic,
                 self.epoch,
-                event.id.bytes,
-                event.publisher,
+                id,
+                publisher,
                 self.instance,
                 self.counter,
                 self.timestamp,
                 self.sequence,
-                event.subject,
+                subject,
                 self.scope,
                 self.commitment,
                 root.root_of(self.leaves),
@@ -107,10 +116,13 @@ def digest_of(header: bytes, ciphertext: bytes | None) -> bytes:
 
 def scope_of(event: Event, salt: bytes) -> bytes:
     """A commitment to whom the event is for, and to its policy; empty where it says neither."""
-    if event.subscribers is None and event.policy is None:
+    return _scope(None if event.subscribers is None else str(event.subscribers), event.policy, salt)
+
+
+def _scope(subscribers: str | None, policy: str | None, salt: bytes) -> bytes:
+    if subscribers is None and policy is None:
         return b""
-    said = None if event.subscribers is None else str(event.subscribers)
-    return hashlib.sha256(b"\x03" + salt + encoded((said, event.policy))).digest()
+    return hashlib.sha256(b"\x03" + salt + encoded((subscribers, policy))).digest()
 
 
 def nonce_of(counter: int) -> bytes:
@@ -143,7 +155,12 @@ def check_attributes(event: Event, seal: Seal, added: Mapping[str, Any] | None =
 
 def check_scope(event: Event, seal: Seal) -> None:
     """At a broker: for whom it is, and its policy, are as they were signed."""
-    if scope_of(event, seal.scope_salt) != seal.scope:
+    check_scope_of(None if event.subscribers is None else str(event.subscribers), event.policy, seal)
+
+
+def check_scope_of(subscribers: str | None, policy: str | None, seal: Seal) -> None:
+    """The same of their texts."""
+    if _scope(subscribers, policy, seal.scope_salt) != seal.scope:
         raise SecurityError("scope", "for whom the event is, or its policy, is not as its publisher signed it")
 
 

@@ -44,7 +44,7 @@ class Gate:
     ) -> None:
         self.credentials, self.verifies, self.identity = credentials, verifies, identity
         self.ingress = Ingress(freshness)
-        self._signatures = Signatures()
+        self.signatures = Signatures()
         self.refused: Counter[str] = Counter()
         self.topics = Topics(credentials)
         self._seal: tuple[bytes, Seal] | None = None  # of the event that was looked at last, and its bytes
@@ -66,7 +66,7 @@ class Gate:
         if self._is_plain(event):
             return None
         seal, token = self._checked(event, now)
-        self._check_epoch(seal, now)
+        self.check_epoch(seal, now)
         self.ingress.check(event.publisher, seal, now)
         if self.verifies:
             self._verify(event, seal, token)
@@ -116,17 +116,22 @@ class Gate:
         self.credentials.revocations.check_fresh(now)
         seal = self.seal_of(event)
         assert event.token is not None  # noqa: S101  # see `_is_plain`
-        token = self.credentials.token(event.token, now)
+        token = self.publishing(event.token, event.publisher, seal, now)
+        check_template(token, event.subject, event.attributes, cut=cut)
+        return seal, token
+
+    def publishing(self, token_data: bytes, publisher: str, seal: Seal, now: int) -> Token:
+        """The token, if its holder may publish on the topic that the seal is of."""
+        token = self.credentials.token(token_data, now)
         self.credentials.check_trusted(token, now)
         token.check_use(Right.PUBLISH, now)
         if seal.topic != token.topic:
             raise SecurityError("topic", "the seal is of another topic than the token")
         if seal.suite != token.record.suite:
             raise SecurityError("form", "the seal is of another suite than the topic")
-        if token.holder.name != event.publisher:
-            raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {event.publisher}")
-        _check_template(token, event, cut=cut)
-        return seal, token
+        if token.holder.name != publisher:
+            raise SecurityError("publisher", f"the token is that of {token.holder.name}, not of {publisher}")
+        return token
 
     def seal_of(self, event: Event) -> Seal:
         """The seal of an event, read once as long as no other event is looked at; it is the same for what is left of an
@@ -136,7 +141,7 @@ class Gate:
             self._seal = event.signature or b"", seal
         return self._seal[1]
 
-    def _check_epoch(self, seal: Seal, now: int) -> None:
+    def check_epoch(self, seal: Seal, now: int) -> None:
         notice = self.credentials.notice(seal.topic, now)
         if notice is None or seal.epoch >= notice.epoch:
             return
@@ -146,7 +151,7 @@ class Gate:
     def _verify(self, event: Event, seal: Seal, token: Token) -> None:
         envelope.check_scope(event, seal)
         envelope.check_attributes(event, seal)
-        self._signatures.check(seal.digest(event), seal, token.key)
+        self.signatures.check(seal.digest(event), seal, token.key)
 
     # Subscriptions
 
@@ -214,7 +219,7 @@ class Gate:
         if token.topic != topic:
             raise SecurityError("topic", f"the event is on another topic than {token.record.template}")
         if not token.is_whole:
-            _check_template(token, event, cut=cut)
+            check_template(token, event.subject, event.attributes, cut=cut)
 
     # What is handed out
 
@@ -234,9 +239,10 @@ class Gate:
         )
 
 
-def _check_template(token: Token, event: Event, *, cut: bool) -> None:
+def check_template(token: Token, subject: str | None, attributes: Mapping[str, Any], *, cut: bool = False) -> None:
+    """Whether an event is on the part of the topic that the token is for; `cut`: as for `may_get`."""
     suits = token.template.admits if cut else token.template.matches
-    if not suits(event.subject, event.attributes):
+    if not suits(subject, attributes):
         raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
 
 

@@ -45,6 +45,9 @@ class PastCredentials(Credentials):
         place = bisect_right(told, now, key=lambda one: one[0])
         return told[place - 1][1] if place else None
 
+    def _told_of(self, topic: bytes) -> list[tuple[int, Notice]]:
+        return self._told.get(topic, [])
+
     def _tell(self, notice: SignedNotice, since: int) -> bool:
         """Whether it is later than those before; each counts from its own time on."""
         told = self._told.get(notice.notice.topic, [])

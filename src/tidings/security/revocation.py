@@ -104,6 +104,11 @@ class Revocations:
         """Whether one of these is on the list, from whatever moment on."""
         return not serials.isdisjoint(self._by_serial)
 
+    def turns(self, serials: frozenset[bytes]) -> list[int]:
+        """The moments at which it may change what is said of these: they are revoked, or the list is too old."""
+        entries = (self._by_serial.get(one) for one in serials)
+        return [entry.when for entry in entries if entry is not None] + ([self.head.next_update] if self.head else [])
+
     def check(self, certificate: Certificate, at: int) -> None:
         """Raises a `SecurityError` if the certificate was revoked by then."""
         entry = self._by_serial.get(certificate.serial_bytes)

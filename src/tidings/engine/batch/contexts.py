@@ -83,7 +83,7 @@ class ContextChanges:
     def make_all(self) -> None:
         self.make(len(self.moves))
 
-    def _nameless(self, clients: Codes) -> dict[int, str]:
+    def _nameless(self, clients: Codes[str]) -> dict[int, str]:
         """Rows whose client is none."""
         found: dict[int, str] = {}
         unknown: set[str | None] = {*clients.texts, None} - self._engine.contexts.keys()
@@ -95,7 +95,7 @@ class ContextChanges:
                 found.update(dict.fromkeys(np.flatnonzero(clients.codes == code).tolist(), unreadable(error)))
         return found
 
-    def _not_entrusted(self, clients: Codes, table: pa.Table) -> dict[int, str]:
+    def _not_entrusted(self, clients: Codes[str], table: pa.Table) -> dict[int, str]:
         """Why some rows may not set somebody's context, in the words of `handle`."""
         if "id" not in table.column_names:
             return {}

@@ -5,9 +5,10 @@ any `sequence`, `subject`, `payload`, `context` (struct, map or JSON text), `sub
 and `signature`. Every other column is an attribute, or one column `attributes` holds them (struct, map or JSON text).
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -33,6 +34,10 @@ from tidings.model.limits import (
 )
 from tidings.model.values import Attributes, Context
 
+if TYPE_CHECKING:
+    from tidings.security.inspection import Claim
+    from tidings.security.root import Told
+
 _NEEDED = ("id", "timestamp", "publisher")
 _TEXTS = {"publisher": MAX_NAME_CHARACTERS, "subject": MAX_SUBJECT_CHARACTERS, "policy": MAX_POLICY_CHARACTERS}
 _BYTES = {"payload": MAX_PAYLOAD_BYTES, "token": MAX_TOKEN_BYTES, "signature": MAX_SIGNATURE_BYTES}
@@ -42,18 +47,21 @@ _NO_CONTEXT = Context()
 _UUID7 = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
 
 
-class Codes:
+Text = TypeVar("Text", str, bytes)
+
+
+class Codes(Generic[Text]):
     """A column of texts as numbers: -1 is null, others are places in `texts`."""
 
     def __init__(self, column: pa.Array | None, rows: int) -> None:
-        self.texts: list[str] = []
+        self.texts: list[Text] = []
         self.codes: npt.NDArray[np.int64] = np.full(rows, -1)
         if column is not None and column.null_count < len(column):
             encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
             self.texts = encoded.dictionary.to_pylist()
             self.codes = np.asarray(encoded.indices.cast(pa.int64()).fill_null(-1))
 
-    def __getitem__(self, row: int) -> str | None:
+    def __getitem__(self, row: int) -> Text | None:
         code = self.codes[row]
         return None if code < 0 else self.texts[code]
 
@@ -64,6 +72,21 @@ class Codes:
     def each(self, answers: list[Any], otherwise: Any, kind: Any) -> Any:
         """By row what was answered for its text."""
         return np.array([*answers, otherwise], kind)[self.codes]
+
+
+class _Lists(NamedTuple):
+    """What events say, each in a list as long as the table."""
+
+    ids: list[bytes]
+    publishers: list[str]
+    times: list[int]
+    sequences: list[int | None]
+    subjects: list[str | None]
+    payloads: list[bytes | None]
+    receivers: list[ContextFilter | None]
+    policies: list[str | None]
+    tokens: list[bytes | None]
+    seals: list[bytes | None]
 
 
 class Publications:
@@ -96,7 +119,7 @@ class Publications:
         self._filters: list[ContextFilter | None] = []
         self._events: dict[int, Event] = {}
         self._fields: dict[str, list[Any]] = {}
-        self._lists: tuple[list[Any], ...] | None = None  # of what an event says, as `made` names it
+        self._lists: _Lists | None = None
         self._weaver: Weaver | None = None
         self.problems = self._refused(self._doubtful())
 
@@ -116,9 +139,11 @@ class Publications:
         """The same, for who looks at very many of them once: if all stayed, Python's collector would look at each again
         and again."""
         if self._lists is not None:
-            name, publisher, time, sequence, subject, payload, receivers, policy, token, seal = map(
-                itemgetter(row), self._lists
+            lists: tuple[list[Any], ...] = self._lists
+            data, publisher, time, sequence, subject, payload, receivers, policy, token, seal = map(
+                itemgetter(row), lists
             )
+            name = uuid_of(data)
         else:
             name, publisher, time = self._uuid(row), self.publishers[row] or "", int(self.timestamps[row])
             sequence, subject, policy = self._value("sequence", row), self.subjects[row], self.policies[row]
@@ -149,27 +174,65 @@ class Publications:
                 found |= np.asarray(pc.is_valid(self._given[name]))
         return found
 
+    @cached_property
+    def tokens(self) -> Codes[bytes]:
+        """They are few, and long: each is read once."""
+        given = self._given.get("token")
+        return Codes(None if given is None else given.cast(pa.binary()), self.count)
+
+    def claims(self, rows: list[int]) -> "Iterator[Claim]":
+        """These rows as an inspection wants them, which never asks for an event."""
+        lists = self._listed()
+        texts = [None if one is None else str(one) for one in self._filters]
+        columns: tuple[list[Any], ...] = (
+            *(lists.ids, lists.publishers, lists.subjects, lists.payloads, self.subscribers.all(texts), lists.policies),
+            *(lists.tokens, lists.seals, self.now.tolist()),
+        )
+        chosen = columns if len(rows) == self.count else [map(one.__getitem__, rows) for one in columns]
+        return zip(*chosen, *self._told(rows), strict=True)
+
+    def _told(self, rows: list[int]) -> "tuple[Iterable[Mapping[str, Any]], Iterable[Told]]":
+        """Attributes, and with the context as leaves have them: column by column where there are columns."""
+        from tidings.security import root  # with it come ciphers: only for those who have sealed events
+
+        columns = self.attributes.columns
+        if columns and self.context is None:
+            whole = len(rows) == self.count
+            lists = {
+                name: (array if whole else array.take(pa.array(rows))).to_pylist() for name, array in columns.items()
+            }
+            names = tuple(lists)
+            made = (dict(zip(names, row, strict=True)) for row in zip(*lists.values(), strict=True))
+            return made, root.told_in_columns(lists)
+        attributes = [self.attributes.at(row, Attributes) for row in rows]
+        contexts = [_NO_CONTEXT if self.context is None else self.context.at(row, Context) for row in rows]
+        return attributes, map(root.told, attributes, contexts)
+
     def read_all(self) -> None:
         """Before many rows are asked for as events."""
-        if self._lists is not None:
-            return
+        self._listed()
         self.attributes.read_all(Attributes)
         if self.context is not None:
             self.context.read_all(Context)
+
+    def _listed(self) -> _Lists:
+        if self._lists is not None:
+            return self._lists
         for name in ("id", "sequence", *_BYTES):
             if name not in self._given:
                 self._fields[name] = [None] * self.count
-            elif name == "token":  # few, and long: each is read once
-                self._fields[name] = Codes(self._given[name].cast(pa.binary()), self.count).all()
+            elif name == "token":
+                self._fields[name] = self.tokens.all()
             elif name in _BYTES:
                 self._fields[name] = self._given[name].cast(pa.large_binary()).to_pylist()
             else:
                 self._fields[name] = self._given[name].to_pylist()
-        self._lists = (
-            *(self._uuids(), self.publishers.all(), self.timestamps.tolist(), self._fields["sequence"]),
+        self._lists = _Lists(
+            *(self._ids(), self.publishers.all(), self.timestamps.tolist(), self._fields["sequence"]),
             *(self.subjects.all(), self._fields["payload"], self.subscribers.all(self._filters)),
             *(self.policies.all(), self._fields["token"], self._fields["signature"]),
         )
+        return self._lists
 
     @property
     def weaver(self) -> Weaver:
@@ -231,7 +294,7 @@ class Publications:
             found |= self.context.doubtful
         found |= self.publishers.codes < 0
         for name, limit in _TEXTS.items():
-            codes: Codes = {"publisher": self.publishers, "subject": self.subjects, "policy": self.policies}[name]
+            codes: Codes[str] = {"publisher": self.publishers, "subject": self.subjects, "policy": self.policies}[name]
             odd = [not 0 < len(text) <= limit for text in codes.texts]
             if any(odd):
                 found |= codes.each(odd, False, bool)
@@ -313,23 +376,23 @@ class Publications:
         except (ValueError, TypeError, AttributeError):
             raise InvalidValueError("id: an event is named by a UUIDv7") from None
 
-    def _uuids(self) -> list[UUID | None]:
-        """Of all rows that have a UUIDv7."""
+    def _ids(self) -> list[bytes]:
+        """Of all rows that have a UUIDv7, its bytes."""
         well = self._named_well
         ids = self._given["id"].filter(pa.array(well))
         if pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type):
-            data = bytes.fromhex("".join(pc.replace_substring(ids, "-", "").to_pylist()))
+            data = bytes.fromhex("".join(ids.to_pylist()).replace("-", ""))
         else:
             data = b"".join(ids.to_pylist())
-        made = map(uuid_of, (data[start : start + 16] for start in range(0, len(data), 16)))
-        return [next(made) if is_one else None for is_one in well.tolist()]
+        ends = (np.cumsum(well) * 16).tolist()
+        return [data[end - 16 : end] if is_one else b"" for end, is_one in zip(ends, well.tolist(), strict=True)]
 
     def _value(self, name: str, row: int) -> Any:
         if name in self._fields:
             return self._fields[name][row]
         return self._given[name][row].as_py() if name in self._given else None
 
-    def _codes(self, name: str) -> Codes:
+    def _codes(self, name: str) -> Codes[str]:
         return Codes(self._given.get(name), self.count)
 
 

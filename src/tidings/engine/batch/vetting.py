@@ -1,9 +1,9 @@
-"""What the gate says of many publications: of sealed ones, one by one, whom they are due to, in columns.
+"""What the gate says of many publications, and whom sealed ones are due to.
 
 Of events without a seal only those are asked about that may be on a secure topic.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tidings.engine.engine import Engine
     from tidings.engine.tables import Filed
     from tidings.model.subscription import Subscription
+    from tidings.security.envelope import Seal
     from tidings.security.gate import Gate
 
 
@@ -27,23 +28,45 @@ class Vetting:
         self._topics: dict[int, bytes] = {}  # by row, of the seals of those that were let in
 
     def refused(self, alive: "Bools") -> Iterator[tuple[int, str]]:
-        """The rows that are not to be trusted, and why."""
-        events, gate = self._events, self._gate
-        start = 0
+        """The rows that are not to be trusted, and why.
+
+        A token that is met for the first time may tell of a topic: what comes before it is judged without knowing that.
+        """
+        events, credentials = self._events, self._gate.credentials
+        tokens, version, start = events.tokens, -1, 0
+        unjudged = np.array([*(not credentials.has_judged(one) for one in tokens.texts), False])
         while start < events.count:
-            version = gate.credentials.version
-            rows = np.flatnonzero((events.sealed | self._may_be_secure()) & alive)
-            rows = rows[rows >= start]
-            if len(rows) > events.count // 16:
-                events.read_all()
+            if credentials.version != version:
+                version = credentials.version
+                rows = np.flatnonzero((events.sealed | self._may_be_secure()) & alive)
+            rows = rows[np.searchsorted(rows, start) :]
+            new = np.flatnonzero(unjudged[tokens.codes[rows]])[:1]
+            yield from self._judged(rows[: new[0]] if len(new) else rows)
             start = events.count
-            for row, now in zip(rows.tolist(), events.now[rows].tolist(), strict=True):
-                reason = self._reason(row, now)
-                if reason is not None:
-                    yield row, reason
-                if gate.credentials.version != version:  # its token has told of a topic: others may be on it
-                    start = row + 1
-                    break
+            for row in rows[new].tolist():
+                yield from self._judged(rows[new])
+                code = tokens.codes[row]
+                unjudged[code] = not credentials.has_judged(tokens.texts[code])
+                start = row + 1
+
+    def _judged(self, rows: Ints) -> Iterator[tuple[int, str]]:
+        """What the gate says of the rows of which nothing is certain."""
+        from tidings.security.inspection import Inspection  # with it come ciphers: only where there is a gate
+
+        events = self._events
+        certain: Mapping[int, Seal] = {}
+        if len(rows) > events.count // 16:
+            certain = Inspection(self._gate).certain(events.claims(rows.tolist()))
+            if len(rows) - len(certain) > events.count // 16:
+                events.read_all()
+        for place, (row, now) in enumerate(zip(rows.tolist(), events.now[rows].tolist(), strict=True)):
+            seal = certain.get(place)
+            if seal is not None:
+                self._topics[row] = seal.topic
+                continue
+            reason = self._reason(row, now)
+            if reason is not None:
+                yield row, reason
 
     def _reason(self, row: int, now: int) -> str | None:
         """Why not to trust an event."""
