@@ -595,6 +595,20 @@ def test_three_wrong_answers_suspend_until_the_owner_releases() -> None:
     assert world.may_fetch("s", record())
 
 
+def test_nobody_is_released_by_himself_or_a_stranger() -> None:
+    world = enrolled()
+    for who in ("s", "stranger"):
+        with pytest.raises(RefusedError, match=f"{who} has granted s nothing"):
+            world.ask(identity(who), asked.RELEASE, asked.Releases("s"))
+
+
+def test_nothing_is_rewrapped_for_who_has_not_answered() -> None:
+    world = enrolled()
+    challenged(world)
+    with pytest.raises(RefusedError, match=asked.CHALLENGED):
+        world.ask(identity("s"), asked.REWRAP, asked.WantsRewrapped(record().id, ()))
+
+
 def test_a_query_set_is_replaced_by_the_administrator_only() -> None:
     world = enrolled()
     with pytest.raises(RefusedError, match="has a query set already"):

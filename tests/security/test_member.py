@@ -56,12 +56,12 @@ def test_what_is_somebody_elses_is_not_taken(answer: Callable[[Member], GivesKey
     assert bob.topics() == []
 
 
-def test_nothing_is_taken_from_who_was_revoked() -> None:
+def test_nothing_is_taken_for_who_was_revoked() -> None:
     world = World()
     bob = member(world)
-    world.authority.revoke("kmc", NOW)
+    world.authority.revoke("bob", NOW)
     bob.credentials.revoke(world.authority.revocations(NOW))
-    with pytest.raises(SecurityError, match="kmc has been revoked"):
+    with pytest.raises(SecurityError, match="bob has been revoked"):
         bob.take(given(token(bob, world), world), NOW)
 
 
@@ -87,6 +87,14 @@ def test_without_a_right_a_token_and_a_key_nothing_is_sealed(
         bob.take(answer(bob), NOW)
     with pytest.raises(SecurityError, match=reason):
         bob.seal(WORLD.event(1, "bob"), when)
+
+
+def test_who_has_left_seals_nothing_though_it_has_a_key() -> None:
+    bob = member()
+    bob.take(given(token(bob)), NOW)
+    bob.leave(WORLD.record.id)
+    with pytest.raises(SecurityError, match="has no token for it"):
+        bob.seal(WORLD.event(1, "bob"), NOW)
 
 
 def test_an_answer_that_is_none_is_not_read() -> None:
