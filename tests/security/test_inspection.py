@@ -20,7 +20,7 @@ from tidings.filters import ContextFilter
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
 from tidings.model.values import Attributes
-from tidings.security import Gate, Right, TopicRecord
+from tidings.security import Gate, Right, Role, TopicRecord
 from tidings.security.envelope import Seal, trimmed
 from tidings.security.inspection import Inspection
 from tidings.security.notices import Notice, SignedNotice
@@ -257,3 +257,23 @@ def test_what_is_good_is_certain(schema: pa.Schema) -> None:
     assert one_by_one(gate, events, times) == {}
     assert certain(gate, table) == set(range(len(events)))
     assert certain(told().gate(freshness=HOUR), table) == set()
+
+
+@pytest.mark.parametrize("brief", ["holder", "kmc", "owner"])
+def test_nothing_is_certain_once_a_certificate_has_ended(brief: str) -> None:
+    """A token ends with each of them: events before and behind that moment come together."""
+    world, day = World(), 24 * HOUR
+    roles = {"holder": Role.ENTITY, "kmc": Role.KMC, "owner": Role.ENTITY}
+    who = {name: world.authority.issue(name, role, NOW, days=1 if name == brief else 9) for name, role in roles.items()}
+    world.record = TopicRecord.make(who["owner"], id=bytes(16), template="Sports=NBA", kmc=who["kmc"].certificate)
+    world.ann = who["holder"]
+    sealer = world.sealer(world.token(kmc=who["kmc"], until=NOW + 5 * day), world.epoch_key(1))
+    events = sealer.seal_all([world.event(number, "holder") for number in range(1, 9)], NOW)
+    times = [NOW + number * day // 4 for number in range(8)]
+    alone, batch = (world.gate(freshness=None) for _ in range(2))
+    expected = one_by_one(alone, events, times)
+    assert expected.keys() == {4, 5, 6, 7}
+    for gate in (alone, batch):
+        gate.credentials.token(sealer.token.data, NOW)
+        assert certain(gate, rows(events, times, NAMED)) == {0, 1, 2, 3}
+        assert together(gate, rows(events, times, NAMED)) == expected

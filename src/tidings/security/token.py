@@ -138,10 +138,10 @@ class Token:
         if not record.template.covers(self.template):
             raise SecurityError("topic", f"the token is for {self.template}, which is more than the topic")
 
-    @cached_property
-    def turns(self) -> tuple[int, ...]:
-        """The moments at which it may change what `check_use` says."""
-        return self.not_before, self.not_after, self.holder.not_after, self.kmc.not_after
+    @property
+    def turns(self) -> tuple[int, int]:
+        """The moments at which it changes what `check_use` says."""
+        return self.not_before, self._ends
 
     def check_use(self, right: Right, now: int) -> None:
         """What is checked at every use."""
