@@ -109,13 +109,15 @@ def test_who_is_too_slow_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -
 
 def test_who_is_too_slow_may_be_disconnected_and_the_others_are_not() -> None:
     async def scenario() -> None:
-        async with one_does_not_read(slow_consumer="disconnect") as (broker, lazy, others, camera, _):
+        async with one_does_not_read(slow_consumer="disconnect") as (broker, lazy, others, camera, told):
             await publish(camera, COUNT)
             for other in others:
                 assert await numbers(other, COUNT) == list(range(COUNT))
             await until(lambda: "lazy" not in broker.sessions)
             assert broker.metrics.slow_disconnected == 1
-            assert broker.metrics.lost == 0
+            (meta,) = await told.take(timeout=60)
+            assert meta.attributes["client"] == "lazy"
+            assert meta.attributes["count"] == broker.metrics.lost > 0
             got = [int(one.event.attributes["n"]) for one in await lazy.end()]
             assert got == list(range(len(got)))
             assert broker.desk.roster.count("lazy") == 0

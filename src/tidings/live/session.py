@@ -272,10 +272,13 @@ class Session:
             self._lose(str(subscription), count)
 
     def disconnect_slow(self, reason: str) -> None:
-        """Without a word to the client, which does not read."""
+        """Without a word to the client, which does not read; others are told what it loses by that."""
         self._desk.metrics.slow_disconnected += 1
         _LOG.warning("a client is too slow, and disconnected", client=self.name, reason=reason)
+        lost = self.connection.lose_oldest(0, 0)
         self.connection.abort(f"too slow: {reason}")
+        for subscription, count in lost.items():
+            self._lose(str(subscription), count)
 
     def _lose(self, subscription: str, count: int) -> None:
         before = self._lost[subscription]

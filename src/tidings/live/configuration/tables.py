@@ -160,7 +160,8 @@ class Limits(Table, frozen=True, kw_only=True):
         str,
         said(
             "What happens to a client for which more waits, since it does not read: it loses the oldest notifications "
-            "(`lose_oldest`), or its connection (`disconnect`). Others do not feel it.",
+            "(`lose_oldest`), or its connection (`disconnect`). Others do not feel it; a meta-event tells what was "
+            "lost.",
             reloaded=True,
         ),
     ] = LOSE_OLDEST
