@@ -12,6 +12,7 @@ from tidings import ContextFilter
 from tidings.engine import Engine, Settings
 from tidings.engine.effects import Deliver, Effect, Expelled, Reject, Told, timed
 from tidings.engine.operations import Heed, Learn, Publish, Revoke, Subscribe
+from tidings.engine.sealed import may_keep
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.security import Gate, Right
@@ -246,6 +247,18 @@ def test_who_slipped_in_is_removed_when_a_sealed_event_meets_it(world: World) ->
     assert [one.subscription for one in told(effects) if one.subscriber == "eve"] == ["s-all"]  # of the removal
     assert broker.subscriptions.get("s-eve") is None
     assert not [one for one in broker.handle(Publish(sealed(world, 2)), NOW) if isinstance(one, Expelled)]
+
+
+def test_what_another_broker_has_carried_here_is_kept_for_who_may_have_it() -> None:
+    world = World()
+    broker = engine(world)
+    broker.handle(bobs(world), NOW)
+    [note] = told(broker.handle(Publish(sealed(world)), NOW))
+    assert may_keep(broker, note)
+    world.authority.revoke("bob", NOW)
+    broker.handle(Revoke(world.authority.revocations(NOW).data), NOW)
+    assert not may_keep(broker, note)
+    assert may_keep(broker, msgspec.structs.replace(note, subscription="not here yet"))
 
 
 # What is handed out
