@@ -44,6 +44,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ],
         _CORE,
     ),
+    "security.inspection": _security("inspection"),
     "security.exchange": _security("exchange"),
     "security.advertised": _security("discovery"),
     "security.discovery": _security("discovery"),

@@ -277,3 +277,16 @@ def test_nothing_is_certain_once_a_certificate_has_ended(brief: str) -> None:
         gate.credentials.token(sealer.token.data, NOW)
         assert certain(gate, rows(events, times, NAMED)) == {0, 1, 2, 3}
         assert together(gate, rows(events, times, NAMED)) == expected
+
+
+def test_nothing_is_certain_once_the_list_of_revocations_is_too_old() -> None:
+    gate = WORLD.gate(freshness=None)
+    head = gate.credentials.revocations.head
+    assert head is not None
+    sealer = WORLD.sealer(WORLD.token(until=head.next_update + HOUR))
+    events = sealer.seal_all([WORLD.event(number) for number in range(1, 5)], NOW)
+    times = [NOW, head.next_update - 1, head.next_update, head.next_update + 1]
+    refused = one_by_one(gate, events, times)
+    assert refused.keys() == {2, 3}
+    assert certain(gate, rows(events, times, NAMED)) == {0, 1}
+    assert together(gate, rows(events, times, NAMED)) == refused
