@@ -149,12 +149,14 @@ class Register:
         return known[1]
 
     def __getitem__(self, position: int) -> Subscription:
+        """A `KeyError` if it was forgotten a moment ago."""
         chunk = int(self._chunk[position])
         if chunk == _MADE:
             made = self._made[position]
             if isinstance(made, Subscription):
                 return made
-            assert made is not None  # noqa: S101
+            if made is None:
+                raise KeyError(position)
             return self._reread(position, lambda: made)
         table, row = self._chunks[chunk].table, int(self._row[position])
         return self._reread(position, lambda: table.slice(row, 1).to_pylist()[0])
