@@ -5,9 +5,11 @@ from hypothesis import strategies as st
 
 from tests.cli import command
 from tests.live.serving import serving
+from tests.strategies import examples
 from tidings.cli.lines import LONGEST, Lines
 
 
+@examples(200, 5_000)
 @given(st.lists(st.binary(max_size=20)))
 def test_pieces_make_no_difference(pieces: list[bytes]) -> None:
     lines = Lines()

@@ -77,13 +77,13 @@ def test_merging_changes_nothing_on_all_values_that_matter(given: list[Condition
 @examples(250, 10_000)
 @given(decidable(), values)
 def test_sets_are_said_exactly(condition: Condition, value: Value) -> None:
-    """A set of values, put into words and read back, is the same set."""
+    """A set of values, put into words and read back, is the same set; those with patterns are never put into words."""
     named = {"a": Attribute("a"), "b": Attribute("a")}
     from tidings.language import parse_content
 
     one = parse_content(str(FilterValue(condition)).replace("b ", "a "))
     found = values_where(when_true(one))
-    if found is not None:
+    if found is not None and not found.has_patterns:
         said = condition_for(named["a"], found)
         assert values_where(when_true(said)) == found, str(FilterValue(said))
         assert (truth(said, Scope({"a": value})) is True) == (truth(one, Scope({"a": value})) is True)
