@@ -12,6 +12,8 @@ from tidings.simulation.checker import Checker
 from tidings.simulation.faults import Crash, Cut, Heal, Restart
 from tidings.simulation.history import History
 from tidings.simulation.knowledge import Knowledge
+from tidings.simulation.report import report
+from tidings.simulation.step_file import read
 from tidings.simulation.steps import (
     Advertises,
     Leaves,
@@ -259,13 +261,11 @@ def test_a_history_that_goes_wrong_says_how_to_do_it_again(monkeypatch: pytest.M
         Publishes("pub", {"n": 1}),
     )
     history = History(topology=line(3), homes=HOMES, steps=steps)
-    report = history.report()
-    assert report is not None
-    assert report.startswith("tables: b1: filters s: ")
-    program = report[report.index("from tidings") : report.index("print(")]
-    names: dict[str, Any] = {}
-    exec(program, names)  # noqa: S102 - it was written here
-    small = names["history"]
-    assert small.violations()[0].kind == "tables"
+    text = report(history)
+    assert text is not None
+    assert text.startswith("tables: b1: filters s: ")
+    file = read(text.split("FILE.steps`:\n")[1])
+    small = file.history
+    assert small.violations()[0].kind == file.expect == "tables"
     assert len(small.steps) < len(steps)
     assert not any(isinstance(step, Publishes | SetsContext) for step in small.steps)

@@ -5,10 +5,11 @@ from hypothesis import given
 from tests.simulation.strategies import histories
 from tests.strategies import examples
 from tidings.simulation.history import History
+from tidings.simulation.step_file import StepFile, write
 
 
 @examples(40, 1000)
 @given(histories())
 def test_clients_are_told_what_they_are_owed_and_what_has_healed_is_as_new(history: History) -> None:
     found = history.violations()
-    assert not found, "\n".join([*map(str, found), *history.lines()])
+    assert not found, "\n".join([*map(str, found), write(StepFile(history))])

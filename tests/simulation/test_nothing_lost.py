@@ -14,6 +14,7 @@ from tidings.simulation.client import Client
 from tidings.simulation.clock import SECOND
 from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Pause
+from tidings.simulation.report import report
 from tidings.simulation.topologies import Topology, line, ring, star
 
 SEEDS = 4_000 if LONG else 60
@@ -268,7 +269,7 @@ def test_nothing_is_lost_in_the_histories_of_these_seeds(first: int) -> None:
         history = drawn(seed, pauses=True, steps=60)
         found = [one for one in history.violations() if one.kind != "tables"]
         if found:
-            pytest.fail(f"seed {seed}, {history.strategy}:\n{history.report()}")
+            pytest.fail(f"seed {seed}, {history.strategy}:\n{report(history)}")
 
 
 def test_seeds_draw_pauses() -> None:

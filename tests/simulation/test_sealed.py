@@ -20,6 +20,7 @@ from tidings.security import Gate, Right, Role, Sealer, Token
 from tidings.simulation import World
 from tidings.simulation.drawing import drawn
 from tidings.simulation.history import History
+from tidings.simulation.report import report
 from tidings.simulation.topologies import Topology, line, ring, star
 
 STRATEGIES = ("advertisement", "asf", "gsf", "spcf")
@@ -181,4 +182,4 @@ def test_a_revocation_is_obeyed_behind_a_link_that_was_down_meanwhile(strategy: 
 def test_whatever_happens_what_is_sealed_is_told_to_members_alone(seed: int) -> None:
     found = drawn(seed)
     fields = {name: getattr(found, name) for name in History.__struct_fields__}
-    assert (report := SealedHistory(**fields).report()) is None, report
+    assert (text := report(SealedHistory(**fields))) is None, text

@@ -1,7 +1,7 @@
-"""A history: a world and the steps taken in it. It can be run, judged, shrunk and written down."""
+"""A history: a world and the steps taken in it. It can be run and judged; `reduction.py` makes it smaller, and
+`step_file.py` writes it down."""
 
 import traceback
-from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
@@ -11,14 +11,12 @@ from tidings.model.errors import RefusedError, UnsettledError
 from tidings.simulation.checker import Checker
 from tidings.simulation.faults import Heal, Restart, Resume
 from tidings.simulation.knowledge import Knowledge
-from tidings.simulation.shrinking import shrunk
 from tidings.simulation.steps import Advertises, Publishes, Returns, Settles, Step
 from tidings.simulation.topologies import Topology
 from tidings.simulation.violation import Violation
 from tidings.simulation.world import World
 
 _PROBE = "probe"
-_SHOWN = 5  # violations of a report
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,36 +61,6 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             return [Violation("unsettled", str(error))]
         except Exception:
             return [Violation("error", traceback.format_exc())]
-
-    def report(self) -> str | None:
-        """What goes wrong, with the fewest steps with which it does, and how to do it again; None if nothing does."""
-        found = self.violations()
-        if not found:
-            return None
-        kind = found[0].kind
-
-        def fails(steps: tuple[Step, ...]) -> bool:
-            again = msgspec.structs.replace(self, steps=steps).violations()
-            return bool(again) and again[0].kind == kind
-
-        small = msgspec.structs.replace(self, steps=shrunk(self.steps, fails))
-        return "\n".join([*map(str, found[:_SHOWN]), "with fewer steps:", *small.lines()])
-
-    def lines(self) -> Iterator[str]:
-        """What goes wrong, and the program that does it again."""
-        yield from map(str, self.violations()[:_SHOWN])
-        yield "to do it again:"
-        yield "from tidings.simulation.faults import *"
-        yield "from tidings.simulation.history import History"
-        yield "from tidings.simulation.steps import *"
-        yield "from tidings.simulation.topologies import Edge, Topology"
-        yield f"history = History(topology={self.topology!r}, homes={self.homes!r},"
-        yield f"    strategy={self.strategy!r}, seed={self.seed}, network={self.network!r},"
-        yield f"    resends={self.resends}, steps=("
-        for step in self.steps:
-            yield f"        {step!r},"
-        yield "    ))"
-        yield "print(history.report())"
 
     def _fresh(self, world: World) -> World:
         """Another world with the same clients, which have said the same, and nothing has happened to them."""
