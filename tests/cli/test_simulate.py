@@ -170,3 +170,59 @@ def test_what_png_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         checked_picture(Path("overlay.png"))
     with pytest.raises(InvalidValueError):
         checked_picture(Path("overlay"))
+
+
+STEPS = """\
+strategy gsf
+brokers b1 b2
+link b1 b2
+client ann b1
+client bob b2
+
+bob subscribe news "n > 1"
+settle
+ann publish n=2
+"""
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> Path:
+    path = tmp_path / "small.steps"
+    path.write_text(STEPS)
+    return path
+
+
+def test_a_step_file_is_replayed(steps: Path) -> None:
+    done = tidings(steps, "--seed", 3)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{steps}: nothing goes wrong (strategy gsf, seed 3)\n"
+    said = json.loads(tidings(steps, "--json", "--strategy", "asf").stdout)
+    assert said == {"strategy": "asf", "seed": 0, "violations": []}
+
+
+def test_the_violations_of_a_step_file_are_said(steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.simulation.checker.due", lambda subscription, event, context: True)
+    steps.write_text(STEPS.replace("n=2", "n=0"))
+    done = tidings(steps)
+    assert (done.returncode, done.stdout) == (1, "")
+    violation, summary = done.stderr.splitlines()
+    assert violation.startswith("lost: bob was not told of ann's event 1 {'n': 0}, subscription news")
+    assert summary == f"tidings: {steps}: violations: 1 (strategy gsf, seed 0)"
+    done = tidings(steps, "--json")
+    assert done.returncode == 1
+    assert [one["kind"] for one in json.loads(done.stdout)["violations"]] == ["lost"]
+
+
+def test_bad_calls_with_step_files(steps: Path) -> None:
+    for option in (["--seconds", "4"], ["--picture", "overlay.svg"]):
+        done = tidings(steps, *option)
+        assert done.returncode == 2
+        assert "--seconds and --picture are for scenarios, not for step files" in done.stderr
+    steps.write_text(STEPS + "ann fly\n")
+    assert tidings(steps).stderr.startswith(f"tidings: {steps}:10: 'fly' is not a step of a client: ")
+    steps.write_bytes(b"# \xff")
+    done = tidings(steps)
+    assert (done.returncode, done.stderr) == (1, f"tidings: {steps}: is not UTF-8 text\n")
+    steps.unlink()
+    done = tidings(steps)
+    assert (done.returncode, done.stderr) == (1, f"tidings: {steps}: No such file or directory\n")

@@ -250,7 +250,7 @@ def history(
 
 @app.command()
 def simulate(
-    file: Annotated[Path, typer.Argument(help="The scenario's TOML file.")],
+    file: Annotated[Path, typer.Argument(help="The scenario's TOML file, or a step file: FILE.steps.")],
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
     strategy: Annotated[
         str | None, typer.Option(help="Another routing strategy: advertisement, asf, gsf or spcf.")
@@ -263,8 +263,11 @@ def simulate(
 ) -> None:
     """Simulate an overlay of brokers with its clients and faults, in virtual time; the same seed gives the same again.
 
+    A step file is replayed: the command says what goes wrong in its history.
+
     Example: tidings simulate examples/scenarios/cars.toml --strategy spcf --picture cars.svg
     """
+    from tidings.cli.replay import replay
     from tidings.cli.simulate import simulate
     from tidings.routing import STRATEGIES
     from tidings.simulation.scenario import read
@@ -273,6 +276,11 @@ def simulate(
         raise typer.BadParameter(f"--strategy is one of {', '.join(STRATEGIES)}, not {strategy}")
     if seconds is not None and seconds <= 0:
         raise typer.BadParameter("--seconds must be more than 0")
+    if file.suffix == ".steps":
+        if seconds is not None or picture is not None:
+            raise typer.BadParameter("--seconds and --picture are for scenarios, not for step files")
+        replay(file, seed=seed, strategy=strategy, as_json=as_json)
+        return
     simulate(read(file, seed=seed, strategy=strategy, seconds=seconds), picture=picture, as_json=as_json)
 
 
