@@ -1,0 +1,1 @@
+"""Tests that what earlier versions have written, sent or published stays readable and keeps its names."""

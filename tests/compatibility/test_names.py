@@ -1,0 +1,80 @@
+"""Names and bytes that others rely on are what they were: see `tests/compatibility/names`."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.compatibility import names
+from tests.compatibility.names import batch, stored
+from tests.compatibility.names.samples import Sample, rows, samples
+from tidings.engine import records
+from tidings.journal.record import LOST
+from tidings.live.questions import Questions
+from tidings.policy.policy import Policy
+from tidings.protocol.frames import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BYTES = names.golden_bytes()
+
+
+@pytest.fixture(scope="module")
+def by_label() -> dict[str, Sample]:
+    return {sample.label: sample for sample in samples()}
+
+
+@pytest.mark.parametrize("subject", names.SUBJECTS)
+def test_names_are_those_of_the_golden_file(subject: str) -> None:
+    difference = names.difference(subject, names.SUBJECTS[subject]())
+    assert not difference, difference
+
+
+@pytest.mark.spark
+def test_columns_are_those_of_the_golden_file(spark: "SparkSession") -> None:
+    difference = names.difference(names.COLUMNS, batch.column_lines(spark))
+    assert not difference, difference
+
+
+@pytest.mark.parametrize("label", BYTES)
+def test_golden_bytes_are_decoded_and_encoded_again(label: str, by_label: dict[str, Sample]) -> None:
+    sample = by_label[label]
+    assert sample.decode(sample.read(BYTES[label])) == sample.value
+    assert sample.written(sample.encode(sample.value)) == BYTES[label]
+
+
+def test_every_sample_has_golden_bytes(by_label: dict[str, Sample]) -> None:
+    assert by_label.keys() == BYTES.keys(), f"`{names.COMMAND} {names.BYTES}` writes the golden bytes"
+
+
+def test_every_kind_of_frame_is_listed() -> None:
+    assert {int(kind) for kind in Kind} == stored.FRAMES.keys()
+
+
+def test_every_kind_of_row_has_a_sample() -> None:
+    """Repair writes the kind LOST by itself, with nothing in it."""
+    assert {row.kind for row in rows().values()} == {*records._READERS, *records.ASIDE, LOST} - {LOST}
+
+
+def test_every_question_is_listed() -> None:
+    questions = Questions(None)  # type: ignore[arg-type]  # it is only asked what it can answer
+    assert {*questions._quick, *questions._slow} == stored.QUESTIONS.keys()
+
+
+def test_a_policy_with_every_element_is_read_from_its_document() -> None:
+    policy = Policy.parse(names.formats.POLICY)
+    assert Policy.from_xml(policy.to_xml()) == policy
+
+
+def test_a_difference_says_what_has_gone_and_what_is_new() -> None:
+    first, *others = names.golden("environment")
+    told = names.difference("environment", [*others, "TIDINGS_NEW is read"])
+    assert told.splitlines() == [
+        "",
+        "gone, which breaks what relies on it:",
+        f"  - {first}",
+        "new:",
+        "  + TIDINGS_NEW is read",
+        "if this is intended, `python -m tests.compatibility.names` rewrites tests/compatibility/names/environment.txt",
+    ]
+    assert names.difference("environment", [f"{first} # a comment", *others]) == ""
