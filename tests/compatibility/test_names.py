@@ -78,3 +78,11 @@ def test_a_difference_says_what_has_gone_and_what_is_new() -> None:
         "if this is intended, `python -m tests.compatibility.names` rewrites tests/compatibility/names/environment.txt",
     ]
     assert names.difference("environment", [f"{first} # a comment", *others]) == ""
+
+
+def test_a_field_of_an_array_may_be_called_otherwise_and_may_not_change_its_place() -> None:
+    first, second = "frame 34 lost[1] integer, required", "frame 34 lost[2] integer, required"
+    others = [line for line in names.golden("wire") if not line.startswith((first, second))]
+    assert names.difference("wire", [*others, f"{first} # number", f"{second} # sum"]) == ""
+    told = names.difference("wire", [*others, f"{first} # total", f"{second} # count"])
+    assert "  ! frame 34 lost[1] is [2] now # count\n  ! frame 34 lost[2] is [1] now # total" in told

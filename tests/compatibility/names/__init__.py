@@ -9,7 +9,8 @@ A change that is intended is written down with
     python -m tests.compatibility.names
 
 which rewrites the files: what the difference takes away, no older program, file or script can rely on any more.
-Behind ` # ` stands a comment, which is not compared.
+Behind ` # ` stands the name of a field that is encoded by its place. Another name for it changes nothing outside and is
+not compared; a name that stands at another place than before is a break.
 """
 
 import re
@@ -45,6 +46,7 @@ COLUMNS, BYTES = "spark-columns", "bytes"  # the one needs a Spark session, the 
 _COMMENT = " # "
 _BETWEEN = ": "
 _NUMBER = re.compile(r"(\d+)")
+_PLACE = re.compile(r"(?P<array>.*)\[(?P<place>\d+)\] .* # (?P<name>\w+)")
 
 
 def golden_path(subject: str) -> Path:
@@ -66,9 +68,10 @@ def _order(line: str) -> list[tuple[int, str]]:
 
 def difference(subject: str, collected: Iterable[str]) -> str:
     """What has gone and what is new, for people; empty where nothing differs."""
-    before = {_compared(line) for line in golden(subject)}
-    after = {_compared(line) for line in collected}
+    former, present = golden(subject), list(collected)
+    before, after = set(map(_compared, former)), set(map(_compared, present))
     parts = [
+        *_part("at another place in an array, which breaks what relies on it", "!", set(_moves(former, present))),
         *_part("gone, which breaks what relies on it", "-", before - after),
         *_part("new", "+", after - before),
     ]
@@ -80,6 +83,20 @@ def difference(subject: str, collected: Iterable[str]) -> str:
 
 def _compared(line: str) -> str:
     return line.partition(_COMMENT)[0]
+
+
+def _moves(former: Iterable[str], present: Iterable[str]) -> Iterator[str]:
+    """The fields of arrays that are called as before and stand elsewhere. Where two fields of one type change places,
+    nothing else tells: the lines without names stay the same."""
+    before, after = _places(former), _places(present)
+    for array, name in before.keys() & after.keys():
+        if before[array, name] != after[array, name]:
+            yield f"{array}[{before[array, name]}] is [{after[array, name]}] now # {name}"
+
+
+def _places(lines: Iterable[str]) -> dict[tuple[str, str], str]:
+    found = filter(None, map(_PLACE.fullmatch, lines))
+    return {(one["array"], one["name"]): one["place"] for one in found}
 
 
 def _part(title: str, sign: str, lines: set[str]) -> Iterator[str]:

@@ -114,8 +114,8 @@ def default_text(field: inspect.Field) -> str:
 
 
 class Sampler:
-    """Makes a value of a type: every field is filled, and no two fields have the same value, so that bytes tell when
-    fields have changed places."""
+    """Makes a value of a type: every field is filled, and no two fields have the same value. The values depend on types
+    and places alone, so that another name for a field of an array changes nothing."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
