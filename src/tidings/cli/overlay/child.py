@@ -28,18 +28,28 @@ class Child:
         """Returns before it is ready: see `await_ready`."""
         if self.is_running:
             raise TidingsError(f"{self.name} is running already")
-        command = [sys.executable, "-m", "tidings", "broker", "--config", str(self.configuration)]
         self._is_paused = False
         with self.log.open("ab") as log:
             # In a process group of its own: Ctrl-C on the terminal is for whoever looks after all of them.
             self._process = subprocess.Popen(  # noqa: S603
-                [*command, "--attached", "--json"],
+                [*self.program, "broker", "--config", str(self.configuration), "--attached", "--json"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 process_group=0,
-                env=_environment(),
+                env=self.environment(),
             )
+
+    @property
+    def program(self) -> list[str]:
+        """The command line up to the arguments of `tidings`."""
+        return [sys.executable, "-m", "tidings"]
+
+    def environment(self) -> dict[str, str]:
+        """Without what is meant for one broker: here each has a configuration of its own. Modules are found as they
+        are in this process."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
+        return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONUNBUFFERED": "1"}
 
     def await_ready(self, seconds: float) -> None:
         """Until clients may connect; an error says what it complained of."""
@@ -146,10 +156,3 @@ class Child:
         for stream in (self._running().stdin, self._running().stdout):
             if stream is not None:
                 stream.close()
-
-
-def _environment() -> dict[str, str]:
-    """Without what is meant for one broker: here each has a configuration of its own. Modules are found as they are in
-    this process."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONUNBUFFERED": "1"}
