@@ -1,5 +1,6 @@
 """Collects README.md and the pages below docs/: what they show is run. How is said in `tests/docs/blocks.py`."""
 
+import signal
 from typing import Any
 
 import pytest
@@ -22,6 +23,13 @@ pytest_collect_file = Sybil(
     excludes=["docs/_build/*", "docs/_build/*/*"],
     teardown=_end,
 ).pytest()
+
+
+def pytest_configure() -> None:
+    """Restores SIGINT where a shell has started the suite in the background: a process that a test starts inherits
+    an ignored signal, and could not be stopped by it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:

@@ -11,9 +11,9 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 from unittest.mock import patch
 
+from tests.limits import PATIENCE
 from tidings.cli import main, terminal
 
-PATIENCE = 600.0  # seconds: against hanging for ever; a busy machine is no failure
 Done = subprocess.CompletedProcess[str]
 
 

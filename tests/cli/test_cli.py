@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import as_json, run, run_alone
+from tests.limits import PATIENCE
 from tidings._version import __version__
 from tidings.cli import main
 from tidings.policy import Policy
@@ -183,7 +184,7 @@ def test_a_policy_is_checked_and_written(tmp_path: Path) -> None:
 def test_no_room_for_the_output_is_told_in_one_line(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "tidings", *words]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=600, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (1, "tidings: No space left on device\n")
 
 

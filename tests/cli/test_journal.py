@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import PATIENCE, as_json, run, start
+from tests.cli.command import as_json, run, start
 from tests.journal.cases import flip, log_of, segments_of
+from tests.limits import PATIENCE
 from tidings.hub import Hub
 from tidings.journal import Journal, JournalOptions, Operation
 

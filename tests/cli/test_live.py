@@ -14,7 +14,7 @@ import pytest
 
 import tidings as td
 from tests.cli import command
-from tests.cli.command import PATIENCE
+from tests.limits import PATIENCE
 from tests.live.certified import Certified
 from tests.live.serving import serving
 from tidings.cli.overlay import LocalOverlay

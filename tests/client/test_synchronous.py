@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import tidings as td
+from tests.limits import PATIENCE
 from tests.live.cases import address, configuration
 from tidings.live.broker import Broker
 from tidings.model.errors import ClosedError, FilterError, InvalidValueError, RefusedError, UnreachableError
-
-SECONDS = 120
 
 
 @pytest.fixture
@@ -24,9 +23,9 @@ def where() -> Iterator[str]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     broker = Broker(configuration())
-    asyncio.run_coroutine_threadsafe(broker.start(), loop).result(SECONDS)
+    asyncio.run_coroutine_threadsafe(broker.start(), loop).result(PATIENCE)
     yield address(broker)
-    asyncio.run_coroutine_threadsafe(broker.stop(), loop).result(SECONDS)
+    asyncio.run_coroutine_threadsafe(broker.stop(), loop).result(PATIENCE)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -41,7 +40,7 @@ def test_a_program_without_a_loop_does_all_the_same(where: str) -> None:
             offer = camera.advertise("n > 0", publisher_context=["x"])
             receipts = camera.publish_many([{"n": 1}, {"n": 2}, {"n": 3}])
             assert [one.event.sequence for one in receipts] == [1, 2, 3]
-            assert [note.attributes["n"] for note in islice(held.listen(timeout=SECONDS), 3)] == [1, 2, 3]
+            assert [note.attributes["n"] for note in islice(held.listen(timeout=PATIENCE), 3)] == [1, 2, 3]
             assert not list(held.listen(timeout=0.05))
             assert car.explain({"n": 0}, held)[0].step == "content"
             assert [one["id"] for one in car.topics()["advertisements"]] == [offer.id]
@@ -62,7 +61,7 @@ def test_many_threads_use_one_client(where: str) -> None:
         held = car.subscribe("")
         list(pool.map(lambda n: car.publish({"n": n}), range(200)))
         taken: list[Any] = []
-        while len(taken) < 200 and (more := held.take(timeout=SECONDS)):
+        while len(taken) < 200 and (more := held.take(timeout=PATIENCE)):
             taken += [note.attributes["n"] for note in more]
         assert sorted(taken) == list(range(200))
         made = list(pool.map(lambda n: car.subscribe(f"n = {n}"), range(40)))
@@ -86,7 +85,7 @@ def test_threads_that_wait_are_told_when_the_client_is_closed(where: str) -> Non
     car.publish({"n": 1})
     car.close()
     for thread in threads:
-        thread.join(SECONDS)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     notes = [one for end in ends if isinstance(end, list) for one in end]
     assert len(notes) <= 1
@@ -110,7 +109,7 @@ def test_a_callback_cannot_wait_for_the_thread_that_it_is_called_in(where: str) 
 
         car.subscribe("n = 1", callback=publish)
         car.publish({"n": 1})
-        assert told.wait(SECONDS)
+        assert told.wait(PATIENCE)
         assert "the client's own thread" in str(errors[0])
 
 

@@ -22,13 +22,13 @@ from sybil.evaluators.doctest import OutputChecker
 
 from tests.cli import command as tidings
 from tests.docs.shell import Shell
+from tests.limits import PATIENCE
 
 RUN = frozenset({"python", "tidings"})
 ACCEPTED = (r"git clone \S+", r"cd tidings", r"source \.venv/bin/activate")
 _ALONE = frozenset({"broker", "overlay", "pipeline", "history", "warm", "demo", "bench"})
 _STATUS = "echo $?"
 _SHELL = re.compile(r"[|&;<>$`*?(){}]")
-_TIMEOUT_SECONDS = 300
 
 
 class Command(NamedTuple):
@@ -109,7 +109,7 @@ def _output(words: list[str], shell: Shell, *, goes_on: bool = False) -> tuple[i
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=_TIMEOUT_SECONDS,
+        timeout=PATIENCE,
         check=False,
     )
     return done.returncode, done.stdout

@@ -14,10 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.limits import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 _KEY = "the shell of this page"  # in its namespace, where no name can be the same
 _PORT = re.compile(r"\b127\.0\.0\.1:(74[6-9][0-9])\b")
-_SECONDS = 120.0
 
 
 class Shell:
@@ -62,7 +63,7 @@ class Shell:
         with tempfile.TemporaryFile() as said:
             program = subprocess.Popen(words, cwd=self.folder, env=environment, stdout=said, stderr=said)
             self._running.append(program)
-            until = time.monotonic() + _SECONDS
+            until = time.monotonic() + PATIENCE
             while program.poll() is None and time.monotonic() < until:
                 time.sleep(0.05)
                 if said.seek(0, os.SEEK_END):

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 import tidings as td
+from tests.limits import PATIENCE
 from tidings.client import Client
 from tidings.journal.disk import Disk
 from tidings.live.broker import Broker
@@ -23,8 +24,6 @@ from tidings.protocol.notes import Note
 from tidings.protocol.publications import Published, front
 
 _Answer = TypeVar("_Answer")
-_SECONDS = 300.0  # after which a scenario counts as stuck
-_SOON = 120.0  # the same of a single step of one
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 KINDS: dict[type, Kind] = {
@@ -57,7 +56,7 @@ _NOT_TOLD = (Kind.PING, Kind.PONG, Kind.OPERATION, Kind.PASS)
 _TOLD = {kind: message for message, kind in KINDS.items()}
 
 
-def run(scenario: Coroutine[Any, Any, _Answer], seconds: float = _SECONDS) -> _Answer:
+def run(scenario: Coroutine[Any, Any, _Answer], seconds: float = PATIENCE) -> _Answer:
     """Plays it in a loop of its own, which must have nothing to complain about: no task, future or callback failed
     unseen."""
     complaints: list[dict[str, Any]] = []
@@ -102,7 +101,7 @@ def connect(broker: Broker, name: str, **given: Any) -> Client:
     return td.connect(address(broker), name, **given)
 
 
-async def until(happened: Callable[[], Any], seconds: float = _SOON) -> None:
+async def until(happened: Callable[[], Any], seconds: float = PATIENCE) -> None:
     """Returns once it is so."""
     async with asyncio.timeout(seconds):
         while not happened():
@@ -161,7 +160,7 @@ class Raw:
     def say(self, *messages: msgspec.Struct) -> None:
         self.send(b"".join(map(framed, messages)))
 
-    async def told(self, seconds: float = _SOON) -> Any:
+    async def told(self, seconds: float = PATIENCE) -> Any:
         """The next message that is neither a heartbeat nor between brokers; None at the end of the connection."""
         async with asyncio.timeout(seconds):
             while True:

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 import tidings as td
+from tests.limits import PATIENCE
 from tidings.cli.overlay.child import Child
 from tidings.model.errors import RefusedError
-
-PATIENCE = 300.0  # against hanging for ever; a busy machine is no failure
 
 
 def written(folder: Path, text: str, name: str = "b1") -> Path:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.limits import PATIENCE
 from tidings.client import connect
 from tidings.live.broker import Broker
 from tidings.live.condition import gauges, hindrances
 from tidings.live.configuration import Configuration
 from tidings.model.errors import RefusedError
-
-PATIENCE = 60.0  # seconds
 
 
 def configured(name: str, **tables: Any) -> Configuration:

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import msgspec
 
+from tests.limits import PATIENCE
 from tidings.client import Client, connect
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event
 from tidings.model.identity import ENTROPY_BYTES, uuid7
 
 UNDER_WAY = 8
-PATIENCE = 120.0  # seconds: brokers start slowly where many processes share a machine
 _TURNS_AFTER = 40  # publications, until its situation changes
 _REFUSED_EVERY = 25
 _PAUSE = 0.02

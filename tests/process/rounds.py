@@ -4,6 +4,7 @@ import asyncio
 import random
 from pathlib import Path
 
+from tests.limits import PATIENCE
 from tests.process.faults import Doing, drawn
 from tests.process.overlay import RelayedOverlay
 from tests.process.publishers import Publisher
@@ -13,7 +14,6 @@ from tidings.cli.overlay.files import JOURNAL
 from tidings.model.errors import TidingsError
 from tidings.simulation.topologies import Topology
 
-_PATIENCE = 120  # seconds for what has to end some time; it is not what is measured
 _QUIET = 10  # seconds in which nothing comes any more
 
 
@@ -37,14 +37,14 @@ class Round:
                 publishing = [group.create_task(one.run()) for one in self._publishers]
                 for one in self._publishers:
                     await one.is_ready.wait()
-                await asyncio.to_thread(overlay.settle, _PATIENCE)
+                await asyncio.to_thread(overlay.settle, PATIENCE)
                 for one in self._publishers:
                     one.may_begin.set()
                 await asyncio.gather(Doing(overlay).all(self._faults), self._trouble())
                 await overlay.heal()
                 for one in self._publishers:
                     one.is_over.set()
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(PATIENCE):
                     await asyncio.gather(*publishing)
             complaint = await self._end()
         finally:
@@ -79,7 +79,7 @@ class Round:
         """Until all that is due has come, or nothing comes any more."""
         complaint = ""
         try:
-            await asyncio.to_thread(self._overlay.settle, _PATIENCE)
+            await asyncio.to_thread(self._overlay.settle, PATIENCE)
         except TidingsError as error:
             complaint = f"the overlay does not settle: {error}"
         judged = Verdict(self._publishers, ())

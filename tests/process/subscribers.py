@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from tests.process.publishers import PATIENCE
+from tests.limits import PATIENCE
 from tests.process.relay import Relay
 from tidings.client import Client, connect
 from tidings.model.errors import UnreachableError

@@ -8,13 +8,13 @@ import random
 from pathlib import Path
 from uuid import UUID
 
+from tests.limits import PATIENCE
 from tests.process.forking import Forked
 from tests.strategies import LONG
 from tidings.client import Client, connect
 
 _KILLS = 300 if LONG else 20
 _UNDER_WAY = 16
-_PATIENCE = 120.0
 _TINY = {"roll_bytes": 8_000, "roll_records": 40, "snapshot_rows": 5}
 
 
@@ -40,8 +40,8 @@ class _Killing:
 
     async def play(self) -> None:
         async with (
-            connect(self._broker.address, "subscriber", patience=_PATIENCE) as subscriber,
-            connect(self._broker.address, "publisher", patience=_PATIENCE) as publisher,
+            connect(self._broker.address, "subscriber", patience=PATIENCE) as subscriber,
+            connect(self._broker.address, "publisher", patience=PATIENCE) as publisher,
         ):
             subscription = await subscriber.subscribe("n > 0", durable="all")
 
@@ -52,7 +52,7 @@ class _Killing:
                     self._order += [note.event.sequence for note in taken]
                     await subscription.acknowledge(*taken)
 
-            async with asyncio.timeout(_PATIENCE * (1 + _KILLS // 20)), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(PATIENCE * max(1, _KILLS // 20)), asyncio.TaskGroup() as group:
                 group.create_task(take())
                 async with asyncio.TaskGroup() as publishing:
                     for _ in range(_UNDER_WAY):

@@ -19,7 +19,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.limits import PATIENCE
+
 SOURCE = Path(__file__).parents[2] / "src" / "tidings"
+_RUN = 10 * PATIENCE  # seconds for all tests of a module: a run, not a wait
 
 
 def _security(*names: str) -> tuple[str, ...]:
@@ -150,7 +153,7 @@ def is_killed(check: Check) -> bool:
     command = [sys.executable, "-m", "tests.security.mutants", check.module, str(check.line), str(check.part)]
     short = {name: value for name, value in os.environ.items() if name != "TIDINGS_LONG"}
     try:
-        return subprocess.run(command, capture_output=True, timeout=600, check=False, env=short).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=_RUN, check=False, env=short).returncode == 0
     except subprocess.TimeoutExpired:
         return True  # a test that waits for ever has noticed, too
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.limits import PATIENCE
 from tests.strategies import LONG
 from tidings.cli.overlay.child import Child
 from tidings.client import SyncClient, SyncSubscription, connect_sync
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-PATIENCE = 300.0  # against hanging for ever; a busy machine is no failure
 SUBSCRIPTIONS = {"all": "n >= 0", "even": "even = true", "late": "n >= 2000"}
 
 

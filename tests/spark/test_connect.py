@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.shell import ROOT
+from tests.limits import PATIENCE
 
 PROGRAM = """
 import json, os, sys
@@ -47,7 +48,7 @@ def test_route_and_a_pipeline(tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM, f"{city}/pipeline.toml"],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.limits import PATIENCE
 from tests.spark.cuts import cut, write
 from tests.spark.test_pipeline import CONTEXTS, LAST
 from tests.spark.test_route import EVENTS, SUBSCRIPTIONS, expected, got, history
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
-PATIENCE = 900.0  # seconds: against hanging for ever; a busy machine is no failure
 TIMES = 50 if LONG else 2
 
 

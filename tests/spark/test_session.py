@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.limits import PATIENCE
 from tidings import TidingsError
 from tidings.spark import session
 from tidings.spark.java import check_java, java_version
@@ -101,4 +102,4 @@ def test_a_session_starts_and_ends_in_silence_and_passes_on_what_workers_say() -
 
 
 def python(code: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
