@@ -1,8 +1,9 @@
 # Everything runs from a fresh clone: the first target that needs the virtual environment makes it.
-#   make run       install and play the demo        make test      lint, types and the test suite
-#   make check     lint and types alone             make test-all  the suite with its slow, long-running tests
-#   make bench     measure, print tables            make docs      the documentation as HTML
-#   make lock      pin the requirements anew        make clean     remove what these targets made
+#   make run         install and play the demo       make test         lint, types and the test suite
+#   make check       lint and types alone            make test-quick   90 seconds, no Java, no processes
+#   make bench       measure, print tables           make test-all     everything, long (PART=name for a part)
+#   make docs        the documentation as HTML       make soak         random faults for MINUTES=n
+#   make lock        pin the requirements anew       make clean        remove what these targets made
 
 PYTHON ?= python3
 VENV   := .venv
@@ -10,7 +11,7 @@ BIN    := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check format bench docs lock clean java
+.PHONY: help run test test-quick test-all soak check format bench docs lock clean java
 
 help:
 	@sed -n 's/^#  //p' Makefile
@@ -57,12 +58,27 @@ format: $(VENV)/dev
 
 # So many processes share the tests; everything that starts Spark stays in one of them (tests/sharing.py).
 WORKERS ?= 2
+PYTEST  := $(BIN)/pytest --numprocesses $(WORKERS)
 
-test: java check $(VENV)/warm
-	@$(BIN)/pytest --numprocesses $(WORKERS)
+# The kernels once more, with every access to an array checked: tests/matching/test_kernels.py runs them.
+$(VENV)/warm-checked: $(VENV)/warm
+	@echo "compiling the kernels with bounds checked, for the tests ..."
+	@NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 NUMBA_CACHE_DIR=$(CURDIR)/$(VENV)/kernels-with-bounds-checked $(BIN)/tidings warm
+	@touch $@
 
-test-all: java check $(VENV)/warm
-	@TIDINGS_LONG=1 $(BIN)/pytest --numprocesses $(WORKERS) -m "slow or not slow"
+test: java check $(VENV)/warm-checked
+	@$(PYTEST)
+
+test-quick: $(VENV)/dev $(VENV)/warm
+	@TEST_SIZE=quick $(PYTEST) -m "not slow and not spark and not process" tests
+
+PART ?=
+test-all: java check $(VENV)/warm-checked
+	@$(BIN)/python -m tests.parts --workers $(WORKERS) $(PART)
+
+MINUTES ?= 30
+soak: $(VENV)/dev $(VENV)/warm
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 bench: $(VENV)/dev $(VENV)/warm
 	@$(BIN)/tidings bench all
@@ -79,4 +95,4 @@ lock:
 	@$(LOCK) --constraints requirements/dev.txt --output-file requirements/run.txt
 
 clean:
-	@rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .test-all docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

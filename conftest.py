@@ -1,6 +1,8 @@
-"""Collects README.md and the pages below docs/: what they show is run. How is said in `tests/docs/blocks.py`."""
+"""Collects README.md and the pages below docs/, whose examples are run (`tests/docs/blocks.py` says how), and applies
+the options of the suite: the part of `make test-all`, and what a quick run may not do."""
 
 import signal
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +11,11 @@ from tests.docs.blocks import parse_blocks
 from tests.docs.brokers import stop_brokers
 from tests.docs.shell import end_shell
 from tests.docs.tables import parse_tables
+from tests.parts import PARTS, part_of
 from tests.sharing import Sharing
+from tests.sizes import SIZE
+
+_PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 
 
 def _end(namespace: dict[str, Any]) -> None:
@@ -25,11 +31,31 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=[*PARTS], help="only the tests of this part of `make test-all`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Restores SIGINT where a shell has started the suite in the background: a process that a test starts inherits
     an ignored signal, and could not be stopped by it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if SIZE == "quick":
+        sys.addaudithook(_refuse_processes)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("--part")
+    if part is not None:
+        others = [item for item in items if part_of(item.nodeid.partition("::")[0]) != part]
+        items[:] = [item for item in items if item not in set(others)]
+        config.hook.pytest_deselected(items=others)
+
+
+def _refuse_processes(event: str, _: object) -> None:
+    """A quick run starts no process, so that nobody waits for one; a test that does is marked."""
+    if event in _PROCESS_EVENTS:
+        raise RuntimeError("a quick test starts no process: mark it with pytest.mark.process")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:

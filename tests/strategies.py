@@ -1,8 +1,5 @@
 """What the property tests draw from: values that sit on edges, filters that the parser could have made, and events."""
 
-import os
-
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tidings.model.expression import (
@@ -32,19 +29,6 @@ from tidings.model.expression import (
     any_of,
 )
 from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
-
-LONG = bool(os.environ.get("TIDINGS_LONG"))  # set by `make test-all`
-
-
-def examples(short: int, long: int) -> settings:
-    """Settings for a law: so many examples in `make test`, so many in `make test-all`."""
-    return settings(
-        max_examples=long if LONG else short,
-        deadline=None,
-        derandomize=not LONG,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-
 
 integers = st.one_of(
     st.sampled_from([0, 1, -1, 2, 3, 2**53, 2**53 + 1, -(2**53) - 1, MAX_INTEGER, MIN_INTEGER]),

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.batch.shapes import Shaping
 from tidings.engine.batch.texts import Weaver, members, members_of
 

@@ -21,7 +21,7 @@ from pika import frame, spec
 from rich.console import Console
 
 from tests.cli.command import as_json, run
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.cli.bench.brokers import load, table, trial
 from tidings.cli.bench.brokers.activemq import Stomp
 from tidings.cli.bench.brokers.children import Children

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.cli import command
 from tests.live.serving import serving
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.cli.lines import LONGEST, Lines
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.live.cases import run
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.cli.bench.secure_workload import PUBLISHER, SecureTopic, event
 from tidings.client.outbox import Outbox
 from tidings.client.underway import Publication, Underway

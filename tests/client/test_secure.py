@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tidings as td
 from tests.client.centre import Centre, Files, Serving, Topic, centre, entity, member, secure
 from tests.live.cases import address, connect, run, running
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import policies
 from tidings.client.security import Security
 from tidings.model.errors import InvalidValueError, SecurityError

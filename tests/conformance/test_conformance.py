@@ -12,7 +12,7 @@ from tests.conformance.drivers import Driver, HubDriver, ReferenceDriver, Simula
 from tests.conformance.live import LiveDriver
 from tests.conformance.scenarios import OFFER, SCENARIOS
 from tests.simulation.strategies import of_client
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.routing import STRATEGIES
 from tidings.simulation import Topology
 from tidings.simulation.steps import Advertises, Publishes, Step, Unadvertises

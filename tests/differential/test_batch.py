@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.engine.messages import subscribe
 from tests.histories import LARGE, histories, own_elements
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine import Engine, Settings
 from tidings.engine.archive import saved
 from tidings.engine.batch import Batch, stretch

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from tests.histories import LARGE, histories, own_elements
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine import Engine, Settings
 from tidings.engine.archive import saved
 from tidings.engine.matcher import FastMatcher, NaiveMatcher

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.differential.test_batch import columns_table, delivered, noted
 from tests.engine.messages import publish, subscribe
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import policies
 from tidings.engine import Engine, Settings
 from tidings.engine.batch import stretch

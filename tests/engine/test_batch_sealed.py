@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.security.world import HOUR, NOW, World
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine import Engine, Settings
 from tidings.engine.batch import stretch
 from tidings.engine.effects import Deliver, Effect, Expelled, Learnt, Reject

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import Filter
 from tidings.engine.confines import condition_of
 from tidings.security.template import Template

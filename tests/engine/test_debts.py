@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.debts import MOVING, PATIENCE, Debts, Piece
 from tidings.engine.journey import ABROAD
 from tidings.engine.operations import Republish

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.overlay import LINE, Overlay, on_publications, rule, statement
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.effects import Effect
 from tidings.engine.operations import Publish
 from tidings.policy import registry

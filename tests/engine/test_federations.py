@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.engine.overlay import LINE, Overlay, on_publications
 from tests.engine.test_overlay_agrees import OPERATIONS, play
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.operations import Advertise, Publish, SetContext, Subscribe, TellLinks
 
 STRATEGIES = ("advertisement", "asf", "gsf", "spcf")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.engine.overlay import LINE, Overlay
 from tests.policy.strategies import branches
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import Policy
 from tidings.engine import Engine
 from tidings.policy.statement import Attach, Matching, MessageType, Operation, Point, Rule

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.overlay import on_publications
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine import plain
 from tidings.engine.effects import Deliver, Effect
 from tidings.engine.engine import Engine

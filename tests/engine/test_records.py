@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import characters, conditions, contents, examples, integers, names, strings, values
+from tests.sizes import examples
+from tests.strategies import characters, conditions, contents, integers, names, strings, values
 from tidings import journal
 from tidings.engine import records
 from tidings.engine.journey import Journey, Shape

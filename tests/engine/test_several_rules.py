@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.overlay import LINE, Overlay, on_publications, rule, statement
-from tests.strategies import conditions, contents, examples
+from tests.sizes import examples
+from tests.strategies import conditions, contents
 from tidings import Filter
 from tidings.engine.operations import Publish, Subscribe
 from tidings.policy import policies, registry

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.messages import advertise, event, publish, subscribe
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine import Engine, Settings
 from tidings.engine.concern import HISTORY
 from tidings.engine.effects import Ask, Decided, Deliver, Effect, Undecided

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hub.cases import NOW
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.hub.backlog import Backlog, Entry
 from tidings.model import Attributes, Event, Notification, uuid7
 

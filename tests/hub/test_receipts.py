@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.hub.receipts import Receipts
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tidings as td
 from tests.hub.cases import TestClock
 from tests.journal.cases import UnsyncedDisk
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.hub import Hub, HubSubscription
 
 CLIENTS = ["a", "b", "c"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.journal.cases import NOW, Image, UnsyncedDisk, contents, fill, filled, flip, log_of, publication, segments_of
-from tests.strategies import LONG, examples
+from tests.sizes import LONG, examples
 from tidings.journal import Journal, JournalOptions, JournalReader, Operation, Record, repair
 from tidings.journal.identity import Identity
 from tidings.journal.log import FILE_HEADER, RECORD_HEADER
@@ -19,6 +19,7 @@ from tidings.journal.mark import mark_bytes
 from tidings.model.errors import JournalDamagedError, JournalVersionError
 
 SEED = Identity("journal").seed
+_STRIDE = (5, 1)[LONG]  # of the bytes that are flipped, each by itself
 
 
 def small(number: int) -> Operation:
@@ -159,7 +160,7 @@ def test_every_flipped_byte_of_a_segment_is_noticed(tmp_path: Path) -> None:
         journal.roll()
     assert contents(tmp_path) == held
     image = Image(tmp_path)
-    for position in range(0, segments_of(tmp_path)[0].stat().st_size, 1 if LONG else 5):
+    for position in range(0, segments_of(tmp_path)[0].stat().st_size, _STRIDE):
         flip(segments_of(image.restore())[0], position)
         assert outcome(tmp_path) is None, position
 

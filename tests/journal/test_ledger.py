@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.journal.cases import Crash, CrashingDisk
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.journal.disk import Disk
 from tidings.journal.ledger import HEADER, Ledger, read
 from tidings.model.errors import (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.journal.cases import NOW, FailingDisk, fill, publication, subscribing
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.journal import Journal, JournalOptions, JournalReader, Wanted
 from tidings.journal import reader as reading
 from tidings.journal.segment import SCHEMA, record_batch

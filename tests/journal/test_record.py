@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.journal.cases import NOW, UnsyncedDisk, event, parse
-from tests.strategies import conditions, contents, examples, strings
+from tests.sizes import examples
+from tests.strategies import conditions, contents, strings
 from tidings import ContextFilter
 from tidings.journal import Journal, Operation
 from tidings.journal.record import decoded, encoded

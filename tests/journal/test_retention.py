@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.journal import Retention
 from tidings.journal.retention import DAY, Candidate, surplus
 from tidings.model.errors import InvalidValueError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.journal.cases import NOW, Image, UnsyncedDisk, fill, publication
 from tests.journal.harm import Harm, harms
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.journal import LOST, Journal, JournalOptions, JournalReader, Record, repair
 from tidings.journal.segment import record_batch
 from tidings.model.errors import JournalDamagedError, JournalError, JournalVersionError

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings import ContextFilter, Filter, FilterError
 from tidings.model import limits
 
-MUTANTS = 100_000 if LONG else 10_000
+MUTANTS = sized(10_000, 100_000)
 
 SEEDS: dict[str, list[str]] = {
     "sql": [

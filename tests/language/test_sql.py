@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import conditions, examples
+from tests.sizes import examples
+from tests.strategies import conditions
 from tidings import ContextFilter, Filter, FilterError
 from tidings.language.sql import forget_templates
 from tidings.language.tokens import LiteralToken, scan, split

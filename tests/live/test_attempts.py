@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.live.cases import Raw, connect, framed, hello, run, running, until
 from tests.live.certified import Certified
 from tests.live.secured import LiveWorld, now, publish
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.live.attempts import Attempts
 from tidings.live.broker import Broker
 from tidings.live.configuration.tables import Limits

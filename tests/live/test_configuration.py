@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.docs.shell import ROOT
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.settings import Settings
 from tidings.live.configuration import Address, Change, Configuration
 from tidings.live.configuration.environment import variable

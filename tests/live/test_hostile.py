@@ -13,7 +13,7 @@ import pytest
 
 import tidings as td
 from tests.live.cases import KINDS, Raw, connect, framed, hello, publication, run, running, until
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.client import Client
 from tidings.engine.journey import Journey, Route, Way
 from tidings.engine.operations import (
@@ -47,7 +47,7 @@ from tidings.protocol.operations import operation_frame
 from tidings.protocol.publications import front
 from tidings.routing.linkstate import LinkState
 
-FRAMES = 100_000 if LONG else 3_000
+FRAMES = sized(3_000, 100_000)
 HUNDREDS = 300
 TRIM = str(td.policies.trim())
 STRUCTURE = '{"subject":"Loop","versions":[{"li":"int"}],"names":["li"],"absent":[]}'

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.live import logs as logs_module
 from tidings.live.configuration.tables import Logs
 from tidings.live.logs import BrokerLogs, Line, Log

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.live.exposition import Exposition
 from tidings.live.metrics import BOUNDS, Durations, Gauges, Metrics, SecurityGauges
 from tidings.model.errors import InvalidValueError, JournalFullError, RefusedError

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sizes import examples
 from tests.spark.mortal import MortalDriver, take_all
-from tests.strategies import examples
 from tidings.engine import records
 from tidings.engine.debts import State
 from tidings.hub import due

@@ -16,7 +16,7 @@ import tidings as td
 from tests.live.cases import Raw, configuration, connect, framed, publication, run, running, until
 from tests.live.secured import LiveWorld, publish
 from tests.live.test_journal import stopped_hard
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.client import Client
 from tidings.client.proving import Prover
 from tidings.hub import Hub

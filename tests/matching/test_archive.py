@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import tidings as td
 from tests.matching.test_index import Both, events, subscriptions
-from tests.strategies import contents, examples
+from tests.sizes import examples
+from tests.strategies import contents
 from tidings import Event, Subscription
 from tidings.model.values import Value
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import conditions, examples
+from tests.sizes import examples
+from tests.strategies import conditions
 from tidings import ContextFilter, Filter, Relation
 from tidings.matching.covering import covers, overlaps, relation
 from tidings.matching.numbers import after, before

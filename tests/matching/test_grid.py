@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.matching.index import cells, lookup
 from tidings.matching.index.grid import Grid
 from tidings.matching.reference import geo_distance

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import tidings as td
-from tests.strategies import conditions, contents, examples
+from tests.sizes import examples
+from tests.strategies import conditions, contents
 from tidings import (
     AttributeFilter,
     Context,

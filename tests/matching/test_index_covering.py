@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import tidings as td
 from tests.matching.test_index import subscriptions
-from tests.strategies import conditions, examples
+from tests.sizes import examples
+from tests.strategies import conditions
 from tidings import AttributeFilter, ContextFilter, Filter, Schema, Subscription
 from tidings.matching import covering
 from tidings.model.filter import Filter as FilterValue

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.matching.test_covering import CANDIDATES, decidable
-from tests.strategies import conditions, contents, examples, values
+from tests.sizes import examples
+from tests.strategies import conditions, contents, values
 from tidings import Filter, merge
 from tidings.matching.formula import values_where, when_true
 from tidings.matching.reference import Scope, truth

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.strategies import conditions, examples, floats, integers
+from tests.sizes import examples
+from tests.strategies import conditions, floats, integers
 from tidings import ContextFilter
 from tidings.matching.index.cells import ROUNDING
 from tidings.matching.index.reach import Reach, reach_of

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import conditions, contents, examples
+from tests.sizes import examples
+from tests.strategies import conditions, contents
 from tidings import AttributeFilter, Context, ContextFilter, Event, Filter, Schema, Subscription, uuid7
 from tidings.language import parse_content, parse_context
 from tidings.matching.reference import Scope, due, geo_distance, like, truth

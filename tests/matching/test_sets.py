@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples, floats, integers, strings
+from tests.sizes import examples
+from tests.strategies import floats, integers, strings
 from tidings.matching import automata, numbers
 from tidings.matching import strings as stringsets
 from tidings.matching.numbers import GREATEST, LEAST, Number, NumberSet

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import AttributeFilter, Schema, SchemaError, Subjects
 from tidings.model.schema import conforms
 from tidings.model.values import Value

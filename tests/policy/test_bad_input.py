@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.paper import FIG_7, FIGURES, FRAGMENTS
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import Policy, PolicyError
 from tidings.model import limits
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from tests.policy.strategies import policies
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import Policy
 from tidings.policy.conflicts import findings
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 
 from tests.policy.strategies import policies
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.policy.policy import Policy
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.process.rounds import Round
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.simulation.topologies import Topology, line, ring, star
 
 _SHAPES: tuple[Callable[[int], Topology], ...] = (line, ring, star)
-_ROUNDS = 100 if LONG else 3
+_ROUNDS = sized(3, 100)
 _DRAWN = [int(os.environ["TIDINGS_ROUND"])] if "TIDINGS_ROUND" in os.environ else range(1, _ROUNDS + 1)
 
 

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from tests.limits import PATIENCE
 from tests.process.forking import Forked
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.client import Client, connect
 
-_KILLS = 300 if LONG else 20
+_KILLS = sized(20, 300)
 _UNDER_WAY = 16
 _TINY = {"roll_bytes": 8_000, "roll_records": 40, "snapshot_rows": 5}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.model.limits import MAX_FRAME_BYTES, MAX_FRAME_BYTES_BEFORE_HELLO
 from tidings.protocol.frames import FramingError, Kind, Splitter, frame
 

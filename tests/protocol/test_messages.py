@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocol import strategies
-from tests.strategies import contents, examples
+from tests.sizes import examples
+from tests.strategies import contents
 from tidings.engine.operations import Publish, Travelling
 from tidings.model import errors
 from tidings.model.errors import FilterError, InvalidValueError, PolicyError, RefusedError, SchemaError, TidingsError

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.live.serving import serving
 from tests.protocol import second_client as wire
 from tests.protocol.second_client import Closed, Refused, SecondClient, Unpacker, event_id, packed
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.protocol.requests import request_of
 
 Connect = Callable[..., SecondClient]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.overlay import LINE, Overlay
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.operations import Publish, SetContext
 from tidings.matching.reference import due
 from tidings.model.values import Context

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import example, given
 
-from tests.strategies import conditions, contents, examples
+from tests.sizes import examples
+from tests.strategies import conditions, contents
 from tidings import ContextFilter
 from tidings.matching.reference import matches_context
 from tidings.model import filter as values

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import contents, examples
+from tests.sizes import examples
+from tests.strategies import contents
 from tidings.model.limits import MAX_BLOOM_BYTES
 from tidings.model.values import Context
 from tidings.routing.bloom import Bloom

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.strategies import conditions, examples
+from tests.sizes import examples
+from tests.strategies import conditions
 from tidings import ContextFilter, Filter
 from tidings.matching.covering import covers
 from tidings.matching.reference import due

@@ -6,7 +6,8 @@ import sys
 
 from hypothesis import given
 
-from tests.strategies import contents, examples
+from tests.sizes import examples
+from tests.strategies import contents
 from tidings.model.values import Context
 from tidings.routing.identity import context_id
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.overlay import LINE, Overlay
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import InvalidValueError
 from tidings.engine.operations import Join, Leave, Receive, TellLinks
 from tidings.model.limits import MAX_BROKERS, MAX_LINK_COST, MAX_LINKS

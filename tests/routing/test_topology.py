@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.routing.topology import Topology, link, links_of
 
 _NAMES = [f"b{number}" for number in range(9)]

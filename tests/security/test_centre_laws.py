@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.security.centre_world import KMC, SECOND, World, identity
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.model.errors import RefusedError, SecurityError
 from tidings.model.event import Event
 from tidings.security import KeyManagementCentre

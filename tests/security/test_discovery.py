@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security import advertised
 from tidings.security.advertised import DAY, LONGEST, Advertised, Kind, service_id

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.security.world import HOUR, NOW, World
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.filters import ContextFilter
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.security.attacks import attacks
 from tests.security.world import HOUR, NOW, World
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine import Engine, Settings
 from tidings.engine.batch.publications import Publications
 from tidings.engine.batch.vetting import Vetting

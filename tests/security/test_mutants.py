@@ -3,7 +3,7 @@
 import pytest
 
 from tests.security.mutants import MODULES, Check, checks, is_killed
-from tests.strategies import LONG
+from tests.sizes import LONG
 
 # What is refused again without them, a little later or more slowly.
 IDLE = {

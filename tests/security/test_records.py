@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.security.world import HOUR, NOW, TEMPLATE, World
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.filters import Filter
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_SECURE_TOPICS, MAX_SIGNED_BATCH

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.security.world import NOW, World
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
 from tidings.security import batches, signatures

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.security.world import World
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.model.values import Attributes
 from tidings.security.records import TopicRecord
 from tidings.security.template import Template, key_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.trust import NONCE_BYTES, SECRET_BYTES, Ends, Group
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from tests.strategies import LONG
+from tests.sizes import LONG
 from tidings.model.errors import SecurityError
 from tidings.security import certificates
 from tidings.security.certificates import Certificate

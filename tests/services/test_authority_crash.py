@@ -6,12 +6,12 @@ import sys
 import time
 from pathlib import Path
 
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.security.certificates import Role
 from tidings.security.credentials import Credentials
 from tidings.services.authority_folder import AuthorityFolder
 
-LIVES = 60 if LONG else 5
+LIVES = sized(5, 60)
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

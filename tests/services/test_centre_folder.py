@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.security.centre_world import DAY, KMC, LIST, NOW, identity, record
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.journal.disk import Disk
 from tidings.model.errors import (
     InvalidValueError,
@@ -165,7 +165,7 @@ def test_any_changed_byte_of_the_state_is_found_out(tmp_path: Path) -> None:
         with_topic(folder)
     (log,) = (tmp_path / "kmc" / "state" / "log").glob("*.log")
     data, chance = log.read_bytes(), random.Random(7)
-    for _ in range(200 if LONG else 25):
+    for _ in range(sized(25, 200)):
         position = chance.randrange(len(data))
         log.write_bytes(data[:position] + bytes([data[position] ^ 1 << chance.randrange(8)]) + data[position + 1 :])
         with pytest.raises(JournalError):
@@ -179,7 +179,7 @@ def test_what_was_acknowledged_cannot_be_cut_off_unseen(tmp_path: Path) -> None:
         with_topic(folder)
     (log,) = (tmp_path / "kmc" / "state" / "log").glob("*.log")
     data, chance = log.read_bytes(), random.Random(7)
-    for _ in range(100 if LONG else 15):
+    for _ in range(sized(15, 100)):
         log.write_bytes(data[: chance.randrange(len(data))])
         with pytest.raises(JournalError):
             reopened(tmp_path / "kmc")
@@ -267,7 +267,7 @@ def test_killed_at_any_moment_nothing_that_was_told_is_lost_and_no_epoch_has_two
     with found(tmp_path / "kmc") as folder:
         with_topic(folder, 0)
     chance, epochs, granted = random.Random(11), dict[int, str](), 0
-    for _ in range(40 if LONG else 5):
+    for _ in range(sized(5, 40)):
         child = subprocess.Popen(
             [sys.executable, "-c", CHILD, str(tmp_path / "kmc"), record().id.hex(), str(NOW)],
             stdout=subprocess.PIPE,

@@ -8,14 +8,14 @@ import tidings as td
 from tests.live.cases import run
 from tests.live.serving import serving
 from tests.services.discovery_world import DiscoveryWorld
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.client.discovery import Discovery
 from tidings.client.security import now
 from tidings.model.errors import UnreachableError
 from tidings.security.advertised import Advertised
 from tidings.security.credentials import Credentials
 
-LIVES = 20 if LONG else 3
+LIVES = sized(3, 20)
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

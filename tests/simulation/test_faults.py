@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulation.test_world import attributes, served
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import RefusedError
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import Unsubscribe

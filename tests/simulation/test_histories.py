@@ -3,7 +3,7 @@
 from hypothesis import given
 
 from tests.simulation.strategies import histories
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.simulation.history import History
 from tidings.simulation.step_file import StepFile, write
 

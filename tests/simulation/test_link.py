@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.operations import Travelling, Unsubscribe
 from tidings.simulation.chance import drawn_from
 from tidings.simulation.clock import SECOND, Clock

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.overlay import PATIENCE
 from tidings.routing import STRATEGIES
@@ -17,7 +17,7 @@ from tidings.simulation.faults import Pause
 from tidings.simulation.report import report
 from tidings.simulation.topologies import Topology, line, ring, star
 
-SEEDS = 4_000 if LONG else 60
+SEEDS = sized(60, 4_000)
 _TOGETHER = 20
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 each_shape = pytest.mark.parametrize("shape", [line, ring, star])

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.simulation import World
 from tidings.simulation.faults import drawn
 from tidings.simulation.topologies import tree
@@ -47,7 +47,7 @@ def elsewhere(seeds: list[int], hash_seed: str) -> list[str]:
 
 
 def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
-    seeds = list(range(20 if LONG else 3))
+    seeds = list(range(sized(3, 20)))
     here = [digest(seed) for seed in seeds]
     assert elsewhere(seeds, "1") == elsewhere(seeds, "4711") == here
     assert len(set(here)) == len(seeds)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.matcher import NaiveMatcher
 from tidings.matching.reference import due
 from tidings.simulation import World

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import InvalidValueError
 from tidings.routing import STRATEGIES
 from tidings.simulation.chance import drawn_from

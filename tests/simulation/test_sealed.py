@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.security.world import HOUR, NOW
 from tests.security.world import World as Certified
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import Learn, Publish, Revoke
 from tidings.model.errors import RefusedError

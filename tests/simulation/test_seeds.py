@@ -3,13 +3,13 @@ what has healed is as new."""
 
 import pytest
 
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.routing import STRATEGIES
 from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Crash, Cut
 from tidings.simulation.report import report
 
-SEEDS = 5_000 if LONG else 100
+SEEDS = sized(100, 5_000)
 _TOGETHER = 20  # seeds of a test: so that several processes can share them
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import InvalidValueError
 from tidings.simulation.topologies import Topology, line, random_graph, ring, star, tree
 

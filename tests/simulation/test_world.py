@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.test_overlay_agrees import CONTENTS, HOME, POLICIES, PUBLISHERS, SUBSCRIBERS
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings import InvalidValueError, RefusedError
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import SetPolicy

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.limits import PATIENCE
-from tests.strategies import LONG
+from tests.sizes import sized
 from tidings.cli.overlay.child import Child
 from tidings.client import SyncClient, SyncSubscription, connect_sync
 from tidings.model.errors import InvalidValueError
@@ -128,7 +128,7 @@ def test_a_pipeline_that_is_killed_in_the_middle_of_a_batch_tells_everything_onc
     with broker(tmp_path) as child, connect_sync(child.address, "cam") as cam, connect_sync(child.address, "d") as d:
         path, desk, events, log = described(tmp_path, child.address), Desk(d), 4_000, tmp_path / "log"
         publish(cam, 0, events)
-        for _ in range(10 if LONG else 1):
+        for _ in range(sized(1, 10)):
             running = started(path)
             before = len(desk.told)
             desk.take(running, before + 500, log)

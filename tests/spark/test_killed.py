@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.limits import PATIENCE
+from tests.sizes import sized
 from tests.spark.cuts import cut, write
 from tests.spark.test_pipeline import CONTEXTS, LAST
 from tests.spark.test_route import EVENTS, SUBSCRIPTIONS, expected, got, history
-from tests.strategies import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
-TIMES = 50 if LONG else 2
+TIMES = sized(2, 50)
 
 
 def prepare(folder: Path, seed: int) -> set[tuple[object, ...]]:

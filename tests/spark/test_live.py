@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conformance.drivers import Told
+from tests.sizes import sized
 from tests.spark.mortal import MortalDriver, everybody_back, steps, take_all
-from tests.strategies import LONG
 from tidings.simulation.topologies import line
 from tidings.spark import history, overlay, retrace, route
 from tidings.spark.pipeline import Folder, Pipeline
@@ -42,7 +42,7 @@ def lived(folder: Path, brokers: int, seed: int, count: int) -> Counter[Told]:
     return Counter(told)
 
 
-@pytest.mark.parametrize("seed", range(10 if LONG else 1))
+@pytest.mark.parametrize("seed", range(sized(1, 10)))
 def test_one_broker(spark: "SparkSession", tmp_path: Path, seed: int) -> None:
     told = lived(tmp_path, 1, seed, 150)
     (folder,) = (tmp_path / "after").iterdir()
@@ -61,7 +61,7 @@ def test_one_broker(spark: "SparkSession", tmp_path: Path, seed: int) -> None:
     assert not Path(out, "rejected").exists()
 
 
-@pytest.mark.parametrize("seed", range(10 if LONG else 1))
+@pytest.mark.parametrize("seed", range(sized(1, 10)))
 def test_two_linked_brokers(spark: "SparkSession", tmp_path: Path, seed: int) -> None:
     told = lived(tmp_path, 2, seed, 150)
     folders = [str(one) for one in sorted((tmp_path / "after").iterdir())]

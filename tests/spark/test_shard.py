@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.differential.test_batch import History, engine, is_row, journal_table
 from tests.histories import histories, own_elements
-from tests.strategies import examples
+from tests.sizes import examples
 from tidings.engine.operations import Publish
 from tidings.engine.shelf import put_up
 from tidings.spark import shard as shards

@@ -1,0 +1,85 @@
+"""How much a test does, by the run that it is part of.
+
+`make test-quick` runs the suite at the size `quick`, `make test` at `usual`, and `make test-all` and `make soak` at
+`long`. A property states its numbers of examples for the last two with `examples(usual, long)`; a loop states its
+numbers of rounds with `sized(usual, long)`. `python -m tests.sizes` lists all of them.
+"""
+
+import ast
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, settings
+
+VARIABLE = "TEST_SIZE"
+SIZES = ("quick", "usual", "long")
+SIZE = os.environ.get(VARIABLE, "usual")
+if SIZE not in SIZES:
+    raise SystemExit(f"{VARIABLE}={SIZE}: must be one of {', '.join(SIZES)}")
+LONG = SIZE == "long"
+_FEWEST = 3  # examples of a property in a quick run
+
+
+def sized(usual: int, long: int) -> int:
+    """The number of rounds of this run; a quick run does a tenth of the usual ones."""
+    return {"quick": max(1, usual // 10), "usual": usual, "long": long}[SIZE]
+
+
+def examples(usual: int, long: int) -> settings:
+    """Settings for a property with so many examples. A long run draws other examples each time."""
+    return settings(
+        max_examples=max(_FEWEST, sized(usual, long)),
+        deadline=None,
+        derandomize=not LONG,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+class Size(NamedTuple):
+    """The numbers that one property or loop states."""
+
+    file: str
+    name: str
+    usual: int
+    long: int
+
+
+def stated(folder: Path = Path(__file__).parent) -> Iterator[Size]:
+    """The sizes that the tests of a folder state, read from their source."""
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            for name, call in _calls(node):
+                usual, long = (ast.literal_eval(one) for one in call.args)
+                yield Size(str(path.relative_to(folder)), name, usual, long)
+
+
+def _calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Each call of `examples` or `sized` with two numbers, with the name of the test or the constant that it sizes."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        name, within = node.name, list(node.decorator_list)
+        if not isinstance(node, ast.ClassDef):
+            within += node.body
+    elif isinstance(node, ast.Assign):
+        name, within = ast.unparse(node.targets[0]), [node.value]
+    else:
+        return
+    for each in within:
+        for call in ast.walk(each):
+            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") not in ("examples", "sized"):
+                continue
+            if len(call.args) == 2 and all(isinstance(one, ast.Constant) for one in call.args):
+                yield name, call
+
+
+def main() -> None:
+    """Prints one line for each property or loop: usual, long, file, name."""
+    sizes = list(stated())
+    lines = [f"{one.usual:>8,} {one.long:>9,}  {one.file}: {one.name}" for one in sizes]
+    sys.stdout.write("\n".join([f"{'usual':>8} {'long':>9}  property", *lines, ""]))
+
+
+if __name__ == "__main__":
+    main()
