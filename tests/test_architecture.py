@@ -11,7 +11,20 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "tidings"
 ALL = {
     *("model", "language", "matching", "policy", "journal", "filters", "texts", "index", "configuration"),
-    *("routing", "engine", "hub", "simulation", "spark", "protocol", "live", "client", "cli", "security", "services"),
+    *(
+        "routing",
+        "engine",
+        "hub",
+        "simulation",
+        "spark",
+        "protocol",
+        "live",
+        "client",
+        "cli",
+        "security",
+        "services",
+        "testing",
+    ),
 }
 # A room may import itself and these; `filters` is the public face at the top of the package, `texts` what reads for it.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -46,21 +59,23 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"model", "language", "matching", "policy", "security", "filters", "texts", "protocol"},
     # Key management centres and discovery nodes are clients of the overlay, too.
     "services": {"model", "security", "client", "filters", "journal", "configuration"},
-    "cli": ALL,
+    "testing": {"model", "hub", "simulation", "live"},
+    "cli": ALL - {"testing"},
     "__init__": ALL,
     "_version": set(),
     "__main__": {"cli"},
 }
 ONLY_IN = {
     "pyspark": {"spark"},
-    "asyncio": {"live", "client", "cli", "services"},
+    "asyncio": {"live", "client", "cli", "services", "testing"},
     "ssl": {"live", "client"},
     "uvicorn": {"live"},
     "prometheus_client": {"live"},
-    "time": {"hub", "live", "client", "cli", "services"},  # in the hub: its clock
+    "time": {"hub", "live", "client", "cli", "services", "testing"},  # in the hub: its clock
     "random": {"simulation", "live", "client", "cli"},
     "secrets": {"hub", "live", "client", "cli", "security", "services"},
     "cryptography": {"security"},
+    "pytest": {"testing"},
     "typer": {"cli"},
     "rich": {"cli"},
 }

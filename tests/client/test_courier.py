@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.serving import Served
 from tidings.client import connect_sync
 from tidings.client.courier import IN_FLIGHT, Courier, Delivered, Letter
 from tidings.journal import Journal
 from tidings.model.errors import InvalidValueError, JournalFullError, TidingsError, UnreachableError
 from tidings.model.identity import uuid7
 from tidings.model.limits import MAX_REMEMBERED_EVENTS
+from tidings.testing import BrokerThread
 
 
 class KeptPlace:
@@ -43,12 +43,12 @@ def interrupted(count: int, after: int) -> Iterator[Letter | TidingsError]:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with Served(tmp_path / "broker") as found:
+def served(tmp_path: Path) -> Iterator[BrokerThread]:
+    with BrokerThread(tmp_path / "broker") as found:
         yield found
 
 
-def published(served: Served, tmp_path: Path) -> list[int]:
+def published(served: BrokerThread, tmp_path: Path) -> list[int]:
     """What is in the journal, in its order; the broker is stopped."""
     served.stop()
     with Journal.open(tmp_path / "broker", name="b1", salt=b"x" * 10) as journal:
@@ -59,7 +59,7 @@ def published(served: Served, tmp_path: Path) -> list[int]:
         ]
 
 
-def test_a_series_is_published_once_however_often_it_is_given(served: Served, tmp_path: Path) -> None:
+def test_a_series_is_published_once_however_often_it_is_given(served: BrokerThread, tmp_path: Path) -> None:
     place, courier, count = KeptPlace(), Courier(served.address, "p"), IN_FLIGHT * 3 + 7
     with pytest.raises(RuntimeError, match="the power went"):
         courier.deliver(interrupted(count, IN_FLIGHT * 2 + 5), place)
@@ -69,7 +69,9 @@ def test_a_series_is_published_once_however_often_it_is_given(served: Served, tm
     assert published(served, tmp_path) == list(range(count))
 
 
-def test_it_is_known_by_its_numbers_after_the_broker_has_forgotten_the_ids(served: Served, tmp_path: Path) -> None:
+def test_it_is_known_by_its_numbers_after_the_broker_has_forgotten_the_ids(
+    served: BrokerThread, tmp_path: Path
+) -> None:
     place, courier = KeptPlace(), Courier(served.address, "p")
     assert courier.deliver(letters(10), place).published == 10
     others = MAX_REMEMBERED_EVENTS + 10
@@ -80,14 +82,14 @@ def test_it_is_known_by_its_numbers_after_the_broker_has_forgotten_the_ids(serve
     assert [one for one in published(served, tmp_path) if one < 1_000] == list(range(12))
 
 
-def test_the_next_series_begins_where_the_last_one_ended(served: Served, tmp_path: Path) -> None:
+def test_the_next_series_begins_where_the_last_one_ended(served: BrokerThread, tmp_path: Path) -> None:
     courier = Courier(served.address, "p", safe="settled")
     for batch in range(3):
         assert courier.deliver(letters(5, 5 * batch), KeptPlace()).published == 5
     assert published(served, tmp_path) == list(range(15))
 
 
-def test_what_is_refused_is_told_and_the_rest_goes_on(served: Served, tmp_path: Path) -> None:
+def test_what_is_refused_is_told_and_the_rest_goes_on(served: BrokerThread, tmp_path: Path) -> None:
     def some() -> Iterator[Letter | TidingsError]:
         yield from letters(2)
         yield InvalidValueError("attributes: not a JSON object")
@@ -102,7 +104,7 @@ def test_what_is_refused_is_told_and_the_rest_goes_on(served: Served, tmp_path: 
     assert published(served, tmp_path) == [0, 1, 2, 3]
 
 
-def test_a_broker_that_comes_back_gets_the_rest(served: Served, tmp_path: Path) -> None:
+def test_a_broker_that_comes_back_gets_the_rest(served: BrokerThread, tmp_path: Path) -> None:
     def stopping() -> Iterator[Letter | TidingsError]:
         for number, letter in enumerate(letters(IN_FLIGHT * 2)):
             if number == IN_FLIGHT + 1:
@@ -114,7 +116,7 @@ def test_a_broker_that_comes_back_gets_the_rest(served: Served, tmp_path: Path) 
     assert published(served, tmp_path) == list(range(IN_FLIGHT * 2))
 
 
-def test_a_broker_that_does_not_is_named_after_a_while(served: Served) -> None:
+def test_a_broker_that_does_not_is_named_after_a_while(served: BrokerThread) -> None:
     def stopping() -> Iterator[Letter | TidingsError]:
         for number, letter in enumerate(letters(IN_FLIGHT * 2)):
             if number == IN_FLIGHT + 1:
@@ -130,7 +132,9 @@ def test_a_broker_that_does_not_is_named_after_a_while(served: Served) -> None:
         courier.deliver(letters(1), KeptPlace())
 
 
-def test_a_disk_that_was_full_for_a_while(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_was_full_for_a_while(
+    served: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk, place = served.broker.desk, KeptPlace()
     append, refusals = desk._append, [JournalFullError("no room", tmp_path)] * 3
 
@@ -148,7 +152,7 @@ def test_a_disk_that_was_full_for_a_while(served: Served, tmp_path: Path, monkey
     assert published(served, tmp_path) == list(range(12))
 
 
-def test_a_disk_that_stays_full(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_stays_full(served: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(rows: list[object], now: int) -> int:
         raise JournalFullError("no room", tmp_path)
 
@@ -162,7 +166,7 @@ def test_a_disk_that_stays_full(served: Served, tmp_path: Path, monkeypatch: pyt
     assert published(served, tmp_path) == list(range(5))
 
 
-def test_the_number_of_an_event_comes_after_the_last(served: Served) -> None:
+def test_the_number_of_an_event_comes_after_the_last(served: BrokerThread) -> None:
     with connect_sync(served.address, "p") as client:
         publish = client._client.publish
         assert client._loop.run(publish({}, sequence=7)).event.sequence == 7

@@ -10,9 +10,10 @@ from uuid import UUID, uuid4
 import pytest
 
 import tidings as td
-from tests.hub.cases import NOW, TestClock, numbers
+from tests.hub.cases import NOW, numbers
 from tidings.hub import Hub
 from tidings.model.errors import ClosedError, InvalidValueError, PolicyError, RefusedError, TidingsError
+from tidings.testing import VirtualClock
 
 TRIM = "PolicyStatement { On(Forward, Publication) { If {} Then { RemoveAttributes([secret]) } } }"
 
@@ -70,7 +71,7 @@ def test_bad_settings(given: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_events_are_counted_and_timed() -> None:
-    clock = TestClock()
+    clock = VirtualClock()
     hub = Hub(clock=clock)
     a, b = hub.client("a"), hub.client("b")
     receipts = [a.publish({"n": 1}), b.publish({"n": 2}), a.publish({"n": 3}, subject="s", payload=b"p")]
@@ -307,7 +308,7 @@ class Friends:
 
 
 def test_trust_is_asked_of_a_provider_and_remembered() -> None:
-    friends, clock = Friends(), TestClock()
+    friends, clock = Friends(), VirtualClock()
     hub = Hub(trust=friends, clock=clock)
     subs = {name: hub.client(name).subscribe("n > 0", policy=GUARDED) for name in ("a", "b")}
     for n in (1, 2):
@@ -396,7 +397,7 @@ def test_explaining_to_the_operator_and_to_clients() -> None:
 
 
 def test_past_events_can_be_explained_and_replayed_from_a_folder(tmp_path: Path) -> None:
-    clock = TestClock()
+    clock = VirtualClock()
     with Hub(tmp_path, clock=clock) as hub:
         client = hub.client("a")
         first = client.publish({"n": 1})

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 import tidings as td
-from tests.hub.cases import TestClock, numbers
+from tests.hub.cases import numbers
 from tests.journal.cases import UnsyncedDisk
 from tidings.hub import Hub
 from tidings.journal import Journal, JournalOptions
 from tidings.model import Notification
 from tidings.model.errors import InvalidValueError, JournalLockedError
+from tidings.testing import VirtualClock
 
 TRIM = "PolicyStatement { On(Forward, Publication) { If {} Then { RemoveAttributes([secret]), ToJSON() } } }"
 
@@ -420,7 +421,7 @@ def test_logs_roll_and_old_segments_go_unless_they_are_due(tmp_path: Path, monke
 
 
 def test_time_rises_across_restarts(tmp_path: Path) -> None:
-    clock = TestClock()
+    clock = VirtualClock()
     with opened(tmp_path, clock=clock) as hub:
         first = hub.client("a").publish({}).event.timestamp
     clock.time -= 10_000_000

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidings as td
-from tests.hub.cases import TestClock
 from tests.journal.cases import UnsyncedDisk
 from tests.sizes import examples
 from tidings.hub import Hub, HubSubscription
+from tidings.testing import VirtualClock
 
 CLIENTS = ["a", "b", "c"]
 ZONE = (
@@ -49,10 +49,10 @@ class Pair:
     """One hub in memory, and one in a folder that is opened again and again; both hear the same."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.clock = folder, TestClock()
+        self.folder, self.clock = folder, VirtualClock()
         self.trusted = True
         self.touched = self.opened()
-        self.untouched = Hub(clock=TestClock(), trust=self.trust)
+        self.untouched = Hub(clock=VirtualClock(), trust=self.trust)
 
     def opened(self) -> Hub:
         return Hub(self.folder, clock=self.clock, trust=self.trust, disk=UnsyncedDisk())

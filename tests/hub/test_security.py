@@ -16,27 +16,17 @@ from tidings.model.errors import InvalidValueError, JournalFullError, PublishedB
 from tidings.model.event import Event
 from tidings.security import Gate, Sealer
 from tidings.security.envelope import Seal
+from tidings.testing import VirtualClock
 
 NBA = "Sports = 'NBA'"
 ALONE = "Sports = 'NBA' AND Team = 'NYK'"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def now(self) -> int:
-        return self.time
-
-    def entropy(self) -> bytes:
-        return bytes(10)
 
 
 class Stage:
     """A hub that can be closed, or killed, and opened again; its gate begins anew each time."""
 
     def __init__(self, folder: Path, world: World) -> None:
-        self.folder, self.world, self.clock = folder, world, Clock()
+        self.folder, self.world, self.clock = folder, world, VirtualClock(NOW)
         self.sealer: Sealer = world.sealer(world.token("ann", until=NOW + 100 * HOUR))
         self._number = 0
         self._hubs: list[Hub] = []

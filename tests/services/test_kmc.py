@@ -9,7 +9,6 @@ import pytest
 
 from tests.client.centre import AUTHORITY, KMC, OWNER, START, credentials, entity, now
 from tests.live.cases import connect, run, running, until
-from tests.live.serving import Served
 from tests.services.kmc_cases import Centre, centre, read
 from tidings.client.discovery import Discovery
 from tidings.journal.disk import Disk
@@ -24,6 +23,7 @@ from tidings.security.vault import Vault
 from tidings.services.centre_folder import CentreFolder
 from tidings.services.kmc import CentreServer
 from tidings.services.tdn import DiscoveryService
+from tidings.testing import BrokerThread
 
 
 def test_who_was_granted_it_publishes_and_reads(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_centre_ends_also_when_its_broker_is_gone(tmp_path: Path) -> None:
     """Whoever stops a machine stops both, in whatever order."""
 
     async def scenario() -> None:
-        with Served() as served:
+        with BrokerThread() as served:
             async with centre(served.broker, tmp_path) as kmc:
                 await asyncio.to_thread(served.stop)
                 await asyncio.wait_for(kmc.server.end(), 60)

@@ -29,6 +29,7 @@ from tidings.security.notices import Notice, SignedNotice
 from tidings.spark import history, retrace, route, trust
 from tidings.spark.broker_sink import BrokerClients
 from tidings.spark.pipeline.sinks import IntoBroker, IntoHub
+from tidings.testing import VirtualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,21 +207,10 @@ def test_events_are_checked_and_handed_out_as_an_engine_does_it(
     assert shown == len([one for one in notes if one[0] in sealed])
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def now(self) -> int:
-        return self.time
-
-    def entropy(self) -> bytes:
-        return self.time.to_bytes(10, "big")
-
-
 def lived(folder: Path, traffic: Traffic, *, governed: bool) -> tuple[set[Any], int]:
     """The life of a hub with a gate: topics are learnt, keys change, a publisher is revoked, tokens end. What everybody
     got, and how many events were refused."""
-    clock = Clock()
+    clock = VirtualClock(NOW)
     world = traffic.world
     world.authority.revoked.clear()
     notes: set[Any] = set()

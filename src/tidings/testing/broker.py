@@ -1,0 +1,82 @@
+"""A broker in a thread of its own: tests talk to it over a socket, as any other program does."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+from tidings.live.broker import Broker
+from tidings.live.configuration import Configuration
+from tidings.live.configuration.address import Address
+
+_Answer = TypeVar("_Answer")
+
+
+@contextmanager
+def broker(journal: object = "", port: int = 0, **tables: dict[str, Any]) -> Iterator["BrokerThread"]:
+    """A broker that listens on this machine until the end of the block, at a free port unless `port` names one.
+
+    Args:
+        journal: The folder of its journal; without one the broker keeps everything in memory.
+        port: The port that it listens at; 0 picks a free one.
+        tables: Tables of the broker's configuration, as in its TOML file: `limits={"clients": 10}`.
+    """
+    with BrokerThread(journal, port, **tables) as started:
+        yield started
+        if not started.broker.is_stopping:
+            started.stop()  # an error while it stops is the test's
+
+
+class BrokerThread:
+    """A broker and the thread that runs it. `stop` and `start` end the broker and start it again at its address."""
+
+    def __init__(self, journal: object = "", port: int = 0, **tables: dict[str, Any]) -> None:
+        named = {"name": "b1", "listen": f"127.0.0.1:{port}", **tables.pop("broker", {})}
+        self._tables: dict[str, Any] = {"broker": named, "journal": {"folder": str(journal)}, **tables}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tidings-test-broker", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where clients connect: `tidings://127.0.0.1:<port>`."""
+        return f"tidings://{self.endpoint}"
+
+    @property
+    def endpoint(self) -> Address:
+        """The same as host and port."""
+        return self.broker.address
+
+    def start(self) -> None:
+        """Starts the broker, again after `stop`: at the same address and on the same journal."""
+        self.broker = Broker(Configuration.from_values(self._tables))
+        self._tables["broker"]["listen"] = str(self.run(self.broker.start()))
+
+    def stop(self) -> None:
+        """Stops the broker as SIGTERM would; clients find it away until it is started again."""
+        self.run(self.broker.stop())
+
+    def run(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Runs a coroutine on the broker's event loop, and waits for its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self.start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if not self.broker.is_stopping:
+                self.stop()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
