@@ -1,8 +1,8 @@
 """Editors understand the client: a program that uses it well passes mypy, and one that does not is told where."""
 
 import re
-from pathlib import Path
 
+import pytest
 from mypy import api
 
 GOOD = """
@@ -51,17 +51,21 @@ with td.connect_sync("a:1") as sync:
 """
 
 
-def checked(folder: Path, program: str) -> str:
-    path = folder / "program.py"
-    path.write_text(program)
-    told, _, _ = api.run(["--strict", "--no-error-summary", "--cache-dir", str(folder / "cache"), str(path)])
-    return told
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What mypy says of both programs; it reads the whole package for that, so they are checked together."""
+    folder = tmp_path_factory.mktemp("programs")
+    paths = [folder / "good.py", folder / "bad.py"]
+    for path, program in zip(paths, (GOOD, BAD), strict=True):
+        path.write_text(program)
+    said, _, _ = api.run(["--strict", "--no-error-summary", "--cache-dir", str(folder / "cache"), *map(str, paths)])
+    return said
 
 
-def test_a_program_that_uses_the_client_well_is_understood(tmp_path: Path) -> None:
-    assert checked(tmp_path, GOOD) == ""
+def test_a_program_that_uses_the_client_well_is_understood(told: str) -> None:
+    assert "good.py" not in told
 
 
-def test_a_program_that_does_not_is_told_where(tmp_path: Path) -> None:
-    told = {int(line) for line in re.findall(r"program\.py:(\d+): error", checked(tmp_path, BAD))}
-    assert told == {number for number, line in enumerate(BAD.splitlines(), 1) if "  # no" in line}
+def test_a_program_that_does_not_is_told_where(told: str) -> None:
+    lines = {int(line) for line in re.findall(r"bad\.py:(\d+): error", told)}
+    assert lines == {number for number, line in enumerate(BAD.splitlines(), 1) if "  # no" in line}

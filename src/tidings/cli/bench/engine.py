@@ -1,6 +1,6 @@
 """What the engine adds to matching: publications one by one and in batches, without policies and with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,8 +15,8 @@ from tidings.model.identity import uuid7
 from tidings.model.subscription import Subscription
 from tidings.policy import factory
 
-_BATCH = 10_000
-_ONE_BY_ONE = 1_000
+_BATCH = 10_000  # publications, or four times as many as there are subscriptions, if those are few
+_ONE_BY_ONE = 1_000  # publications, or as many as there are subscriptions
 _ROUNDS = 5
 _CLIENTS = 1_000
 _FIREWALLS = 100
@@ -34,7 +34,7 @@ class Traffic(NamedTuple):
 
 def measure(count: int) -> list[Measurement]:
     """All are timed in turns and compared round by round: what else the machine does hits them alike."""
-    traffic = _traffic()
+    traffic, one_by_one = _traffic(min(_BATCH, 4 * count)), min(_ONE_BY_ONE, count)
     with steps(4) as step:
         step("subscribing")
         plain, trimming, walls, wall = (_subscribed(count) for _ in range(4))
@@ -46,10 +46,10 @@ def measure(count: int) -> list[Measurement]:
         for number in range(_FIREWALLS):
             _firewall(walls, values, number, number + 1)
         _firewall(wall, values, 0, _FIREWALLS)
-        few = traffic.operations[:_ONE_BY_ONE]
-        walled = [one for one in traffic.operations if "a6" in one.event.attributes][:_ONE_BY_ONE]
+        few = traffic.operations[:one_by_one]
+        walled = [one for one in traffic.operations if "a6" in one.event.attributes][:one_by_one]
         handled: dict[str, Callable[[], Any]] = {
-            "match": lambda: [plain.matcher.concerned(one) for one in traffic.events[:_ONE_BY_ONE]],
+            "match": lambda: [plain.matcher.concerned(one) for one in traffic.events[:one_by_one]],
             "handle": lambda: _handle(plain, few),
             "ruled": lambda: _handle_ruled(plain, few),
             "trimming": lambda: _handle(trimming, few),
@@ -65,11 +65,11 @@ def measure(count: int) -> list[Measurement]:
             "notifications": lambda: plain.batch(traffic.table).notifications(),
         }
         step("one by one, as the subscriptions have come")
-        unordered = _in_turns({"handle": handled["handle"]}, {}, 2)["handle"]
+        unordered = _in_turns(((one_by_one, {"handle": handled["handle"]}),), 2)["handle"]
         step("one by one and in batches; these put the index in order for both")
         for engine in (plain, trimming, walls, wall):
             engine.batch(traffic.table)
-        us = _in_turns(handled, batches, _ROUNDS)
+        us = _in_turns(((one_by_one, handled), (len(traffic.events), batches)), _ROUNDS)
         step("")
     return _told(us, median(unordered))
 
@@ -106,14 +106,12 @@ def _told(us: dict[str, list[float]], unordered: float) -> list[Measurement]:
     ]
 
 
-def _in_turns(
-    few: dict[str, Callable[[], Any]], many: dict[str, Callable[[], Any]], rounds: int
-) -> dict[str, list[float]]:
-    """Microseconds an event of each, round by round."""
-    found: dict[str, list[float]] = {what: [] for what in (*few, *many)}
+def _in_turns(works: Sequence[tuple[int, dict[str, Callable[[], Any]]]], rounds: int) -> dict[str, list[float]]:
+    """Microseconds an event of each, round by round; each kind of work comes with its number of events."""
+    found: dict[str, list[float]] = {what: [] for _, named in works for what in named}
     for _ in range(rounds):
-        for works, events in ((few, _ONE_BY_ONE), (many, _BATCH)):
-            for what, work in works.items():
+        for events, named in works:
+            for what, work in named.items():
                 found[what].append(timed(work) / events * 1e6)
     return found
 
@@ -123,8 +121,8 @@ def _handle(engine: Engine, operations: list[Publish]) -> None:
         engine.handle(operation, now)
 
 
-def _traffic() -> Traffic:
-    rows = workload.events(_BATCH)
+def _traffic(count: int) -> Traffic:
+    rows = workload.events(count)
     events = [
         Event.of(said, id=uuid7(now, bytes(10)), publisher=f"p{now % 100}", timestamp=now, sequence=now)
         for now, said in enumerate(workload.dicts(rows))

@@ -10,17 +10,17 @@ from tidings.hub import Hub
 from tidings.hub.client import Client
 from tidings.index import Index
 
-_EVENTS = 1_000
+_EVENTS = 1_000  # or as many as there are subscriptions, if those are few
 _ROUNDS = 7
 _CLIENTS = 1_000
 _THREADS = 16
-_JOURNALED = 200
+_JOURNALED = 200  # of them
 
 
 def measure(count: int) -> list[Measurement]:
     """Index and hub are told the same, and timed in turns."""
     texts = workload.texts(*workload.subscriptions(count))
-    events = workload.dicts(workload.events(_EVENTS))
+    events = workload.dicts(workload.events(min(_EVENTS, count)))
     with steps(3) as step, tempfile.TemporaryDirectory() as folder, Hub() as hub:
         step("subscribing")
         index = Index()
@@ -33,9 +33,9 @@ def measure(count: int) -> list[Measurement]:
         works: dict[str, Callable[[], Any]] = {
             "match": lambda: [index.match(event) for event in events],
             "hub": lambda: [publisher.publish(event) for event in events],
-            "context": lambda: _drive(mover),
+            "context": lambda: _drive(mover, len(events)),
         }
-        us = {what: seconds / _EVENTS * 1e6 for what, seconds in _in_turns(works).items()}
+        us = {what: seconds / len(events) * 1e6 for what, seconds in _in_turns(works).items()}
         step("on disk")
         with Hub(folder) as durable:
             durable.client("reader").subscribe("a0 = 0", durable="all")
@@ -50,8 +50,8 @@ def measure(count: int) -> list[Measurement]:
     ]
 
 
-def _drive(client: Client) -> None:
-    for number in range(_EVENTS):
+def _drive(client: Client, changes: int) -> None:
+    for number in range(changes):
         client.set_context(x=float(number))
 
 
