@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.process.rounds import Round
 from tidings.simulation.drawing import drawn
+from tidings.simulation.report import report
 from tidings.simulation.topologies import line, ring, star
 
 _SHAPES = (line, ring, star)
@@ -29,7 +30,7 @@ def main() -> int:
     until, wrong = time.monotonic() + 60 * asked.minutes, 0
     for turn, seed in enumerate(itertools.count(asked.seed), 1):
         is_round = turn % _TURNS == 0
-        wrong += _said(seed, _played(seed) if is_round else drawn(seed, pauses=seed % 2 == 0).report())
+        wrong += _said(seed, _played(seed) if is_round else report(drawn(seed, pauses=seed % 2 == 0)))
         left = until - time.monotonic()
         if is_round or left <= 0:
             rounds = turn // _TURNS

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulation.strategies import histories
-from tests.strategies import characters, examples, floats, integers
+from tests.sizes import examples
+from tests.strategies import characters, floats, integers
 from tidings.model.errors import InvalidValueError
 from tidings.policy import policies as ready_policies
 from tidings.simulation.drawing import drawn
