@@ -184,6 +184,24 @@ def test_schemas_are_defined_extended_and_shown_everywhere(overlay: LocalOverlay
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("options", "shown"), [((), "all"), (("--no-publisher-context",), "")])
+def test_an_advertisement_offers_all_context_unless_it_says_otherwise(
+    overlay: LocalOverlay, options: tuple[str, ...], shown: str
+) -> None:
+    with ending(start(overlay, "b1", "advertise", "kind = 'open'", *options, "--json")) as advertising:
+        made = lines(advertising, 1)[0]["id"]
+        offered = [one for one in told(overlay, "b1", "topics")["advertisements"] if one["id"] == made]
+        assert [one["publisher_context_all"] for one in offered] == [shown == "all"]
+        [row] = [line for line in run(overlay, "b1", "topics")[1].splitlines() if made in line]
+        assert ("all" in row.split()) == (shown == "all")
+
+
+def test_an_advertisement_does_not_offer_a_name_and_none(overlay: LocalOverlay) -> None:
+    code, _, err = run(overlay, "b1", "advertise", "--publisher-context", "x", "--no-publisher-context")
+    assert code == 2
+    assert "--no-publisher-context" in err
+
+
 def test_what_is_advertised_is_a_topic_and_past_events_can_be_watched(overlay: LocalOverlay) -> None:
     words = ("advertise", "kind = 'watched'", "--name", "cam-2", "--publisher-context", "x", "--json")
     with ending(start(overlay, "b1", *words)) as advertising:

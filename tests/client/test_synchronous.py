@@ -44,6 +44,8 @@ def test_a_program_without_a_loop_does_all_the_same(where: str) -> None:
             assert not list(held.listen(timeout=0.05))
             assert car.explain({"n": 0}, held)[0].step == "content"
             assert [one["id"] for one in car.topics()["advertisements"]] == [offer.id]
+            camera.advertise("n > 0", id=offer.id)
+            assert [one["publisher_context_all"] for one in car.topics()["advertisements"]] == [True]
             camera.unadvertise(offer)
         loop = td.Schema("Loop", {"li": int})
         assert car.schema(loop) == camera.schema("Loop") == loop

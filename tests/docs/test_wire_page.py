@@ -34,7 +34,7 @@ BODIES: dict[Kind, type[msgspec.Struct]] = {
     Kind.BOUND: handshake.Bound,
     Kind.SUBSCRIBE: requests.Subscribe,
     Kind.UNSUBSCRIBE: requests.Unsubscribe,
-    Kind.ADVERTISE: requests.Advertise,
+    Kind.ADVERTISE: requests.AdvertiseAll,
     Kind.UNADVERTISE: requests.Unadvertise,
     Kind.SET_CONTEXT: requests.SetContext,
     Kind.ENTRUST: requests.Entrust,

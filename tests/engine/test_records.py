@@ -102,7 +102,7 @@ advertisements = st.builds(
     id=ids,
     publisher=ids,
     content=filters,
-    publisher_context=offers,
+    publisher_context=st.none() | offers,
     subscriber_context=offers,
     policy=texts,
 )
@@ -152,3 +152,19 @@ def test_what_is_not_for_a_journal() -> None:
         records.row(SetLoad(0.5))
     with pytest.raises(InvalidValueError, match=r"'\$lost' holds no operation"):
         records.operation(journal.Operation(journal.LOST))
+
+
+def test_an_advertisement_of_an_older_version_keeps_its_meaning() -> None:
+    """A version whose default offered no names has written the list, and nothing else."""
+    written = '{"content":"n > 0","publisher_context":[],"subscriber_context":["y"]}'
+    row = journal.Operation(kind="advertise", client="cam", id="a1", body=written)
+    operation = records.operation(row)
+    assert isinstance(operation, Advertise)
+    assert operation.advertisement.publisher_context == ()
+    assert records.row(operation) == row
+
+
+def test_an_older_version_takes_an_offer_of_all_names_for_one_of_none() -> None:
+    body = records.row(Advertise(Advertisement(id="a1", publisher="cam"))).content()
+    assert body.pop("publisher_context_all") is True
+    assert body == {"content": "TRUE", "publisher_context": [], "subscriber_context": []}

@@ -461,3 +461,22 @@ def _is_there_again(hub: Hub, folder: Path) -> None:
     crash(hub)
     with opened(folder, govern=["gov"]) as again:
         assert (again.notes, again.tables()) == ([], before)
+
+
+@pytest.mark.parametrize("how", ["journal", "snapshot"])
+def test_an_offer_of_all_names_is_there_again(tmp_path: Path, how: str) -> None:
+    def offers(hub: Hub) -> dict[str, object]:
+        return {one.id: one.publisher_context for one in hub.tables().advertisements}
+
+    said = {"all": None, "none": (), "some": ("x",)}
+    hub = opened(tmp_path)
+    client = hub.client("cam")
+    client.advertise("", id="all")
+    client.advertise("", [], id="none")
+    client.advertise("", ["x"], id="some")
+    assert offers(hub) == said
+    if how == "snapshot":
+        hub.snapshot()
+    crash(hub)
+    with opened(tmp_path) as hub:
+        assert offers(hub) == said

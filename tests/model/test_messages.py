@@ -20,7 +20,7 @@ from tidings import (
     Subscription,
     uuid7,
 )
-from tidings.model.advertisement import offered_names
+from tidings.model.advertisement import unoffered_names
 from tidings.model.limits import MAX_PAYLOAD_BYTES
 
 ID = uuid7(1_700_000_000_000_000, bytes(range(10)))
@@ -135,7 +135,17 @@ def test_messages_compare_by_value_and_hash() -> None:
 def test_an_offer_of_context_is_a_list_or_a_filter() -> None:
     listed = Advertisement(id="a1", publisher="cam", publisher_context=("x", "y"))
     filtered = Advertisement(id="a2", publisher="cam", publisher_context=ContextFilter.parse("x > 3 and y < this.y"))
-    assert offered_names(listed.publisher_context) == offered_names(filtered.publisher_context) == {"x", "y"}
+    asked = frozenset({"x", "y", "z"})
+    assert unoffered_names(listed, asked) == unoffered_names(filtered, asked) == {"z"}
+
+
+def test_an_offer_of_context_that_is_left_out_is_of_all_names() -> None:
+    asked = frozenset({"x", "y"})
+    content = Filter.parse("")
+    assert unoffered_names(Advertisement.of(content, id="a1", publisher="cam"), asked) == frozenset()
+    assert unoffered_names(Advertisement.of(content, id="a2", publisher="cam", publisher_context=[]), asked) == asked
+    with pytest.raises(InvalidValueError, match="subscriber_context"):
+        Advertisement.of(content, id="a3", publisher="cam", subscriber_context=None)  # type: ignore[arg-type]
 
 
 def test_filters_encode_and_decode_without_loss() -> None:

@@ -124,7 +124,7 @@ advertisements = st.builds(
     filters,
     id=_ids,
     publisher=_clients,
-    publisher_context=_offers,
+    publisher_context=st.none() | _offers,
     subscriber_context=_offers,
     policy=_policies,
 )

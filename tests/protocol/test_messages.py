@@ -255,3 +255,16 @@ def test_a_proof_is_for_one_broker_and_says_neither_the_number_nor_itself() -> N
     said = requests.proved(SUBSCRIBE, "b1")
     assert requests.proved(msgspec.structs.replace(SUBSCRIBE, request=8, proof=None), "b1") == said
     assert requests.proved(SUBSCRIBE, "b2") != said
+
+
+def test_an_advertisement_that_offers_all_names_is_read_by_older_brokers_as_one_that_offers_none() -> None:
+    said = requests.AdvertiseAll(7, "a1", "n > 0", (), ("y",), None, True)
+    older = msgspec.msgpack.decode(msgspec.msgpack.encode(said), type=requests.Advertise)
+    assert older == requests.Advertise(7, "a1", "n > 0", (), ("y",), None)
+
+
+@pytest.mark.parametrize("written", [[7, "a1"], [7, "a1", "n > 0", []], [7, "a1", "n > 0", ["x"], [], None]])
+def test_an_advertisement_of_an_older_client_offers_what_it_lists(written: list[Any]) -> None:
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(written), type=requests.AdvertiseAll)
+    assert not read.publisher_context_all
+    assert read.publisher_context == tuple(written[3] if len(written) > 3 else [])

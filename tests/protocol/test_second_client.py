@@ -367,6 +367,19 @@ def test_advertisements_and_policies_are_set(connect: Connect) -> None:
     assert "governed.a" not in [one["id"] for one in client.ask("topics")["advertisements"]]
 
 
+@pytest.mark.parametrize(
+    ("elements", "offered", "offers_all"),
+    [([], [], False), ([["x"]], ["x"], False), ([[], [], None, False], [], False), ([[], [], None, True], [], True)],
+)
+def test_an_advertisement_offers_a_list_of_names_or_all(
+    connect: Connect, elements: list[Any], offered: list[str], offers_all: bool
+) -> None:
+    client = connect(f"offering-{len(elements)}-{offers_all}")
+    client.ask_for(wire.ADVERTISE, client.name, "n > 3", *elements)
+    [found] = [one for one in client.ask("topics")["advertisements"] if one["id"] == client.name]
+    assert (found["publisher_context"], found["publisher_context_all"]) == (offered, offers_all)
+
+
 def test_what_holds_already_may_be_said_again(connect: Connect) -> None:
     client = connect("repeating")
     said: list[tuple[int, list[Any]]] = [

@@ -53,7 +53,8 @@ def subscribes(draw: st.DrawFn, client: str) -> Step:
 
 def advertises(client: str) -> st.SearchStrategy[Step]:
     ids = st.integers(0, 1).map(lambda number: f"{client}.a{number}")
-    return st.builds(Advertises, st.just(client), ids, *map(st.sampled_from, (("", *CONTENTS), OFFERS, OFFERS)))
+    choices = ("", *CONTENTS), (None, *OFFERS), OFFERS
+    return st.builds(Advertises, st.just(client), ids, *map(st.sampled_from, choices))
 
 
 def publishes(client: str) -> st.SearchStrategy[Step]:

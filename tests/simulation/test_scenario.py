@@ -303,3 +303,11 @@ def test_mistakes_in_a_file_of_links(tmp_path: Path, text: str | None, told: str
     with pytest.raises(InvalidValueError) as caught:
         scenario_of(tmp_path, FILE.replace('topology = "line"\nbrokers = 3', 'file = "links.csv"'))
     assert told in str(caught.value)
+
+
+def test_an_advertisement_without_names_offers_all_of_them(tmp_path: Path) -> None:
+    listed, left_out, none = (
+        outcome_of(tmp_path, FILE.replace('publisher_context = ["x"], ', offer)).delivered
+        for offer in ('publisher_context = ["x"], ', "", "publisher_context = [], ")
+    )
+    assert listed == left_out > none

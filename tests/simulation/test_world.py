@@ -291,3 +291,17 @@ def test_an_event_that_nobody_wants_goes_nowhere() -> None:
     publisher.publish({"n": 1})
     world.settle()
     assert (world.counters.counts() - before).messages == 0
+
+
+@pytest.mark.parametrize(("offer", "told"), [({}, 1), ({"publisher_context": None}, 1), ({"publisher_context": []}, 0)])
+def test_an_advertisement_that_names_no_context_offers_all_of_it(offer: dict[str, Any], told: int) -> None:
+    world = World(line(3))
+    publisher, subscriber = world.client("pub", "b1"), world.client("sub", "b3")
+    publisher.set_context(x=1)
+    publisher.advertise("", **offer)
+    subscriber.set_context(x=1)
+    subscriber.subscribe("", publishers="x = this.x")
+    world.settle()
+    publisher.publish({"n": 1})
+    world.settle()
+    assert attributes(world, "sub") == [{"n": 1}] * told

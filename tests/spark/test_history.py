@@ -158,13 +158,15 @@ def test_advertisements(spark: "SparkSession", tmp_path: Path, hub: td.Hub) -> N
     camera = hub.client("cam-1")
     camera.advertise("n > 0", publisher_context=["x", "y"], subscriber_context="z > 1", id="one")
     camera.advertise("n > 1", id="two")
+    camera.advertise("n > 1", [], id="three")
     camera.unadvertise("one")
     camera.close()
     frame = journal(spark, tmp_path)
     at = {row["offset"]: row["timestamp"] for row in rows(frame)}
-    one, two = rows(history.advertisements(frame))
+    one, two, three = rows(history.advertisements(frame))
+    assert [row["publisher_context"] for row in (two, three)] == [None, "[]"]  # all names, and none
     assert (one["publisher"], one["publisher_context"], one["subscriber_context"]) == ("cam-1", '["x","y"]', "z > 1")
-    assert [row["until"] for row in (one, two)] == [at[2], at[3]]
+    assert [row["until"] for row in (one, two, three)] == [at[3], at[4], at[4]]
 
 
 def test_contexts_change_and_are_forgotten(spark: "SparkSession", tmp_path: Path, hub: td.Hub) -> None:

@@ -283,3 +283,29 @@ def test_what_only_cuts_is_done_by_many_shards(spark: "SparkSession") -> None:
     )
     assert routed.registry.shards == 3
     assert got(routed.notifications) == expected(events, cut, contexts)
+
+
+@pytest.mark.parametrize("kind", ["array<string>", "string"])
+def test_a_null_offers_all_names_of_a_context_and_an_empty_array_none(spark: "SparkSession", kind: str) -> None:
+    """In `route` and in `explain`; the journal's own form of an offer is text."""
+    from tidings.engine import records
+    from tidings.journal import Operation
+    from tidings.spark.building import planned as engine_of
+    from tidings.spark.explain import _advertised
+    from tidings.spark.route import planned
+
+    offers: dict[str, list[str] | None] = {"all": None, "none": [], "some": ["x"]}
+    given = [
+        (name, "p", "", json.dumps(offer) if offer is not None and kind == "string" else offer)
+        for name, offer in offers.items()
+    ]
+    frame = spark.createDataFrame(given, f"id string, publisher string, content string, publisher_context {kind}")
+    wanted = {name: None if offer is None else tuple(offer) for name, offer in offers.items()}
+    engine = engine_of(planned("", Settings(name="spark"), frame, None, None))
+    assert {one.id: one.value.publisher_context for one in engine.advertisements} == wanted
+    [begins] = _advertised(frame)
+    rows = [Operation(kind="advertise", client="p", id=row["id"], body=row["body"]) for row in begins.collect()]
+    explained = [records.operation(row) for row in rows]
+    assert {one.advertisement.id: one.advertisement.publisher_context for one in explained} == wanted  # type: ignore[union-attr]
+    [left_out] = _advertised(frame.select("id", "publisher"))
+    assert all('"publisher_context_all":true' in row["body"] for row in left_out.collect())

@@ -10,7 +10,7 @@ from tidings.cli.terminal import err, out, print_json
 
 class Offer(NamedTuple):
     content: str
-    publisher_context: list[str]
+    publisher_context: list[str] | None
     subscriber_context: list[str]
     policy: Any
     format: str

@@ -165,8 +165,12 @@ def subscribe(
 def advertise(
     content: Content = "",
     publisher_context: Annotated[
-        list[str] | None, typer.Option(help="A name of the publisher's context that subscribers may ask for.")
+        list[str] | None,
+        typer.Option(help="A name of the publisher's context that subscribers may ask for; left out: all names."),
     ] = None,
+    no_publisher_context: Annotated[
+        bool, typer.Option("--no-publisher-context", help="Subscribers may ask for no name of the publisher's context.")
+    ] = False,
     subscriber_context: Annotated[
         list[str] | None, typer.Option(help="A name of subscribers' contexts that publications ask for.")
     ] = None,
@@ -190,7 +194,10 @@ def advertise(
     from tidings.cli.caller import Caller, Topics
 
     ruled = None if policy_file is None else policy.read(policy_file)
-    offer = advertising.Offer(content, publisher_context or [], subscriber_context or [], ruled, format)
+    if publisher_context and no_publisher_context:
+        raise typer.BadParameter("--no-publisher-context offers no name, and --publisher-context offers one")
+    names = [] if no_publisher_context else publisher_context or None  # None: all
+    offer = advertising.Offer(content, names, subscriber_context or [], ruled, format)
     advertising.advertise(
         Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain)),
         offer,

@@ -20,8 +20,10 @@ def topics(caller: Caller, *, as_json: bool) -> None:
         subjects.add_row(schema.subject, str(schema.version), _attributes(schema))
     offered = table("advertised by", "content", "publishers' context", "subscribers' context", "id")
     for one in found["advertisements"]:
-        contexts = (_names(one[f"{whose}_context"]) for whose in ("publisher", "subscriber"))
-        offered.add_row(one["publisher"], one["content"] or "everything", *contexts, one["id"])
+        # An older broker does not say whether all names are offered.
+        publishers = "all" if one.get("publisher_context_all") else _names(one["publisher_context"])
+        subscribers = _names(one["subscriber_context"])
+        offered.add_row(one["publisher"], one["content"] or "everything", publishers, subscribers, one["id"])
     for one in (subjects, offered):
         if one.row_count:
             out.print(one, markup=False)

@@ -15,7 +15,7 @@ from tidings.client.session import Session
 from tidings.client.standing import Standing
 from tidings.client.subscription import CANNOT_OPEN, OnRefused, Subscription
 from tidings.client.told import Told
-from tidings.model.advertisement import Advertisement, checked_id
+from tidings.model.advertisement import Advertisement, checked_id, listed_offer
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event, checked_client, checked_subject
 from tidings.model.explanation import Explanation, Step
@@ -175,7 +175,7 @@ class Client:
     async def advertise(
         self,
         content: Text = "",
-        publisher_context: Iterable[str] | ContextText = (),
+        publisher_context: Iterable[str] | ContextText | None = None,
         subscriber_context: Iterable[str] | ContextText = (),
         policy: "str | Policy | None" = None,
         id: str | None = None,  # noqa: A002
@@ -190,14 +190,7 @@ class Client:
             subscriber_context=context_offer(subscriber_context),
             policy=policy_text(policy),
         )
-        wanted = requests.Advertise(
-            0,
-            advertisement.id,
-            str(advertisement.content),
-            _offer(advertisement.publisher_context),
-            _offer(advertisement.subscriber_context),
-            advertisement.policy,
-        )
+        wanted = _advertise_request(advertisement)
         done = await self._request(Kind.ADVERTISE, wanted)
         self._standing.advertisements[advertisement.id] = wanted
         return Advertised(advertisement, list(done.findings))
@@ -559,6 +552,20 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<client {self.name} at {self.broker or 'no broker yet'}>"
+
+
+def _advertise_request(advertisement: Advertisement) -> requests.Advertise:
+    elements = (
+        0,
+        advertisement.id,
+        str(advertisement.content),
+        _offer(listed_offer(advertisement)),
+        _offer(advertisement.subscriber_context),
+        advertisement.policy,
+    )
+    if advertisement.publisher_context is None:
+        return requests.AdvertiseAll(*elements, True)
+    return requests.Advertise(*elements)
 
 
 def _offer(offer: tuple[str, ...] | ContextFilter) -> str | tuple[str, ...]:

@@ -101,7 +101,9 @@ def advertise_meta(engine: "Engine") -> list[Effect]:
             continue
         engine.meta_told[neighbour] = classes
         said = In(Attribute("class"), tuple(Constant(one) for one in sorted(classes)))
-        made = Advertisement(id=f"{META}{engine.name}", publisher=engine.name, content=Filter(said))
+        made = Advertisement(
+            id=f"{META}{engine.name}", publisher=engine.name, content=Filter(said), publisher_context=()
+        )
         way = Way(engine.name, (0, engine.version()), engine.digest_for(neighbour))
         effects.append(Send(neighbour, Advertise(made, way)))
     return effects

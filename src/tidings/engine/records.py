@@ -31,7 +31,7 @@ from tidings.engine.operations import (
 )
 from tidings.filters import ContextFilter, Filter
 from tidings.index import rows
-from tidings.model.advertisement import Advertisement, ContextOffer
+from tidings.model.advertisement import Advertisement, ContextOffer, listed_offer
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event
 from tidings.model.filter import ContextFilter as ContextFilterValue
@@ -94,9 +94,11 @@ def _advertise(one: Advertise) -> journal.Operation:
     said = one.advertisement
     body = {
         "content": str(said.content),
-        "publisher_context": _offer_text(said.publisher_context),
+        # An older reader needs a list here: it takes the advertisement for one that offers no names.
+        "publisher_context": _offer_text(listed_offer(said)),
         "subscriber_context": _offer_text(said.subscriber_context),
         "policy": said.policy,
+        "publisher_context_all": True if said.publisher_context is None else None,
     }
     return journal.Operation.control("advertise", client=said.publisher, id=said.id, body=_said(body))
 
@@ -186,7 +188,7 @@ def _read_advertise(_: journal.Operation, client: str, id: str, body: dict[str, 
             Filter.parse(body["content"]),
             id=id,
             publisher=client,
-            publisher_context=_offer(body["publisher_context"]),
+            publisher_context=None if body.get("publisher_context_all") else _offer(body["publisher_context"]),
             subscriber_context=_offer(body["subscriber_context"]),
             policy=body.get("policy"),
         )

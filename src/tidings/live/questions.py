@@ -12,7 +12,7 @@ import msgspec
 from tidings._version import __version__
 from tidings.hub.inquiry import explained, past_event, possible_event, replayed_from
 from tidings.index.rows import written
-from tidings.model.advertisement import Advertisement
+from tidings.model.advertisement import Advertisement, listed_offer
 from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
 from tidings.model.explanation import Explanation
 from tidings.model.filter import ContextFilter
@@ -264,7 +264,8 @@ def _advertised(one: Advertisement) -> dict[str, Any]:
         "id": one.id,
         "publisher": one.publisher,
         "content": str(one.content),
-        "publisher_context": offer(one.publisher_context),
+        "publisher_context": offer(listed_offer(one)),
+        "publisher_context_all": one.publisher_context is None,
         "subscriber_context": offer(one.subscriber_context),
     }
 

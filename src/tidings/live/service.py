@@ -134,12 +134,12 @@ class Service:
             self._pumps.pop(id, None)
             self._session.forget_lost(id)
 
-    def _advertise(self, wanted: requests.Advertise) -> None:
+    def _advertise(self, wanted: requests.AdvertiseAll) -> None:
         advertisement = Advertisement.of(
             content_filter(wanted.content),
             id=wanted.id,
             publisher=self._name,
-            publisher_context=context_offer(wanted.publisher_context),
+            publisher_context=None if wanted.publisher_context_all else context_offer(wanted.publisher_context),
             subscriber_context=context_offer(wanted.subscriber_context),
             policy=policy_text(wanted.policy),
         )
@@ -217,7 +217,7 @@ class Service:
 _HANDLERS: dict[Any, Callable[[Service, Any], None]] = {
     requests.Subscribe: Service._subscribe,
     requests.Unsubscribe: Service._unsubscribe,
-    requests.Advertise: Service._advertise,
+    requests.AdvertiseAll: Service._advertise,
     requests.Unadvertise: Service._unadvertise,
     requests.SetContext: Service._set_context,
     requests.Entrust: Service._entrust,

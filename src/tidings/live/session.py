@@ -31,7 +31,7 @@ _PUBLISHED = msgspec.msgpack.Decoder(Published)
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     Kind.SUBSCRIBE: msgspec.msgpack.Decoder(requests.Subscribe),
     Kind.UNSUBSCRIBE: msgspec.msgpack.Decoder(requests.Unsubscribe),
-    Kind.ADVERTISE: msgspec.msgpack.Decoder(requests.Advertise),
+    Kind.ADVERTISE: msgspec.msgpack.Decoder(requests.AdvertiseAll),
     Kind.UNADVERTISE: msgspec.msgpack.Decoder(requests.Unadvertise),
     Kind.SET_CONTEXT: msgspec.msgpack.Decoder(requests.SetContext),
     Kind.ENTRUST: msgspec.msgpack.Decoder(requests.Entrust),

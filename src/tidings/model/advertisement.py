@@ -19,7 +19,7 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     publisher: str
     content: Filter = Filter()
-    publisher_context: ContextOffer = ()
+    publisher_context: ContextOffer | None = None  # None: all names; an empty list: none
     subscriber_context: ContextOffer = ()
     policy: str | None = None
 
@@ -30,7 +30,7 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
         *,
         id: str,  # noqa: A002 - the field's own name
         publisher: str,
-        publisher_context: Iterable[str] | ContextFilter = (),
+        publisher_context: Iterable[str] | ContextFilter | None = None,
         subscriber_context: Iterable[str] | ContextFilter = (),
         policy: str | None = None,
     ) -> Self:
@@ -39,7 +39,9 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
             id=checked_id(id),
             publisher=checked_client(publisher),
             content=checked_content(content),
-            publisher_context=_checked_offer(publisher_context, "publisher_context"),
+            publisher_context=None
+            if publisher_context is None
+            else _checked_offer(publisher_context, "publisher_context"),
             subscriber_context=_checked_offer(subscriber_context, "subscriber_context"),
             policy=checked_policy(policy),
         )
@@ -48,6 +50,18 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
 def offered_names(offer: ContextOffer) -> frozenset[str]:
     """The context names that an offer speaks of, whether it is a list of names or a filter."""
     return offer.names if isinstance(offer, ContextFilter) else frozenset(offer)
+
+
+def listed_offer(advertisement: Advertisement) -> ContextOffer:
+    """The offer as readers of the form without `publisher_context_all` take it: who offers all names offers none."""
+    offer = advertisement.publisher_context
+    return () if offer is None else offer
+
+
+def unoffered_names(advertisement: Advertisement, names: frozenset[str]) -> frozenset[str]:
+    """Those of `names` that the advertisement does not offer of its publisher's context."""
+    offer = advertisement.publisher_context
+    return frozenset() if offer is None else names - offered_names(offer)
 
 
 def checked_id(id: Any) -> str:  # noqa: A002

@@ -42,6 +42,16 @@ class Advertise(msgspec.Struct, frozen=True, array_like=True):
     policy: str | None = None
 
 
+class AdvertiseAll(Advertise, frozen=True, array_like=True):
+    """An `Advertise` with one element more, by which the publisher offers all names of its context.
+
+    A broker reads both kinds as this one. The list in front is empty then: an older broker, which ignores the element,
+    takes the advertisement for one that offers no names, and so reveals nothing.
+    """
+
+    publisher_context_all: bool = False
+
+
 class Unadvertise(msgspec.Struct, frozen=True, array_like=True):
     request: int
     id: str

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from tidings.matching.covering import overlaps
-from tidings.model.advertisement import Advertisement, offered_names
+from tidings.model.advertisement import Advertisement, offered_names, unoffered_names
 from tidings.model.expression import PUBLISHER, Attribute, Comparison, Constant, all_of
 from tidings.model.filter import Filter
 from tidings.model.limits import MAX_CACHED_OVERLAPS
@@ -24,9 +24,17 @@ def attracts(advertisement: Advertisement, subscription: Subscription) -> bool:
     """
     if advertisement.id.startswith(META) and "class" not in subscription.content.names:
         return False
+    return not unoffered(advertisement, subscription) and overlaps_content(advertisement, subscription)
+
+
+def unoffered(advertisement: Advertisement, subscription: Subscription) -> frozenset[str]:
+    """The context names that the subscription's `publishers` filter uses and the advertisement does not offer."""
     wanted = subscription.publishers
-    if wanted is not None and not wanted.names <= offered_names(advertisement.publisher_context):
-        return False
+    return frozenset() if wanted is None else unoffered_names(advertisement, wanted.names)
+
+
+def overlaps_content(advertisement: Advertisement, subscription: Subscription) -> bool:
+    """Whether an event can match both the advertisement and the subscription's content."""
     return _overlap(_published(advertisement), subscription.content)
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 from uuid import UUID
 
 from tidings.matching.reference import due, matches
-from tidings.model.advertisement import offered_names
+from tidings.model.advertisement import unoffered_names
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
@@ -199,8 +199,7 @@ class Checker:
         """Whether an advertisement attracts the subscription; other strategies need none."""
         names = frozenset[str]() if one.publishers is None else one.publishers.names
         return not self._goes_by_advertisements or any(
-            matches(said.content, event) and names <= offered_names(said.publisher_context)
-            for said in publisher.lasting()
+            matches(said.content, event) and not unoffered_names(said, names) for said in publisher.lasting()
         )
 
     def _allow(self, event: Event) -> None:

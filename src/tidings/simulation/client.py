@@ -111,7 +111,7 @@ class Client:
     def advertise(
         self,
         content: Text = "",
-        publisher_context: Iterable[str] | ContextText = (),
+        publisher_context: Iterable[str] | ContextText | None = None,
         subscriber_context: Iterable[str] | ContextText = (),
         policy: "str | Policy | None" = None,
         id: str | None = None,  # noqa: A002

@@ -104,7 +104,7 @@ def _subscribes(chance: Random, _: Topology, client: str) -> Step:
 def _advertises(chance: Random, _: Topology, client: str) -> Step:
     content = chance.choice(("", "", *CONTENTS))
     return Advertises(
-        client, f"{client}.a{chance.randint(0, 1)}", content, chance.choice(OFFERS), chance.choice(OFFERS)
+        client, f"{client}.a{chance.randint(0, 1)}", content, chance.choice((None, *OFFERS)), chance.choice(OFFERS)
     )
 
 

@@ -52,7 +52,7 @@ class Unsubscribes(_Step, frozen=True):
 class Advertises(_Step, frozen=True):
     id: str
     content: str = ""
-    publisher_context: tuple[str, ...] = ()
+    publisher_context: tuple[str, ...] | None = ()  # None: all names; histories that leave it out offer none
     subscriber_context: tuple[str, ...] = ()
 
     def befall(self, world: "World") -> None:

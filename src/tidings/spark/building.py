@@ -16,10 +16,11 @@ from tidings.engine.effects import Reject
 from tidings.engine.operations import Advertise, Define, Subscribe
 from tidings.engine.refusal import Refused
 from tidings.engine.shelf import fast, put_up
-from tidings.filters import Filter
+from tidings.filters import ContextFilter, Filter
 from tidings.index.rows import read
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import TidingsError
+from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.schema import Schema
 from tidings.policy.placement import Where
 from tidings.policy.statement import MessageType
@@ -33,6 +34,8 @@ REPORT = pa.schema(
 DDL = "shard int, subscriptions bigint, id string, reason string, asked string"
 MOST_ASKED = 1_000  # values, of an attribute that everyone in a shard asks for
 
+Offered = list[str] | str | None  # names, the JSON text of an array of names, or the text of a context filter
+
 
 class Advertised(msgspec.Struct, frozen=True, kw_only=True):
     """An advertisement as text."""
@@ -41,8 +44,8 @@ class Advertised(msgspec.Struct, frozen=True, kw_only=True):
     publisher: str
     content: str = ""
     policy: str | None = None
-    publisher_context: list[str] = []
-    subscriber_context: list[str] = []
+    publisher_context: Offered = None  # None: all names
+    subscriber_context: Offered = None  # None: no names
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,14 +104,22 @@ def planned(plan: Plan) -> Engine:
                         id=one.id,
                         publisher=one.publisher,
                         policy=one.policy,
-                        publisher_context=one.publisher_context,
-                        subscriber_context=one.subscriber_context,
+                        publisher_context=_offer(one.publisher_context),
+                        subscriber_context=_offer(one.subscriber_context) or (),
                     )
                 ),
                 0,
             )
         )
     return engine
+
+
+def _offer(offered: Offered) -> list[str] | ContextFilterValue | None:
+    if not isinstance(offered, str):
+        return offered
+    if offered.startswith("["):
+        return msgspec.json.decode(offered, type=list[str])
+    return ContextFilter.parse(offered)
 
 
 def _accepted(effects: list[Any]) -> None:

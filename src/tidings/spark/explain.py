@@ -112,7 +112,8 @@ def _needed(subscriptions: "DataFrame", asked: "DataFrame", broker: str) -> "Dat
 
 
 def _advertised(advertisements: "DataFrame") -> "list[DataFrame]":
-    """Beginnings and ends; a context offer is an array of names, its JSON text, or the text of a filter."""
+    """Beginnings and ends; a context offer is an array of names, its JSON text, or the text of a filter. A null
+    `publisher_context` offers all names."""
     from pyspark.sql import functions as f
 
     kinds = dict(advertisements.dtypes)
@@ -135,6 +136,8 @@ def _advertised(advertisements: "DataFrame") -> "list[DataFrame]":
         "subscriber_context": offer("subscriber_context"),
         "policy": f.coalesce(_quoted(policy), f.lit("null")),
     }
+    offered = f.col("publisher_context") if "publisher_context" in kinds else f.lit(None)
+    parts["publisher_context_all"] = f.when(offered.isNull(), "true").otherwise("false")
     body = f.concat(f.lit("{"), f.concat_ws(",", *(f.concat(f.lit(f'"{n}":'), one) for n, one in parts.items())))
     found = [
         _control(advertisements, "advertise", "id", f.col("publisher"), f.concat(body, f.lit("}")), "since", _BEGINS)

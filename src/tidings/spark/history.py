@@ -28,6 +28,7 @@ _NOTES = r'(?s),?"\$[^"\\]*":.*$'  # what a hub notes for itself stands last in 
 _PLACE = ("offset", "journal")
 _SUBSCRIPTION = "content, publishers, policy, subject, structure, durable, notify"
 _ADVERTISEMENT = "content, publisher_context, subscriber_context, policy"
+_OFFERS_ALL = "publisher_context_all"
 
 
 def read(
@@ -76,9 +77,12 @@ def subscriptions(journal: "DataFrame") -> "DataFrame":
 
 
 def advertisements(journal: "DataFrame") -> "DataFrame":
-    """As `subscriptions`; a context offer is a JSON array of names, or the text of a filter."""
-    lives = _lives(journal, ("advertise",), ("unadvertise",), _ADVERTISEMENT)
+    """As `subscriptions`; a context offer is a JSON array of names, or the text of a filter. The `publisher_context` of
+    a publisher that offers all names is null."""
+    lives = _lives(journal, ("advertise",), ("unadvertise",), f"{_ADVERTISEMENT}, {_OFFERS_ALL}")
     said = [f"said.{name}" for name in _ADVERTISEMENT.split(", ")]
+    listed = f"IF(said.{_OFFERS_ALL} = 'true', NULL, said.publisher_context) AS publisher_context"
+    said[said.index("said.publisher_context")] = listed
     return lives.selectExpr("id", "client AS publisher", *said, *_VALIDITY, *_PLACE)
 
 

@@ -88,8 +88,11 @@ class OwnAdvertisement(Ruled, frozen=True, kw_only=True):
 
     stands: ClassVar[Where] = Where.BROKER_ADVERTISEMENT
     publisher_context: Annotated[
-        Names, said("The names of its publishers' context that subscribers may ask for.", reloaded=True)
-    ] = ()
+        Names | None,
+        said(
+            "The names of its publishers' context that subscribers may ask for; unset: all; `[]`: none.", reloaded=True
+        ),
+    ] = None
     subscriber_context: Annotated[
         Names, said("The names of subscribers' contexts that its publications ask for.", reloaded=True)
     ] = ()
@@ -97,7 +100,7 @@ class OwnAdvertisement(Ruled, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         for key in ("publisher_context", "subscriber_context"):
-            for name in getattr(self, key):
+            for name in getattr(self, key) or ():
                 readable(key, checked_name, name)
 
 

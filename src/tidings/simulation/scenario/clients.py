@@ -52,7 +52,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     content: str = ""
     format: str = "sql"
-    publisher_context: list[str] = []
+    publisher_context: list[str] | None = None
     subscriber_context: list[str] = []
     policy: str | None = None
 
