@@ -65,3 +65,32 @@ def test_an_advertisement_of_the_broker_itself_offers_all_names_unless_it_lists_
             assert filed.value.publisher_context == said
 
     run(scenario())
+
+
+def test_who_asks_why_nothing_comes_is_told_which_names_are_not_offered() -> None:
+    async def scenario() -> None:
+        async with (
+            running("b1", links=[{"broker": "b2"}]) as b1,
+            running("b2", links=[{"broker": "b1", "address": str(b1.address)}]) as b2,
+            connect(b1, "unit") as unit,
+            connect(b2, "van") as van,
+        ):
+            await until(lambda: b1.is_settled and b2.is_settled and bool(b1.links))
+            await unit.advertise("", [], id="closed")
+            near = await van.subscribe("n = 1", publishers=NEAR)
+            await until(lambda: b2.desk.engine.advertisements.get("closed") is not None)
+            [why] = await van.explain({"n": 1}, near, publisher="unit")
+            assert (why.delivered, why.step) == (False, "forward")
+            assert why.reason == "the advertisement closed of unit does not offer lat of its publisher's context"
+
+    run(scenario())
+
+
+def test_who_asks_why_nothing_comes_is_told_which_links_are_down() -> None:
+    async def scenario() -> None:
+        async with running("b1", links=[{"broker": "b2"}]) as broker, connect(broker, "van") as van:
+            held = await van.subscribe("n = 1")
+            [why] = await van.explain({"n": 1}, held, publisher="unit")
+            assert why.reason == "b1 knows no advertisement of unit; the link to b2 is down"
+
+    run(scenario())

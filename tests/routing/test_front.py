@@ -382,3 +382,18 @@ def test_a_policy_keeps_a_subscription_to_itself() -> None:
     front.put(asking("b", "price > 5"))
     front.put(asking("c", "price > 7", policy="on publish: drop"))
     assert front.sent.keys() == {"a", "b", "c"}
+
+
+def test_a_candidate_that_is_not_sent_names_those_that_stand_for_it() -> None:
+    front = Front()
+    for name, content in [
+        ("s1", "a > 0"),
+        ("s2", "b > 0"),
+        ("s3", "a > 1"),
+        ("s4", "a > 1 and b > 1"),
+        ("s5", "a > 0"),
+    ]:
+        front.put(Subscription(id=name, subscriber="c", content=Filter.parse(content)))
+    assert set(front.sent) == {"s1", "s2"}
+    assert [front.covering(name) for name in ("s3", "s4", "s5")] == [["s1"], ["s1", "s2"], ["s1"]]
+    assert (front.covering("s1"), front.covering("nobody")) == ([], [])

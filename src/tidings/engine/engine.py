@@ -1,6 +1,6 @@
 """The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -319,12 +319,14 @@ class Engine(Book):
         viewer: str | None = None,
         trusts: Trusts | None = None,
         accepted: bool = False,
+        links_down: Collection[str] = (),
     ) -> list[Explanation]:
         """Why one subscription, or all of a client's, would or would not get the event now.
 
         `viewer` is who asks; None is the operator. A subscription that does not exist gives nothing, and so does one
         that is none of the viewer's business. `trusts` is asked who belongs to which trust group, where that is not
-        remembered. An event that was `accepted` in the past may be published, whatever is advertised now.
+        remembered. An event that was `accepted` in the past may be published, whatever is advertised now. `links_down`
+        are the neighbours whose links are configured and down.
         """
         if subscription is not None:
             found = self.subscriptions.get(subscription)
@@ -334,7 +336,10 @@ class Engine(Book):
         # Who publishes could find out a subscriber's situation by asking again and again.
         allowed = [one for one in filed if viewer in (None, one.owner) or self.governs(viewer)]
         chosen = sorted(allowed, key=lambda one: one.id)
-        return [explaining.explain(self, event, one, viewer, trusts, accepted=accepted) for one in chosen]
+        return [
+            explaining.explain(self, event, one, viewer, trusts, accepted=accepted, links_down=links_down)
+            for one in chosen
+        ]
 
     def preview(self, event: Event, subscription: str, now: int, trusts: Trusts | None = None) -> Notification | None:
         """What a subscription would get if an event that was accepted came now."""

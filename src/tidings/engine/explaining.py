@@ -5,12 +5,13 @@ that it made itself; of everything else only at which step it was decided. Of an
 or by whom its publisher meant, it does not even learn whether its filters match.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from tidings.engine import addressed, admission, governing, routes, sealed
 from tidings.engine.concern import rulings_on
 from tidings.engine.deciding import Decision, blocking, decide, taken_away
+from tidings.engine.forwarding import forwarding
 from tidings.engine.governing import Delivery, Governed
 from tidings.engine.journey import META, NEW
 from tidings.engine.message import Hop, PublicationMessage
@@ -30,7 +31,10 @@ from tidings.policy.text import written_call, written_condition
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
 
-STEPS = ("admit", "before", "subject", "structure", "content", "publishers", "subscribers", "token", "govern", "route")
+STEPS = (
+    *("forward", "admit", "before", "subject", "structure", "content", "publishers", "subscribers"),
+    *("token", "govern", "route"),
+)
 HIDDEN = "that is not for you to see"
 NOT_FOR_YOU = "the event is not for you"
 
@@ -38,8 +42,8 @@ NOT_FOR_YOU = "the event is not for you"
 class _Stopped(Refused):
     """A rule said no."""
 
-    def __init__(self, step: str, decision: Decision) -> None:
-        super().__init__(step, _said(decision))
+    def __init__(self, step: str, decision: Decision, where: str = "") -> None:
+        super().__init__(step, f"{where}: {_said(decision)}" if where else _said(decision))
         self.decision = decision
 
 
@@ -51,15 +55,18 @@ def explain(
     trusts: Callable[[str, str], bool] | None = None,
     *,
     accepted: bool = False,
+    links_down: Collection[str] = (),
 ) -> Explanation:
     """What would happen to the event now, for that subscription; `viewer` is who asks, None for the operator. One that
-    was `accepted` in the past may be published."""
+    was `accepted` in the past may be published. `links_down` are the neighbours whose links are configured and down."""
     steps: list[Step] = []
     delivery, owner = None, None
     rules: tuple[str, ...] = ()
     # Only the broker itself publishes in its name: such an event is a meta-event.
     journey = META if event.publisher == engine.name else NEW
     try:
+        if not accepted:
+            _forward(engine, event, filed, links_down, steps)
         message = admission.publication(engine, Publish(event, journey), event.publisher, accepted=accepted)
         if not journey.meta:
             sealed.check_publication(engine, event, accepted=accepted)
@@ -72,7 +79,12 @@ def explain(
         rulings = _rules_for_all(engine, message)
         if viewer not in (None, event.publisher):
             _kept_from(engine, message, rulings, filed)
-        _match(engine, event, filed, steps)
+        try:
+            _match(engine, event, filed, steps)
+        except Refused as refusal:
+            if accepted and refusal.step == "publishers":  # what was not offered of its context did not travel here
+                _forward(engine, event, filed, links_down, steps)
+            raise
         addressed.check_receiver(event, filed.value)
         if sealed.check_receiver(engine, event, filed):
             steps.append(Step("token", True))
@@ -112,6 +124,19 @@ def _ask_at_once(message: PublicationMessage, trusts: Callable[[str, str], bool]
         return trusts(party, group) if answer is None else answer
 
     facts.trusts = known
+
+
+def _forward(
+    engine: "Engine", event: Event, filed: Filed[Subscription], links_down: Collection[str], steps: list[Step]
+) -> None:
+    found = forwarding(engine, event, filed, links_down)
+    if found is None:
+        return
+    if found.decision is not None:
+        raise _Stopped("forward", found.decision, found.reason)
+    if not found.succeeded:
+        raise Refused("forward", found.reason)
+    steps.append(Step("forward", True, found.reason))
 
 
 def _before(engine: "Engine", message: PublicationMessage, steps: list[Step]) -> None:
@@ -249,10 +274,12 @@ def _redacted(step: Step, event: Event, filed: Filed[Subscription], viewer: str,
     Of a predicate that failed its own side sees the predicate, and only who knows both sides sees the values.
     """
     subscriber, publisher = viewer == filed.owner, viewer == event.publisher
+    if step.passed and step.name == "forward":
+        return Step(step.name, True, step.reason.split(": ")[0])  # whose subscription covers it is not told
     if step.passed:
         sees = {"admit": publisher, "before": publisher, "subscribers": publisher, "route": True}
         return step if sees.get(step.name, subscriber) or not step.reason else Step(step.name, True, HIDDEN)
-    if step.name in ("before", "govern"):
+    if step.name in ("forward", "before", "govern"):
         return step if owner in (None, viewer) else Step(step.name, False, "stopped by a rule that is not yours")
     if step.name == "admit":
         return step if publisher else Step(step.name, False, HIDDEN)

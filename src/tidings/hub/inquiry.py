@@ -1,6 +1,6 @@
 """Questions to a hub that change nothing: what was, what would be, and why."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -100,11 +100,19 @@ def explained(
     viewer: str | None = None,
     *,
     is_past: bool = False,
+    links_down: Collection[str] = (),
 ) -> "list[Explanation]":
-    """Of one subscription, or of all that a client has; `viewer` is who asks, None is the operator."""
+    """Of one subscription, or of all that a client has; `viewer` is who asks, None is the operator. `links_down` are
+    the neighbours whose links are configured and down."""
     with desk.guard:
         found = desk.engine.explain(
-            event, subscription=subscription, client=client, viewer=viewer, trusts=desk.trusts, accepted=is_past
+            event,
+            subscription=subscription,
+            client=client,
+            viewer=viewer,
+            trusts=desk.trusts,
+            accepted=is_past,
+            links_down=links_down,
         )
     if subscription is not None and not found:
         raise RefusedError("admit", f"there is no subscription {subscription} that {viewer or 'anybody'} may ask about")

@@ -214,7 +214,10 @@ class Questions:
                 policy=given.policy,
             )
         client = given.client or session.name if given.subscription is None else None
-        found = explained(desk, event, given.subscription, client, viewer, is_past=past is not None)
+        links_down = {link.broker for link in self._broker.configuration.links} - set(self._broker.links)
+        found = explained(
+            desk, event, given.subscription, client, viewer, is_past=past is not None, links_down=links_down
+        )
         return [_explained(one) for one in found]
 
     def _replay(self, session: "Session", about: Any) -> Any:

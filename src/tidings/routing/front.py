@@ -102,6 +102,15 @@ class Front:
             for member in self._members[other]
         }
 
+    def covering(self, id: str) -> list[str]:  # noqa: A002
+        """The candidates that are sent and stand for another one, which is not; where several were merged into one,
+        those that were."""
+        number = self._candidates[id].kind if id in self._candidates else None
+        if number is None:
+            return []
+        above = (self._kinds.wider[number] | 1 << number) & self._spoken_for
+        return sorted(self._speakers[one] for one in numbers_in(above) if self._speakers[one] != id)
+
     def _join(self, name: str, number: int, before: _Before) -> None:
         members = self._members.setdefault(number, [])
         insort(members, name)
