@@ -8,7 +8,7 @@ import pytest
 from tests.hub.cases import numbers
 from tidings.hub import Client, Hub, HubSubscription
 from tidings.model import Notification
-from tidings.model.errors import InvalidValueError
+from tidings.model.errors import ClosedError, InvalidValueError
 from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICATIONS
 
 
@@ -238,3 +238,40 @@ def test_callbacks_run_one_at_a_time_whoever_publishes(caplog: pytest.LogCapture
     for number in range(4):
         assert [n for name, n in seen if name == f"p{number}"] == list(range(300))
     assert not caplog.records
+
+
+@pytest.mark.parametrize("timeout", [0, 0.01, None])
+@pytest.mark.parametrize("durable", [None, "all"])
+@pytest.mark.parametrize("ends", ["subscription", "client", "hub"])
+def test_take_after_a_close_gives_out_what_waits_and_then_raises(
+    ends: str, durable: str | None, timeout: float | None
+) -> None:
+    hub = Hub()
+    client = hub.client("car-1")
+    sub = client.subscribe("n = 1", durable=durable)
+    client.publish({"n": 1})
+    {"subscription": sub.close, "client": client.close, "hub": hub.close}[ends]()
+    assert len(sub.take(timeout=timeout)) == 1
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="is closed"):
+            sub.take(timeout=timeout)
+    assert list(sub) == list(sub.listen()) == []
+    hub.close()
+
+
+def test_a_thread_that_waits_is_told_when_its_subscription_is_closed() -> None:
+    with Hub() as hub:
+        sub = hub.client("car-1").subscribe("n = 1")
+        errors: list[ClosedError] = []
+
+        def take() -> None:
+            try:
+                sub.take(timeout=None)
+            except ClosedError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        sub.close()
+        thread.join(60)
+        assert len(errors) == 1

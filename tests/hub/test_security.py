@@ -12,7 +12,14 @@ from tests.security.world import HOUR, NOW, World
 from tidings import Hub
 from tidings.hub.client import Client
 from tidings.journal import JournalOptions
-from tidings.model.errors import InvalidValueError, JournalFullError, PublishedBeforeError, RefusedError, SecurityError
+from tidings.model.errors import (
+    ClosedError,
+    InvalidValueError,
+    JournalFullError,
+    PublishedBeforeError,
+    RefusedError,
+    SecurityError,
+)
 from tidings.model.event import Event
 from tidings.security import Gate, Sealer
 from tidings.security.envelope import Seal
@@ -227,7 +234,8 @@ def test_who_slipped_in_is_removed_for_good(tmp_path: Path) -> None:
     bob = stage.bob(durable="d")
     stage.ann().publish_event(stage.event())
     assert eve.closed
-    assert not eve.take()
+    with pytest.raises(ClosedError):
+        eve.take()
     assert len(bob.take()) == 1
     assert any("is removed" in line for line in stage.hub.log)
     stage.reopen(killed=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from tidings.hub.inbox import Inbox
-from tidings.hub.texts import checked_timeout
-from tidings.model.errors import InvalidValueError, SecurityError
+from tidings.model.errors import ClosedError, InvalidValueError, SecurityError
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
+from tidings.model.timeout import checked_timeout
 
 if TYPE_CHECKING:
     from tidings.hub.desk import Desk
@@ -106,14 +106,19 @@ class HubSubscription:
         return self.inbox.quiet
 
     def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
-        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever.
+        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits until something
+        comes or the subscription is closed. When nothing waits and it is closed, a `ClosedError` says so.
 
         A subscription with a token that is not good any more raises a `SecurityError`, and loses nothing by it:
         subscribing again with a fresh one goes on.
         """
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidValueError("limit: how many at most, or None")
-        return self._take(limit, checked_timeout(timeout))
+        notes = self._take(limit, checked_timeout(timeout))
+        # Whether it is closed comes before whether something waits: what came until then is given out first.
+        if not notes and self.inbox.quiet and not self.inbox.ready():
+            raise ClosedError(f"the subscription {self.id} is closed")
+        return notes
 
     def __iter__(self) -> Iterator[Notification]:
         """What waits, until nothing does."""

@@ -1,6 +1,5 @@
 """What callers of a hub may give beside filters and policies: limits, times to wait, callbacks; checked."""
 
-from threading import TIMEOUT_MAX
 from typing import Any
 
 from tidings.model.errors import InvalidValueError
@@ -13,15 +12,6 @@ def inbox_limit(limit: Any) -> int:
     if type(limit) is not int or not 0 < limit <= MAX_INBOX_NOTIFICATIONS:
         raise InvalidValueError(f"limit: from 1 to MAX_INBOX_NOTIFICATIONS ({MAX_INBOX_NOTIFICATIONS:,})")
     return limit
-
-
-def checked_timeout(timeout: Any) -> float | None:
-    """How many seconds to wait; None: for ever."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:  # NaN is not
-        raise InvalidValueError(f"timeout: seconds from 0 on, or None, not {timeout!r:.40}")
-    return min(timeout, TIMEOUT_MAX)
 
 
 def checked_callback(callback: Any) -> Any:
