@@ -10,7 +10,7 @@ from tidings._version import __version__
 
 if TYPE_CHECKING:
     from tidings import security
-    from tidings.client import connect, connect_sync
+    from tidings.client import ConnectionState, connect, connect_sync
     from tidings.filters import ContextFilter, Filter, merge
     from tidings.hub import Client, Hub, HubAdvertisement, HubSubscription, Receipt
     from tidings.index import Index
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PolicyError,
         PublishedBeforeError,
         RefusedError,
+        RequestTimeoutError,
         SchemaError,
         SecurityError,
         TidingsError,
@@ -45,6 +46,7 @@ _HOMES = {
     "Attributes": "tidings.model.values",
     "Client": "tidings.hub",
     "ClosedError": "tidings.model.errors",
+    "ConnectionState": "tidings.client",
     "Context": "tidings.model.values",
     "ContextFilter": "tidings.filters",
     "Event": "tidings.model.event",
@@ -64,6 +66,7 @@ _HOMES = {
     "PublishedBeforeError": "tidings.model.errors",
     "RefusedError": "tidings.model.errors",
     "Relation": "tidings.matching.covering",
+    "RequestTimeoutError": "tidings.model.errors",
     "Schema": "tidings.model.schema",
     "SchemaError": "tidings.model.errors",
     "SecurityError": "tidings.model.errors",
@@ -87,6 +90,7 @@ __all__ = [
     "Attributes",
     "Client",
     "ClosedError",
+    "ConnectionState",
     "Context",
     "ContextFilter",
     "Event",
@@ -106,6 +110,7 @@ __all__ = [
     "Receipt",
     "RefusedError",
     "Relation",
+    "RequestTimeoutError",
     "Schema",
     "SchemaError",
     "SecurityError",

@@ -9,7 +9,16 @@ import pytest
 
 from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
-from tidings.client import Client, Identity, Subscription, SyncClient, SyncSubscription, connect, connect_sync
+from tidings.client import (
+    Client,
+    ConnectionState,
+    Identity,
+    Subscription,
+    SyncClient,
+    SyncSubscription,
+    connect,
+    connect_sync,
+)
 from tidings.client.security import Security
 
 PAGE = (ROOT / "docs" / "reference" / "client.md").read_text()
@@ -17,9 +26,9 @@ PAGE = (ROOT / "docs" / "reference" / "client.md").read_text()
 INSIDE = (
     {
         *("begin", "leave", "acknowledge", "room", "has_room"),
-        *("expecting", "look_at", "policy_of", "subscribe_anew", "give_up"),
+        *("expecting", "look_at", "policy_of", "subscribe_anew", "give_up", "retire"),
     },
-    {"begun", "next", "notified", "is_full", "told_lost", "end", "put", "refuse", "told_refused"},
+    {"begun", "next", "take_waiting", "notified", "is_full", "told_lost", "end", "put", "refuse", "told_refused"},
 )
 ONLY_ASYNCHRONOUS = {"subscriptions", "sequence", "publish_soon"}
 
@@ -77,6 +86,10 @@ def test_the_synchronous_face_has_what_is_told() -> None:
 def test_every_parameter_of_connect_is_described_with_its_default(function: Any) -> None:
     expected = {name: repr(one.default) for name, one in inspect.signature(function).parameters.items()}
     assert {row[0]: row[1] for row in rows_of("parameter of `connect`")} == expected
+
+
+def test_every_field_of_a_state_is_described() -> None:
+    assert [row[0] for row in rows_of("field of a `ConnectionState`")] == list(ConnectionState.__struct_fields__)
 
 
 @pytest.mark.parametrize("kind", [Identity, Security])

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from tidings.client.client import Client as Client
 from tidings.client.connecting import connect as connect
 from tidings.client.connecting import connect_sync as connect_sync
+from tidings.client.connection_state import ConnectionState as ConnectionState
 from tidings.client.identity import Identity as Identity
 from tidings.client.subscription import Subscription as Subscription
 from tidings.client.synchronous import SyncClient as SyncClient

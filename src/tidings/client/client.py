@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -10,13 +10,22 @@ from uuid import UUID
 import msgspec
 
 from tidings.client.calling import Callback
+from tidings.client.connection_state import ConnectionState
 from tidings.client.publishing import Publishing
 from tidings.client.session import Session
 from tidings.client.standing import Standing
 from tidings.client.subscription import CANNOT_OPEN, OnRefused, Subscription
+from tidings.client.time_limit import time_limit
 from tidings.client.told import Told
 from tidings.model.advertisement import Advertisement, checked_id, listed_offer
-from tidings.model.errors import ClosedError, InvalidValueError, RefusedError, SecurityError, TidingsError
+from tidings.model.errors import (
+    ClosedError,
+    InvalidValueError,
+    RefusedError,
+    RequestTimeoutError,
+    SecurityError,
+    TidingsError,
+)
 from tidings.model.event import Event, checked_client, checked_subject
 from tidings.model.explanation import Explanation, Step
 from tidings.model.filter import ContextFilter, Filter
@@ -28,6 +37,7 @@ from tidings.model.schematext import schema_of, structure_text, versions_of
 from tidings.model.since import Since as Since
 from tidings.model.since import start_of
 from tidings.model.subscription import Notify
+from tidings.model.timeout import checked_timeout
 from tidings.model.values import Attributes, Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import Kind
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
 Text = str | Filter
 ContextText = str | ContextFilter
 _CONTEXT = Context()
+_CLOSE_SECONDS = 5.0  # for the broker's answer to the end of a subscription
 
 
 class Advertised(msgspec.Struct, frozen=True):
@@ -56,11 +67,22 @@ class Advertised(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """Made by `tidings.connect`, and used in one event loop. Whatever it says is said again where it connects next."""
+    """Made by `tidings.connect`, and used in one event loop. Whatever it says is said again where it connects next.
 
-    def __init__(self, session: Session, secured: "Callable[[Client], Membership] | None" = None) -> None:
+    The methods that wait for the broker take a `timeout` in seconds; without one, that of `connect` holds. When it is
+    over, they raise a `RequestTimeoutError`: the broker may still carry out the request. Without any they wait until
+    the broker answers, if need be on another connection, or the client is closed.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        secured: "Callable[[Client], Membership] | None" = None,
+        timeout: float | None = None,
+    ) -> None:
         self.name = session.name
         self._session = session
+        self._timeout = checked_timeout(timeout)  # of requests that have none of their own
         self._membership = None if secured is None else secured(self)
         self._standing: Standing = session.standing
         self._subscriptions: dict[str, Subscription] = {}
@@ -89,18 +111,42 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """What was published is answered first; what is not durable ends."""
-        await self._session.close()
+    async def close(self, timeout: float | None = None) -> None:
+        """What was published is answered first; what is not durable ends.
+
+        `timeout` is for how many seconds the answers are waited for; None: the `patience` of `connect`. Without a
+        connection nothing is waited for.
+        """
+        await self._session.close(checked_timeout(timeout))
         if self._membership is not None:
             await self._membership.end()
 
-    async def until_closed(self) -> None:
+    async def until_closed(self, timeout: float | None = None) -> None:
         """Returns when the client is closed. If the broker has closed its connection for good, a `ClosedError` says
         why: for programs that serve others, and have nothing else to wait for."""
-        await self._over.wait()
+        async with time_limit(checked_timeout(timeout), "until_closed", lambda: self.state):
+            await self._over.wait()
         if self._reason is not None:
             raise self._reason
+
+    @property
+    def state(self) -> ConnectionState:
+        """The state of the connection since its last change."""
+        return self._session.states.latest
+
+    async def states(self) -> AsyncIterator[ConnectionState]:
+        """The state of the connection now, then each later one, until the client is closed.
+
+        An iterator that is slow gets the latest state and misses those before it.
+        """
+        state: ConnectionState | None = None
+        while state is None or state.state != "closed":
+            state = await self.state_after(state)
+            yield state
+
+    async def state_after(self, seen: ConnectionState | None) -> ConnectionState:
+        """The latest state, as soon as it is another one than `seen`."""
+        return await self._session.states.after(seen)
 
     @property
     def broker(self) -> str:
@@ -116,9 +162,13 @@ class Client:
         """The number of the last publication that its broker had of this client when it connected."""
         return self._session.sequence
 
-    async def move(self, addresses: str | Iterable[str]) -> None:
-        """Goes to another broker with all that it has: who it is, its situation, what it offers and wants."""
-        await self._session.move(addresses)
+    async def move(self, addresses: str | Iterable[str], timeout: float | None = None) -> None:
+        """Goes to another broker with all that it has: who it is, its situation, what it offers and wants.
+
+        When the `timeout` is over, the client goes on trying, the new addresses first.
+        """
+        async with self._limit(timeout, "move"):
+            await self._session.move(addresses)
 
     # Situation
 
@@ -133,12 +183,15 @@ class Client:
         *,
         merge: bool = False,
         of: str | None = None,
+        timeout: float | None = None,
         **values: Any,
     ) -> None:
         """The context from now on, whole; with `merge`, only the given values change, and None takes one away.
 
         `of` is another client that has let this one set its context. What changes nothing costs nothing; who only
-        publishes tells nobody, since its context goes with its events.
+        publishes tells nobody, since its context goes with its events. A value that is called `merge`, `of` or
+        `timeout` is given in the mapping. When the `timeout` is over, the client has the new context all the same,
+        and tells its broker with the next connection at the latest.
         """
         if mapping is not None and not isinstance(mapping, Mapping):
             raise InvalidValueError(f"a context is a mapping of names to values, not {type(mapping).__name__}")
@@ -146,7 +199,8 @@ class Client:
         if of is not None and checked_client(of) != self.name:
             if merge:
                 raise InvalidValueError("merge: only one's own context is known here; give the whole context")
-            await self._request(Kind.SET_CONTEXT, requests.SetContext(0, Context.of(given), of))
+            async with self._limit(timeout, "set_context"):
+                await self._request(Kind.SET_CONTEXT, requests.SetContext(0, Context.of(given), of))
             return
         standing = self._standing
         context = standing.context.merged(given) if merge else Context.of(given)
@@ -154,13 +208,15 @@ class Client:
             return
         standing.context = context
         if standing.tells_context:
-            await self._request(Kind.SET_CONTEXT, requests.SetContext(0, context))
+            async with self._limit(timeout, "set_context"):
+                await self._request(Kind.SET_CONTEXT, requests.SetContext(0, context))
 
-    async def let_set_context(self, other: "str | Client", allowed: bool = True) -> None:
+    async def let_set_context(self, other: "str | Client", allowed: bool = True, timeout: float | None = None) -> None:
         """Lets another client set this one's context, or does so no more."""
         name = other.name if isinstance(other, Client) else checked_client(other)
-        await self._tell_context()
-        await self._request(Kind.ENTRUST, requests.Entrust(0, name, allowed))
+        async with self._limit(timeout, "let_set_context"):
+            await self._tell_context()
+            await self._request(Kind.ENTRUST, requests.Entrust(0, name, allowed))
         self._standing.entrusted[name] = allowed
 
     async def _tell_context(self) -> None:
@@ -180,6 +236,7 @@ class Client:
         policy: "str | Policy | None" = None,
         id: str | None = None,  # noqa: A002
         format: str = "sql",  # noqa: A002
+        timeout: float | None = None,
     ) -> Advertised:
         """Says what will be published; under an id that this client has, another advertisement takes its place."""
         advertisement = Advertisement.of(
@@ -191,14 +248,21 @@ class Client:
             policy=policy_text(policy),
         )
         wanted = _advertise_request(advertisement)
-        done = await self._request(Kind.ADVERTISE, wanted)
+        async with self._limit(timeout, "advertise"):
+            done = await self._request(Kind.ADVERTISE, wanted)
         self._standing.advertisements[advertisement.id] = wanted
         return Advertised(advertisement, list(done.findings))
 
-    async def unadvertise(self, id: "str | Advertised", policy: "str | Policy | None" = None) -> None:  # noqa: A002
+    async def unadvertise(
+        self,
+        id: "str | Advertised",  # noqa: A002
+        policy: "str | Policy | None" = None,
+        timeout: float | None = None,
+    ) -> None:
         wanted = checked_id(id.id if isinstance(id, Advertised) else id)
         self._standing.advertisements.pop(wanted, None)
-        await self._request(Kind.UNADVERTISE, requests.Unadvertise(0, wanted, policy_text(policy)))
+        async with self._limit(timeout, "unadvertise"):
+            await self._request(Kind.UNADVERTISE, requests.Unadvertise(0, wanted, policy_text(policy)))
 
     async def publish(
         self,
@@ -210,6 +274,7 @@ class Client:
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
         sequence: int | None = None,
+        timeout: float | None = None,
     ) -> Receipt:
         """Returns when the event is as safe as was asked: `accepted` (the broker has it in memory), `journaled` (it is
         on the broker's disk), `settled` (it has arrived wherever it is due).
@@ -221,11 +286,15 @@ class Client:
 
         On a secure topic it is sealed, if this client has an identity and the right to publish there; keys are asked
         for when they are needed. A `SecurityError` says what is missing.
+
+        When the `timeout` is over, the event may still be published. Who gives it an `id` can publish it again under
+        that id: a `PublishedBeforeError` says that it was.
         """
-        answer = await self._publishing.publish_soon(
-            attributes, subscribers, payload, subject, policy, safe, id, sequence
-        )
-        return await answer
+        given = attributes, subscribers, payload, subject, policy, safe, id, sequence
+        if timeout is None and self._timeout is None:  # a limit costs time, and this is called very often
+            return await (await self._publishing.publish_soon(*given))
+        async with self._limit(timeout, "publish"):
+            return await (await self._publishing.publish_soon(*given))
 
     async def publish_soon(
         self,
@@ -237,23 +306,35 @@ class Client:
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
         sequence: int | None = None,
+        timeout: float | None = None,
     ) -> "asyncio.Future[Receipt]":
         """The same, but returns when the event is under way: as soon as there is room for it. What it returns can be
         waited for, and is the receipt then. So one task publishes many without waiting for each.
+
+        The `timeout` is for the room: when it is over, the event is not under way, and is not published.
         """
-        return await self._publishing.publish_soon(
-            attributes, subscribers, payload, subject, policy, safe, id, sequence
-        )
+        given = attributes, subscribers, payload, subject, policy, safe, id, sequence
+        if timeout is None and self._timeout is None:
+            return await self._publishing.publish_soon(*given)
+        async with self._limit(timeout, "publish_soon"):
+            return await self._publishing.publish_soon(*given)
 
     async def publish_many(
-        self, /, events: Iterable[Mapping[str, Any]], safe: str = "journaled", **given: Any
+        self,
+        /,
+        events: Iterable[Mapping[str, Any]],
+        safe: str = "journaled",
+        timeout: float | None = None,
+        **given: Any,
     ) -> list[Receipt]:
         """Events, each as its attributes; they go together, and their receipts come in their order. Where some are
         refused, the error of the first is raised when all are answered; the others are published.
 
-        `given` is said of each of them, as `publish` takes it. Where that is not the same, use `publish_soon`.
+        `given` is said of each of them, as `publish` takes it. Where that is not the same, use `publish_soon`. The
+        `timeout` is for all of them together; when it is over, any of them may have been published.
         """
-        return await self._publishing.publish_many(events, safe=safe, **given)
+        async with self._limit(timeout, "publish_many"):
+            return await self._publishing.publish_many(events, safe=safe, **given)
 
     # Subscribing
 
@@ -274,6 +355,7 @@ class Client:
         topic: str | None = None,
         raw: bool = False,
         on_refused: OnRefused | None = None,
+        timeout: float | None = None,
     ) -> Subscription:
         """A subscription: `async with` it, or `await` it. Under a durable name or an id that this client has, it takes
         that one's place.
@@ -306,13 +388,29 @@ class Client:
             limit,
         )
         size = limit or DEFAULT_INBOX_NOTIFICATIONS
-        return Subscription(self, wanted, size, callback, on_lost, topic=topic, raw=raw, on_refused=on_refused)
+        made = Subscription(self, wanted, size, callback, on_lost, topic=topic, raw=raw, on_refused=on_refused)
+        made.timeout = checked_timeout(timeout)
+        return made
 
-    async def unsubscribe(self, id: "str | Subscription", policy: "str | Policy | None" = None) -> None:  # noqa: A002
+    async def unsubscribe(
+        self,
+        id: "str | Subscription",  # noqa: A002
+        policy: "str | Policy | None" = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Ends a subscription for good, a durable one too. When the `timeout` is over, it has ended here."""
         wanted = id.id if isinstance(id, Subscription) else checked_id(id)
         self._standing.subscriptions.pop(wanted, None)
-        await self._request(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted, policy_text(policy)))
-        held = self._subscriptions.pop(wanted, None)
+        try:
+            async with self._limit(timeout, "unsubscribe"):
+                await self._request(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted, policy_text(policy)))
+        except RequestTimeoutError:
+            self._unsubscribed(wanted)
+            raise
+        self._unsubscribed(wanted)
+
+    def _unsubscribed(self, id: str) -> None:  # noqa: A002
+        held = self._subscriptions.pop(id, None)
         if held is not None:
             held.end()
             self.has_room()
@@ -322,26 +420,33 @@ class Client:
 
     # Policies, schemas, questions
 
-    async def set_policy(self, id: "str | Subscription | Advertised", policy: "str | Policy | None") -> list[str]:  # noqa: A002
+    async def set_policy(
+        self,
+        id: "str | Subscription | Advertised",  # noqa: A002
+        policy: "str | Policy | None",
+        timeout: float | None = None,
+    ) -> list[str]:
         """The policy of a subscription or an advertisement; None takes it away. The findings."""
         wanted, text = id if isinstance(id, str) else id.id, policy_text(policy)
-        done = await self._request(Kind.SET_POLICY, requests.SetPolicy(0, checked_id(wanted), text))
+        async with self._limit(timeout, "set_policy"):
+            done = await self._request(Kind.SET_POLICY, requests.SetPolicy(0, checked_id(wanted), text))
         self._standing.with_policy(wanted, text)
         return list(done.findings)
 
-    async def schema(self, schema: Schema | str) -> Schema:
+    async def schema(self, schema: Schema | str, timeout: float | None = None) -> Schema:
         """Defines the schema of a subject, or a longer version of it; given a name, the schema that the broker has."""
         if isinstance(schema, Schema):
             wanted = requests.Define(0, schema.subject, tuple(versions_of(schema)))
-            await self._request(Kind.DEFINE, wanted)
+            async with self._limit(timeout, "schema"):
+                await self._request(Kind.DEFINE, wanted)
             self._standing.schemas[schema.subject] = schema
             return schema
-        found = await self.ask("schema", subject=checked_subject(schema) or "")
+        found = await self.ask("schema", timeout=timeout, subject=checked_subject(schema) or "")
         return schema_of(found["subject"], found["versions"])
 
-    async def topics(self) -> dict[str, Any]:
+    async def topics(self, timeout: float | None = None) -> dict[str, Any]:
         """What can be subscribed to: `subjects` with their schemas, and `advertisements`."""
-        found: dict[str, Any] = await self.ask("topics")
+        found: dict[str, Any] = await self.ask("topics", timeout=timeout)
         return found
 
     async def explain(
@@ -355,6 +460,7 @@ class Client:
         subject: str | None = None,
         policy: "str | Policy | None" = None,
         client: str | None = None,
+        timeout: float | None = None,
     ) -> "list[Explanation]":
         """Why an event does, or does not, reach a subscription, or each one that this client has: every step.
 
@@ -378,18 +484,21 @@ class Client:
             policy=policy_text(policy),
             client=client,
         )
-        return [_explanation(one) for one in await self.ask("explain", **about)]
+        return [_explanation(one) for one in await self.ask("explain", timeout=timeout, **about)]
 
     async def replay(
-        self, since: Since = None, subscriptions: "Iterable[str | Subscription] | None" = None
+        self,
+        since: Since = None,
+        subscriptions: "Iterable[str | Subscription] | None" = None,
+        timeout: float | None = None,
     ) -> AsyncIterator[Notification]:
         """What subscriptions of this client would get if the events since then (a time, microseconds, or a receipt)
-        came now, from the broker's journal, in order."""
+        came now, from the broker's journal, in order. The `timeout` is for each page of the broker's answer."""
         chosen = self._subscriptions.values() if subscriptions is None else subscriptions
         ids = [one.id if isinstance(one, Subscription) else one for one in chosen]
         offset, timestamp = start_of(since)
         while True:
-            found = await self.ask("replay", subscriptions=ids, since=timestamp, offset=offset)
+            found = await self.ask("replay", timeout=timeout, subscriptions=ids, since=timestamp, offset=offset)
             for one in msgspec.convert(found["notes"], list[Note]):
                 note = await self._readable(from_wire_note(one, self.name))
                 if note is not None:
@@ -398,9 +507,10 @@ class Client:
                 return
             offset = found["next"]
 
-    async def ask(self, question: str, **about: Any) -> Any:
+    async def ask(self, question: str, *, timeout: float | None = None, **about: Any) -> Any:
         """A question to the broker that changes nothing."""
-        return await self._session.request(Kind.ASK, requests.Ask(0, question, about))
+        async with self._limit(timeout, question):
+            return await self._session.request(Kind.ASK, requests.Ask(0, question, about))
 
     @cached_property
     def mailbox(self) -> "Mailbox":
@@ -412,6 +522,10 @@ class Client:
     # For its subscriptions
 
     async def begin(self, subscription: Subscription) -> None:
+        async with self._limit(subscription.timeout, "subscribe"):
+            await self._begin(subscription)
+
+    async def _begin(self, subscription: Subscription) -> None:
         await self._tell_context()
         wanted, held = subscription.wanted, self._subscriptions
         known = self._standing.subscriptions.get(wanted.id)
@@ -429,9 +543,12 @@ class Client:
                 if replaced is not None:
                     held[wanted.id] = replaced
                 elif isinstance(error, asyncio.CancelledError) and wanted.durable is None:
-                    self._session.withdraw(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted.id))
+                    self._session.withdraw(wanted.id)
             raise
         subscription.begun(done)
+        if subscription.closed and subscription.durable is None:  # while the broker's answer was awaited
+            self._session.withdraw(subscription.id)
+            return
         if done.id != wanted.id:
             held.pop(wanted.id, None)
             replaced, held[done.id] = held.get(done.id), subscription
@@ -464,8 +581,19 @@ class Client:
         """Nothing comes for it any more; whoever takes from it is told why."""
         self.leave(subscription)
         if subscription.durable is None:
-            self._session.withdraw(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, subscription.id))
+            self._session.withdraw(subscription.id)
         subscription.end(error)
+
+    async def retire(self, subscription: Subscription, timeout: float | None) -> None:
+        """Tell the broker that a subscription that is not durable has ended, and wait for its answer: 5 seconds unless
+        `timeout` says otherwise. Without a connection there is nothing to wait for."""
+        if self._subscriptions.get(subscription.id) is not subscription:
+            return
+        self.leave(subscription)
+        answer = self._session.withdraw(subscription.id)
+        if answer is not None:
+            seconds = checked_timeout(timeout)
+            await asyncio.wait([answer], timeout=_CLOSE_SECONDS if seconds is None else seconds)
 
     def acknowledge(self, subscription: Subscription, events: list[UUID]) -> None:
         if events:
@@ -475,9 +603,10 @@ class Client:
         """While the answer of a service is waited for, notifications are read."""
         return self._session.expecting()
 
-    async def room(self) -> None:
+    async def room(self, timeout: float | None = None) -> None:
         if self._session.is_full:
-            await self._session.room()
+            async with self._limit(timeout, "acknowledge"):
+                await self._session.room()
 
     def has_room(self) -> None:
         """A subscription that was full is not any more."""
@@ -537,6 +666,11 @@ class Client:
         self._over.set()
         for held in self._subscriptions.values():
             held.end(error)
+
+    def _limit(self, timeout: float | None, request: str) -> AbstractAsyncContextManager[None]:
+        """The time limit of a request; that of the client, if the request has none."""
+        seconds = self._timeout if timeout is None else checked_timeout(timeout)
+        return time_limit(seconds, request, lambda: self.state)
 
     async def _request(self, kind: Kind, message: msgspec.Struct) -> answers.Done:
         done: answers.Done = await self._session.request(kind, message)

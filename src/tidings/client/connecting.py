@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidings.client.client import Client
+from tidings.client.connection_state import OnState
 from tidings.client.identity import Identity
 from tidings.client.session import Session
 from tidings.client.standing import Standing
@@ -29,6 +30,8 @@ def connect(
     security: "Security | None" = None,
     member: "Member | None" = None,
     groups: Mapping[str, bytes | str | Path] | None = None,
+    timeout: float | None = None,
+    on_state: OnState | None = None,
 ) -> Client:
     """A client, for `async with`. Of several addresses, the first that answers is taken, and the others if it fails.
 
@@ -38,16 +41,21 @@ def connect(
     too, and has the name of its certificate; `security` is what it knows of them. A `member` can, without TLS.
 
     `groups` are the trust groups that the client belongs to: their secrets, or the files of these.
+
+    `timeout` is for how many seconds a request waits for its answer, unless its call says otherwise; None: until it is
+    answered or the client is closed. `on_state` is called with a `ConnectionState` whenever the state of the connection
+    changes: in the event loop, so it must return at once. What it raises is logged.
     """
     proven = _groups(groups or {})
     if isinstance(identity, Identity | None) and member is None:
         if security is not None:
             raise InvalidValueError("security: is for clients with the identity of an authority; give its folder")
-        return Client(Session(addresses, name or _unnamed(), identity, patience, Standing(), proven))
+        session = Session(addresses, name or _unnamed(), identity, patience, Standing(), proven, on_state)
+        return Client(session, timeout=timeout)
     from tidings.client.secured import secured
 
     tls, certain, membership = secured(name, identity, security, member)
-    return Client(Session(addresses, certain, tls, patience, Standing(), proven), membership)
+    return Client(Session(addresses, certain, tls, patience, Standing(), proven, on_state), membership, timeout)
 
 
 def connect_sync(
@@ -59,10 +67,23 @@ def connect_sync(
     security: "Security | None" = None,
     member: "Member | None" = None,
     groups: Mapping[str, bytes | str | Path] | None = None,
+    timeout: float | None = None,
+    on_state: OnState | None = None,
 ) -> SyncClient:
-    """The same for programs that are not asynchronous; connected when it returns."""
+    """The same for programs that are not asynchronous; connected when it returns. `on_state` is called in the client's
+    own thread."""
     return SyncClient(
-        lambda: connect(addresses, name, identity, patience=patience, security=security, member=member, groups=groups)
+        lambda: connect(
+            addresses,
+            name,
+            identity,
+            patience=patience,
+            security=security,
+            member=member,
+            groups=groups,
+            timeout=timeout,
+            on_state=on_state,
+        )
     )
 
 

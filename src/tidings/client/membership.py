@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tidings.client")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds after a centre has refused, or not answered
 _AGAIN = 1.0  # seconds between two questions since a broker refuses something
+_ANSWER = 10.0  # seconds for the broker's answer to what need not be known
 _SOONEST, _SELDOM = 0.01, 60.0  # seconds between two looks at what is to be renewed
 _FOR_ITS_OWNER = ("token", "right", "topic", "expired", "revoked")  # checks that a topic's owner can do something about
 
@@ -279,7 +280,7 @@ class Membership:
         """What the broker has of the list and this client has not."""
         credentials = self.member.credentials
         try:
-            found = await self._client.ask("security", since=credentials.revocations.version)
+            found = await self._client.ask("security", timeout=_ANSWER, since=credentials.revocations.version)
             if found["revocations"] is not None:
                 credentials.revoke(Update.read(found["revocations"]))
         except TidingsError as error:
@@ -288,7 +289,7 @@ class Membership:
     async def learn(self, **about: object) -> bool:
         """Asks the broker which secure topic something is on; whether it is one that was not known here."""
         try:
-            found = await self._client.ask("security", **about)
+            found = await self._client.ask("security", timeout=_ANSWER, **about)
             learnt = [self.member.credentials.learn(TopicRecord(one), now()) for one in found["records"]]
         except TidingsError as error:
             _LOG.debug("no topic from the broker: %s", error)

@@ -18,6 +18,7 @@ import msgspec
 
 from tidings._version import __version__
 from tidings.client.addresses import BrokerAddress, read_addresses
+from tidings.client.connection_state import ConnectionState, ConnectionStates, OnState
 from tidings.client.framing import Framing
 from tidings.client.identity import Identity
 from tidings.client.proving import Prover
@@ -75,10 +76,13 @@ class Session:
         patience: float,
         standing: Standing,
         groups: Iterable[Group] = (),
+        on_state: OnState | None = None,
     ) -> None:
         self.name = checked_client(name)
         self.standing = standing
         self._addresses = read_addresses(addresses)
+        self.states = ConnectionStates(self.name, str(self._addresses[0]), on_state)
+        self._attempt = 0  # number of attempts since the last connection
         self._identity = identity
         self._prover = Prover(name, identity, groups)
         self._patience = patience  # seconds for the first connection
@@ -135,27 +139,32 @@ class Session:
                 reason = await self._try(address, max(0.1, until - self._loop.time()))
                 if reason is None:
                     self._keeping = self._loop.create_task(self._keep())
+                    self._keeping.add_done_callback(self._stopped_trying)
                     return
                 reasons[str(address)] = reason
                 if self._error is not None:
                     raise self._error
+                self._set_disconnected(address, reason, delay if address == self._addresses[-1] else 0.0)
             if self._loop.time() + delay > until:
                 told = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
-                raise UnreachableError(f"no broker could be reached: {told}")
+                error = UnreachableError(f"no broker could be reached: {told}")
+                self._set_closed(str(error))
+                raise error
             await asyncio.sleep(delay)
             delay = min(2 * delay, 1.0)
 
-    async def close(self) -> None:
+    async def close(self, timeout: float | None = None) -> None:
+        """`timeout` is for how many seconds publications that are under way are waited for; None: `patience`."""
         if self._keeping is None:
             return
         if self._error is None and self.is_connected:
             waiting = [one.answer for one in self._underway.publications.values()]
             if waiting:
-                await asyncio.wait(waiting, timeout=self._patience)
+                await asyncio.wait(waiting, timeout=self._patience if timeout is None else timeout)
             self._tell_acknowledged()
         self._keeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._keeping
+        await asyncio.wait([self._keeping])
+        self._connected.clear()  # what is lost from now on was not lost by accident
         if self._wire is not None:
             self._wire.close("the client has closed")
             await self._gone.wait()
@@ -168,7 +177,9 @@ class Session:
         wanted = read_addresses(addresses)
         self._addresses = [*wanted, *(one for one in self._addresses if one not in wanted)]
         self._place = 0
-        self._connected.clear()
+        if self._connected.is_set():
+            self._connected.clear()
+            self._set_disconnected(self._address, "the client moves", 0.0)
         if self._wire is not None:
             self._wire.close("the client moves")
         await self._connected.wait()
@@ -190,7 +201,12 @@ class Session:
 
     async def request(self, kind: Kind, message: msgspec.Struct) -> Any:
         self._check_open()
-        return await self._ask(kind, message)
+        answer = self._ask(kind, message)
+        try:
+            return await answer
+        finally:
+            if answer.cancelled() and not self._connected.is_set():
+                self._underway.drop_abandoned_requests()
 
     def _ask(self, kind: Kind, message: msgspec.Struct) -> "asyncio.Future[Any]":
         number = self._underway.next_number()
@@ -212,10 +228,16 @@ class Session:
         proof = self._prove(requests.proved(message, self.broker), self._welcome.nonce)
         return msgspec.structs.replace(message, proof=proof)
 
-    def withdraw(self, kind: Kind, message: msgspec.Struct) -> None:
-        """Takes something back that was asked for, without waiting for an answer."""
-        if self._error is None and self._keeping is not None:
-            self._ask(kind, message).add_done_callback(_ignored)
+    def withdraw(self, subscription: str) -> "asyncio.Future[Any] | None":
+        """Tell the broker that a subscription that is not durable has ended; its answer, which need not be awaited.
+
+        None without a connection: the subscription ended at the broker when the connection did.
+        """
+        if not self.is_connected or self._keeping is None:
+            return None
+        answer = self._ask(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, subscription))
+        answer.add_done_callback(_ignored)
+        return answer
 
     def seal_with(self, outbox: "Outbox", prove: Callable[[bytes, bytes], bytes]) -> None:
         """From now on what is published goes through it, and subscriptions with a token are signed."""
@@ -323,13 +345,45 @@ class Session:
             self._connected.clear()
             while self._error is None:
                 address = self._addresses[self._place % len(self._addresses)]
-                if await self._try(address, self._patience) is None:
+                reason = await self._try(address, self._patience)
+                if reason is None:
                     delay = _SOONEST
                     break
                 self._place += 1
                 # Somewhat at random, so that clients that were cut off together do not come back together.
-                await asyncio.sleep(delay * _CHANCE.uniform(0.5, 1.0))
+                pause = delay * _CHANCE.uniform(0.5, 1.0)
+                if self._error is None:
+                    self._set_disconnected(address, reason, pause)
+                await asyncio.sleep(pause)
                 delay = min(2 * delay, _LATEST)
+
+    def _stopped_trying(self, task: "asyncio.Task[None]") -> None:
+        """End the session if what looks after its connections has failed: nobody would answer what waits."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _LOG.error("the client %s cannot go on", self.name, exc_info=error)
+            self._end(ClosedError(f"the client {self.name} cannot go on: {error!r}"))
+
+    # The state of the connection
+
+    def _set_state(self, state: ConnectionState, level: int = logging.INFO) -> None:
+        self.states.set(
+            msgspec.structs.replace(state, broker=self.broker, attempt=self._attempt, connections=self.connections),
+            level,
+        )
+
+    def _set_disconnected(self, address: BrokerAddress | None, reason: str, retry_seconds: float) -> None:
+        state = ConnectionState(
+            state="disconnected", address=self._named(address), reason=reason, retry_seconds=retry_seconds
+        )
+        is_lost = self.states.latest.state == "connected"
+        self._set_state(state, logging.WARNING if is_lost else logging.INFO)
+
+    def _set_closed(self, reason: str, level: int = logging.INFO) -> None:
+        self._set_state(ConnectionState(state="closed", address=self._named(self._address), reason=reason), level)
+
+    def _named(self, address: BrokerAddress | None) -> str:
+        return self.states.latest.address if address is None else str(address)
 
     async def _watch(self) -> None:
         welcome = self._welcome
@@ -350,6 +404,9 @@ class Session:
 
     async def _try(self, address: BrokerAddress, patience: float) -> str | None:
         """One attempt; None if it is connected, else why not."""
+        self._attempt += 1
+        reason = self.states.latest.reason if self.connections or self._attempt > 1 else None
+        self._set_state(ConnectionState(state="connecting", address=str(address), reason=reason), logging.DEBUG)
         self._gone = gone = asyncio.Event()
         self._welcomed = self._loop.create_future()
         self.number = max(self.number + 1, time.time_ns() // 1000)
@@ -370,7 +427,7 @@ class Session:
                 wire.say(Kind.HELLO, hello)
                 welcome = await self._welcomed
         except TimeoutError:
-            reason: str | None = f"no answer within {patience:.3g} seconds"
+            reason = f"no answer within {patience:.3g} seconds"
         except (OSError, TidingsError, UnicodeError) as error:  # the last of a host that cannot be
             reason = _reason(error)
         else:
@@ -416,11 +473,14 @@ class Session:
         self._tell_acknowledged()
         self._look()
         self._turns.call()
+        self._attempt = 0
+        self._set_state(ConnectionState(state="connected", address=self._named(self._address)))
 
     def _lost(self, gone: asyncio.Event, reason: str) -> None:
         gone.set()
         if gone is not self._gone:
             return
+        was_connected = self.is_connected
         self._wire = None
         self._connected.clear()
         self.framing.schemas.clear()
@@ -430,7 +490,10 @@ class Session:
             self._welcomed.set_exception(UnreachableError(self._unwelcome() if reason == CLOSED else reason))
         if self._last_bye is not None and not self._last_bye.again:
             self._end(ClosedError(f"the broker has closed the connection of {self.name}: {self._last_bye.reason}"))
+        elif was_connected:
+            self._set_disconnected(self._address, reason, 0.0)
         self._last_bye = None
+        self._underway.drop_abandoned_requests()
         self._turns.call()
 
     def _unwelcome(self) -> str:
@@ -449,6 +512,7 @@ class Session:
         self._connected.set()
         self._turns.call()
         self.ended(None if is_wanted else error)
+        self._set_closed(str(error), logging.INFO if is_wanted else logging.ERROR)
 
     # What comes
 

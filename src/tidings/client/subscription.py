@@ -12,9 +12,10 @@ import msgspec
 
 from tidings.client.acknowledging import Acknowledging
 from tidings.client.calling import Callback, Calling
-from tidings.model.errors import InvalidValueError, SecurityError, TidingsError, UnreachableError
+from tidings.model.errors import ClosedError, InvalidValueError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
+from tidings.model.timeout import checked_timeout
 from tidings.protocol import answers, requests
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Subscription:
     __slots__ = (
         *("_acknowledging", "_callback", "_calling", "_client", "_closed", "_findings", "_is_ended", "_on_lost"),
         *("_on_refused", "_waiters", "_waiting", "is_confined", "limit", "lost", "opening", "raw", "refused", "token"),
-        *("topic", "wanted", "__weakref__"),
+        *("timeout", "topic", "wanted", "__weakref__"),
     )
 
     def __init__(
@@ -60,6 +61,7 @@ class Subscription:
     ) -> None:
         self.wanted = wanted
         self.topic, self.raw = topic, raw
+        self.timeout: float | None = None  # seconds, for the broker's answer to it
         self.token: Token | None = None  # with which it was made, on a secure topic
         self.is_confined = False  # to that topic: it asks for nothing else
         self.opening: Opening | None = None  # of a secure client, unless it is raw
@@ -104,15 +106,32 @@ class Subscription:
     # Taking
 
     async def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
-        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever."""
-        if not self._waiting and timeout != 0:
+        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits until something
+        comes or the subscription ends.
+
+        When nothing waits and the subscription has ended, a `ClosedError` says so; if the broker or the client has
+        ended it, the error says why.
+        """
+        if not self._waiting and not self._is_ended and timeout != 0:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(checked_timeout(timeout)):
                     await self._come()
             except TimeoutError:
                 return []
+        return self.take_waiting(limit)
+
+    def take_waiting(self, limit: int | None) -> list[Notification]:
+        """What waits, at most `limit`; an error if nothing does and nothing more comes."""
+        if self._is_ended and not self._waiting:
+            raise self._ending()
         count = len(self._waiting) if limit is None else min(limit, len(self._waiting))
         return [self.next() for _ in range(count)]
+
+    def _ending(self) -> Exception:
+        """Why nothing more comes."""
+        if self._closed is None:
+            return ClosedError(f"the subscription {self.id} is closed")
+        return self._closed.with_traceback(None)  # it may be raised many times
 
     def __aiter__(self) -> Self:
         return self
@@ -121,7 +140,7 @@ class Subscription:
         while not self._waiting:
             if self._is_ended:
                 if self._closed is not None:
-                    raise self._closed
+                    raise self._ending()
                 raise StopAsyncIteration
             await self._come()
         return self.next()
@@ -149,8 +168,12 @@ class Subscription:
 
     # Acknowledging
 
-    async def acknowledge(self, *notes: Notification | UUID) -> int:
-        """Of a durable subscription: these need not be given again; how many of them it was given."""
+    async def acknowledge(self, *notes: Notification | UUID, timeout: float | None = None) -> int:
+        """Of a durable subscription: these need not be given again; how many of them it was given.
+
+        It waits while as much is under way to the broker as may be. When the `timeout` is over, the notifications are
+        acknowledged all the same, as soon as the broker can be told.
+        """
         if self._acknowledging is None:
             raise InvalidValueError(f"{self.id} is not durable: there is nothing to acknowledge")
         events = [note.event.id if isinstance(note, Notification) else note for note in notes]
@@ -159,30 +182,37 @@ class Subscription:
                 raise InvalidValueError(f"acknowledge takes notifications or ids of events, not {type(event).__name__}")
         known = self._acknowledging.acknowledged(events)
         self._client.acknowledge(self, known)
-        await self._client.room()
+        await self._client.room(timeout)
         return len(known)
 
-    async def acknowledge_all(self) -> int:
+    async def acknowledge_all(self, timeout: float | None = None) -> int:
         """The same for everything that was taken."""
-        return await self.acknowledge(*(() if self._acknowledging is None else self._acknowledging.all_taken()))
+        taken = () if self._acknowledging is None else self._acknowledging.all_taken()
+        return await self.acknowledge(*taken, timeout=timeout)
 
     # Beyond
 
-    def replay(self, since: datetime | int | Receipt | None = None) -> AsyncIterator[Notification]:
+    def replay(
+        self, since: datetime | int | Receipt | None = None, timeout: float | None = None
+    ) -> AsyncIterator[Notification]:
         """What the subscription would get if the events since then came now, from the broker's journal."""
-        return self._client.replay(since, subscriptions=[self])
+        return self._client.replay(since, subscriptions=[self], timeout=timeout)
 
-    async def unsubscribe(self, policy: "str | Policy | None" = None) -> None:
+    async def unsubscribe(self, policy: "str | Policy | None" = None, timeout: float | None = None) -> None:
         """Ends the subscription for good, a durable one too. What waits can still be taken."""
-        await self._client.unsubscribe(self.id, policy)
+        await self._client.unsubscribe(self.id, policy, timeout)
 
-    async def close(self) -> None:
-        """Ends the subscription, unless it is durable: that one goes on collecting at the broker."""
-        if self.durable is not None:
-            self._client.leave(self)
-        elif not self._is_ended:
-            await self.unsubscribe()
+    async def close(self, timeout: float | None = None) -> None:
+        """Ends the subscription, unless it is durable: that one goes on collecting at the broker.
+
+        The broker is told, and its answer is waited for: at most 5 seconds, or `timeout`. Without a connection nothing
+        is waited for, since the subscription ended at the broker when the connection did.
+        """
         self.end()
+        if self.durable is None:
+            await self._client.retire(self, timeout)
+        else:
+            self._client.leave(self)
 
     # Beginning and end
 

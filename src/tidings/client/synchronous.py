@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from tidings.client.client import Advertised, Client, Since
+from tidings.client.connection_state import ConnectionState
 from tidings.client.subscription import Subscription
 from tidings.model.errors import ClosedError, InvalidValueError
 from tidings.model.explanation import Explanation
@@ -50,6 +51,16 @@ class _Loop:
             return answer.result()
         except CancelledError:
             raise ClosedError("the client was closed meanwhile") from None
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
+
+    def after_stop(self, action: Callable[[], _Answer]) -> _Answer:
+        """Carry out an action in the caller's thread, once the loop has stopped: nothing else changes state then."""
+        self._thread.join()
+        with self._lock:
+            return action()
 
     def stop(self) -> None:
         """Whoever still waits for something is told that it does not come."""
@@ -138,15 +149,21 @@ class SyncClient:
 
     subscribe = _begun(Client.subscribe)
 
-    def unsubscribe(self, id: "str | SyncSubscription", policy: "str | Policy | None" = None) -> None:  # noqa: A002
-        self._loop.run(self._client.unsubscribe(_id(id), policy))
+    def unsubscribe(
+        self,
+        id: "str | SyncSubscription",  # noqa: A002
+        policy: "str | Policy | None" = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._loop.run(self._client.unsubscribe(_id(id), policy, timeout))
 
     def set_policy(
         self,
         id: "str | SyncSubscription | Advertised",  # noqa: A002
         policy: "str | Policy | None",
+        timeout: float | None = None,
     ) -> list[str]:
-        return self._loop.run(self._client.set_policy(_id(id), policy))
+        return self._loop.run(self._client.set_policy(_id(id), policy, timeout))
 
     schema = _waited_for(Client.schema)
     topics = _waited_for(Client.topics)
@@ -158,21 +175,41 @@ class SyncClient:
         wanted = None if subscription is None else _id(subscription)
         return self._loop.run(self._client.explain(event, wanted, **given))
 
-    def replay(self, since: Since = None) -> Iterator[Notification]:
+    def replay(self, since: Since = None, timeout: float | None = None) -> Iterator[Notification]:
         """As `Client.replay`."""
-        return _iterated(self._loop, self._client.replay(since))
+        return _iterated(self._loop, self._client.replay(since, timeout=timeout))
 
     move = _waited_for(Client.move)
     until_closed = _waited_for(Client.until_closed)
 
-    def ask(self, question: str, **about: Any) -> Any:
+    def ask(self, question: str, *, timeout: float | None = None, **about: Any) -> Any:
         """As `Client.ask`."""
-        return self._loop.run(self._client.ask(question, **about))
+        return self._loop.run(self._client.ask(question, timeout=timeout, **about))
 
-    def close(self) -> None:
-        with contextlib.suppress(ClosedError):
-            self._loop.run(self._client.close())
-        self._loop.stop()
+    @property
+    def state(self) -> ConnectionState:
+        return self._client.state
+
+    def states(self) -> Iterator[ConnectionState]:
+        """As `Client.states`."""
+        state: ConnectionState | None = None
+        while state is None or state.state != "closed":
+            state = self.state_after(state)
+            yield state
+
+    def state_after(self, seen: ConnectionState | None) -> ConnectionState:
+        """As `Client.state_after`."""
+        try:
+            return self._loop.run(self._client.state_after(seen))
+        except ClosedError:  # meanwhile, or before: that is the last state
+            return self._client.state
+
+    def close(self, timeout: float | None = None) -> None:
+        try:
+            with contextlib.suppress(ClosedError):
+                self._loop.run(self._client.close(timeout))
+        finally:
+            self._loop.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -211,37 +248,46 @@ class SyncSubscription:
         return self._subscription.findings
 
     def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
-        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits for ever."""
-        return self._loop.run(self._subscription.take(limit, timeout))
+        """As `Subscription.take`. What waits can still be taken after the client was closed."""
+        try:
+            return self._loop.run(self._subscription.take(limit, timeout))
+        except ClosedError:
+            if not self._loop.is_stopped:
+                raise
+        return self._loop.after_stop(lambda: self._subscription.take_waiting(limit))
 
     def listen(self, timeout: float | None = None) -> Iterator[Notification]:
-        """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds. If
-        somebody else has ended it, the error says why."""
+        """What waits and what comes, until the subscription or the client is closed or nothing has come for `timeout`
+        seconds. If the broker or the client has ended it, the error says why."""
         while True:
-            taken = self.take(_PAGE, timeout)
+            try:
+                taken = self.take(_PAGE, timeout)
+            except ClosedError:
+                if self._subscription.failure is None:
+                    return
+                raise
             yield from taken
-            if not taken and self._subscription.failure is not None:
-                raise self._subscription.failure
-            if not taken and (timeout is not None or self._subscription.closed):
+            if not taken and timeout is not None:
                 return
 
     def __iter__(self) -> Iterator[Notification]:
         return self.listen()
 
-    def acknowledge(self, *notes: Notification | UUID) -> int:
-        return self._loop.run(self._subscription.acknowledge(*notes))
+    def acknowledge(self, *notes: Notification | UUID, timeout: float | None = None) -> int:
+        return self._loop.run(self._subscription.acknowledge(*notes, timeout=timeout))
 
-    def acknowledge_all(self) -> int:
-        return self._loop.run(self._subscription.acknowledge_all())
+    def acknowledge_all(self, timeout: float | None = None) -> int:
+        return self._loop.run(self._subscription.acknowledge_all(timeout))
 
-    def replay(self, since: Since = None) -> Iterator[Notification]:
-        return _iterated(self._loop, self._subscription.replay(since))
+    def replay(self, since: Since = None, timeout: float | None = None) -> Iterator[Notification]:
+        return _iterated(self._loop, self._subscription.replay(since, timeout))
 
-    def unsubscribe(self, policy: "str | Policy | None" = None) -> None:
-        self._loop.run(self._subscription.unsubscribe(policy))
+    def unsubscribe(self, policy: "str | Policy | None" = None, timeout: float | None = None) -> None:
+        self._loop.run(self._subscription.unsubscribe(policy, timeout))
 
-    def close(self) -> None:
-        self._loop.run(self._subscription.close())
+    def close(self, timeout: float | None = None) -> None:
+        with contextlib.suppress(ClosedError):  # the client is closed, and so is the subscription
+            self._loop.run(self._subscription.close(timeout))
 
     def __enter__(self) -> Self:
         return self

@@ -98,6 +98,10 @@ class Underway:
         elif not pending.answer.done():
             pending.answer.set_result(answers.Done(refused.request))
 
+    def drop_abandoned_requests(self) -> None:
+        """Forget the requests whose callers wait no more, so that the next connection does not send them again."""
+        self.requests = {number: one for number, one in self.requests.items() if not one.answer.cancelled()}
+
     def end(self, error: TidingsError) -> None:
         """No answer will come any more."""
         for pending in self.requests.values():

@@ -60,6 +60,10 @@ class UnreachableError(TidingsError):
     """No broker answers, where one was looked for."""
 
 
+class RequestTimeoutError(TidingsError, TimeoutError):
+    """The time limit of a request is over, and the broker has not answered: it may still carry the request out."""
+
+
 class UnsettledError(TidingsError):
     """A simulated world did not come to rest in the time that it was given; the message says what is still moving."""
 

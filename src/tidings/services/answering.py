@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from tidings.client.asking import TIMEOUT
 from tidings.client.client import Client
 from tidings.client.security import now
 from tidings.client.subscription import Subscription
@@ -66,7 +67,9 @@ class Answering:
     async def _reply(self, question: Question) -> None:
         try:
             payload = await self._answer(question)
-            await self._client.publish({SERVICE_TOPIC: question.reply_to}, payload=payload, safe="accepted")
+            await self._client.publish(
+                {SERVICE_TOPIC: question.reply_to}, payload=payload, safe="accepted", timeout=TIMEOUT
+            )
             self.answered += 1
         except TidingsError as error:  # the connection has ended: who has asked will ask again
             _LOG.debug("an answer to %s was not sent: %s", question.certificate.name, error)

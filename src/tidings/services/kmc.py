@@ -5,9 +5,9 @@ that it has made would still be there after a restart.
 """
 
 import asyncio
-import contextlib
 import logging
 
+from tidings.client.asking import TIMEOUT
 from tidings.client.client import Client
 from tidings.client.security import now
 from tidings.client.subscription import Subscription
@@ -90,8 +90,7 @@ class CentreServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for held in (self._questions, self._revocations):
             if held is not None:
-                with contextlib.suppress(TidingsError, TimeoutError):  # a broker that is gone need not be told
-                    await asyncio.wait_for(held.close(), _FAREWELL)
+                await held.close(timeout=_FAREWELL)
         self._failure.cancel()
 
     async def __aenter__(self) -> "CentreServer":
@@ -146,7 +145,8 @@ class CentreServer:
         """Lists that were published while nobody was connected are had from the broker."""
         while True:
             try:
-                found = await self._client.ask("security", since=self.centre.credentials.revocations.version)
+                since = self.centre.credentials.revocations.version
+                found = await self._client.ask("security", timeout=TIMEOUT, since=since)
                 if found["revocations"] is not None:
                     await self.revoke(Update.read(found["revocations"]))
             except ClosedError:

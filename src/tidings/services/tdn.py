@@ -165,13 +165,21 @@ class DiscoveryService:
         if said == HELLO:
             reply_to = note.attributes.get(REPLY_TO)
             if isinstance(reply_to, str):
-                await self._client.publish({SERVICE_TOPIC: reply_to}, payload=self.service.data, safe="accepted")
+                await self._tell(reply_to)
         elif said == NEWS:
             self._news.set()
 
+    async def _tell(self, reply_to: str) -> None:
+        """Where this node can be asked."""
+        try:
+            data = self.service.data
+            await self._client.publish({SERVICE_TOPIC: reply_to}, payload=data, safe="accepted", timeout=_PATIENCE)
+        except TidingsError as error:  # a client that has got no answer asks again
+            _LOG.debug("a client was not told where discovery node %s is: %s", self._identity.name, error)
+
     async def _tell_news(self) -> None:
         try:
-            await self._client.publish({SERVICE_TOPIC: TOPIC, ASK: NEWS}, safe="accepted")
+            await self._client.publish({SERVICE_TOPIC: TOPIC, ASK: NEWS}, safe="accepted", timeout=_PATIENCE)
         except TidingsError as error:  # the others look by themselves, after a while
             _LOG.debug("the other discovery nodes were not told that there are news: %s", error)
 
@@ -188,7 +196,8 @@ class DiscoveryService:
     async def _fetch_revocations(self) -> None:
         """What the broker has of the list, and this node has missed."""
         try:
-            found = await self._client.ask("security", since=self._credentials.revocations.version)
+            since = self._credentials.revocations.version
+            found = await self._client.ask("security", timeout=_PATIENCE, since=since)
             if found["revocations"] is not None:
                 self._revoke(Update.read(found["revocations"]))
         except TidingsError as error:

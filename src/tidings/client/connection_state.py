@@ -1,0 +1,86 @@
+"""The state of a client's connection, as programs, people and logs see it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any, Literal
+
+import msgspec
+
+from tidings.model.errors import InvalidValueError
+
+_LOG = logging.getLogger("tidings.client")
+
+
+class ConnectionState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a client's connection since its last change.
+
+    Attributes:
+        state: `connecting` while an attempt is under way, `connected`, `disconnected` between two attempts, and
+            `closed` when no attempt will follow.
+        address: The broker's address, as `tidings://host:port`.
+        broker: The broker's name; empty before the first connection.
+        reason: Why the client is not connected: the end of the last connection or attempt, or of the client.
+        attempt: The number of attempts since the last connection.
+        retry_seconds: While disconnected, the seconds until the next attempt.
+        connections: The number of connections so far. It rises by one with each, so that a program that missed a
+            short disconnection sees that there was one.
+    """
+
+    state: Literal["connecting", "connected", "disconnected", "closed"]
+    address: str
+    broker: str = ""
+    reason: str | None = None
+    attempt: int = 0
+    retry_seconds: float | None = None
+    connections: int = 0
+
+    def __str__(self) -> str:
+        place = f"{self.broker} at {self.address}" if self.broker else self.address
+        match self.state:
+            case "connecting":
+                return f"connecting to {place}, attempt {self.attempt}"
+            case "connected":
+                return f"connected to {place}"
+            case "disconnected":
+                retry = "" if self.retry_seconds is None else f"; next attempt in {self.retry_seconds:.2g} s"
+                return f"disconnected from {place}: {self.reason}{retry}"
+            case "closed":
+                return f"closed: {self.reason}"
+
+
+OnState = Callable[[ConnectionState], Any]
+
+
+class ConnectionStates:
+    """Keeps the latest state, and announces each change: to the log, to a function, and to those who wait for one.
+
+    It keeps nothing but the latest state: a reader that is slow misses states, and costs no memory.
+    """
+
+    def __init__(self, client: str, address: str, on_state: OnState | None) -> None:
+        if on_state is not None and (not callable(on_state) or iscoroutinefunction(on_state)):
+            raise InvalidValueError("on_state: a function of a state that is not asynchronous; states() can be awaited")
+        self._client, self._on_state = client, on_state
+        self.latest = ConnectionState(state="disconnected", address=address, reason="the client is not open")
+        self._change = asyncio.Event()  # of the next change; each has an event of its own
+
+    def set(self, state: ConnectionState, level: int = logging.INFO) -> None:
+        """Announce a change. `level` is that of its line in the log."""
+        self.latest = state
+        change, self._change = self._change, asyncio.Event()
+        change.set()
+        _LOG.log(level, "client %s: %s", self._client, state, extra={"connection_state": state})
+        if self._on_state is None:
+            return
+        try:
+            self._on_state(state)
+        except Exception:
+            _LOG.exception("the function on_state of the client %s raised", self._client)
+
+    async def after(self, seen: ConnectionState | None) -> ConnectionState:
+        """The latest state, as soon as it is another one than `seen`."""
+        while self.latest is seen:
+            await self._change.wait()
+        return self.latest
