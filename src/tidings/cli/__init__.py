@@ -1,6 +1,7 @@
 """The command `tidings`. Exit 0 is success, 1 a refusal, 2 a call that was not understood; errors are one line each."""
 
 import io
+import logging
 import os
 import sys
 from typing import NoReturn
@@ -8,11 +9,20 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Runs the command line and ends the process."""
+    log = logging.getLogger("tidings.client")
+    log.addFilter(_is_not_reported)
     try:
         code = _run()
     except KeyboardInterrupt:  # also while it is still being loaded
         code = 130
+    finally:
+        log.removeFilter(_is_not_reported)
     sys.exit(code)
+
+
+def _is_not_reported(record: logging.LogRecord) -> bool:
+    """Whether a line of the log is about something else than the connection: a `ConnectionReport` tells of that."""
+    return not hasattr(record, "connection_state")
 
 
 def _run() -> int:

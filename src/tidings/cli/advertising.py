@@ -1,11 +1,12 @@
 """`tidings advertise`: says what a client will publish, for as long as it is connected."""
 
-import time
+import contextlib
 from typing import Any, NamedTuple
 
-from tidings.cli.caller import Caller
+from tidings.cli.caller import Caller, answer_seconds
 from tidings.cli.stream import until_interrupted
 from tidings.cli.terminal import err, out, print_json
+from tidings.model.errors import RequestTimeoutError
 
 
 class Offer(NamedTuple):
@@ -18,7 +19,7 @@ class Offer(NamedTuple):
 
 def advertise(caller: Caller, offer: Offer, *, seconds: float | None, as_json: bool) -> None:
     """An advertisement ends with its client's connection: this one stays until Ctrl-C, or for so many seconds."""
-    with until_interrupted(), caller.opened() as client:
+    with until_interrupted(), caller.opened(answer_seconds(seconds), as_json=as_json) as client:
         made = client.advertise(
             offer.content,
             publisher_context=offer.publisher_context,
@@ -34,10 +35,5 @@ def advertise(caller: Caller, offer: Offer, *, seconds: float | None, as_json: b
             out.print(f"{told} ({made.id})", markup=False, soft_wrap=True)
         for finding in made.findings:
             err.print(finding, markup=False, soft_wrap=True)
-        _wait(seconds)
-
-
-def _wait(seconds: float | None) -> None:
-    until = float("inf") if seconds is None else time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, 60.0))
+        with contextlib.suppress(RequestTimeoutError):  # that is when it ends
+            client.until_closed(seconds)

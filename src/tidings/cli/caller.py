@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tidings.cli.connection import ConnectionReport
 from tidings.client.client import Client
 from tidings.client.connecting import connect, connect_sync
 from tidings.client.identity import Identity
@@ -16,6 +17,12 @@ from tidings.security.identity import AUTHORITY, CERTIFICATE, KEY
 from tidings.security.identity import Identity as Entity
 
 _PATIENCE = 5.0  # seconds until a broker that does not answer is given up
+ANSWER_SECONDS = 60.0  # for a request, on one connection or several
+
+
+def answer_seconds(seconds: float | None) -> float:
+    """The time limit of the requests of a verb that runs for so many seconds; None: without end."""
+    return ANSWER_SECONDS if seconds is None else min(ANSWER_SECONDS, max(seconds, _PATIENCE))
 
 
 class _Files(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,8 +45,9 @@ class EntityCaller(NamedTuple):
     def entity(self) -> Entity:
         return Entity.load(self.identity)
 
-    def client(self) -> Client:
-        return Caller(self.addresses, self.entity().name, None if self.plain else self.identity).client()
+    def client(self, timeout: float | None = ANSWER_SECONDS, *, as_json: bool = False) -> Client:
+        caller = Caller(self.addresses, self.entity().name, None if self.plain else self.identity)
+        return caller.client(timeout, as_json=as_json)
 
 
 class Topics(NamedTuple):
@@ -63,12 +71,22 @@ class Caller(NamedTuple):
     def is_member(self) -> bool:
         return self.topics is not None and self.identity is not None and self.identity.is_dir()
 
-    def opened(self) -> SyncClient:
-        return connect_sync(self.addresses, self._name(), patience=_PATIENCE, **self._known())
+    def opened(self, timeout: float | None = ANSWER_SECONDS, *, as_json: bool = False) -> SyncClient:
+        """A client that says on standard error when its connection is lost, and when it has another.
 
-    def client(self) -> Client:
+        Args:
+            timeout: The seconds that each of its requests may take; None: until the client is closed.
+            as_json: Whether it says so in JSON.
+        """
+        return connect_sync(self.addresses, self._name(), **self._settings(timeout, as_json=as_json))
+
+    def client(self, timeout: float | None = ANSWER_SECONDS, *, as_json: bool = False) -> Client:
         """The same for `async with`."""
-        return connect(self.addresses, self._name(), patience=_PATIENCE, **self._known())
+        return connect(self.addresses, self._name(), **self._settings(timeout, as_json=as_json))
+
+    def _settings(self, timeout: float | None, *, as_json: bool) -> dict[str, Any]:
+        report = ConnectionReport(as_json=as_json)
+        return {"patience": _PATIENCE, "timeout": timeout, "on_state": report, **self._known()}
 
     def _name(self) -> str:
         """Who has an identity, and says no other name, has that of its certificate: brokers look whether they agree."""

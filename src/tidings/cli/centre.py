@@ -11,7 +11,7 @@ import typer
 
 from tidings.cli.caller import EntityCaller
 from tidings.cli.centre_doors import Asking, Door, new_vault, unlocking
-from tidings.cli.serving import stopping, until_stopped
+from tidings.cli.serving import until_stopped
 from tidings.cli.terminal import err, out, print_json, table
 from tidings.cli.values import file_bytes, json_object
 from tidings.client.security import now
@@ -58,15 +58,17 @@ def serve(folder: Path, key_file: Path | None, how: Serving, *, as_json: bool) -
     how.found_by.check()
     update = None if how.revocations is None else Update.read(file_bytes(how.revocations))
     with CentreFolder.open(folder, unlocking(key_file), overlay=how.overlay) as held:
-        asyncio.run(_served(held, how, update, as_json=as_json))
+        asyncio.run(until_stopped(_served(held, how, update, as_json=as_json)))
 
 
 async def _served(held: CentreFolder, how: Serving, update: Update | None, *, as_json: bool) -> None:
-    stopped = stopping()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     name = held.centre.identity.name
     caller = EntityCaller(how.addresses, held.folder / IDENTITY, how.plain, how.overlay)
-    async with caller.client() as client, CentreServer(held, client, restriction=how.found_by) as server:
+    async with (
+        caller.client(timeout=None, as_json=as_json) as client,
+        CentreServer(held, client, restriction=how.found_by) as server,
+    ):
         if update is not None:
             await server.revoke(update)
         if as_json:
@@ -74,7 +76,7 @@ async def _served(held: CentreFolder, how: Serving, update: Update | None, *, as
         else:
             out.print(f"{name} serves at {client.broker}", markup=False)
         _warn_without_list(server)
-        await until_stopped(stopped, server.serve())
+        await server.serve()
 
 
 def _warn_without_list(server: CentreServer) -> None:

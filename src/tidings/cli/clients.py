@@ -158,6 +158,7 @@ def subscribe(
         wanted,
         count=count,
         seconds=seconds,
+        as_json=as_json,
     )
 
 

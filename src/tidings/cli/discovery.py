@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidings.cli.caller import EntityCaller
-from tidings.cli.serving import stopping, until_stopped
+from tidings.cli.serving import until_stopped
 from tidings.cli.terminal import err, out, print_json, table
 from tidings.cli.values import file_bytes
 from tidings.client.discovery import Discovery
@@ -34,14 +34,13 @@ class Whom(NamedTuple):
 
 def serve(caller: EntityCaller, folder: Path, revocations: Path | None, *, as_json: bool) -> None:
     update = None if revocations is None else Update.read(file_bytes(revocations))
-    asyncio.run(_served(caller, folder, update, as_json=as_json))
+    asyncio.run(until_stopped(_served(caller, folder, update, as_json=as_json)))
 
 
 async def _served(caller: EntityCaller, folder: Path, update: Update | None, *, as_json: bool) -> None:
-    stopped = stopping()
     identity = caller.entity()
     async with (
-        caller.client() as client,
+        caller.client(timeout=None, as_json=as_json) as client,
         DiscoveryService(client, identity, folder, overlay=caller.overlay, revocations=update) as made,
     ):
         known = len(made.node.shown())
@@ -51,7 +50,7 @@ async def _served(caller: EntityCaller, folder: Path, update: Update | None, *, 
             out.print(f"{identity.name} serves at {client.broker}, and knows {known} topics and services", markup=False)
         if made.lacks_revocations:
             err.print(f"{identity.name} answers nobody until it has a list of revocations: `tidings ca publish`")
-        await until_stopped(stopped, client.until_closed())
+        await client.until_closed()
 
 
 @asynccontextmanager

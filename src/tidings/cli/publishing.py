@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
-from tidings.cli.caller import Caller
+from tidings.cli.caller import ANSWER_SECONDS, Caller
 from tidings.cli.lines import LONGEST, Lines
 from tidings.cli.terminal import err, out, print_json
 from tidings.cli.values import json_object, payload_of
 from tidings.client.client import Client
-from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.model.errors import ClosedError, InvalidValueError, TidingsError
 from tidings.model.receipt import Receipt
 from tidings.texts import context_filter
 
@@ -44,7 +44,7 @@ def publish_one(caller: Caller, text: str, common: Common, *, as_json: bool) -> 
     attributes = json_object(text, "the event")
 
     async def published() -> Receipt:
-        async with caller.client() as client:
+        async with caller.client(as_json=as_json) as client:
             await _begin(client, common)
             return await _publish(client, {"attributes": attributes}, common)
 
@@ -58,11 +58,13 @@ def publish_one(caller: Caller, text: str, common: Common, *, as_json: bool) -> 
 
 def publish_lines(caller: Caller, common: Common, *, whole: bool, rate: float | None, as_json: bool) -> None:
     """`whole`: a line is an event as `subscribe` writes it, not just attributes."""
-    tally = asyncio.run(_publish_all(caller, common, whole, rate))
+    tally = asyncio.run(_publish_all(caller.client(timeout=None, as_json=as_json), common, whole, rate))
     if as_json:
         print_json({"published": tally.published, "refused": tally.refused})
     else:
         out.print(f"published {tally.published:,}, refused {tally.refused:,}", markup=False)
+    if tally.closed is not None:
+        raise tally.closed
     if tally.refused:
         raise TidingsError(f"{tally.refused:,} of {tally.published + tally.refused:,} events were not published")
 
@@ -70,6 +72,7 @@ def publish_lines(caller: Caller, common: Common, *, whole: bool, rate: float | 
 class _Tally:
     def __init__(self) -> None:
         self.published = self.refused = 0
+        self.closed: Exception | None = None  # why the client has ended before the lines did
 
     def refuse(self, line: int, error: TidingsError) -> None:
         self.refused += 1
@@ -77,7 +80,7 @@ class _Tally:
             err.print(f"tidings: line {line}: {str(error).splitlines()[0]}", markup=False, soft_wrap=True)
 
 
-async def _publish_all(caller: Caller, common: Common, whole: bool, rate: float | None) -> _Tally:
+async def _publish_all(connection: Client, common: Common, whole: bool, rate: float | None) -> _Tally:
     tally, room = _Tally(), asyncio.Semaphore(_IN_FLIGHT)
     loop = asyncio.get_running_loop()
 
@@ -85,13 +88,14 @@ async def _publish_all(caller: Caller, common: Common, whole: bool, rate: float 
         try:
             await _publish(client, given, common)
             tally.published += 1
+        except ClosedError:
+            raise  # no other line would be published either
         except TidingsError as error:
             tally.refuse(number, error)
         finally:
             room.release()
 
-    async with caller.client() as client, asyncio.TaskGroup() as group:
-        await _begin(client, common)
+    async def publish_lines(group: asyncio.TaskGroup) -> None:
         due = loop.time()
         async for number, line in _lines():
             try:
@@ -110,21 +114,32 @@ async def _publish_all(caller: Caller, common: Common, whole: bool, rate: float 
                 due = max(due + 1 / rate, loop.time())
                 await asyncio.sleep(due - loop.time())
             group.create_task(publish(number, given))
+
+    async with connection as client:
+        await _begin(client, common)
+        try:
+            async with asyncio.TaskGroup() as group:
+                closing = group.create_task(client.until_closed())  # also while no line comes
+                await publish_lines(group)
+                closing.cancel()
+        except* ClosedError as errors:
+            tally.closed = errors.exceptions[0]
     return tally
 
 
 async def _begin(client: Client, common: Common) -> None:
     """What has to be known of a publisher before its events are."""
     if common.context:
-        await client.set_context(common.context)
+        await client.set_context(common.context, timeout=ANSWER_SECONDS)
     if common.spreading is None:
         return
-    status = await client.ask("status")
+    status = await client.ask("status", timeout=ANSWER_SECONDS)
     if status["strategy"] == "advertisement" and len(status["brokers"]) > 1:
         wanted = context_filter(common.subscribers)
         await client.advertise(
             publisher_context=sorted(common.context),
             subscriber_context=() if wanted is None else sorted(wanted.names),
+            timeout=ANSWER_SECONDS,
         )
         await asyncio.sleep(common.spreading)
 

@@ -6,21 +6,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-def stopping() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT, from now on."""
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+async def until_stopped(serving: Coroutine[Any, Any, None]) -> None:
+    """Run a service until it ends, or until SIGTERM or SIGINT cancel it: also while it starts and its broker is away.
+    What ends the service before that is raised here."""
+    task, loop = asyncio.create_task(serving), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    return stopped
-
-
-async def until_stopped(stopped: asyncio.Event, serving: Coroutine[Any, Any, None]) -> None:
-    """Returns when it is stopped; what ends `serving` before that is raised here."""
-    doing, ending = asyncio.create_task(serving), asyncio.create_task(stopped.wait())
-    try:
-        await asyncio.wait({doing, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            doing.result()
-    finally:
-        doing.cancel()
-        ending.cancel()
+        loop.add_signal_handler(number, task.cancel)
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()

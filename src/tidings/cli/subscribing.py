@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tidings.cli.caller import Caller
+from tidings.cli.caller import Caller, answer_seconds
 from tidings.cli.stream import Losses, follow, json_line, until_interrupted
 from tidings.cli.terminal import err, print_json
 from tidings.client.synchronous import SyncSubscription
@@ -20,9 +20,11 @@ class Wanted(NamedTuple):
     entrusted: list[str]
 
 
-def subscribe(caller: Caller, wanted: Wanted, *, count: int | None, seconds: float | None) -> None:
+def subscribe(
+    caller: Caller, wanted: Wanted, *, count: int | None, seconds: float | None, as_json: bool = False
+) -> None:
     losses, refusals = Losses(), Losses()
-    with until_interrupted(), caller.opened() as client:
+    with until_interrupted(), caller.opened(answer_seconds(seconds), as_json=as_json) as client:
         if wanted.context:
             client.set_context(wanted.context)
         for other in wanted.entrusted:

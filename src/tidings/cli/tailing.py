@@ -7,7 +7,7 @@ from uuid import UUID
 
 from rich.text import Text
 
-from tidings.cli.caller import Caller
+from tidings.cli.caller import Caller, answer_seconds
 from tidings.cli.stream import Losses, follow, json_line, sealed, until_interrupted
 from tidings.cli.terminal import err, out, print_json
 from tidings.cli.values import payload_text
@@ -38,7 +38,7 @@ def tail(
 
     with (
         until_interrupted(),
-        caller.opened() as client,
+        caller.opened(answer_seconds(seconds), as_json=as_json) as client,
         client.subscribe(
             content,
             format=format,

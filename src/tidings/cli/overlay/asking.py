@@ -7,9 +7,10 @@ from tidings.client.identity import Identity
 
 OPERATOR = "operator"
 _PATIENCE = 2.0  # seconds
+_ANSWER = 60.0  # seconds: the tables of a broker may be large
 
 
 def ask(address: str, question: str, name: str = "", identity: Identity | None = None) -> Any:
     """The answer of the broker there. Without a name, it is asked by nobody in particular."""
     with connect_sync(address, name, identity, patience=_PATIENCE) as client:
-        return client.ask(question)
+        return client.ask(question, timeout=_ANSWER)

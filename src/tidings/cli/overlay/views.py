@@ -9,7 +9,7 @@ from rich.table import Table
 from tidings.cli.caller import Caller
 from tidings.cli.overlay.files import addresses_in
 from tidings.cli.terminal import out, print_json, table
-from tidings.model.errors import TidingsError, UnreachableError
+from tidings.model.errors import RequestTimeoutError, TidingsError, UnreachableError
 
 _UNREACHABLE = "unreachable"
 _COUNTED = ("accepted", "delivered", "refused", "lost", "bytes_in", "bytes_out")
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
         try:
             with Caller(place, self.name, self.identity).opened() as client:
                 return dict(client.ask(question, **about))
-        except UnreachableError as error:
+        except (UnreachableError, RequestTimeoutError) as error:
             return {"address": place, _UNREACHABLE: str(error)}
 
 
