@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli import command
+from tests.limits import PATIENCE
 from tests.live.serving import serving
 from tidings.security import Authority, Identity, Role, TopicRecord
 from tidings.security.exchange import Service
@@ -56,7 +57,7 @@ def running(place: Path, address: str) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            assert process.wait(command.PATIENCE) == 0
+            assert process.wait(PATIENCE) == 0
 
 
 def test_a_centre_from_its_beginning_over_the_overlay_and_back(place: Path) -> None:

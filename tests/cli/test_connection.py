@@ -11,15 +11,15 @@ import pytest
 
 import tidings as td
 from tests.cli import command
-from tests.live.serving import Served
 from tidings.cli.connection import ConnectionReport
 from tidings.client import ConnectionState
+from tidings.testing import BrokerThread
 
 SECONDS = 60
 
 
 @contextmanager
-def verb(served: Served, *words: str, **given: Any) -> Iterator["subprocess.Popen[str]"]:
+def verb(served: BrokerThread, *words: str, **given: Any) -> Iterator["subprocess.Popen[str]"]:
     """A verb in a process of its own, which does not outlive the test."""
     given.setdefault("stdin", subprocess.PIPE)
     process = command.start(*words, env=command.environment(TIDINGS_CONNECT=served.address), **given)
@@ -43,7 +43,7 @@ def end(process: "subprocess.Popen[str]") -> tuple[int, str]:
 
 @pytest.mark.parametrize("words", [("subscribe", "n = 1"), ("tail", "n = 1"), ("advertise", "n = 1"), ("publish",)])
 def test_a_person_is_told_that_the_broker_leaves_and_comes_back(words: tuple[str, ...]) -> None:
-    with Served() as served, verb(served, *words, "--name", "car-1") as process:
+    with BrokerThread() as served, verb(served, *words, "--name", "car-1") as process:
         begun(served, process, words[0])
         served.stop()
         assert (
@@ -55,7 +55,7 @@ def test_a_person_is_told_that_the_broker_leaves_and_comes_back(words: tuple[str
 
 @pytest.mark.parametrize("verb_name", ["subscribe", "tail"])
 def test_a_program_is_told_the_same_in_json(verb_name: str) -> None:
-    with Served() as served, verb(served, verb_name, "n = 1", "--name", "car-1", "--json") as process:
+    with BrokerThread() as served, verb(served, verb_name, "n = 1", "--name", "car-1", "--json") as process:
         begun(served, process, verb_name)
         served.stop()
         told = json.loads(line(process.stderr))
@@ -69,7 +69,7 @@ def test_a_program_is_told_the_same_in_json(verb_name: str) -> None:
         assert json.loads(line(process.stderr))["connection"] == "connected"
 
 
-def begun(served: Served, process: "subprocess.Popen[str]", name: str) -> None:
+def begun(served: BrokerThread, process: "subprocess.Popen[str]", name: str) -> None:
     """Returns when the verb has done what it begins with."""
     if name == "subscribe":
         assert line(process.stderr).endswith("waits for events")
@@ -85,7 +85,7 @@ def begun(served: Served, process: "subprocess.Popen[str]", name: str) -> None:
 
 @pytest.mark.parametrize("words", [("subscribe", "n = 1"), ("tail", "n = 1"), ("advertise", "n = 1"), ("publish",)])
 def test_a_verb_ends_with_the_reason_when_another_program_has_its_name(words: tuple[str, ...]) -> None:
-    with Served() as served, verb(served, *words, "--name", "car-1") as process:
+    with BrokerThread() as served, verb(served, *words, "--name", "car-1") as process:
         begun(served, process, words[0])
         assert process.stdin is not None
         with td.connect_sync(served.address, "car-1"):
@@ -96,7 +96,7 @@ def test_a_verb_ends_with_the_reason_when_another_program_has_its_name(words: tu
 
 @pytest.mark.parametrize("name", ["subscribe", "tail", "advertise"])
 def test_a_verb_ends_after_its_seconds_while_the_broker_is_away(name: str) -> None:
-    with Served() as served, verb(served, name, "n = 1", "--seconds", "3", "--name", "car-1") as process:
+    with BrokerThread() as served, verb(served, name, "n = 1", "--seconds", "3", "--name", "car-1") as process:
         begun(served, process, name)
         served.stop()
         code, errors = end(process)
@@ -105,7 +105,7 @@ def test_a_verb_ends_after_its_seconds_while_the_broker_is_away(name: str) -> No
 
 @pytest.mark.parametrize("words", [("subscribe", "n = 1"), ("advertise", "n = 1")])
 def test_ctrl_c_ends_a_verb_while_the_broker_is_away(words: tuple[str, ...]) -> None:
-    with Served() as served, verb(served, *words, "--name", "car-1") as process:
+    with BrokerThread() as served, verb(served, *words, "--name", "car-1") as process:
         begun(served, process, words[0])
         served.stop()
         assert "disconnected" in line(process.stderr)

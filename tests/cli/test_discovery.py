@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli import command
+from tests.limits import PATIENCE
 from tests.live.serving import serving
 from tests.services.discovery_world import DiscoveryWorld
 from tidings.security.records import TopicRecord
@@ -51,7 +52,7 @@ def test_a_topic_is_advertised_found_by_who_may_and_withdrawn(world: DiscoveryWo
         assert TopicRecord(file.read_bytes()).id == record.id
         assert told(world, broker, "find", "*", "--identity", "kmc-1") == []
         second.send_signal(signal.SIGTERM)
-        assert second.wait(command.PATIENCE) == 0
+        assert second.wait(PATIENCE) == 0
         table = run(world, broker, "find", "*", "--identity", "reader")
         assert table.returncode == 0
         assert "Sports=NBA,Team=*" in table.stdout

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli import command
 from tests.docs.shell import ROOT
+from tests.limits import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +117,7 @@ def test_it_runs_until_it_is_stopped_between_two_batches(small: Path) -> None:
             assert f"runs in process {running.pid}; stop it, or take another folder" in other.stderr
         finally:
             os.kill(running.pid, signal.SIGINT)
-        out, _ = running.communicate(timeout=command.PATIENCE)
+        out, _ = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0
     assert ["events", "1", "1"] in [line.split() for line in out.splitlines()]
     assert "running      no" in tidings("status", small).stdout

@@ -11,6 +11,7 @@ import pytest
 from tests.cli import command
 from tests.cli.test_live import ending
 from tests.client.centre import Files, Serving, Topic, entity
+from tests.limits import PATIENCE
 
 GAME = json.dumps({"Sports": "NBA", "Team": "NYK"})
 
@@ -64,7 +65,7 @@ def test_what_is_published_from_the_shell_is_sealed_and_read_by_who_may(shell: S
         code, out, err = shell.run("publish", GAME, "--payload", "99:98", *secured("ann", "--topic", "nba.topic"))
         assert (code, err) == (0, ""), err
         assert out.startswith("published ")
-        told, _ = reading.communicate(timeout=command.PATIENCE)
+        told, _ = reading.communicate(timeout=PATIENCE)
     note = json.loads(told)
     assert (note["payload"], note["publisher"], note["attributes"]) == ("99:98", "ann", json.loads(GAME))
     assert "sealed" not in note
@@ -104,7 +105,7 @@ def test_an_outsider_sees_that_something_is_sealed_and_no_more(tmp_path: Path, t
             )
             assert code == 0, err
         for one in tails:
-            out, _ = one.communicate(timeout=command.PATIENCE)
+            out, _ = one.communicate(timeout=PATIENCE)
             told.append(out)
         assert "sealed, 26 bytes, epoch 1" in told[0]
         seen: dict[str, Any] = json.loads(told[1])

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import tidings as td
 from tests.compatibility.release import MODIFIED
-from tests.hub.cases import NOW, TestClock
+from tests.hub.cases import NOW, VirtualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ def put_files(folder: Path, files: Mapping[str, str]) -> None:
 
 def publish(folder: Path, events: Mapping[str, Mapping[str, Any]]) -> None:
     """Publishes events of cam-1, by their ids, into the hub of a folder."""
-    with td.Hub(folder, name="hub-1", clock=TestClock(NOW + 1_000_000)) as hub:
+    with td.Hub(folder, name="hub-1", clock=VirtualClock(NOW + 1_000_000)) as hub:
         camera = hub.client("cam-1")
         for identity, attributes in events.items():
             camera.publish(attributes, id=UUID(identity))

@@ -26,7 +26,6 @@ from tests.compatibility.contents import (
     record_fields,
 )
 from tests.compatibility.release import PLACE, Release
-from tests.hub.cases import TestClock
 from tests.journal.cases import NOW, log_of
 from tidings.cli.overlay import LocalOverlay
 from tidings.journal import Journal, JournalOptions, Operation, Record
@@ -37,6 +36,7 @@ from tidings.security.vault import Vault
 from tidings.services.authority_folder import AuthorityFolder
 from tidings.services.centre_folder import CentreFolder
 from tidings.simulation.topologies import line
+from tidings.testing import VirtualClock
 
 if TYPE_CHECKING:
     from tidings.client.synchronous import SyncClient
@@ -109,7 +109,7 @@ def _event(number: int) -> Event:
 
 
 def write_hub(folder: Path) -> dict[str, Any]:
-    clock = TestClock()
+    clock = VirtualClock()
     hub = td.Hub(folder / "closed", name="hub-1", clock=clock, govern=["city"])
     car, bus, camera, city = (hub.client(name) for name in ("car-1", "bus-1", "cam-1", "city"))
     hub.schema(td.Schema("traffic", {"n": "int", "msg": "str"}).extend({"plate": "str"}))
@@ -138,7 +138,7 @@ def write_hub(folder: Path) -> dict[str, Any]:
     return state
 
 
-def _publish(client: "td.hub.Client", clock: TestClock, first: int, last: int) -> None:
+def _publish(client: "td.hub.Client", clock: VirtualClock, first: int, last: int) -> None:
     for number in range(first, last):
         clock.time += SECOND
         client.publish({"n": number, "plate": f"a {number}"}, id=event_id(number))
@@ -424,7 +424,7 @@ def _pipelines_contents() -> dict[str, Any]:
 
 
 def _fill_hub(folder: Path) -> None:
-    with td.Hub(folder, name="hub-1", clock=TestClock()) as hub:
+    with td.Hub(folder, name="hub-1", clock=VirtualClock()) as hub:
         hub.client("cam-1").advertise("n >= 0", id="offer", policy=TRIM)
         hub.client("bus-1").subscribe("n >= 0", id="every", durable="every")
 
