@@ -59,7 +59,8 @@ def stated(folder: Path = Path(__file__).parent) -> Iterator[Size]:
 def _calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """Each call of `examples` or `sized` with two numbers, with the name of the test or the constant that it sizes."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        name, within = node.name, list(node.decorator_list)
+        name = node.name
+        within: list[ast.AST] = [*node.decorator_list]
         if not isinstance(node, ast.ClassDef):
             within += node.body
     elif isinstance(node, ast.Assign):

@@ -9,9 +9,9 @@ import pytest
 
 import tidings as td
 from tests.live.cases import connect, run, running, until
-from tests.live.serving import Served
 from tidings.client import Client
 from tidings.model.errors import ClosedError, InvalidValueError, UnreachableError
+from tidings.testing import BrokerThread
 
 SECONDS = 60
 
@@ -186,7 +186,7 @@ def test_what_looks_after_the_connection_fails_and_the_client_ends(monkeypatch: 
 
 
 def test_the_synchronous_client_has_the_same() -> None:
-    with Served() as served:
+    with BrokerThread() as served:
         announced: list[td.ConnectionState] = []
         car = td.connect_sync(served.address, "car-1", on_state=announced.append)
         seen: list[td.ConnectionState] = []

@@ -10,10 +10,10 @@ import pytest
 
 import tidings as td
 from tests.live.cases import connect, run, running, until
-from tests.live.serving import Served
 from tidings.client import Client, Subscription, SyncSubscription
 from tidings.live.broker import Broker
 from tidings.model.errors import ClosedError, InvalidValueError, RequestTimeoutError, TidingsError
+from tidings.testing import BrokerThread
 
 SOON = 0.05  # seconds: a time limit that is to be over
 SECONDS = 60  # against hanging for ever
@@ -318,7 +318,7 @@ def within(action: Callable[[], Any]) -> Any:
 
 
 def test_the_synchronous_client_waits_no_longer_either() -> None:
-    with Served() as served:
+    with BrokerThread() as served:
         car = td.connect_sync(served.address, "car-1")
         durable, fleeting = car.subscribe("", durable="all"), car.subscribe("n = 1")
         served.stop()
@@ -345,7 +345,7 @@ def test_the_synchronous_client_waits_no_longer_either() -> None:
 
 
 def test_what_waits_can_be_taken_after_the_synchronous_client_was_closed() -> None:
-    with Served() as served:
+    with BrokerThread() as served:
         car = td.connect_sync(served.address, "car-1")
         held = car.subscribe("n = 1")
         car.publish_many([{"n": 1}, {"n": 1}, {"n": 1}])
@@ -360,7 +360,7 @@ def test_what_waits_can_be_taken_after_the_synchronous_client_was_closed() -> No
 
 
 def test_the_synchronous_client_is_told_why_the_broker_has_ended_it() -> None:
-    with Served() as served:
+    with BrokerThread() as served:
         car = td.connect_sync(served.address, "car-1")
         held: SyncSubscription = car.subscribe("n = 1")
         with td.connect_sync(served.address, "car-1"):

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import tidings as td
 from tests.compatibility.release import MODIFIED
-from tests.hub.cases import NOW, VirtualClock
+from tests.hub.cases import NOW
+from tidings.testing import VirtualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
