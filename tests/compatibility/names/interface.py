@@ -25,6 +25,7 @@ PACKAGES = (
     "tidings.policy",
     "tidings.security",
     "tidings.simulation",
+    "tidings.testing",
     "tidings.spark",
 )
 _SPECIAL = frozenset(
