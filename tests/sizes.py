@@ -2,7 +2,7 @@
 
 `make test-quick` runs the suite at the size `quick`, `make test` at `usual`, and `make test-all` and `make soak` at
 `long`. A property states its numbers of examples for the last two with `examples(usual, long)`; a loop states its
-numbers of rounds with `sized(usual, long)`. `python -m tests.sizes` lists all of them.
+numbers of rounds with `sized(usual, long)`. `python -m tests.sizes` lists all of them, as CONTRIBUTING.md does.
 """
 
 import ast
@@ -20,6 +20,8 @@ SIZE = os.environ.get(VARIABLE, "usual")
 if SIZE not in SIZES:
     raise SystemExit(f"{VARIABLE}={SIZE}: must be one of {', '.join(SIZES)}")
 LONG = SIZE == "long"
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+_BEGIN, _END = "<!-- sizes -->", "<!-- end of sizes -->"
 _FEWEST = 3  # examples of a property in a quick run
 
 
@@ -75,11 +77,24 @@ def _calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
                 yield name, call
 
 
+def table() -> str:
+    """The sizes as a table in Markdown."""
+    rows = [f"| `{one.file}` | `{one.name}` | {one.usual:,} | {one.long:,} |" for one in stated()]
+    return "\n".join(["| file | property or number | `make test` | `make test-all` |", "|---|---|---:|---:|", *rows])
+
+
+def page(text: str) -> str:
+    """The text of the page with the table as it is now."""
+    before, rest = text.split(_BEGIN)
+    return f"{before}{_BEGIN}\n{table()}\n{_END}{rest.split(_END)[1]}"
+
+
 def main() -> None:
-    """Prints one line for each property or loop: usual, long, file, name."""
-    sizes = list(stated())
-    lines = [f"{one.usual:>8,} {one.long:>9,}  {one.file}: {one.name}" for one in sizes]
-    sys.stdout.write("\n".join([f"{'usual':>8} {'long':>9}  property", *lines, ""]))
+    """Prints the table; with `--write`, puts it into CONTRIBUTING.md."""
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(page(PAGE.read_text()))
+    else:
+        sys.stdout.write(table() + "\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.sizes import PAGE, page, stated
+
 TESTS = Path(__file__).parent
 
 
@@ -25,3 +27,10 @@ def test_every_law_says_how_many_examples() -> None:
     found = dict(laws())
     assert len(found) > 80
     assert [name for name, decorators in found.items() if "examples" not in decorators] == []
+
+
+def test_the_page_for_contributors_has_the_sizes() -> None:
+    """`python -m tests.sizes --write` writes them."""
+    text = PAGE.read_text()
+    assert text == page(text)
+    assert len(list(stated())) > 150
