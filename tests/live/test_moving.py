@@ -1,9 +1,15 @@
-"""What waits for a client that has moved follows it, also what an earlier connection took along."""
+"""What waits for a client that has moved follows it, also what an earlier connection took along; and wherever it goes,
+it is told by the context that it has."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import tidings as td
+from tests.live.cases import address, run, running, until
 from tidings.client import connect
 from tidings.live.broker import Broker
 from tidings.live.configuration import Configuration
@@ -48,3 +54,46 @@ async def _moved(folder: Path) -> None:
             await _settled(first, second)
     await second.stop()
     await first.stop()
+
+
+_UNSETTLED = {"settling_ms": 1_000}  # so long tables are not made anew when a broker is gone: the client is quicker
+
+
+@pytest.mark.parametrize("strategy", ["advertisement", "asf", "gsf", "spcf"])
+def test_a_client_whose_broker_stops_is_told_by_its_new_context_where_it_goes(tmp_path: Path, strategy: str) -> None:
+    run(_broker_stops(tmp_path, strategy))
+
+
+async def _broker_stops(folder: Path, strategy: str) -> None:
+    async with AsyncExitStack() as others:
+        b1 = await others.enter_async_context(_of_ring(folder, strategy, "b1", {"broker": "b2"}, {"broker": "b3"}))
+        to_b1 = {"broker": "b1", "address": str(b1.address)}
+        async with _of_ring(folder, strategy, "b2", to_b1, {"broker": "b3"}) as b2:
+            to_b2 = {"broker": "b2", "address": str(b2.address)}
+            b3 = await others.enter_async_context(_of_ring(folder, strategy, "b3", to_b1, to_b2))
+            await until(lambda: all(_is_settled(one, 3) for one in (b1, b2, b3)))
+            unit = await others.enter_async_context(td.connect(address(b1), "unit"))
+            van = await others.enter_async_context(td.connect([address(b2), address(b3)], "van"))
+            await unit.set_context(lat=48.1)
+            await unit.advertise("kind = 'alert'", publisher_context=["lat"])
+            await van.set_context(lat=49.0)
+            near = "lat between this.lat - 0.01 and this.lat + 0.01"
+            alerts = await van.subscribe("kind = 'alert'", publishers=near, durable="alerts")
+            await until(lambda: all(_is_settled(one, 3) for one in (b1, b2, b3)))
+        await until(lambda: van.is_connected and van.broker == "b3")
+        await until(lambda: _is_settled(b1, 2) and _is_settled(b3, 2))
+        await van.set_context(lat=48.101)
+        await until(lambda: _is_settled(b1, 2) and _is_settled(b3, 2))
+        await unit.publish({"kind": "alert"}, safe="settled")
+        assert [dict(note.attributes) for note in await alerts.take(timeout=20)] == [{"kind": "alert"}]
+        assert [one.hop for one in b1.desk.engine.subscriptions] == ["b3"]
+
+
+def _of_ring(folder: Path, strategy: str, name: str, *links: dict[str, Any]) -> AbstractAsyncContextManager[Broker]:
+    journal = {"folder": str(folder / name)}
+    return running(name, broker={"strategy": strategy, **_UNSETTLED}, journal=journal, links=list(links))
+
+
+def _is_settled(broker: Broker, brokers: int) -> bool:
+    """Whether a broker has complete tables of an overlay of so many."""
+    return broker.is_settled and len(broker.desk.engine.topology.brokers) == brokers

@@ -163,6 +163,70 @@ def test_a_publisher_that_moves_across_a_partition_is_at_its_new_broker_only_onc
     assert tables(world) == tables(populated(line(4), strategy, "b3", "b4"))
 
 
+# Seconds after a failure: before it is noticed, between that and the new tables, and after these.
+AROUND_NEW_TABLES = (3.4, 3.51, 3.6, 3.7, 3.8)
+
+
+@each_strategy
+@pytest.mark.parametrize("later", AROUND_NEW_TABLES)
+def test_a_subscriber_that_moves_while_its_broker_is_down_is_told_by_its_new_context(
+    strategy: str, later: float
+) -> None:
+    world = roaming(strategy, "b2")
+    sub = world.clients["sub"]
+    world.crash("b2")
+    world.run(later)
+    sub.move("b3")
+    world.settle()
+    sub.set_context(x=5, role="clerk")
+    world.settle()
+    world.clients["pub"].publish({"n": 11})
+    world.settle()
+    assert (told(world, "sub", "near"), told(world, "sub", "large")) == ([11], [11])
+    world.restart("b2")
+    world.settle()
+    fresh = roaming(strategy, "b3", x=5)
+    assert tables(world) == tables(fresh)
+
+
+@each_strategy
+@pytest.mark.parametrize("later", AROUND_NEW_TABLES)
+def test_a_subscriber_that_moves_while_a_link_of_its_broker_is_down_leaves_nothing_behind(
+    strategy: str, later: float
+) -> None:
+    world = roaming(strategy, "b2")
+    world.cut("b1", "b2")
+    world.run(later)
+    world.clients["sub"].move("b1")
+    world.settle()
+    world.clients["sub"].set_context(x=6, role="clerk")
+    world.heal("b1", "b2")
+    world.settle()
+    assert tables(world) == tables(roaming(strategy, "b1", x=6))
+
+
+@each_strategy
+def test_a_subscriber_that_moves_and_is_back_at_once_leaves_nothing_behind(strategy: str) -> None:
+    world = roaming(strategy, "b2")
+    world.clients["sub"].move("b3")
+    world.clients["sub"].move("b2")
+    world.settle()
+    assert tables(world) == tables(roaming(strategy, "b2"))
+
+
+def roaming(strategy: str, broker: str, x: int = 1) -> World:
+    """A publisher at b1, and a subscriber that asks durably for what is published near it, on a ring."""
+    world = World(ring(3), strategy=strategy, matcher=NaiveMatcher)
+    pub, sub = world.client("pub", "b1"), world.client("sub", broker)
+    pub.set_context(x=5)
+    pub.advertise("n > 0", publisher_context=["x"], subscriber_context=["role"], id="offer")
+    sub.set_context(x=x, role="clerk")
+    sub.subscribe("n > 0", publishers="x between this.x - 1 and this.x + 1", durable="near", id="near")
+    sub.subscribe("n > 10", durable="large", id="large")
+    world.settle()
+    return world
+
+
 _STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["pub", "sub"]), st.sampled_from(BROKERS)),

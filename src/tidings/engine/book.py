@@ -210,6 +210,8 @@ class Book:
         if before is not None:
             self._take_out(before)
         filed = self.put_filed(given, message.sender, message.attached, way)
+        if not filed.is_client:
+            self.forget_former(given.id, filed.hop)  # its subscriber is there again
         self._note_coming(filed)
         if before is not None:
             self._forget_scope(before)
@@ -238,7 +240,7 @@ class Book:
         )
         if has_moved and self.strategy.covers and isinstance(before.value, Subscription) and before.policy is None:
             given = msgspec.structs.replace(before.value, id=_former(before.id, before.hop), publishers=before.bound)
-            former = self.new_filed(given, before.hop, None)
+            former = self._relayed(given, before.hop)  # also if the link is gone: until tables are made anew
             former.origin = before.origin
             self.subscriptions.put(former)
             self.transit.put(former)
@@ -269,16 +271,25 @@ class Book:
 
     def new_filed(self, given: Advertisement | Subscription, hop: str, policy: CompiledPolicy | None) -> Filed[Any]:
         """A filter with its rules, as it stands in a table."""
-        owner = given.publisher if isinstance(given, Advertisement) else given.subscriber
-        is_own, governs = owner == self.name, self.governs(owner)
         filed: Filed[Any]
         if hop in self.neighbours:
-            filed = Relayed(given, hop, self.name, is_own=is_own, governs=governs, is_local=self.leaves(hop))
+            filed = self._relayed(given, hop)
         else:
+            is_own, governs = self._rank(given)
             filed = Filed(given, hop, self.name, is_own=is_own, governs=governs)
         if policy is not None:
             filed.govern(policy)
         return filed
+
+    def _relayed(self, given: Advertisement | Subscription, hop: str) -> Relayed[Any]:
+        """A filter that came from a neighbour, which need not be linked any more."""
+        is_own, governs = self._rank(given)
+        return Relayed(given, hop, self.name, is_own=is_own, governs=governs, is_local=self.leaves(hop))
+
+    def _rank(self, given: Advertisement | Subscription) -> tuple[bool, bool]:
+        """Whether a filter is this broker's own, and whether its owner's rules may decide for others."""
+        owner = given.publisher if isinstance(given, Advertisement) else given.subscriber
+        return owner == self.name, self.governs(owner)
 
     def unfile(self, filed: Filed[Any]) -> None:
         """Takes a filter out of its table."""
