@@ -3,7 +3,17 @@
 from hypothesis import strategies as st
 
 from tidings.routing import STRATEGIES
-from tidings.simulation.drawing import CONTENTS, DURABLE, NETWORKS, OFFERS, POLICIES, PUBLISHERS, SUBSCRIBERS
+from tidings.simulation.drawing import (
+    CONTENTS,
+    DURABLE,
+    NETWORKS,
+    OFFERS,
+    POLICIES,
+    PUBLISHERS,
+    SUBSCRIBERS,
+    outage,
+    places,
+)
 from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Restart, Slow
 from tidings.simulation.history import History
 from tidings.simulation.steps import (
@@ -100,11 +110,15 @@ def histories(draw: st.DrawFn) -> History:
     homes = {name: draw(st.sampled_from(topology.brokers)) for name in names}
     of_anyone = st.sampled_from(names).flatmap(lambda name: of_client(name, topology))
     before = [draw(one) for name in names for one in (subscribes(name), advertises(name))]
-    steps = draw(st.lists(st.one_of(of_anyone, of_anyone, of_anyone, _pauses, of_network(topology)), max_size=30))
+    step = st.one_of(of_anyone, of_anyone, of_anyone, _pauses, of_network(topology))
+    steps = [*before, Settles(), *draw(st.lists(step, max_size=30))]
+    if draw(st.booleans()):
+        steps += outage(draw(st.randoms()), topology, places(homes, steps))
+        steps += draw(st.lists(step, max_size=10))
     return History(
         topology=topology,
         homes=homes,
-        steps=(*before, Settles(), *steps),
+        steps=tuple(steps),
         strategy=draw(st.sampled_from(sorted(STRATEGIES))),
         network=draw(st.sampled_from(NETWORKS)),
     )
