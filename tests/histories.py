@@ -64,7 +64,7 @@ SCHEMA = Schema("S", {"a": int, "b": float, "class": str})
 LARGE = 48  # bytes: what the broker of these histories calls a large message
 _FILTERS = [
     *("", "", "a >= 0", "a < 3", "a > 1", "a = 1 and b = 2", "class = 'x'", "class in ('x', 'y') and a < 3"),
-    *("b is null", "a >= 0 and class = 'x'"),
+    *("b is null", "a >= 0 and class = 'x'", "$payload rlike 'y'", "a >= 0 and $payload like '%t'"),
     *("class like 'Policy%'", "class = 'DropMessage'", "class = 'PolicyException'", "class is not null", "not (a = 2)"),
 ]
 _CONTEXT_FILTERS = ["x > 1", "x > this.x", "role = 'r'", "x between this.x - 1 and this.x + 1"]
@@ -230,7 +230,7 @@ def events(draw: st.DrawFn, columns: bool) -> dict[str, Any]:
         "attributes": {name: said[name] for name in sorted(said) if said[name] is not None},
         "publisher": draw(st.sampled_from([*CLIENTS, "ann", BROKER])),
         "subject": draw(st.sampled_from([None, None, "S", "T"])),
-        "payload": draw(st.sampled_from([None, b"", b"text", b"\xff\0", b"y" * 40])),
+        "payload": draw(st.sampled_from([None, b"", b"text", b"\xff\0", b"y" * 40, b"y" * 9_000])),
         "context": draw(contexts),
         "subscribers": draw(_maybe(st.sampled_from(["x > 1", "role = 'r'", "x < this.x"]), 9)),
         "policy": draw(_maybe(policies("message"), 4)),

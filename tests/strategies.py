@@ -6,6 +6,9 @@ from tidings.model.expression import (
     ARITY,
     FALSE,
     NULL,
+    PAYLOAD,
+    PUBLISHER,
+    SUBJECT,
     TRUE,
     Arithmetic,
     Attribute,
@@ -28,7 +31,14 @@ from tidings.model.expression import (
     all_of,
     any_of,
 )
-from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
+from tidings.model.limits import (
+    MAX_INTEGER,
+    MAX_STRING_CHARACTERS,
+    MAX_TEXT_BYTES,
+    MAX_XML_BYTES,
+    MAX_XML_NESTING,
+    MIN_INTEGER,
+)
 
 integers = st.one_of(
     st.sampled_from([0, 1, -1, 2, 3, 2**53, 2**53 + 1, -(2**53) - 1, MAX_INTEGER, MIN_INTEGER]),
@@ -54,6 +64,43 @@ names = st.one_of(
     st.text(characters, min_size=1, max_size=6).filter(lambda name: not name.startswith("$")),
 )
 contents = st.dictionaries(names, values, max_size=6)
+system_names = st.sampled_from([SUBJECT, PUBLISHER, PAYLOAD])
+
+# As long as the model takes them, and one more where more is allowed but not looked into.
+long_strings = st.sampled_from(["a" * MAX_STRING_CHARACTERS, "é" * MAX_STRING_CHARACTERS, "ab" * 2_000 + "'%_\\\0"])
+texts = st.builds(
+    lambda piece, size: (piece * size)[:size].encode()[: MAX_TEXT_BYTES + 1],
+    st.sampled_from(["a", "ab", "b", "é", "\0", "\U0010ffff"]),
+    st.sampled_from([1, MAX_STRING_CHARACTERS, MAX_STRING_CHARACTERS + 1, MAX_TEXT_BYTES, MAX_TEXT_BYTES + 1]),
+)
+documents = st.sampled_from(
+    [
+        b"<order><item price='11'/></order>",
+        b"<a><b/></a>",
+        b"<a>" * (MAX_XML_NESTING + 1) + b"</a>" * (MAX_XML_NESTING + 1),
+        b"<a>" * 20_000,  # nothing is closed
+        b"<a " + b" ".join(b"x%d='1'" % i for i in range(2_000)) + b"/>",
+        b"<a>" + b"<b/>" * 50_000 + b"</a>",
+        b"<a>" + b"x" * MAX_XML_BYTES + b"</a>",
+        b"<!DOCTYPE a [<!ENTITY l 'ha'><!ENTITY m '&l;&l;&l;'>]><a>&m;</a>",
+        b"<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>",
+        b"<a>&nothing;</a>",
+        b"<?xml version='1.0' encoding='no-such'?><a/>",
+        b"<?xml version='1.0' encoding='utf-16'?><a/>",
+        b"<?xml version='9.9'?><a/>",
+        "<?xml version='1.0' encoding='utf-16'?><a><b/></a>".encode("utf-16"),
+        b"\xef\xbb\xbf<a><b/></a>",
+        b"<a xmlns:p='u' p:b=''><p:b/><q:c/></a>",
+        b"<a b='1' b='2'/>",
+        b"<a>\0</a>",
+        b"<a>\xff</a>",
+        b"<!-- nothing else -->",
+        b"<?xml-stylesheet href='x'?>",
+        b"<",
+        b"",
+    ]
+)
+payloads = st.one_of(st.none(), st.sampled_from([b"ab", b"\xff"]), st.binary(max_size=8), texts, documents)
 
 constants = st.builds(Constant, values)
 like_patterns = st.lists(st.sampled_from(["a", "b", "%", "_", "\\%", "\\_", "\\\\", "'", "é"]), max_size=6).map("".join)
@@ -69,8 +116,7 @@ xpaths = st.sampled_from(["/order/item[@price>10]", '//a[b="it\'s"]', "count(//x
 @st.composite
 def value_expressions(draw: st.DrawFn, context: bool = False, depth: int = 2) -> ValueExpression:
     leaves: list[st.SearchStrategy[ValueExpression]] = [constants, st.builds(Attribute, names)]
-    if context:
-        leaves.append(st.builds(Own, names))
+    leaves.append(st.builds(Own, names) if context else st.builds(Attribute, system_names))
     if depth == 0 or draw(st.integers(0, 3)) > 0:
         return draw(st.one_of(leaves))
     inner = value_expressions(context, depth - 1)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import tidings as td
 from tests.sizes import examples
-from tests.strategies import conditions, contents
+from tests.strategies import conditions, contents, long_strings, names, payloads
 from tidings import (
     AttributeFilter,
     Context,
@@ -55,7 +55,7 @@ S = Schema("S", {"a": int, "b": int, "c": str})
 structures = st.sampled_from([None, None, AttributeFilter(S, {"a"}), AttributeFilter(S, {"b"}, {"c"})])
 subjects = st.sampled_from([None, "/a/b", "S", "x"])
 clients = st.sampled_from(["ann", "bob", "cid"])
-payloads = st.sampled_from([None, b"<order><item price='11'/></order>", b"<a><b/></a>", b"ab", b"\xff"])
+long_contents = st.builds(lambda short, long: short | long, contents, st.dictionaries(names, long_strings, max_size=1))
 
 
 class Both:
@@ -113,13 +113,13 @@ def batch_of(event: Event) -> pa.Table:
 @st.composite
 def events(draw: st.DrawFn) -> Event:
     return Event.of(
-        draw(contents),
+        draw(long_contents),
         id=uuid7(0, bytes(10)),
         publisher="pub",
         timestamp=0,
         subject=draw(subjects),
         payload=draw(payloads),
-        context=draw(contents),
+        context=draw(long_contents),
         subscribers=draw(st.one_of(st.none(), conditions(context=True).map(ContextFilterValue))),
     )
 
@@ -178,7 +178,7 @@ class IndexMachine(RuleBasedStateMachine):
             with pytest.raises(KeyError):
                 self.both.index.remove(id)
 
-    @rule(client=clients, context=contents)
+    @rule(client=clients, context=long_contents)
     def move(self, client: str, context: dict[str, Value]) -> None:
         self.both.set_context(client, context)
 

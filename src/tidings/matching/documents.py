@@ -8,22 +8,27 @@ from lxml import etree
 from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_TEXT_BYTES, MAX_XML_BYTES, MAX_XML_NESTING
 
 
-def text_of(payload: bytes | None) -> str | None:
-    """The payload as text, or None where it is not UTF-8, or longer than patterns are held against."""
+def text_of(payload: bytes | str | None) -> str | None:
+    """The payload as text, or None where it is not UTF-8, or longer than patterns are held against.
+
+    A table may have payloads that are text already: the same limit holds for them.
+    """
+    if payload is None or len(payload) > MAX_TEXT_BYTES:
+        return None
     try:
-        return None if payload is None or len(payload) > MAX_TEXT_BYTES else payload.decode()
-    except UnicodeDecodeError:
+        if isinstance(payload, str):
+            return payload if len(payload.encode()) <= MAX_TEXT_BYTES else None
+        return payload.decode()
+    except UnicodeError:
         return None
 
 
 def found_by_xpath(path: str, payload: bytes) -> bool | None:
     """Whether the path finds something; None where the payload is not XML that we read."""
-    document = _document(payload)
-    if document is None:
-        return None
     try:
-        return bool(_compiled(path)(document))
-    except etree.XPathError:
+        document = _document(payload)
+        return None if document is None else bool(_compiled(path)(document))
+    except (etree.LxmlError, ValueError):  # the payload is one client's and the path another's: neither gets an error
         return None
 
 

@@ -90,7 +90,7 @@ def checked_client(name: Any) -> str:
             f"a client's name is a string of 1 to MAX_NAME_CHARACTERS ({MAX_NAME_CHARACTERS}) characters"
         )
     check_unicode(name, "a client's name")
-    return name
+    return str.__str__(name)
 
 
 def checked_subject(subject: Any) -> str | None:
@@ -101,7 +101,7 @@ def checked_subject(subject: Any) -> str | None:
     if len(subject) > MAX_SUBJECT_CHARACTERS:
         raise InvalidValueError(f"subject: longer than MAX_SUBJECT_CHARACTERS ({MAX_SUBJECT_CHARACTERS:,})")
     check_unicode(subject, "subject")
-    return subject
+    return str.__str__(subject)
 
 
 def checked_policy(policy: Any) -> str | None:
@@ -112,7 +112,7 @@ def checked_policy(policy: Any) -> str | None:
     if len(policy) > MAX_POLICY_CHARACTERS:
         raise InvalidValueError(f"policy: longer than MAX_POLICY_CHARACTERS ({MAX_POLICY_CHARACTERS:,})")
     check_unicode(policy, "policy")
-    return policy
+    return str.__str__(policy)
 
 
 def checked_bytes(value: Any, name: str, limit: str, most: int) -> bytes | None:

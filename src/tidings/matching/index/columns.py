@@ -174,7 +174,7 @@ class Columns:
         if number is None:
             self._columns.append(_Column())
             number = self.numbers[name] = len(self._columns) - 1
-            self.asks_system = self.asks_system or name.startswith("$")
+            self.asks_system = self.asks_system or is_system_name(name)
         return number
 
     def _predicate(self, attribute: int, constraint: Constraint) -> tuple[float, float, int, int, int]:
@@ -196,7 +196,7 @@ class Columns:
         """For each attribute whether it is the system's own; one more at the end for names that no filter mentions."""
         found = np.zeros(len(self) + 1, np.uint8)
         if self.asks_system:
-            found[[number for name, number in self.numbers.items() if name.startswith("$")]] = 1
+            found[[number for name, number in self.numbers.items() if is_system_name(name)]] = 1
         return found
 
     def column(self, attribute: int) -> "_Column":
@@ -241,14 +241,14 @@ class Columns:
             elif kind is int and MIN_INTEGER <= value <= MAX_INTEGER:
                 nearest = float(value)
                 others += (attribute, NUMBER, nearest, value - int(nearest))
-            elif kind is str and len(value) <= MAX_STRING_CHARACTERS:
-                column = self._columns[attribute]
-                others += (attribute, STRING, column.codes.get(value, -1), 0)
-                if column.tests is not None:
-                    passed = column.tests.passed_by(value)
-                    tests = passed if tests is _NO_MEMBERS else np.concatenate([tests, passed])
             elif kind is bool:
                 others += (attribute, BOOLEAN, value, 0)
+            elif (kind is str and len(value) <= MAX_STRING_CHARACTERS) or is_system_text(name, value):
+                column, text = self._columns[attribute], value if kind is str else str.__str__(value)
+                others += (attribute, STRING, column.codes.get(text, -1), 0)
+                if column.tests is not None:
+                    passed = column.tests.passed_by(text)
+                    tests = passed if tests is _NO_MEMBERS else np.concatenate([tests, passed])
             else:
                 raise NotPlain(name)
         plain[0] = len(plain) >> 1
@@ -342,7 +342,8 @@ class Columns:
         encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
         column = self._columns[attribute]
         distinct = encoded.dictionary.to_pylist()
-        if max(map(len, filter(None, distinct)), default=0) > MAX_STRING_CHARACTERS:
+        longest = max(map(len, filter(None, distinct)), default=0)
+        if longest > MAX_STRING_CHARACTERS and not is_system_name(name):
             raise InvalidValueError(f"{name}: longer than {MAX_STRING_CHARACTERS} characters (MAX_STRING_CHARACTERS)")
         places = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64)
         codes = np.array([column.codes.get(text, -1) for text in distinct] + [-1], np.float64)
@@ -352,6 +353,17 @@ class Columns:
             return None
         passed = np.array([members.add(column.tests.passed_by(text)) for text in distinct] + [-1], np.int32)
         return passed[places]
+
+
+def is_system_name(name: str) -> bool:
+    return name.startswith("$")
+
+
+def is_system_text(name: Any, value: Any) -> bool:
+    """Whether this is `$subject`, `$publisher` or the text of `$payload`. Each has a limit of its own: the limit of
+    attributes does not hold for them, and no door of `Attributes` would take them.
+    """
+    return isinstance(value, str) and is_system_name(name)
 
 
 def whole_numbers(name: str, array: pa.Array) -> pa.Array:

@@ -11,10 +11,13 @@ from tidings.matching.documents import text_of
 from tidings.matching.reference import Scope
 from tidings.model.errors import InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
+from tidings.model.limits import MAX_TEXT_BYTES
 from tidings.model.values import Attributes
 
 ATTRIBUTES, CONTEXT, SUBSCRIBERS = "attributes", "context", "subscribers"
 RESERVED = (CONTEXT, SUBSCRIBERS)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary)
+_TEXTS = (pa.types.is_string, pa.types.is_large_string)
 
 
 def has_rows_of_names(table: pa.Table, column: str = ATTRIBUTES) -> bool:
@@ -83,12 +86,17 @@ def row_of(columns: Mapping[str, pa.Array], number: int) -> dict[str, Any]:
 def with_text(row: dict[str, Any]) -> dict[str, Any]:
     """An event with its payload as patterns see it."""
     payload = row.get(PAYLOAD)
-    return row if payload is None else {**row, PAYLOAD: payload if isinstance(payload, str) else text_of(payload)}
+    return row if payload is None else {**row, PAYLOAD: text_of(payload)}
 
 
 def as_text(payloads: pa.Array) -> pa.Array:
     """A column of payloads as patterns see them: text, or null."""
-    if not (pa.types.is_binary(payloads.type) or pa.types.is_large_binary(payloads.type)):
+    if pa.types.is_dictionary(payloads.type):
+        payloads = payloads.dictionary_decode()
+    if not any(is_one(payloads.type) for is_one in (*_BYTES, *_TEXTS)):
+        return payloads
+    longest = pc.max(pc.binary_length(payloads)).as_py() or 0
+    if longest <= MAX_TEXT_BYTES and any(is_one(payloads.type) for is_one in _TEXTS):
         return payloads
     return pa.array([text_of(payload) for payload in payloads.to_pylist()], pa.string())
 
