@@ -69,6 +69,8 @@ class Stats(NamedTuple):
     array_bytes: int
     dead_share: float
     candidates_per_match: float
+    candidates: int  # conjuncts that events met in tables and that were then checked, since the index was made
+    matches: int  # subscriptions that the content of events concerned
 
 
 class Index:
@@ -592,4 +594,6 @@ class Index:
             array_bytes=sum(raw.nbytes for raw in self._store.segments),
             dead_share=self._store.dead / max(1, self._store.conjuncts + self._store.dead),
             candidates_per_match=float(counters[CHECKED]) / max(1, int(counters[FOUND])),
+            candidates=int(counters[CHECKED]),
+            matches=int(counters[FOUND]),
         )

@@ -93,11 +93,11 @@ def build(conjuncts: Conjuncts, attributes: int) -> Raw:
 
 
 def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
-    """For each conjunct the cluster of its rarest equality, the last for none; for each cluster one such predicate; and
-    for each conjunct its access predicate, -1 for none.
+    """For each conjunct the cluster of its access predicate, the last for none; for each cluster one such predicate;
+    and for each conjunct its access predicate, -1 for none.
 
-    Rare is what events will rarely have. Filters are the best guess: a value that a tenth of those ask for who ask of
-    its attribute at all, a tenth of the events will have. Of a string test, its letters are.
+    Of the equalities and string tests of a conjunct, the access predicate is the one that costs events the least: the
+    share of the events that meet it, times the conjuncts that would then be looked at.
     """
     pred, kind = conjuncts.pred, conjuncts.kind
     point = (pred["low"] == pred["high"]) & (pred["low_rest"] == pred["high_rest"])
@@ -115,10 +115,10 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     new[0], new[1:] = True, ordered[1:] != ordered[:-1]
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1
-    share = np.bincount(group)[group] / np.bincount(values["a"])[values["a"]]
-    share = np.where(values["k"] == TEST, pred["high"][places], share)
-    # The rarest one of each conjunct: sort by (conjunct, share), take the first.
-    by_owner = np.lexsort((share, owner[places]))
+    letters = np.where(values["k"] == TEST, pred["high"][places], 1.0)
+    cost = _cost(values, group, letters)
+    # The cheapest one of each conjunct: sort by (conjunct, cost), take the first. Of two alike, letters tell the rarer.
+    by_owner = np.lexsort((letters, cost, owner[places]))
     first = np.empty(len(by_owner), bool)
     owners = owner[places][by_owner]
     first[0], first[1:] = True, owners[1:] != owners[:-1]
@@ -130,6 +130,17 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     representative[cluster_of_chosen] = places[chosen]
     access[owner[places[chosen]]] = places[chosen]
     return cluster, representative, access
+
+
+def _cost(values: Array, group: Array, letters: Array) -> Array:
+    """What each of the equalities and string tests would cost an event, if all who have it were looked up through it.
+
+    Filters are the best guess of what events are like: a value that a tenth of those ask for who ask of its attribute,
+    a tenth of the events will have. The same holds for a string test, however rare its letters make it look.
+    """
+    asking = np.bincount(group)[group]
+    share = asking / np.bincount(values["a"])[values["a"]]
+    return np.where(values["k"] == TEST, np.maximum(share, letters), share) * asking  # type: ignore[no-any-return]
 
 
 def _access(conjuncts: Conjuncts, keys: Array, attributes: int) -> Array:
