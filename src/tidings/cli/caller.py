@@ -71,14 +71,18 @@ class Caller(NamedTuple):
     def is_member(self) -> bool:
         return self.topics is not None and self.identity is not None and self.identity.is_dir()
 
-    def opened(self, timeout: float | None = ANSWER_SECONDS, *, as_json: bool = False) -> SyncClient:
+    def opened(
+        self, timeout: float | None = ANSWER_SECONDS, *, as_json: bool = False, observer: bool = False
+    ) -> SyncClient:
         """A client that says on standard error when its connection is lost, and when it has another.
 
         Args:
             timeout: The seconds that each of its requests may take; None: until the client is closed.
             as_json: Whether it says so in JSON.
+            observer: Whether it only asks questions.
         """
-        return connect_sync(self.addresses, self._name(), **self._settings(timeout, as_json=as_json))
+        settings = self._settings(timeout, as_json=as_json)
+        return connect_sync(self.addresses, self._name(), observer=observer, **settings)
 
     def client(self, timeout: float | None = ANSWER_SECONDS, *, as_json: bool = False) -> Client:
         """The same for `async with`."""

@@ -17,7 +17,7 @@ def set_context(caller: Caller, of: str, values: dict[str, Any], *, as_json: boo
 
 def show_contexts(caller: Caller, wanted: str | None, *, as_json: bool) -> None:
     """The contexts that the broker knows: those of its own clients, and of others as far as its tables need them."""
-    with caller.opened() as client:
+    with caller.opened(observer=True) as client:
         contexts: dict[str, Any] = client.ask("tables")["contexts"]
     if wanted is not None and wanted not in contexts:
         raise TidingsError(f"the broker knows no context of {wanted}")

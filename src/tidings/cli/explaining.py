@@ -23,7 +23,7 @@ class Question(NamedTuple):
 
 def explain(caller: Caller, question: Question, *, as_json: bool) -> None:
     event = _event(question.event)
-    with caller.opened() as client:
+    with caller.opened(observer=True) as client:
         found = client.explain(
             event,
             question.subscription,

@@ -9,7 +9,7 @@ from tidings.model.schematext import schema_of, versions_of
 
 
 def topics(caller: Caller, *, as_json: bool) -> None:
-    with caller.opened() as client:
+    with caller.opened(observer=True) as client:
         found = client.topics()
     if as_json:
         print_json(found)
@@ -44,7 +44,7 @@ def extend(caller: Caller, subject: str, attributes: dict[str, Any], *, as_json:
 
 
 def show(caller: Caller, subject: str, *, as_json: bool) -> None:
-    with caller.opened() as client:
+    with caller.opened(observer=True) as client:
         _show(client.schema(subject), as_json=as_json)
 
 

@@ -32,6 +32,7 @@ def connect(
     groups: Mapping[str, bytes | str | Path] | None = None,
     timeout: float | None = None,
     on_state: OnState | None = None,
+    observer: bool = False,
 ) -> Client:
     """A client, for `async with`. Of several addresses, the first that answers is taken, and the others if it fails.
 
@@ -45,17 +46,23 @@ def connect(
     `timeout` is for how many seconds a request waits for its answer, unless its call says otherwise; None: until it is
     answered or the client is closed. `on_state` is called with a `ConnectionState` whenever the state of the connection
     changes: in the event loop, so it must return at once. What it raises is logged.
+
+    An `observer` only asks questions (`ask`): it has no context, and the brokers' routing tables do not change when it
+    connects. The broker refuses everything else.
     """
     proven = _groups(groups or {})
     if isinstance(identity, Identity | None) and member is None:
         if security is not None:
             raise InvalidValueError("security: is for clients with the identity of an authority; give its folder")
-        session = Session(addresses, name or _unnamed(), identity, patience, Standing(), proven, on_state)
+        session = Session(
+            addresses, name or _unnamed(), identity, patience, Standing(), proven, on_state, observer=observer
+        )
         return Client(session, timeout=timeout)
     from tidings.client.secured import secured
 
     tls, certain, membership = secured(name, identity, security, member)
-    return Client(Session(addresses, certain, tls, patience, Standing(), proven, on_state), membership, timeout)
+    session = Session(addresses, certain, tls, patience, Standing(), proven, on_state, observer=observer)
+    return Client(session, membership, timeout)
 
 
 def connect_sync(
@@ -69,6 +76,7 @@ def connect_sync(
     groups: Mapping[str, bytes | str | Path] | None = None,
     timeout: float | None = None,
     on_state: OnState | None = None,
+    observer: bool = False,
 ) -> SyncClient:
     """The same for programs that are not asynchronous; connected when it returns. `on_state` is called in the client's
     own thread."""
@@ -83,6 +91,7 @@ def connect_sync(
             groups=groups,
             timeout=timeout,
             on_state=on_state,
+            observer=observer,
         )
     )
 

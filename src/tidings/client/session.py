@@ -77,8 +77,11 @@ class Session:
         standing: Standing,
         groups: Iterable[Group] = (),
         on_state: OnState | None = None,
+        *,
+        observer: bool = False,
     ) -> None:
         self.name = checked_client(name)
+        self._observer = observer
         self.standing = standing
         self._addresses = read_addresses(addresses)
         self.states = ConnectionStates(self.name, str(self._addresses[0]), on_state)
@@ -421,10 +424,7 @@ class Session:
                     ssl=context,
                 )
                 self._wire = wire
-                hello = Hello(
-                    MAGIC, (VERSION,), "client", self.name, self.number, self.broker, 1, f"tidings-python/{__version__}"
-                )
-                wire.say(Kind.HELLO, hello)
+                wire.say(Kind.HELLO, self._hello())
                 welcome = await self._welcomed
         except TimeoutError:
             reason = f"no answer within {patience:.3g} seconds"
@@ -441,6 +441,12 @@ class Session:
             wire.end("")
         self._wire = None
         return reason
+
+    def _hello(self) -> Hello:
+        program = f"tidings-python/{__version__}"
+        return Hello(
+            MAGIC, (VERSION,), "client", self.name, self.number, self.broker, 1, program, observer=self._observer
+        )
 
     def _begin(self, wire: Wire, welcome: Welcome) -> None:
         """Says everything again, then what is under way."""

@@ -181,7 +181,8 @@ class Broker:
         del self.sessions[session.name]
         _LOG.debug("%s has left: %s", session.name, reason)
         try:
-            self.desk.operate(Disconnect(session.name), safe=False)
+            if not session.is_observer:
+                self.desk.operate(Disconnect(session.name), safe=False)
         except JournalError as error:
             self.desk.note(f"{session.name} has left, and {error}")
         self.flush()
@@ -192,8 +193,9 @@ class Broker:
 
     def _links_anew(self) -> None:
         self.desk.go_on_anew()
-        for client in self.sessions:
-            self.desk.came(client)  # what waited in the engine for its proof is gone with that
+        for session in self.sessions.values():
+            if not session.is_observer:
+                self.desk.came(session.name)  # what waited in the engine for its proof is gone with that
         for link in list(self.links.values()):
             link.connection.close("what is known of its neighbours is gone here")
             link.gone("what is known of its neighbours is gone here")

@@ -99,12 +99,9 @@ class Reception:
         if known is not None:
             known.connection.close(f"{hello.name} has connected anew", again=False)
             self._broker.left(known, "it has connected anew")
-        self._broker.moving.came_back(hello.name)
         self._broker.trusting.came(hello.name)
-        moved = bool(hello.last_broker) and hello.last_broker != self._broker.name
-        outcome = self._broker.desk.operate(Connect(hello.name, moved, hello.session), safe=False)
-        if outcome.refused is not None:
-            connection.close(outcome.refused.reason, again=False)
+        if not hello.observer and (refusal := self._attach(hello)) is not None:
+            connection.close(refusal, again=False)
             return None
         gatehouse = self._broker.gatehouse
         nonce = b"" if gatehouse is None else gatehouse.nonce()
@@ -112,9 +109,17 @@ class Reception:
         session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello, nonce)
         for bound in self._broker.bindings.all():
             connection.say(Kind.BOUND, bound)
-        self._broker.desk.came(hello.name)
+        if not hello.observer:
+            self._broker.desk.came(hello.name)
         _LOG.debug("a client has come", client=hello.name, host=connection.host, program=hello.program)
         return session
+
+    def _attach(self, hello: Hello) -> str | None:
+        """Make the client known to routing. Return why the engine refuses it, None if it does not."""
+        self._broker.moving.came_back(hello.name)
+        moved = bool(hello.last_broker) and hello.last_broker != self._broker.name
+        outcome = self._broker.desk.operate(Connect(hello.name, moved, hello.session), safe=False)
+        return None if outcome.refused is None else outcome.refused.reason
 
     def greeted_by_broker(self, connection: Connection, hello: Hello) -> Link | None:
         wanted = next((one for one in self._broker.configuration.links if one.broker == hello.name), None)

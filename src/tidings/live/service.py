@@ -17,7 +17,7 @@ from tidings.live import ration
 from tidings.live.inbox import Kept, Served
 from tidings.live.pump import InboxPump
 from tidings.model.advertisement import Advertisement, checked_id
-from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
 from tidings.model.event import checked_client
 from tidings.model.notification import Notification
 from tidings.model.schematext import schema_of, structure_of
@@ -47,6 +47,8 @@ class Service:
 
     def serve(self, message: msgspec.Struct) -> None:
         """Raises what the client is to be told, or an `AwaitedError` if it cannot be done yet."""
+        if self._hello.observer and not isinstance(message, requests.Ask):
+            raise observer_refusal(self._name)
         _HANDLERS[type(message)](self, message)
 
     def end(self) -> None:
@@ -226,6 +228,11 @@ _HANDLERS: dict[Any, Callable[[Service, Any], None]] = {
     requests.Acknowledge: Service._acknowledge,
     requests.Ask: Service._ask,
 }
+
+
+def observer_refusal(name: str) -> RefusedError:
+    """The answer to an operation of an observer."""
+    return RefusedError("admit", f"{name} is connected as an observer, and may only ask questions")
 
 
 def _event_id(data: bytes) -> UUID:

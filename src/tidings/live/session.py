@@ -12,7 +12,7 @@ from tidings.live.inbox import Wired
 from tidings.live.inquiries import Inquiries
 from tidings.live.logs import Log
 from tidings.live.rates import Allowance
-from tidings.live.service import Service
+from tidings.live.service import Service, observer_refusal
 from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.model.notification import Notification
 from tidings.protocol import answers, requests
@@ -50,7 +50,7 @@ class Session:
     """Made when a client has said hello, gone when its connection is."""
 
     def __init__(self, broker: "Broker", connection: Connection, hello: Hello, nonce: bytes) -> None:
-        self.name, self.number = hello.name, hello.session
+        self.name, self.number, self.is_observer = hello.name, hello.session, hello.observer
         self.connection = connection
         self._broker, self._desk = broker, broker.desk
         self.service = Service(self, broker, hello, nonce)
@@ -116,6 +116,10 @@ class Session:
             self._account(count, size)
 
     def _accept(self, publications: list[tuple[Published, str | None]]) -> None:
+        if self.is_observer:
+            for published, _ in publications:
+                self.refuse(published.request, observer_refusal(self.name), counts=False)
+            return
         self._unanswered += len(publications)
         waiting = self._desk.acceptance.accept(self, publications)
         if waiting is not None:

@@ -13,7 +13,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
     `versions` are those of the protocol that it speaks, the one that it likes best first. `session` rises with each
     connection of that name, wherever. `last_broker` is where a client was connected before, "" if it does not know: a
-    program that has just started.
+    program that has just started. An `observer` is a client that only asks questions: it has no context, and routing
+    tables do not change when it connects.
     """
 
     magic: str
@@ -24,6 +25,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     last_broker: str = ""
     cost: int = 1  # of the link, as this side counts it
     program: str = ""  # for the broker's log
+    observer: bool = False
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ _ANSWER = 60.0  # seconds: the tables of a broker may be large
 
 
 def ask(address: str, question: str, name: str = "", identity: Identity | None = None) -> Any:
-    """The answer of the broker there. Without a name, it is asked by nobody in particular."""
-    with connect_sync(address, name, identity, patience=_PATIENCE) as client:
+    """The answer of the broker at `address`, asked as an observer: so the question changes no routing table. Without a
+    name, the client has a random one."""
+    with connect_sync(address, name, identity, patience=_PATIENCE, observer=True) as client:
         return client.ask(question, timeout=_ANSWER)

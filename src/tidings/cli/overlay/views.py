@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
     def _answer(self, place: str, question: str, about: dict[str, Any]) -> dict[str, Any]:
         try:
-            with Caller(place, self.name, self.identity).opened() as client:
+            with Caller(place, self.name, self.identity).opened(observer=True) as client:
                 return dict(client.ask(question, **about))
         except (UnreachableError, RequestTimeoutError) as error:
             return {"address": place, _UNREACHABLE: str(error)}
