@@ -1,6 +1,7 @@
 """Secure topics from the command line: sealed by who may publish, opened by who may read, and never shown else."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,8 +25,8 @@ class Shell:
     def start(self, *words: str) -> "subprocess.Popen[str]":
         return command.start(*words, cwd=self._folder, env=self._variables)
 
-    def run(self, *words: str) -> tuple[int, str, str]:
-        done = command.run(*words, folder=self._folder, variables=self._variables)
+    def run(self, *words: str, stdin: str = "") -> tuple[int, str, str]:
+        done = command.run(*words, folder=self._folder, variables=self._variables, stdin=stdin)
         return done.returncode, done.stdout, done.stderr
 
 
@@ -64,11 +65,34 @@ def test_what_is_published_from_the_shell_is_sealed_and_read_by_who_may(shell: S
         ready(reading)
         code, out, err = shell.run("publish", GAME, "--payload", "99:98", *secured("ann", "--topic", "nba.topic"))
         assert (code, err) == (0, ""), err
-        assert out.startswith("published ")
+        assert re.fullmatch(r"published \S+, sealed, epoch 1\n", out)
         told, _ = reading.communicate(timeout=PATIENCE)
     note = json.loads(told)
     assert (note["payload"], note["publisher"], note["attributes"]) == ("99:98", "ann", json.loads(GAME))
     assert "sealed" not in note
+
+
+def test_what_the_machine_reads_says_the_epoch(shell: Shell) -> None:
+    to = secured("ann", "--topic", "nba.topic", "--json")
+    code, out, err = shell.run("publish", GAME, *to)
+    assert (code, json.loads(out)["sealed"]) == (0, 1), err
+    code, out, err = shell.run("publish", *to, stdin=f"{GAME}\n{GAME}\n")
+    assert (code, json.loads(out)) == (0, {"published": 2, "refused": 0, "sealed": 2}), err
+
+
+@pytest.mark.parametrize(
+    "event", ['{"Sport": "NBA", "Team": "NYK"}', '{"Sports": "NBA"}', '{"Sports": "nba", "Team": "N"}']
+)
+def test_an_event_that_would_go_in_the_clear_is_refused(shell: Shell, event: str) -> None:
+    to = secured("ann", "--topic", "nba.topic")
+    code, out, err = shell.run("publish", event, *to)
+    assert (code, out) == (1, "")
+    assert "the event would go in the clear: it is on no secure topic that ann knows (Sports=NBA,Team=*)" in err
+    for words in ((), ("--events",)):
+        lines = "".join(f"{json.dumps({'attributes': json.loads(one)}) if words else one}\n" for one in (event, GAME))
+        code, out, err = shell.run("publish", *words, *to, stdin=lines)
+        assert (code, out) == (1, "published 1, refused 1, sealed 1 in epoch 1\n")
+        assert "line 1: the event would go in the clear" in err
 
 
 @pytest.mark.parametrize(

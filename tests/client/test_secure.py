@@ -44,6 +44,47 @@ def test_what_is_published_is_sealed_on_its_way_and_readable_where_it_arrives() 
     run(scenario())
 
 
+def test_a_receipt_says_under_which_epoch_the_event_was_sealed() -> None:
+    async def scenario() -> None:
+        async with running() as broker, centre(broker) as kmc:
+            topic = kmc.topic("Sports=NBA,Team=*")
+            topic.grant("pub", "publish")
+            async with secure(broker, "pub", kmc, topic) as pub:
+                game = {"Sports": "NBA", "Team": "NYK"}
+                first = await pub.publish(game, sealed=True)
+                many = await pub.publish_many([game, game], sealed=True)
+                plain = await pub.publish({"Sports": "NFL"})
+                assert [one.sealed for one in (first, *many, plain)] == [1, 1, 1, None]
+
+    run(scenario())
+
+
+WRONG = [{"Sport": "NBA", "Team": "NYK"}, {"Sports": "NBA"}, {"Sports": "nba", "Team": "NYK"}]
+
+
+def test_what_has_to_be_sealed_never_goes_in_the_clear() -> None:
+    async def scenario() -> None:
+        async with running() as broker, centre(broker) as kmc, connect(broker, "spy") as spy:
+            topic = kmc.topic("Sports=NBA,Team=*")
+            topic.grant("pub", "publish")
+            async with secure(broker, "pub", kmc, topic) as pub, secure(broker, "other", kmc) as other:
+                seen = await spy.subscribe("Sports IS NOT NULL OR Sport IS NOT NULL", raw=True)
+                for event in WRONG:
+                    with pytest.raises(SecurityError, match=r"in the clear.*\(Sports=NBA,Team=\*\)"):
+                        await pub.publish(event, payload=b"secret", sealed=True)
+                    with pytest.raises(SecurityError, match="other knows no secure topic"):
+                        await other.publish(event, payload=b"secret", sealed=True)
+                with pytest.raises(SecurityError, match="in the clear"):
+                    await pub.publish_many(WRONG, payload=b"secret", sealed=True)
+                with pytest.raises(InvalidValueError, match="spy has no identity to seal events with"):
+                    await spy.publish(WRONG[0], payload=b"secret", sealed=True)
+                await pub.publish({"Sports": "the last"})
+                (note,) = await seen.take(timeout=60)
+                assert note.attributes["Sports"] == "the last"
+
+    run(scenario())
+
+
 def test_what_is_published_together_has_one_signature_and_keeps_its_order() -> None:
     async def scenario() -> None:
         async with running() as broker, centre(broker) as kmc, connect(broker, "spy") as spy:

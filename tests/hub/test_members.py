@@ -111,3 +111,16 @@ def test_a_client_that_was_closed_is_no_member_when_it_comes_back(hub: Hub, worl
     hub.client("ann", member=member(world, "ann", Right.PUBLISH)).close()
     with pytest.raises(RefusedError, match="publish with a token"):
         hub.client("ann").publish(GAME)
+
+
+def test_a_receipt_says_the_epoch_and_what_has_to_be_sealed_never_goes_in_the_clear(hub: Hub, world: World) -> None:
+    ann = hub.client("ann", member=member(world, "ann", Right.PUBLISH))
+    held = hub.client("bob").subscribe()
+    game = {"Sports": "NBA", "Team": "NYK"}
+    assert ann.publish(game, sealed=True).sealed == ann.publish(game).sealed == 1
+    assert ann.publish({"Sports": "NFL"}).sealed is None
+    with pytest.raises(SecurityError, match="would go in the clear"):
+        ann.publish({"Sport": "NBA", "Team": "NYK"}, sealed=True)
+    with pytest.raises(InvalidValueError, match="bob is no member, and cannot seal events"):
+        hub.client("bob").publish(game, sealed=True)
+    assert [note.attributes for note in held.take()] == [{"Sports": "NFL"}]

@@ -71,6 +71,11 @@ class Caller(NamedTuple):
     def is_member(self) -> bool:
         return self.topics is not None and self.identity is not None and self.identity.is_dir()
 
+    @property
+    def must_seal(self) -> bool:
+        """Whether the command names secure topics: its events go sealed, or not at all."""
+        return self.is_member and self.topics is not None and bool(self.topics.records or self.topics.finds)
+
     def opened(
         self, timeout: float | None = ANSWER_SECONDS, *, as_json: bool = False, observer: bool = False
     ) -> SyncClient:

@@ -78,7 +78,8 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Publish an event, or many: one JSON object a line on standard input, many of them under way at a time. On a
-    secure topic they are sealed, if --identity is the folder of who may.
+    secure topic they are sealed, if --identity is the folder of who may. With --topic or --find, an event that would
+    go in the clear is refused.
 
     Example: tidings publish '{"msg": "accident", "n": 3}' --subject Traffic
 
@@ -94,6 +95,7 @@ def publish(
     if safe not in ("accepted", "journaled", "settled"):
         raise typer.BadParameter(f"--safe is one of accepted, journaled, settled, not {safe}")
     data = None if payload is None else payload.encode(errors="surrogateescape")
+    caller = Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain))
     common = publishing.Common(
         subject,
         subscribers,
@@ -102,8 +104,8 @@ def publish(
         safe,
         {} if context_text is None else values.json_object(context_text, "--context"),
         pause if advertise else None,
+        caller.must_seal,
     )
-    caller = Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain))
     if event is None:
         publishing.publish_lines(caller, common, whole=events, rate=rate, as_json=as_json)
     else:

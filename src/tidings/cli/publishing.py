@@ -5,6 +5,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ _KEYS = ("attributes", "subject", "payload", "subscribers")
 
 
 class Common(NamedTuple):
-    """What all events of a call have.
+    """What all events of a call have. With `sealed`, an event that would go in the clear is refused.
 
     Brokers that lead the way by advertisements are told first that there will be events, and have the seconds of
     `spreading` to tell each other, and for subscriptions to come; None: they are not told.
@@ -38,6 +39,7 @@ class Common(NamedTuple):
     safe: str
     context: dict[str, Any]
     spreading: float | None
+    sealed: bool = False
 
 
 def publish_one(caller: Caller, text: str, common: Common, *, as_json: bool) -> None:
@@ -51,18 +53,21 @@ def publish_one(caller: Caller, text: str, common: Common, *, as_json: bool) -> 
     receipt = asyncio.run(published())
     if as_json:
         event = receipt.event
-        print_json({"id": str(event.id), "timestamp": event.timestamp, "offset": receipt.offset})
+        told = {"id": str(event.id), "timestamp": event.timestamp, "offset": receipt.offset, "sealed": receipt.sealed}
+        print_json(told)
     else:
-        out.print(f"published {receipt.event.id}", markup=False, soft_wrap=True)
+        seal = "" if receipt.sealed is None else f", sealed, epoch {receipt.sealed}"
+        out.print(f"published {receipt.event.id}{seal}", markup=False, soft_wrap=True)
 
 
 def publish_lines(caller: Caller, common: Common, *, whole: bool, rate: float | None, as_json: bool) -> None:
     """`whole`: a line is an event as `subscribe` writes it, not just attributes."""
     tally = asyncio.run(_publish_all(caller.client(timeout=None, as_json=as_json), common, whole, rate))
     if as_json:
-        print_json({"published": tally.published, "refused": tally.refused})
+        told = {"published": tally.published, "refused": tally.refused, "sealed": sum(tally.epochs.values())}
+        print_json(told)
     else:
-        out.print(f"published {tally.published:,}, refused {tally.refused:,}", markup=False)
+        out.print(f"published {tally.published:,}, refused {tally.refused:,}{tally.seals}", markup=False)
     if tally.closed is not None:
         raise tally.closed
     if tally.refused:
@@ -73,6 +78,17 @@ class _Tally:
     def __init__(self) -> None:
         self.published = self.refused = 0
         self.closed: Exception | None = None  # why the client has ended before the lines did
+        self.epochs: Counter[int] = Counter()  # sealed events, by the epoch of their key
+
+    def publish(self, receipt: Receipt) -> None:
+        self.published += 1
+        if receipt.sealed is not None:
+            self.epochs[receipt.sealed] += 1
+
+    @property
+    def seals(self) -> str:
+        """`, sealed 3 in epoch 1`: the seals, in words for the summary; empty without any."""
+        return "".join(f", sealed {count:,} in epoch {epoch}" for epoch, count in sorted(self.epochs.items()))
 
     def refuse(self, line: int, error: TidingsError) -> None:
         self.refused += 1
@@ -86,8 +102,7 @@ async def _publish_all(connection: Client, common: Common, whole: bool, rate: fl
 
     async def publish(number: int, given: dict[str, Any]) -> None:
         try:
-            await _publish(client, given, common)
-            tally.published += 1
+            tally.publish(await _publish(client, given, common))
         except ClosedError:
             raise  # no other line would be published either
         except TidingsError as error:
@@ -155,6 +170,7 @@ async def _publish(client: Client, given: dict[str, Any], common: Common) -> Rec
         subject=given.get("subject", common.subject),
         policy=common.policy,
         safe=common.safe,
+        sealed=common.sealed,
     )
 
 

@@ -274,6 +274,7 @@ class Client:
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
         sequence: int | None = None,
+        sealed: bool = False,
         timeout: float | None = None,
     ) -> Receipt:
         """Returns when the event is as safe as was asked: `accepted` (the broker has it in memory), `journaled` (it is
@@ -285,12 +286,13 @@ class Client:
         together. A task for each does the same, and costs more.
 
         On a secure topic it is sealed, if this client has an identity and the right to publish there; keys are asked
-        for when they are needed. A `SecurityError` says what is missing.
+        for when they are needed. A `SecurityError` says what is missing. The receipt's `sealed` is the epoch of the
+        key. With `sealed=True`, an event that would go in the clear is refused instead, and does not leave this client.
 
         When the `timeout` is over, the event may still be published. Who gives it an `id` can publish it again under
         that id: a `PublishedBeforeError` says that it was.
         """
-        given = attributes, subscribers, payload, subject, policy, safe, id, sequence
+        given = attributes, subscribers, payload, subject, policy, safe, id, sequence, sealed
         if timeout is None and self._timeout is None:  # a limit costs time, and this is called very often
             return await (await self._publishing.publish_soon(*given))
         async with self._limit(timeout, "publish"):
@@ -306,6 +308,7 @@ class Client:
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
         sequence: int | None = None,
+        sealed: bool = False,
         timeout: float | None = None,
     ) -> "asyncio.Future[Receipt]":
         """The same, but returns when the event is under way: as soon as there is room for it. What it returns can be
@@ -313,7 +316,7 @@ class Client:
 
         The `timeout` is for the room: when it is over, the event is not under way, and is not published.
         """
-        given = attributes, subscribers, payload, subject, policy, safe, id, sequence
+        given = attributes, subscribers, payload, subject, policy, safe, id, sequence, sealed
         if timeout is None and self._timeout is None:
             return await self._publishing.publish_soon(*given)
         async with self._limit(timeout, "publish_soon"):

@@ -124,7 +124,7 @@ class Outbox:
             (sealed,) = self._member.seal_on(record, [event], now())
         except TidingsError:
             return False
-        publication.event, publication.sealed = event, sealed
+        _put_seal(publication, event, sealed)
         self._send(number, publication)
         self._sealed_on.add(record.id)
         self._be_due()
@@ -178,7 +178,7 @@ class Outbox:
             return
         sealed = self._member.seal_on(record, events, now())
         for (number, publication), event, made in zip(good, events, sealed, strict=True):
-            publication.event, publication.sealed = event, made
+            _put_seal(publication, event, made)
             self._send(number, publication)
 
     def _numbered(self, publication: Publication, last: int) -> Event:
@@ -225,7 +225,7 @@ class Outbox:
             reason = await self._reason_against(publication, error)
             del self._doubted[number]
             if reason is None:
-                publication.sealed, publication.sent = None, 0
+                publication.sealed, publication.epoch, publication.sent = None, None, 0
                 self._waiting = dict(sorted([(number, publication), *self._waiting.items()]))
             else:
                 self._fail(number, publication, reason)
@@ -250,7 +250,7 @@ class Outbox:
         except TidingsError:
             return error
         token, key = self._member.token(record.id), self._member.keyring.current(record.id, now())
-        is_newer = key is not None and key.epoch > Seal.of(publication.sealed).epoch
+        is_newer = key is not None and publication.epoch is not None and key.epoch > publication.epoch
         return None if is_newer or token is None or token.data != publication.sealed.token else error
 
     # Going
@@ -263,6 +263,9 @@ class Outbox:
         return [(number, self._waiting.pop(number)) for number in numbers]
 
     def _send(self, number: int, publication: Publication) -> None:
+        if publication.must_seal and publication.sealed is None:
+            self._fail(number, publication, self._member.seal_refusal())
+            return
         try:
             if publication.sealed is None:
                 publication.event = self._numbered(publication, 0)
@@ -273,3 +276,7 @@ class Outbox:
     def _fail(self, number: int, publication: Publication, error: TidingsError) -> None:
         self._sender.forget(number)
         fail(publication.answer, error)
+
+
+def _put_seal(publication: Publication, event: Event, sealed: Event) -> None:
+    publication.event, publication.sealed, publication.epoch = event, sealed, Seal.of(sealed).epoch

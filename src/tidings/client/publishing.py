@@ -40,11 +40,14 @@ class Publishing:
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
         sequence: int | None = None,
+        sealed: bool = False,
     ) -> Answer:
         """Returns as soon as there is room for it: it is under way then."""
         if safe not in _SAFE:
             raise InvalidValueError(f"safe: must be one of {', '.join(_SAFE)}, not {safe!r}")
         session = self._session
+        if sealed and session.outbox is None:
+            raise InvalidValueError(f"sealed: {session.name} has no identity to seal events with; connect with one")
         given = Attributes.of(attributes)
         if session.is_full and (session.outbox is None or session.outbox.may_wait(given)):
             await session.room()
@@ -62,7 +65,7 @@ class Publishing:
             subscribers=wanted,
             policy=None if policy is None else checked_policy(policy_text(policy)),
         )
-        return session.publish(event, _SAFE[safe], is_numbered=sequence is not None)
+        return session.publish(event, _SAFE[safe], is_numbered=sequence is not None, must_seal=sealed)
 
     async def publish_many(self, events: Iterable[Mapping[str, Any]], **given: Any) -> list[Receipt]:
         """All of them; none has a task of its own, nor is one waited for before the next goes."""

@@ -257,12 +257,14 @@ class Session:
         self._sequence = self._sequence + 1 if wanted is None else wanted
         return self._sequence
 
-    def publish(self, event: Event, safe: Safety, *, is_numbered: bool = False) -> "asyncio.Future[Receipt]":
+    def publish(
+        self, event: Event, safe: Safety, *, is_numbered: bool = False, must_seal: bool = False
+    ) -> "asyncio.Future[Receipt]":
         """It is under way from now on; the answer comes when it is as safe as was asked."""
         self._check_open()
         number = self._underway.next_number()
         answer: asyncio.Future[Receipt] = self._loop.create_future()
-        publication = Publication(event, safe, answer, is_numbered=is_numbered)
+        publication = Publication(event, safe, answer, is_numbered=is_numbered, must_seal=must_seal)
         if self.outbox is None:
             self.hand_out(number, publication)
         else:

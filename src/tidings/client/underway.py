@@ -34,7 +34,8 @@ class Pending(msgspec.Struct):
 class Publication(msgspec.Struct):
     """A publication that is not answered; how often it was sent, on one connection each.
 
-    `sealed` is the event as it goes, on a secure topic. `is_numbered`: its publisher has chosen its sequence.
+    `sealed` is the event as it goes, on a secure topic, under the key of the epoch; with `must_seal` it does not go in
+    the clear. `is_numbered`: its publisher has chosen its sequence.
     `is_doubted`: it was refused, and tried once more since the reason might be gone.
     """
 
@@ -45,6 +46,8 @@ class Publication(msgspec.Struct):
     sealed: Event | None = None
     is_numbered: bool = False
     is_doubted: bool = False
+    epoch: int | None = None
+    must_seal: bool = False
 
 
 class Underway:
@@ -72,7 +75,7 @@ class Underway:
             publication = self.publications.pop(one.request, None)
             if publication is not None and not publication.answer.done():
                 event = msgspec.structs.replace(publication.event, timestamp=one.timestamp)
-                publication.answer.set_result(Receipt(event, one.offset))
+                publication.answer.set_result(Receipt(event, one.offset, publication.epoch))
 
     def take_answer(self, message: answers.Done | answers.Answer) -> None:
         pending = self.requests.pop(message.request, None)
@@ -88,7 +91,7 @@ class Underway:
                 self.publications[refused.request] = publication
             elif publication.sent > 1 and isinstance(error, PublishedBeforeError):
                 if not publication.answer.done():
-                    publication.answer.set_result(Receipt(publication.event, -1))
+                    publication.answer.set_result(Receipt(publication.event, -1, publication.epoch))
             else:
                 fail(publication.answer, error)
         elif pending is None:

@@ -137,11 +137,13 @@ class Client:
         policy: "str | Policy | None" = None,
         safe: str = "journaled",
         id: UUID | str | None = None,  # noqa: A002
+        sealed: bool = False,
     ) -> Receipt:
         """Returns when the event is as safe as was asked, and is in the inboxes of those whom it concerns.
 
         With `safe="accepted"` it does not wait for the disk. An empty payload is none. An `id` (a UUIDv7) that was
-        published before is refused, as far as the hub remembers.
+        published before is refused, as far as the hub remembers. The receipt's `sealed` is the epoch of the key, where
+        a member publishes on a secure topic; with `sealed=True`, an event that would go in the clear is refused.
         """
         self._check_open()
         return self._desk.publish(
@@ -153,6 +155,7 @@ class Client:
             policy=None if policy is None else policy_text(policy),
             id=None if id is None else _event_id(id),
             sync=is_safe(safe),
+            must_seal=sealed,
         )
 
     def publish_event(self, event: Event, safe: str = "journaled") -> Receipt:

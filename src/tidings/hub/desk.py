@@ -39,7 +39,7 @@ from tidings.hub.handling import handled
 from tidings.hub.history import Since
 from tidings.hub.inbox import Queue
 from tidings.hub.inquiry import replayed
-from tidings.hub.members import Members
+from tidings.hub.members import Members, epoch_of
 from tidings.hub.outbox import Batch, Outbox
 from tidings.hub.outcome import LOAD, TRUST, Outcome
 from tidings.hub.roster import NOTHING, Roster
@@ -121,8 +121,9 @@ class Desk:
         policy: str | None = None,
         id: UUID | None = None,  # noqa: A002
         sync: bool = True,
+        must_seal: bool = False,
     ) -> Receipt:
-        """Everything given has been checked."""
+        """Everything given has been checked. With `must_seal`, what would go in the clear is refused."""
         roster = self.roster
         with self.guard:
             self.check_open()
@@ -144,9 +145,10 @@ class Desk:
                 subscribers=subscribers,
                 policy=policy,
             )
-            outcome, offset, end = self._published(self.members.sealed(event, now), now, sync)
+            made = self.members.sealed(event, now, required=must_seal)
+            outcome, offset, end = self._published(made, now, sync)
         self.finish(outcome, end if sync else 0)
-        return Receipt(event, offset)
+        return Receipt(event, offset, epoch_of(made))
 
     def publish_event(self, given: Event, *, sync: bool = True) -> Receipt:
         """An event that was made before, and perhaps sealed: it is accepted now, and is otherwise as it is."""
@@ -160,7 +162,7 @@ class Desk:
                 now = self.now()
                 event = msgspec.structs.replace(given, timestamp=now)
                 outcome, offset, end = self._published(event, now, sync)
-                first = Receipt(event, offset)
+                first = Receipt(event, offset, epoch_of(event))
             else:
                 outcome, end = Outcome(), self._next
         self.finish(outcome, end if sync else 0)

@@ -33,10 +33,13 @@ class Members:
         found = None if member is None else member.token(topic)
         return None if found is None else found.data
 
-    def sealed(self, event: Event, now: int) -> Event:
-        """As it goes: of a member on a secure topic, sealed; a `SecurityError` says what is missing for that."""
+    def sealed(self, event: Event, now: int, *, required: bool = False) -> Event:
+        """As it goes: of a member on a secure topic, sealed; a `SecurityError` says what is missing for that. Where a
+        seal is `required`, nothing goes in the clear."""
         member = self._members.get(event.publisher)
-        return event if member is None else member.seal(event, now)
+        if member is None and required:
+            raise InvalidValueError(f"sealed: {event.publisher} is no member, and cannot seal events")
+        return event if member is None else member.seal(event, now, required=required)
 
     def opened(self, note: Notification, policy: str | None) -> Notification | None:
         """As its subscriber gets it, None if that cannot be opened. Who is no member gets what is sealed as it is."""
@@ -51,3 +54,15 @@ class Members:
             note, event=event, attributes=event.attributes, payload=event.payload, added=added
         )
         return made if policy is None else converted(made, policy)
+
+
+def epoch_of(event: Event) -> int | None:
+    """The epoch of the key under which an event is sealed; None if it is not, or if its seal cannot be read."""
+    if event.signature is None:
+        return None
+    from tidings.security.envelope import Seal  # cryptography is loaded by those who need it
+
+    try:
+        return Seal.of(event).epoch
+    except SecurityError:
+        return None

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from tidings.hub.members import epoch_of
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event
 from tidings.model.limits import MAX_REMEMBERED_EVENTS
@@ -73,7 +74,7 @@ class Receipts:
             return None
         if first.digest != _digest(event):
             raise RefusedError("admit", f"another event was published under the id {event.id}; seal it under a new one")
-        return Receipt(msgspec.structs.replace(event, timestamp=first.accepted), first.offset)
+        return Receipt(msgspec.structs.replace(event, timestamp=first.accepted), first.offset, epoch_of(event))
 
     def state(self) -> list[First]:
         self.settle()

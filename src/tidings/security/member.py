@@ -24,6 +24,8 @@ from tidings.security.sealing import Sealer
 from tidings.security.token import Right, Token
 from tidings.security.topics import Topics
 
+_SHOWN_TOPICS = 3
+
 
 class _Membership:
     """Of one topic."""
@@ -54,6 +56,18 @@ class Member:
     def topic_of(self, subject: str | None, attributes: Mapping[str, Any]) -> TopicRecord | None:
         """The secure topic that an event would be on, as far as topics are known here."""
         return self._topics.of(subject, attributes)
+
+    def seal_refusal(self) -> SecurityError:
+        """Why an event that has to be sealed cannot be: it is on no secure topic that this member knows."""
+        known = sorted(str(record.template) for record in self.credentials.topics.values())
+        if not known:
+            return SecurityError("topic", f"the event would go in the clear: {self.name} knows no secure topic")
+        shown = ", ".join([*known[:_SHOWN_TOPICS], *(["..."] if len(known) > _SHOWN_TOPICS else [])])
+        return SecurityError(
+            "topic",
+            f"the event would go in the clear: it is on no secure topic that {self.name} knows ({shown}); "
+            "check its subject, and the names and values of its attributes",
+        )
 
     def wants(self, record: TopicRecord, kmc: Certificate) -> WantsKeys:
         """What to ask the topic's centre for."""
@@ -127,10 +141,13 @@ class Member:
 
     # What it does with them
 
-    def seal(self, event: Event, now: int) -> Event:
-        """The event sealed, if it is on a secure topic; as it is, if not. Raises a `SecurityError` that says what is
-        missing. Its `timestamp` in the seal is later than that of any one before."""
-        return self.seal_all([event], now)[0]
+    def seal(self, event: Event, now: int, *, required: bool = False) -> Event:
+        """The event sealed, if it is on a secure topic; as it is, if not, unless a seal is `required`. Raises a
+        `SecurityError` that says what is missing. Its `timestamp` in the seal is later than that of any one before."""
+        sealed = self.seal_all([event], now)[0]
+        if required and sealed.signature is None:
+            raise self.seal_refusal()
+        return sealed
 
     def seal_all(self, events: list[Event], now: int) -> list[Event]:
         """Events on one secure topic, with one signature."""
