@@ -37,6 +37,9 @@ class Constant(_Node, frozen=True, eq=False):
             return NotImplemented
         return type(self.value) is type(other.value) and self.value == other.value
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # a Struct's own `!=` does not ask `__eq__`
+
     def __hash__(self) -> int:
         return hash((type(self.value), self.value))
 

@@ -31,6 +31,9 @@ class _FilterValue(msgspec.Struct, frozen=True, eq=False, gc=False):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _FilterValue) and self._side == other._side and self.expression == other.expression
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # a Struct's own `!=` does not ask `__eq__`
+
     def __hash__(self) -> int:
         return hash(self.expression)
 
