@@ -53,8 +53,8 @@ def publish_one(caller: Caller, text: str, common: Common, *, as_json: bool) -> 
     receipt = asyncio.run(published())
     if as_json:
         event = receipt.event
-        told = {"id": str(event.id), "timestamp": event.timestamp, "offset": receipt.offset, "sealed": receipt.sealed}
-        print_json(told)
+        sealed = {} if receipt.sealed is None else {"sealed": receipt.sealed}
+        print_json({"id": str(event.id), "timestamp": event.timestamp, "offset": receipt.offset, **sealed})
     else:
         seal = "" if receipt.sealed is None else f", sealed, epoch {receipt.sealed}"
         out.print(f"published {receipt.event.id}{seal}", markup=False, soft_wrap=True)
@@ -64,8 +64,8 @@ def publish_lines(caller: Caller, common: Common, *, whole: bool, rate: float | 
     """`whole`: a line is an event as `subscribe` writes it, not just attributes."""
     tally = asyncio.run(_publish_all(caller.client(timeout=None, as_json=as_json), common, whole, rate))
     if as_json:
-        told = {"published": tally.published, "refused": tally.refused, "sealed": sum(tally.epochs.values())}
-        print_json(told)
+        sealed = {"sealed": tally.epochs.total()} if tally.epochs else {}
+        print_json({"published": tally.published, "refused": tally.refused, **sealed})
     else:
         out.print(f"published {tally.published:,}, refused {tally.refused:,}{tally.seals}", markup=False)
     if tally.closed is not None:
