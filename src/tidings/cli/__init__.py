@@ -31,6 +31,7 @@ def _run() -> int:
 
     from tidings.cli.app import app
     from tidings.model.errors import TidingsError
+    from tidings.model.packages import missing_package
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -45,6 +46,12 @@ def _run() -> int:
     except TidingsError as error:
         code = 1
         _complain(str(error))
+    except ImportError as error:
+        missing = missing_package(error)
+        if missing is None:
+            raise
+        code = 1
+        _complain(str(missing))
     except Abort:
         code = 130
     except BrokenPipeError:  # whoever read our output has left: `tidings ... | head`

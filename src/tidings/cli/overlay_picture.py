@@ -8,7 +8,8 @@ from xml.sax.saxutils import escape
 
 import rustworkx as rx
 
-from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.model.errors import InvalidValueError, MissingPackageError
+from tidings.model.packages import installation
 from tidings.simulation.scenario import Outcome
 
 FORMATS = (".svg", ".png")
@@ -55,7 +56,8 @@ def checked_picture(path: Path) -> Path:
         try:
             import matplotlib  # noqa: F401
         except ImportError:
-            raise TidingsError("PNG needs matplotlib ('pip install matplotlib'); an .svg needs nothing more") from None
+            command = installation("matplotlib")
+            raise MissingPackageError(f"PNG needs matplotlib ({command}); an .svg needs nothing more") from None
     return path
 
 

@@ -68,6 +68,10 @@ class UnsettledError(TidingsError):
     """A simulated world did not come to rest in the time that it was given; the message says what is still moving."""
 
 
+class MissingPackageError(TidingsError, ImportError):
+    """A package that is optional and not installed; the message says how to install it."""
+
+
 class IndexDamagedError(TidingsError):
     """A saved index that is incomplete, altered or of another format."""
 

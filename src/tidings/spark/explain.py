@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
+from tidings.model.packages import optional_packages
 from tidings.spark import changes, history
 from tidings.spark.events import KEY, ORDER, SCHEDULED, SHARD, microseconds
 from tidings.spark.explainer import ASKED, DDL, Explainer
@@ -19,6 +20,7 @@ _PAIR = ["event_id", "subscription_id"]
 _SCHEMAS, _ENDS, _BEGINS = -3, -2, -1
 
 
+@optional_packages()
 def explain(
     events: "DataFrame",
     subscriptions: "DataFrame",
@@ -69,6 +71,7 @@ def explain(
     return _answered(asked, answers, events.select(f.col("id").cast("string").alias("event_id")))
 
 
+@optional_packages()
 def explain_journal(
     journal: "DataFrame", pairs: "DataFrame", *, shards: int | None = None, settings: Settings | None = None
 ) -> "DataFrame":

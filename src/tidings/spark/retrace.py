@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from tidings.engine.records import SIGNED
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
+from tidings.model.packages import optional_packages
 from tidings.spark import history, views
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, SHARD
 from tidings.spark.physical import DDL
@@ -52,6 +53,7 @@ class Retraced(views.Views):
         return self._rows.mapInArrow(Retracer(self._settings, notifications=notifications, **self._how), DDL)
 
 
+@optional_packages()
 def retrace(
     journal: "DataFrame",
     *,

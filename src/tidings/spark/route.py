@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidings.engine.settings import Settings
+from tidings.model.packages import optional_packages
 from tidings.spark import changes
 from tidings.spark.events import prepared, spread
 from tidings.spark.physical import DDL
@@ -40,6 +41,7 @@ class Routed(Views):
         return self._rows.mapInArrow(self.worker(notifications), DDL)
 
 
+@optional_packages()
 def route(
     events: "DataFrame",
     subscriptions: "DataFrame",

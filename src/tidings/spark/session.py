@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidings.model.errors import TidingsError
+from tidings.model.packages import optional_packages
 from tidings.spark.java import check_java, launch_java
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _LOCAL_DEFAULTS = {  # nothing of a local session is reachable from elsewhere
 }
 
 
+@optional_packages()
 def session(name: str = "tidings", master: str | None = None, **settings: Any) -> "SparkSession":
     """The active Spark session, or a new one.
 
@@ -35,13 +36,11 @@ def session(name: str = "tidings", master: str | None = None, **settings: Any) -
     machine. `settings` are Spark's, as in `session(**{"spark.ui.enabled": True})`, and win over those chosen here. A
     session that is active already is used as it is; of `settings` it takes those that may change while it runs.
 
-    Raises a `TidingsError` that says what to install where PySpark or Java 17 is missing.
+    Raises a `TidingsError` that says what to install where PySpark (a `MissingPackageError`) or Java 17 is missing.
     """
-    try:
-        from pyspark import SparkConf, SparkContext
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise TidingsError("Spark needs PySpark, which is not installed: pip install 'tidings[spark]'") from error
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
     given = {key: _written(value) for key, value in settings.items()}
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -70,6 +69,7 @@ def is_running() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
+@optional_packages()
 def register(spark: "SparkSession") -> None:
     """Makes `format("tidings")` known to a session, also to one of Spark Connect; `session` has done it for its own."""
     from tidings.spark.source import JournalSource

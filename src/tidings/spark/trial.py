@@ -8,6 +8,7 @@ from tidings.engine.admission import admit_policy
 from tidings.engine.refusal import Refused
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError, RefusedError
+from tidings.model.packages import optional_packages
 from tidings.policy.placement import Where
 from tidings.policy.policy import Policy
 from tidings.spark.events import ORDER
@@ -59,6 +60,7 @@ class Trial:
         return ranked.drop("rank").orderBy("change", "timestamp", *_KEY)
 
 
+@optional_packages()
 def per_rule(journal: "DataFrame", *, settings: Settings | None = None) -> "DataFrame":
     """What each rule of each policy did: `rule`, and how many notifications it `blocked` and `shaped`.
 
@@ -84,6 +86,7 @@ class _Place(NamedTuple):
     journal: str
 
 
+@optional_packages()
 def try_policy(
     journal: "DataFrame",
     policy: Policy | str | None,

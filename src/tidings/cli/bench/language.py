@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from tidings.cli.bench import Measurement, median, timed
+from tidings.cli.bench.comparison import is_installed
 from tidings.filters import Filter
 from tidings.language.sql import forget_templates
 
@@ -59,13 +60,11 @@ def _each(parse: Callable[[str], Any], texts: list[str]) -> float:
 
 def _parsers() -> list[tuple[str, Callable[[str], Any]]]:
     found: list[tuple[str, Callable[[str], Any]]] = []
-    try:
+    if is_installed("sqlglot"):
         import sqlglot
 
         found.append(("sqlglot", lambda text: sqlglot.parse_one(text)))
-    except ImportError:
-        pass
-    try:
+    if is_installed("rule_engine"):
         import rule_engine
 
         def rule(text: str) -> Any:
@@ -76,6 +75,4 @@ def _parsers() -> list[tuple[str, Callable[[str], Any]]]:
             return rule_engine.Rule(f"{head} >= {low} and {name} <= {high} and {tail}".replace(" = ", " == "))
 
         found.append(("rule-engine", rule))
-    except ImportError:
-        pass
     return found

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidings.cli.bench import Measurement, drawing, each_timed, median, timed, workload
+from tidings.cli.bench.comparison import is_installed
 from tidings.cli.terminal import progress
 from tidings.filters import Filter
 from tidings.index import Index
@@ -86,16 +87,10 @@ def _engines(slots: Any, texts: list[str], rows: Any) -> dict[str, Callable[[], 
         "the reference": lambda: _reference(texts, workload.dicts(rows[:2])),
     }
     for name, engine in (("polars", _polars), ("duckdb", _duckdb)):
-        try:
-            __import__(name)
-        except ImportError:
-            continue
-        engines[f"{name} join"] = lambda engine=engine: engine(slots, rows)  # type: ignore[misc]
-    try:
-        import rule_engine
-    except ImportError:
-        return engines
-    engines["rule-engine"] = lambda: _rule_engine(rule_engine, slots, workload.dicts(rows[:1]))
+        if is_installed(name):
+            engines[f"{name} join"] = lambda engine=engine: engine(slots, rows)  # type: ignore[misc]
+    if is_installed("rule_engine"):
+        engines["rule-engine"] = lambda: _rule_engine(slots, workload.dicts(rows[:1]))
     return engines
 
 
@@ -171,8 +166,10 @@ def _duckdb(slots: Any, rows: Any) -> float:
     return 400 / timed(lambda: connection.sql(query).to_arrow_table())
 
 
-def _rule_engine(rule_engine: Any, slots: Any, events: list[Any]) -> float:
+def _rule_engine(slots: Any, events: list[Any]) -> float:
     """On a thousandth of the subscriptions, and counted as if it had had them all: it looks at each of them anyway."""
+    import rule_engine
+
     count = len(slots[0])
     few = max(1, count // 1000)
     context = rule_engine.Context(default_value=None)

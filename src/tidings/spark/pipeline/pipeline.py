@@ -10,6 +10,7 @@ import msgspec
 from tidings.engine.settings import Settings
 from tidings.journal.lock import FolderLock
 from tidings.model.errors import InvalidValueError, JournalLockedError, TidingsError
+from tidings.model.packages import optional_packages
 from tidings.spark import changes
 from tidings.spark.events import prepared
 from tidings.spark.pipeline.brake import Brake
@@ -114,6 +115,7 @@ class Pipeline:
         self._lock: FolderLock | None = None
 
     @classmethod
+    @optional_packages()
     def from_file(
         cls, path: str | Path, spark: "SparkSession | None" = None, *, trigger: str | None = None
     ) -> "Pipeline":
@@ -128,6 +130,7 @@ class Pipeline:
 
     # Running
 
+    @optional_packages()
     def start(self) -> "Pipeline":
         """Begins, or goes on where it stopped; what runs in the background is `query`."""
         if self._query is not None:

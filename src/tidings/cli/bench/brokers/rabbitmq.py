@@ -10,6 +10,7 @@ from tidings.cli.bench.brokers.children import Children, free_port
 from tidings.cli.bench.brokers.wire import Speech, Spoken, exactly
 from tidings.cli.bench.brokers.workload import STAMP_BYTES, Event, Interest
 from tidings.model.errors import TidingsError
+from tidings.model.packages import installation
 
 _PROGRAM = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one on the path wants to be a service
 _QUEUES = 100
@@ -32,7 +33,7 @@ class RabbitMq(Spoken):
         try:
             import pika  # noqa: F401
         except ImportError:
-            return "pip install pika"
+            return str(installation("pika"))
         return "" if shutil.which(_PROGRAM) and shutil.which("epmd") else "apt-get install rabbitmq-server"
 
     def start(self, children: Children) -> int:
