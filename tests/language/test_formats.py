@@ -219,3 +219,31 @@ def test_the_number_of_predicates_is_bounded(format: str) -> None:  # noqa: A002
     one = "a=1" if format == "tags" else "[a,eq,1]"
     with pytest.raises(FilterError, match="MAX_FILTER_PREDICATES"):
         Filter.parse(",".join([one] * 1_025), format=format)
+
+
+@pytest.mark.parametrize(
+    ("topic", "said", "position"),
+    [
+        ("+", r"write '\*'", 0),
+        ("/Sports/+", r"write '/Sports/\*'", 8),
+        ("Sports/+/Cup/#", r"write 'Sports/\*/Cup/#'", 7),
+        ("$share/fans/Sports", "shared subscriptions of MQTT", 0),
+        ("/Sports/#/Cup", "# stands only at the end", 8),
+    ],
+)
+def test_what_only_mqtt_understands_is_refused_with_a_hint(topic: str, said: str, position: int) -> None:
+    with pytest.raises(FilterError, match=said) as error:
+        Filter.parse(topic, format="topic")
+    assert error.value.position == position
+
+
+def test_the_function_topic_refuses_a_level_of_mqtt_and_reads_what_journals_hold() -> None:
+    with pytest.raises(FilterError, match=r"write '/Sports/\*'"):
+        Filter.parse("topic('/Sports/+') AND n > 1")
+    assert str(Filter.parse("topic('/Sports/+/#')")) == "topic('/Sports/+/#')"
+
+
+def test_a_plus_inside_a_level_and_in_a_subject_is_text() -> None:
+    assert Filter.parse("/Sports/c++", format="topic").matches({}, subject="/Sports/c++")
+    assert Filter.parse("/Sports/*", format="topic").matches({}, subject="/Sports/+")
+    assert Filter.parse("$subject = '/Sports/+'").matches({}, subject="/Sports/+")

@@ -246,12 +246,20 @@ class _Builder(Transformer[Token, Part]):
             raise _Refused(f"{function} takes one quoted string", token.start_pos)
         slot = literal.slot
         if function == "topic":
-            return _test(lambda v: topic_condition(_checked_text(v, slot, patterns.topic)), arguments, patterns=1)
+            return _test(lambda v: topic_condition(_checked_text(v, slot, _check_topic)), arguments, patterns=1)
         return _test(lambda v: XPath(_checked_text(v, slot, check_xpath)), arguments, patterns=1)
 
     def group(self, children: list[Any]) -> Part:
         parenthesis, part = children
         return part._replace(position=parenthesis.start_pos, literal=None)  # type: ignore[no-any-return]
+
+
+def _check_topic(pattern: str) -> None:
+    """Journals of earlier versions may hold `topic('/+/#')` as canonical text, so words of MQTT beside a wildcard are
+    read as they were. Without a wildcard the canonical text is a comparison: `topic` has come from a person."""
+    patterns.topic(pattern)
+    if isinstance(topic_condition(pattern), Comparison):
+        patterns.check_mqtt_words(pattern)
 
 
 def topic_condition(pattern: str) -> Comparison | Topic:

@@ -11,9 +11,18 @@ def parse(text: str) -> Condition:
     if not text:
         raise FilterError("a topic is not empty; # stands for every topic", text, 0)
     try:
+        patterns.check_mqtt_words(text)
         patterns.topic(text)
     except PatternError as error:
-        levels = text.split("/")
-        odd = next((i for i, level in enumerate(levels) if ("*" in level or "#" in level) and level != "*"), 0)
-        raise FilterError(str(error), text, len("/".join(levels[:odd])) + (odd > 0)) from None
+        raise FilterError(str(error), text, _position(text.split("/"))) from None
     return topic_condition(text)
+
+
+def _position(levels: list[str]) -> int:
+    """Where the level begins that cannot stand there."""
+    odd = next((place for place, level in enumerate(levels) if _is_odd(level)), 0)
+    return len("/".join(levels[:odd])) + (odd > 0)
+
+
+def _is_odd(level: str) -> bool:
+    return level == "+" or (("*" in level or "#" in level) and level != "*")

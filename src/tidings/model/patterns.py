@@ -79,6 +79,16 @@ def topic(pattern: str) -> tuple[Elements, ...]:
     return (_levels(levels),)
 
 
+def check_mqtt_words(pattern: str) -> None:
+    """Refuse what only MQTT understands in a topic pattern: here it would be literal text, and match nothing."""
+    levels = pattern.split("/")
+    if "+" in levels:
+        meant = "/".join("*" if level == "+" else level for level in levels)
+        raise PatternError(f"in a topic, * stands for one level, as + does in MQTT: write {meant!r}")
+    if levels[0] == "$share":
+        raise PatternError("$share/ is for shared subscriptions of MQTT; write the topic alone")
+
+
 @lru_cache(MAX_CACHED_PATTERNS)
 def regex(pattern: str) -> Any:
     """The compiled RE2 pattern: linear in the text, bounded in memory, no backreferences and no lookaround."""
