@@ -45,6 +45,8 @@ def test_the_wheel_works_with_its_extras(wheel: Path, tmp_path: Path, extra: str
 
     tidings, python = str(programs / "tidings"), str(programs / "python")
     assert execute(tidings, "--help").returncode == 0
+    done = execute(tidings, "warm", seconds=INSTALLATION)  # else what follows compiles the kernels, each for itself
+    assert done.returncode == 0, done.stderr
     assert execute(tidings, "filter", "a = 1", "--event", '{"a": 1}').returncode == 0
     done = execute(python, "-c", ROUND_TRIP)
     assert done.returncode == 0, done.stderr
