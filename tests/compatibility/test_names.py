@@ -7,6 +7,7 @@ import pytest
 from tests.compatibility import names
 from tests.compatibility.names import batch, stored
 from tests.compatibility.names.samples import Sample, rows, samples
+from tests.compatibility.release import Release
 from tidings.engine import records
 from tidings.journal.record import LOST
 from tidings.live.questions import Questions
@@ -41,6 +42,14 @@ def test_golden_bytes_are_decoded_and_encoded_again(label: str, by_label: dict[s
     sample = by_label[label]
     assert sample.decode(sample.read(BYTES[label])) == sample.value
     assert sample.written(sample.encode(sample.value)) == BYTES[label]
+
+
+def test_bytes_of_a_release_are_still_decoded(release: Release, by_label: dict[str, Sample]) -> None:
+    """A field that was added since has its default there."""
+    for label, text in names.split_bytes((release.folder / "bytes.txt").read_text()).items():
+        sample = by_label[label]
+        value = sample.decode(sample.read(text))
+        assert sample.decode(sample.encode(value)) == value, label
 
 
 def test_every_sample_has_golden_bytes(by_label: dict[str, Sample]) -> None:

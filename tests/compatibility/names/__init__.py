@@ -110,6 +110,11 @@ def golden_bytes() -> dict[str, str]:
     return dict(_split(line) for line in golden(BYTES))
 
 
+def split_bytes(text: str) -> dict[str, str]:
+    """The same from the text of such a file."""
+    return dict(_split(line) for line in text.splitlines())
+
+
 def _split(line: str) -> tuple[str, str]:
     label, _, text = line.partition(_BETWEEN)
     return label, text
