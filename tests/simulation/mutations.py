@@ -1,6 +1,7 @@
 """Ways to break routing: each of them leaves out one step with which it repairs itself, or one precaution."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,19 @@ def brokers_keep_what_they_have_of_clients_that_moved(patch: pytest.MonkeyPatch)
         return [Send(name, told) for name in beside if name != sender]
 
     patch.setattr(Overlay, "take_residents", deaf)
+
+
+@mutation
+def a_former_subscription_becomes_a_clients_when_its_link_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """Then the broker takes the subscriber for its own client."""
+    relayed = Book._relayed
+
+    def by_links_of_now(book: Book, given: Subscription, hop: str) -> Filed[Any]:
+        if hop in book.neighbours:
+            return relayed(book, given, hop)
+        return Filed(given, hop, book.name, is_own=False, governs=False)
+
+    patch.setattr(Book, "_relayed", by_links_of_now)
 
 
 # A changed network

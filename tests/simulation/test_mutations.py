@@ -156,6 +156,11 @@ CASES: dict[str, Case] = {
         *(Cut(0, "b2", "b3"), Settles()),  # it is not heard at b3 that its client has come to b1
         *(Moves("sub", "b1"), Settles(), Heal(0, "b2", "b3"), Settles()),
     ),
+    "a former subscription becomes a clients when its link is gone": case(
+        *("tables", "asf", ring(3), {"pub": "b1", "sub": "b2"}),
+        *(SetsContext("sub", {"x": 1}), Subscribes("sub", "s", "", "x = this.x", None, "mine"), Settles()),
+        *(Cut(0, "b1", "b2"), Waits(3.6), Moves("sub", "b1"), Settles()),  # noticed; tables are not made anew yet
+    ),
     "subscriptions are not told anew in a changed network": case(
         *("lost", "gsf", line(3), ENDS),
         *(Subscribes("sub", "s"), Settles(), Cut(0, "b1", "b2"), Settles(), Heal(0, "b1", "b2"), Settles()),

@@ -8,6 +8,7 @@ from tidings.routing import STRATEGIES
 from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Crash, Cut
 from tidings.simulation.report import report
+from tidings.simulation.steps import Moves, Step, Waits
 
 SEEDS = sized(100, 5_000)
 _TOGETHER = 20  # seeds of a test: so that several processes can share them
@@ -28,3 +29,18 @@ def test_seeds_draw_every_strategy_and_faults_of_all_kinds() -> None:
     assert {"Cut", "Heal", "Crash", "Restart", "Slow", "Lossy", "Moves", "Leaves", "Returns", "Publishes"} <= kinds
     assert histories == [drawn(seed) for seed in range(40)]
     assert not any(isinstance(step, Cut | Crash) for step in drawn(1, faults=False).steps)
+
+
+def test_seeds_draw_subscribers_that_move_when_a_failure_is_noticed() -> None:
+    for strategy in STRATEGIES:
+        histories = [drawn(seed, strategy=strategy) for seed in range(40)]
+        following = [three for one in histories for three in zip(one.steps, one.steps[1:], one.steps[2:], strict=False)]
+        assert any(
+            isinstance(first, Cut | Crash) and _is_long(then) and isinstance(last, Moves)
+            for first, then, last in following
+        )
+
+
+def _is_long(step: Step) -> bool:
+    """Whether somebody waits until a failure is noticed."""
+    return isinstance(step, Waits) and step.seconds > 3
