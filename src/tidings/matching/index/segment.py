@@ -28,7 +28,7 @@ from tidings.matching.index.kernels import (
 from tidings.matching.index.layout import PREDICATE, Raw, Segment
 
 Array = npt.NDArray[Any]
-COMMON = 0.5  # a string test that more of the values pass than this is no way to find anything
+COMMON = 0.5  # what more of the values pass than this is no way to find anything
 FEW = 24  # conjuncts that are checked faster than looked up in tables
 MANY = 8  # blocks that are worth a summary
 
@@ -96,8 +96,7 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     """For each conjunct the cluster of its access predicate, the last for none; for each cluster one such predicate;
     and for each conjunct its access predicate, -1 for none.
 
-    Of the equalities and string tests of a conjunct, the access predicate is the one that costs events the least: the
-    share of the events that meet it, times the conjuncts that would then be looked at.
+    Of the equalities and string tests of a conjunct, the access predicate is the one that events will most rarely meet.
     """
     pred, kind = conjuncts.pred, conjuncts.kind
     point = (pred["low"] == pred["high"]) & (pred["low_rest"] == pred["high_rest"])
@@ -116,9 +115,10 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1
     letters = np.where(values["k"] == TEST, pred["high"][places], 1.0)
-    cost = _cost(values, group, letters)
-    # The cheapest one of each conjunct: sort by (conjunct, cost), take the first. Of two alike, letters tell the rarer.
-    by_owner = np.lexsort((letters, cost, owner[places]))
+    asking = np.bincount(group)[group]
+    # The rarest one of each conjunct: sort by (conjunct, share), take the first. Of two alike, fewer ask for the rarer;
+    # then letters tell.
+    by_owner = np.lexsort((letters, asking, _shares(values, asking, letters), owner[places]))
     first = np.empty(len(by_owner), bool)
     owners = owner[places][by_owner]
     first[0], first[1:] = True, owners[1:] != owners[:-1]
@@ -132,15 +132,16 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     return cluster, representative, access
 
 
-def _cost(values: Array, group: Array, letters: Array) -> Array:
-    """What each of the equalities and string tests would cost an event, if all who have it were looked up through it.
+def _shares(values: Array, asking: Array, letters: Array) -> Array:
+    """How many of the events will meet each of the equalities and string tests, of which so many are `asking`.
 
     Filters are the best guess of what events are like: a value that a tenth of those ask for who ask of its attribute,
-    a tenth of the events will have. The same holds for a string test, however rare its letters make it look.
+    a tenth of the events will have. The same holds for a string test, however rare its letters make it look. What most
+    of them ask for is taken as what all events have.
     """
-    asking = np.bincount(group)[group]
-    share = asking / np.bincount(values["a"])[values["a"]]
-    return np.where(values["k"] == TEST, np.maximum(share, letters), share) * asking  # type: ignore[no-any-return]
+    shares = asking / np.bincount(values["a"])[values["a"]]
+    shares = np.where(values["k"] == TEST, np.maximum(shares, letters), shares)
+    return np.where(shares < COMMON, shares, 1.0)
 
 
 def _access(conjuncts: Conjuncts, keys: Array, attributes: int) -> Array:
