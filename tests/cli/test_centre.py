@@ -1,18 +1,22 @@
 """`tidings kmc` as a user runs it: a centre in its folder, and the same centre as a process, asked over a broker."""
 
+import asyncio
 import json
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.cli import command
 from tests.limits import PATIENCE
 from tests.live.serving import serving
+from tidings.cli.centre_doors import found_centre
+from tidings.model.errors import InvalidValueError, UnreachableError
 from tidings.security import Authority, Identity, Role, TopicRecord
 from tidings.security.exchange import Service
 
@@ -166,3 +170,28 @@ def test_a_state_under_a_passphrase_opens_with_no_other_one(place: Path) -> None
     assert wrong.returncode == 1
     assert "is not the one that sealed this" in wrong.stderr
     assert "battery" not in wrong.stderr
+
+
+class _Nodes:
+    """Discovery nodes of which none answers at first, and which know of no centre then."""
+
+    def __init__(self, *answers: "list[Any] | UnreachableError") -> None:
+        self._answers = list(answers)
+
+    async def find(self, query: str) -> list[Any]:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, UnreachableError):
+            raise answer
+        return answer
+
+
+def test_a_centre_that_is_not_known_yet_is_waited_for() -> None:
+    def found(*answers: Any, wait: float) -> Any:
+        return asyncio.run(found_centre(cast("Any", _Nodes(*answers)), wait))
+
+    silence, centre = UnreachableError("no discovery node answers"), SimpleNamespace(service="the centre")
+    assert found(silence, [], [centre], wait=60) == "the centre"
+    with pytest.raises(UnreachableError, match="no discovery node answers"):
+        found(silence, [centre], wait=0)
+    with pytest.raises(InvalidValueError, match="discovery nodes know none"):
+        found([], [centre], wait=0)

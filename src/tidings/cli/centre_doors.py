@@ -15,7 +15,7 @@ from tidings.cli.values import file_bytes
 from tidings.client.asking import ask
 from tidings.client.discovery import Discovery
 from tidings.client.security import now
-from tidings.model.errors import InvalidValueError, RefusedError
+from tidings.model.errors import InvalidValueError, RefusedError, UnreachableError
 from tidings.security.certificates import Certificate
 from tidings.security.credentials import Credentials
 from tidings.security.encoding import encoded
@@ -24,6 +24,7 @@ from tidings.security.vault import Vault, new_key_file, read_key_file
 from tidings.services.centre_folder import CentreFolder, Unlock
 
 VARIABLE = "TIDINGS_KMC_PASSPHRASE"
+_AGAIN = 0.2  # seconds between two questions to discovery nodes
 Asking = Callable[[str, Any], Awaitable[bytes]]  # a kind and a body; a `RefusedError` is the reason
 Questions = Callable[[Asking, Certificate], Awaitable[Any]]  # one after the other; the certificate is the centre's
 
@@ -31,6 +32,7 @@ Questions = Callable[[Asking, Certificate], Awaitable[Any]]  # one after the oth
 class OverlayDoor(NamedTuple):
     caller: EntityCaller
     service: Path | None
+    wait: float = 0.0  # seconds until discovery nodes have to know a centre
 
     @property
     def overlay(self) -> str:
@@ -45,7 +47,8 @@ class OverlayDoor(NamedTuple):
             if self.service is not None:
                 service = Service(file_bytes(self.service))
             else:
-                service = await _found(Discovery(client, identity, Credentials(identity.anchor, self.caller.overlay)))
+                credentials = Credentials(identity.anchor, self.caller.overlay)
+                service = await found_centre(Discovery(client, identity, credentials), self.wait)
 
             async def asking(kind: str, body: Any) -> bytes:
                 return await ask(client, identity, service, kind, encoded(body))
@@ -53,13 +56,24 @@ class OverlayDoor(NamedTuple):
             return await questions(asking, service.certificate)
 
 
-async def _found(discovery: Discovery) -> Service:
-    """The centre that discovery nodes know, if there is one and no other."""
-    services = [one.service for one in await discovery.find("*") if one.service is not None]
-    if len(services) != 1:
-        names = ", ".join(sorted(one.certificate.name for one in services)) or "none"
-        raise InvalidValueError(f"which centre? name its service.bin with --service; discovery nodes know {names}")
-    return services[0]
+async def found_centre(discovery: Discovery, wait: float = 0.0) -> Service:
+    """The centre that discovery nodes know, if there is one and no other. For `wait` seconds they are asked again, as
+    long as none answers or knows a centre: then nothing has been asked of a centre that could be done twice."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait
+    while True:
+        try:
+            services = [one.service for one in await discovery.find("*") if one.service is not None]
+        except UnreachableError:
+            if loop.time() >= until:
+                raise
+            services = []
+        if len(services) == 1:
+            return services[0]
+        if services or loop.time() >= until:
+            names = ", ".join(sorted(one.certificate.name for one in services)) or "none"
+            raise InvalidValueError(f"which centre? name its service.bin with --service; discovery nodes know {names}")
+        await asyncio.sleep(_AGAIN)
 
 
 class FolderDoor(NamedTuple):

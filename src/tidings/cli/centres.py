@@ -42,6 +42,9 @@ ServiceFile = Annotated[
 AtRest = Annotated[
     Path | None, typer.Option("--folder", help="The folder of a centre that is not running, for its administrator.")
 ]
+Wait = Annotated[
+    float, typer.Option(min=0, help="Wait so many seconds until discovery nodes know a centre.", metavar="SECONDS")
+]
 Topic = Annotated[str, typer.Argument(help="The topic: its template, or its id.")]
 OnTopic = Annotated[str | None, typer.Option("--topic", help="The topic: its template, or its id.")]
 Entity = Annotated[str, typer.Argument(help="Who: the name in its certificate.")]
@@ -55,6 +58,7 @@ def _door(
     key_file: KeyFile = None,
     overlay: Overlay = "tidings",
     plain: Plain = False,
+    wait: Wait = 0.0,
 ) -> "Door":
     """The way to a centre that these options say."""
     from tidings.cli.caller import EntityCaller
@@ -64,7 +68,7 @@ def _door(
         return FolderDoor(folder, key_file, overlay)
     if owner is None:
         raise typer.BadParameter("--identity, to ask a centre over the overlay; or --folder, for its administrator")
-    return OverlayDoor(EntityCaller(connect, owner, plain, overlay), service)
+    return OverlayDoor(EntityCaller(connect, owner, plain, overlay), service, wait)
 
 
 def through_a_door(verb: Callable[..., None]) -> Callable[..., None]:
