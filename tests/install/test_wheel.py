@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 EXTRAS = ["", "live", "spark", "connect", "all"]
 INSTALLATION = 600.0  # seconds for pip, which may have to load large packages
-PATIENCE = 60.0
 ROUND_TRIP = """
 import tidings as td
 hub = td.Hub()
