@@ -14,7 +14,7 @@ import pytest
 from tests.cli.command import as_json, run, run_alone
 from tests.limits import PATIENCE
 from tidings._version import __version__
-from tidings.cli import main
+from tidings.cli import demo, main
 from tidings.policy import Policy
 
 BENCHES = [
@@ -150,13 +150,15 @@ def test_warming_tells_what_was_there_and_where_it_is() -> None:
     assert second == f"kept in {told['cache']}"
 
 
-def test_the_demo_without_spark() -> None:
-    """What it computes stands in its JSON: see the demo with Spark, which plays the same scenes before its own."""
-    shown = run("demo", "--no-spark")
-    assert shown.returncode == 0
-    assert "Six notations become one filter" in shown.stdout
-    assert "Spark" not in shown.stdout
-    assert shown.stderr == ""
+def test_the_demo_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same scenes but for those on Spark; the demo with Spark plays all of them."""
+    every, some = ([one.__name__ for one in demo.scenes(tmp_path, spark=spark)] for spark in (True, False))
+    assert some == [name for name in every if "spark" not in name]
+    assert len(every) == len(some) + 3
+    demo.show(demo.scenes(tmp_path, spark=False)[:3], as_json=False)
+    shown = capsys.readouterr()
+    assert "Six notations become one filter" in shown.out
+    assert shown.err == ""
 
 
 TRIM = "PolicyStatement { On(Publication) { If {} Then {TrimAttributes()} } }"

@@ -16,6 +16,7 @@ from tidings.spark import route, session, views
 from tidings.spark.events import prepared
 from tidings.spark.physical import DDL, SCHEMA
 from tidings.spark.route import Routed
+from tidings.spark.session import is_running
 
 _EVENTS = 200_000
 _PREPARED = 10_000  # rows that are emitted at a time
@@ -27,13 +28,15 @@ _FILES = 4
 
 def measure(count: int, events: int = _EVENTS, *, growth: bool = False, cluster: bool = False) -> list[Measurement]:
     """Workload W on all cores of this machine; every side writes Parquet."""
+    borrowed = is_running()
     with steps(10 + growth + 2 * cluster) as step, tempfile.TemporaryDirectory() as made:
         bench = _Bench(Path(made), count, events, step)
         try:
             found = [*bench.matching(), *bench.notifying(), *bench.trimming(), *bench.parsing()]
             found += bench.growing() if growth else []
         finally:
-            bench.spark.stop()
+            if not borrowed:
+                bench.spark.stop()
         if cluster:
             step("a cluster of one")
             one = spark_cluster.measured(bench.folder, "local-cluster[1,1,1024]")

@@ -9,43 +9,49 @@ from typing import Any
 from tidings.cli.demo import filters, on_overlay, on_sealed, on_spark, stories
 from tidings.cli.demo.scene import Scene
 from tidings.cli.terminal import out, print_json, progress
+from tidings.spark.session import is_running
 
 
 def play(*, spark: bool, as_json: bool) -> None:
+    """Plays all scenes, or those that need no Spark, and prints each as soon as it has been computed."""
     with tempfile.TemporaryDirectory() as folder:
-        _play(Path(folder), spark=spark, as_json=as_json)
+        show(scenes(Path(folder), spark=spark), as_json=as_json)
 
 
-def _play(folder: Path, *, spark: bool, as_json: bool) -> None:
-    begin = time.perf_counter()
+def scenes(folder: Path, *, spark: bool) -> list[Callable[[], Scene]]:
+    """The scenes in their order. Those on Spark share a session, and the last of them ends it."""
     story = on_overlay.Story(folder)
 
     def sealed_topic() -> Scene:
         return on_sealed.sealed_topic(folder / "sealed")
 
-    scenes: list[Callable[[], Scene]] = [
+    chosen: list[Callable[[], Scene]] = [
         *(filters.languages, filters.mistakes, filters.covering),
         *(stories.fire, stories.cars_and_cameras, stories.traffic_loops, stories.supply_chain, stories.security_zones),
         *(story.brokers_and_a_hub, sealed_topic),
     ]
-    if spark:
-        scenes += [on_spark.spark_agrees, on_spark.spark_streams, story.brokers_and_spark]
+    return [*chosen, on_spark.spark_agrees, on_spark.spark_streams, story.brokers_and_spark] if spark else chosen
+
+
+def show(chosen: list[Callable[[], Scene]], *, as_json: bool) -> None:
+    """Plays these scenes; a Spark session that they have started is stopped."""
+    begin, borrowed = time.perf_counter(), is_running()
     facts: dict[str, Any] = {}
     try:
-        for scene in _watched(scenes):
+        for scene in _watched(chosen):
             facts |= scene.facts
             if not as_json:
                 out.print(f"\n[bold]{scene.title}[/bold]")
                 for line in scene.lines:
                     out.print(f"  {line}", soft_wrap=True)
     finally:
-        if spark:
-            on_spark.stop()
+        if is_running() and not borrowed:
+            on_spark.local_session().stop()
     seconds = time.perf_counter() - begin
     if as_json:
         print_json({**facts, "seconds": round(seconds, 1)})
     else:
-        out.print(f"\n{len(scenes)} scenes in {seconds:.1f} s. Where to go on: docs/tutorial.md and docs/tutorial\n")
+        out.print(f"\n{len(chosen)} scenes in {seconds:.1f} s. Where to go on: docs/tutorial.md and docs/tutorial\n")
 
 
 def _watched(scenes: list[Callable[[], Scene]]) -> Iterator[Scene]:

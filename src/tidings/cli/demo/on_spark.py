@@ -15,6 +15,7 @@ from tidings.matching.reference import Scope, truth
 from tidings.model.errors import TidingsError
 from tidings.model.values import Attributes, Value
 from tidings.policy import policies
+from tidings.spark.session import is_running
 
 Notes = set[tuple[str, str, str]]  # event, subscription, attributes
 _CARS, _CAMERAS, _ROUNDS = 60, 12, 25
@@ -26,7 +27,8 @@ def spark_agrees() -> Scene:
     events = [_reading(random) for _ in range(20_000)]
     wanted = Filter.parse("class in ('a', 'b') and (n > 500 or note like '%x%') and not d between 0.25 and 0.5")
     ours = sum(truth(wanted.expression, Scope(Attributes.of(event))) is True for event in events)
-    err.print("starting Spark ...", style="dim")
+    if not is_running():
+        err.print("starting Spark ...", style="dim")
     rows = [tuple(event.get(name) for name in ("class", "n", "d", "note")) for event in events]
     frame = local_session().createDataFrame(rows, "class string, n bigint, d double, note string")
     theirs = frame.filter(str(wanted)).count()
@@ -75,10 +77,6 @@ def spark_streams() -> Scene:
     lines = [story, end, quiet("each event met the contexts, subscriptions and policies of its own time")]
     facts = {"hub": len(due), "spark": len(got), "journaled": published + changes, "batches": batches}
     return Scene("The same history as a stream on Spark", lines, {"stream": facts})
-
-
-def stop() -> None:
-    local_session().stop()
 
 
 def local_session() -> Any:
