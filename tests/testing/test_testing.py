@@ -132,6 +132,7 @@ def test_any_order() -> None:
 
 
 def test_the_fixtures_of_the_plugin(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('pytest_plugins = ["tidings.testing.plugin"]')
     pytester.makepyfile("""
         import tidings as td
         from tidings.testing import assert_notified
@@ -153,13 +154,3 @@ def test_the_fixtures_of_the_plugin(pytester: pytest.Pytester) -> None:
                 assert_notified(sub, {"n": 1})
     """)
     pytester.runpytest_inprocess("-p", "no:xdist", "-p", "no:cacheprovider").assert_outcomes(passed=3)
-
-
-def test_the_plugin_loads_nothing_by_itself(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import sys
-
-        def test_nothing():
-            assert not {"numba", "pyarrow"} & sys.modules.keys()
-    """)
-    pytester.runpytest_subprocess("-p", "no:xdist", "-p", "no:cacheprovider").assert_outcomes(passed=1)

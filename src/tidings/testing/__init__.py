@@ -5,8 +5,8 @@
 - `broker`: a real broker on a free port of this machine, for as long as a block lasts.
 - `assert_notified`, `assert_notified_async`: the notifications of a subscription are exactly these.
 
-pytest finds the fixtures `tidings_clock`, `tidings_hub`, `tidings_overlay` and `tidings_broker` by itself
-(`tidings.testing.plugin`).
+With `pytest_plugins = ["tidings.testing.plugin"]` in a `conftest.py`, tests have the fixtures `tidings_clock`,
+`tidings_hub`, `tidings_overlay` and `tidings_broker`.
 """
 
 from tidings.testing.broker import BrokerThread as BrokerThread
