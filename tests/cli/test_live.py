@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -18,6 +19,7 @@ from tests.limits import PATIENCE
 from tests.live.certified import Certified
 from tests.live.serving import serving
 from tidings.cli.overlay import LocalOverlay
+from tidings.model.durability import NO_JOURNAL_AT_BROKER
 from tidings.simulation.topologies import line
 
 
@@ -99,9 +101,10 @@ def test_events_go_from_standard_input_to_a_subscriber_at_another_broker(overlay
             *("publish", "--json", "--name", "cam", "--context", '{"x": 1.5}', "--payload", "hällo"),
             stdin='{"kind": "lines", "n": 1}\n\n{"kind": \n{"kind": "lines", "n": 2}\n{"n": 9}',
         )
-        assert (code, json.loads(out)) == (1, {"published": 3, "refused": 1})
+        assert (code, json.loads(out)) == (1, {"published": 3, "refused": 1, "safe": {"journaled": 3}})
         assert err.splitlines()[0].startswith("tidings: line 3: the event is not JSON")
-        assert run(overlay, "b1", "publish", "--events", stdin=json.dumps(whole))[:2] == (0, "published 1, refused 0\n")
+        code, out, _ = run(overlay, "b1", "publish", "--events", stdin=json.dumps(whole))
+        assert (code, out) == (0, "published 1, refused 0, journaled 1\n")
         one = told(overlay, "b1", "publish", '{"kind": "lines", "n": 4}', "--subject", "T", "--safe", "accepted")
         first, second, third, fourth = lines(process, 4)
         assert [note["attributes"]["n"] for note in (first, second, third, fourth)] == [1, 2, 3, 4]
@@ -110,6 +113,38 @@ def test_events_go_from_standard_input_to_a_subscriber_at_another_broker(overlay
         assert (third["subject"], third["payload"]) == ("S", {"base64": "/w=="})
         assert (fourth["id"], fourth["subject"], fourth["payload"]) == (one["id"], "T", None)
         assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize(
+    ("has_journal", "asked", "safe", "reason"),
+    [
+        (False, "journaled", "accepted", ": the broker has no journal"),
+        (False, "settled", "accepted", ": the broker has no journal"),
+        (False, "accepted", "accepted", ""),
+        (True, "journaled", "journaled", ""),
+        (True, "accepted", "accepted", ""),
+    ],
+)
+def test_publish_says_how_safe_events_are(
+    tmp_path: Path, has_journal: bool, asked: str, safe: str, reason: str
+) -> None:
+    with serving(tmp_path if has_journal else "") as where:
+        words = ("publish", "--connect", f"tidings://{where}", "--safe", asked)
+        one = command.run(*words, "{}")
+        assert re.fullmatch(rf"published \S+, {safe}{reason}\n", one.stdout), one
+        assert json.loads(command.run(*words, "--json", "{}").stdout)["safe"] == safe
+        many = command.run(*words, stdin="{}\n{}\n")
+        assert many.stdout == f"published 2, refused 0, {safe} 2{reason}\n"
+        many = command.run(*words, "--json", stdin="{}\n{}\n")
+        assert json.loads(many.stdout) == {"published": 2, "refused": 0, "safe": {safe: 2}}
+
+
+def test_subscribe_says_that_the_broker_has_no_journal() -> None:
+    with serving() as where:
+        words = ("subscribe", "--connect", f"tidings://{where}", "--name", "car-1", "--seconds", "0")
+        durable, other = command.run(*words, "--durable", "box"), command.run(*words)
+    assert durable.stderr == f"{NO_JOURNAL_AT_BROKER}\ntidings: car-1.durable.box waits for events\n"
+    assert "journal" not in other.stderr
 
 
 def test_what_is_durable_waits_for_its_client_and_comes_once(overlay: LocalOverlay) -> None:

@@ -25,7 +25,7 @@ PAGE = (ROOT / "docs" / "reference" / "client.md").read_text()
 # What a client and its subscriptions say to each other.
 INSIDE = (
     {
-        *("begin", "leave", "acknowledge", "room", "has_room"),
+        *("begin", "leave", "acknowledge", "room", "has_room", "has_journal"),
         *("expecting", "look_at", "policy_of", "subscribe_anew", "give_up", "retire"),
     },
     {"begun", "next", "take_waiting", "notified", "is_full", "told_lost", "end", "put", "refuse", "told_refused"},

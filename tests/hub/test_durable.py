@@ -10,6 +10,7 @@ from tests.journal.cases import UnsyncedDisk
 from tidings.hub import Hub
 from tidings.journal import Journal, JournalOptions
 from tidings.model import Notification
+from tidings.model.durability import NO_JOURNAL_IN_HUB
 from tidings.model.errors import InvalidValueError, JournalLockedError
 from tidings.testing import VirtualClock
 
@@ -46,6 +47,28 @@ def test_what_is_not_acknowledged_is_given_again(place: Path | None) -> None:
         assert sub.acknowledge(first[0], first[1], first[2].event.id) == 2
         assert sub.acknowledge_all() == 1
         assert (sub.redeliver(), sub.take(), sub.acknowledge_all()) == (0, [], 0)
+
+
+def test_a_receipt_says_how_safe_the_event_is(place: Path | None) -> None:
+    with opened(place) as hub:
+        client = hub.client("a")
+        assert client.publish({"n": 1}).safe == ("accepted" if place is None else "journaled")
+        assert client.publish({"n": 2}, safe="accepted").safe == "accepted"
+
+
+def test_a_durable_subscription_has_a_finding_in_memory(place: Path | None) -> None:
+    expected = [NO_JOURNAL_IN_HUB] if place is None else []
+    trims_what_it_needs = TRIM.replace("secret", "n")
+    with opened(place) as hub:
+        client = hub.client("a")
+        assert client.subscribe("n > 0").findings == []
+        assert client.subscribe("n > 0", durable="all").findings == expected
+        assert client.subscribe("n > 0", durable="all").findings == expected  # it comes back, and has it once
+        of_policy = client.subscribe("n > 0", policy=trims_what_it_needs).findings
+        assert of_policy
+        for _ in range(2):
+            held = client.subscribe("n > 0", policy=trims_what_it_needs, durable="trimmed")
+            assert held.findings == [*of_policy, *expected]
 
 
 def test_what_was_given_back_can_be_acknowledged(place: Path | None) -> None:

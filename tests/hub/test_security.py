@@ -110,6 +110,8 @@ def test_the_same_event_gets_its_first_receipt_and_goes_nowhere_also_after_a_res
     first = stage.ann().publish_event(event)
     again = stage.ann().publish_event(event)
     assert (again.offset, again.event.timestamp) == (first.offset, first.event.timestamp)
+    assert (first.safe, again.safe) == ("journaled", "journaled")
+    assert stage.ann().publish_event(event, safe="accepted").safe == "accepted"
     assert len(bob.take()) == 1
     stage.reopen(killed=killed)
     assert stage.ann().publish_event(event).offset == first.offset

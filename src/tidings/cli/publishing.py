@@ -8,13 +8,14 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from tidings.cli.caller import ANSWER_SECONDS, Caller
 from tidings.cli.lines import LONGEST, Lines
 from tidings.cli.terminal import err, out, print_json
 from tidings.cli.values import json_object, payload_of
 from tidings.client.client import Client
+from tidings.model.durability import Durability
 from tidings.model.errors import ClosedError, InvalidValueError, TidingsError
 from tidings.model.receipt import Receipt
 from tidings.texts import context_filter
@@ -23,6 +24,7 @@ _IN_FLIGHT = 1_024
 _CHUNK = 1 << 18  # bytes
 _SHOWN_REFUSALS = 10
 _KEYS = ("attributes", "subject", "payload", "subscribers")
+_STRONGEST_FIRST: tuple[Durability, ...] = get_args(Durability)[::-1]
 
 
 class Common(NamedTuple):
@@ -54,10 +56,12 @@ def publish_one(caller: Caller, text: str, common: Common, *, as_json: bool) -> 
     if as_json:
         event = receipt.event
         sealed = {} if receipt.sealed is None else {"sealed": receipt.sealed}
-        print_json({"id": str(event.id), "timestamp": event.timestamp, "offset": receipt.offset, **sealed})
+        safe = {"safe": receipt.safe}
+        print_json({"id": str(event.id), "timestamp": event.timestamp, "offset": receipt.offset, **sealed, **safe})
     else:
         seal = "" if receipt.sealed is None else f", sealed, epoch {receipt.sealed}"
-        out.print(f"published {receipt.event.id}{seal}", markup=False, soft_wrap=True)
+        safety = f", {receipt.safe}{_shortfall(receipt.safe, common.safe)}"
+        out.print(f"published {receipt.event.id}{seal}{safety}", markup=False, soft_wrap=True)
 
 
 def publish_lines(caller: Caller, common: Common, *, whole: bool, rate: float | None, as_json: bool) -> None:
@@ -65,13 +69,20 @@ def publish_lines(caller: Caller, common: Common, *, whole: bool, rate: float | 
     tally = asyncio.run(_publish_all(caller.client(timeout=None, as_json=as_json), common, whole, rate))
     if as_json:
         sealed = {"sealed": tally.epochs.total()} if tally.epochs else {}
-        print_json({"published": tally.published, "refused": tally.refused, **sealed})
+        safe = {"safe": dict(tally.durabilities)} if tally.durabilities else {}
+        print_json({"published": tally.published, "refused": tally.refused, **sealed, **safe})
     else:
-        out.print(f"published {tally.published:,}, refused {tally.refused:,}{tally.seals}", markup=False)
+        said = f"{tally.seals}{tally.safety(common.safe)}"
+        out.print(f"published {tally.published:,}, refused {tally.refused:,}{said}", markup=False, soft_wrap=True)
     if tally.closed is not None:
         raise tally.closed
     if tally.refused:
         raise TidingsError(f"{tally.refused:,} of {tally.published + tally.refused:,} events were not published")
+
+
+def _shortfall(safe: Durability, asked: str) -> str:
+    """Why events are only accepted, where more was asked; empty if it was not."""
+    return ": the broker has no journal" if safe == "accepted" and asked != "accepted" else ""
 
 
 class _Tally:
@@ -79,9 +90,11 @@ class _Tally:
         self.published = self.refused = 0
         self.closed: Exception | None = None  # why the client has ended before the lines did
         self.epochs: Counter[int] = Counter()  # sealed events, by the epoch of their key
+        self.durabilities: Counter[Durability] = Counter()  # published events, by their durability
 
     def publish(self, receipt: Receipt) -> None:
         self.published += 1
+        self.durabilities[receipt.safe] += 1
         if receipt.sealed is not None:
             self.epochs[receipt.sealed] += 1
 
@@ -89,6 +102,11 @@ class _Tally:
     def seals(self) -> str:
         """`, sealed 3 in epoch 1`: the seals, in words for the summary; empty without any."""
         return "".join(f", sealed {count:,} in epoch {epoch}" for epoch, count in sorted(self.epochs.items()))
+
+    def safety(self, asked: str) -> str:
+        """`, journaled 3`: how safe the events are, in words for the summary; empty without any."""
+        kinds = (one for one in _STRONGEST_FIRST if one in self.durabilities)
+        return "".join(f", {one} {self.durabilities[one]:,}{_shortfall(one, asked)}" for one in kinds)
 
     def refuse(self, line: int, error: TidingsError) -> None:
         self.refused += 1

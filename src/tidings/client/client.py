@@ -278,7 +278,8 @@ class Client:
         timeout: float | None = None,
     ) -> Receipt:
         """Returns when the event is as safe as was asked: `accepted` (the broker has it in memory), `journaled` (it is
-        on the broker's disk), `settled` (it has arrived wherever it is due).
+        on the broker's disk), `settled` (it has arrived wherever it is due). A broker without a journal has it in
+        memory only, whatever was asked; the receipt's `safe` says how safe the event is.
 
         `sequence` is the event's number among those of this client, beyond all before it; it counts by itself.
 
@@ -631,6 +632,11 @@ class Client:
         """Something has come for it."""
         if subscription.is_full:
             self._session.read(False)
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the broker has one where this client is, or was last."""
+        return self._session.has_journal
 
     def policy_of(self, subscription: Subscription) -> str | None:
         """As it was set last."""

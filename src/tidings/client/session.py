@@ -248,6 +248,11 @@ class Session:
         self._underway.doubt = outbox.doubt
 
     @property
+    def has_journal(self) -> bool:
+        """Whether the broker has one where the client is, or was last; True before the first has said welcome."""
+        return self._welcome is None or self._welcome.is_durable
+
+    @property
     def sequence(self) -> int:
         return 0 if self._welcome is None else self._welcome.sequence
 
@@ -280,7 +285,7 @@ class Session:
         self._underway.publications[number] = publication
         self.sent_sequence = max(self.sent_sequence, publication.event.sequence)
         if self._wire is not None and self._connected.is_set():
-            publication.sent += 1
+            publication.note_sent(has_journal=self.has_journal)
             self._wire.send(data)
 
     def forget(self, number: int) -> None:
@@ -473,7 +478,7 @@ class Session:
                 except InvalidValueError as error:  # this broker takes less than the last one did
                     fail(self._underway.publications.pop(number).answer, error)
                     continue
-                publication.sent += 1
+                publication.note_sent(has_journal=self.has_journal)
                 wire.send(data)
             self.connected_again()
         if self.outbox is not None:
@@ -540,7 +545,7 @@ class Session:
     def _told(self, message: Any) -> None:
         match message:
             case answers.Receipts(receipts):
-                self._underway.take_receipts(receipts)
+                self._underway.take_receipts(receipts, has_journal=self.has_journal)
                 self._turns.call()
             case answers.Done() | answers.Answer():
                 self._underway.take_answer(message)

@@ -12,6 +12,7 @@ import msgspec
 
 from tidings.client.acknowledging import Acknowledging
 from tidings.client.calling import Callback, Calling
+from tidings.model.durability import NO_JOURNAL_AT_BROKER
 from tidings.model.errors import ClosedError, InvalidValueError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
@@ -36,8 +37,8 @@ class Subscription:
     """Made by `Client.subscribe`: `await` it, or enter it with `async with`; then iterate.
 
     `lost` counts what was lost for it since it was too slow to take it, `refused` what came sealed and could not be
-    opened; `findings` are remarks on the policy that was given with it. Of a durable one, what is not acknowledged
-    comes again after the next connection.
+    opened; `findings` are remarks on the policy that was given with it, and of a durable one that the broker where the
+    client is has no journal. Of a durable one, what is not acknowledged comes again after the next connection.
     """
 
     # A client may have very many: nothing is here that most of them do not need.
@@ -87,7 +88,8 @@ class Subscription:
 
     @property
     def findings(self) -> list[str]:
-        return list(self._findings)
+        is_kept = self.durable is None or self._client.has_journal
+        return [*self._findings] if is_kept else [*self._findings, NO_JOURNAL_AT_BROKER]
 
     @property
     def waiting(self) -> int:

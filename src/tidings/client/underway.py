@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tidings.model.durability import Durability
 from tidings.model.errors import PublishedBeforeError, RefusedError, TidingsError
 from tidings.model.event import Event
 from tidings.model.receipt import Receipt
@@ -15,6 +16,7 @@ from tidings.protocol.frames import Kind
 from tidings.protocol.publications import Safety
 
 _LOG = logging.getLogger("tidings.client")
+_DURABILITIES: tuple[Durability, ...] = ("accepted", "journaled", "settled")  # by their numbers in `Safety`
 
 
 class Pending(msgspec.Struct):
@@ -36,7 +38,8 @@ class Publication(msgspec.Struct):
 
     `sealed` is the event as it goes, on a secure topic, under the key of the epoch; with `must_seal` it does not go in
     the clear. `is_numbered`: its publisher has chosen its sequence.
-    `is_doubted`: it was refused, and tried once more since the reason might be gone.
+    `is_doubted`: it was refused, and tried once more since the reason might be gone. `has_journal`: every broker that
+    it was sent to has one.
     """
 
     event: Event
@@ -48,6 +51,19 @@ class Publication(msgspec.Struct):
     is_doubted: bool = False
     epoch: int | None = None
     must_seal: bool = False
+    has_journal: bool = True
+
+    def note_sent(self, *, has_journal: bool) -> None:
+        """It was sent once more, to a broker with or without a journal."""
+        self.sent += 1
+        self.has_journal = self.has_journal and has_journal
+
+    @property
+    def repeated_receipt(self) -> Receipt:
+        """The receipt when a broker says that it had the event before. It says so after its journal was synced, but
+        perhaps before the event has settled; and the event may have come to it through another broker."""
+        safe = min(self.safe, Safety.JOURNALED)
+        return Receipt(self.event, -1, self.epoch, durability_of(safe, has_journal=self.has_journal))
 
 
 class Underway:
@@ -70,12 +86,14 @@ class Underway:
         """The publications as their broker wants them."""
         return sorted(self.publications.items(), key=lambda one: one[1].event.sequence)
 
-    def take_receipts(self, receipts: Iterable[answers.Receipt]) -> None:
+    def take_receipts(self, receipts: Iterable[answers.Receipt], *, has_journal: bool) -> None:
+        """Those of a broker with or without a journal."""
         for one in receipts:
             publication = self.publications.pop(one.request, None)
             if publication is not None and not publication.answer.done():
                 event = msgspec.structs.replace(publication.event, timestamp=one.timestamp)
-                publication.answer.set_result(Receipt(event, one.offset, publication.epoch))
+                safe = durability_of(publication.safe, has_journal=has_journal)
+                publication.answer.set_result(Receipt(event, one.offset, publication.epoch, safe))
 
     def take_answer(self, message: answers.Done | answers.Answer) -> None:
         pending = self.requests.pop(message.request, None)
@@ -91,7 +109,7 @@ class Underway:
                 self.publications[refused.request] = publication
             elif publication.sent > 1 and isinstance(error, PublishedBeforeError):
                 if not publication.answer.done():
-                    publication.answer.set_result(Receipt(publication.event, -1, publication.epoch))
+                    publication.answer.set_result(publication.repeated_receipt)
             else:
                 fail(publication.answer, error)
         elif pending is None:
@@ -113,6 +131,11 @@ class Underway:
             fail(publication.answer, error)
         self.requests.clear()
         self.publications.clear()
+
+
+def durability_of(safe: Safety, *, has_journal: bool) -> Durability:
+    """The durability of an event that a broker with or without a journal has made as safe as that."""
+    return _DURABILITIES[safe] if has_journal else "accepted"
 
 
 def fail(answer: "asyncio.Future[Any]", error: TidingsError) -> None:

@@ -141,7 +141,8 @@ class Client:
     ) -> Receipt:
         """Returns when the event is as safe as was asked, and is in the inboxes of those whom it concerns.
 
-        With `safe="accepted"` it does not wait for the disk. An empty payload is none. An `id` (a UUIDv7) that was
+        With `safe="accepted"` it does not wait for the disk. The receipt's `safe` says how safe the event is: in a hub
+        without a folder `accepted`, whatever was asked. An empty payload is none. An `id` (a UUIDv7) that was
         published before is refused, as far as the hub remembers. The receipt's `sealed` is the epoch of the key, where
         a member publishes on a secure topic; with `sealed=True`, an event that would go in the clear is refused.
         """
@@ -217,12 +218,13 @@ class Client:
             size = size if held is None or limit is not None else held.inbox.limit
             subscription = _named(subscription, held, desk.new_id(self.name) if id is None else id)
             if held is not None and held.subscription == subscription and held.inbox.limit == size:
-                findings, end, outcome = held.findings, 0, None
+                findings, end, outcome = None, 0, None
             else:
                 findings, end, outcome = desk.controlled(Subscribe(subscription), {LIMIT: size})
             if outcome is None or outcome.refused is None:
                 held = desk.roster.subscriptions[subscription.id]
-                held.findings = findings
+                if findings is not None:
+                    held.set_policy_findings(findings)
                 held.attach(called)
         if outcome is not None:
             desk.finish(outcome, end)

@@ -46,6 +46,7 @@ from tidings.hub.roster import NOTHING, Roster
 from tidings.hub.stats import Stats
 from tidings.hub.subscription import HubSubscription
 from tidings.hub.trust import Provider, asked
+from tidings.model.durability import Durability
 from tidings.model.errors import (
     ClosedError,
     InvalidValueError,
@@ -148,7 +149,7 @@ class Desk:
             made = self.members.sealed(event, now, required=must_seal)
             outcome, offset, end = self._published(made, now, sync)
         self.finish(outcome, end if sync else 0)
-        return Receipt(event, offset, epoch_of(made))
+        return Receipt(event, offset, epoch_of(made), self._durability(sync))
 
     def publish_event(self, given: Event, *, sync: bool = True) -> Receipt:
         """An event that was made before, and perhaps sealed: it is accepted now, and is otherwise as it is."""
@@ -162,11 +163,16 @@ class Desk:
                 now = self.now()
                 event = msgspec.structs.replace(given, timestamp=now)
                 outcome, offset, end = self._published(event, now, sync)
-                first = Receipt(event, offset, epoch_of(event))
+                first = Receipt(event, offset, epoch_of(event), self._durability(sync))
             else:
+                first = msgspec.structs.replace(first, safe=self._durability(sync))
                 outcome, end = Outcome(), self._next
         self.finish(outcome, end if sync else 0)
         return first
+
+    def _durability(self, sync: bool) -> Durability:
+        """Of an event for which the disk was waited for, or not."""
+        return "journaled" if sync and self.archive is not None else "accepted"
 
     def _published(self, event: Event, now: int, sync: bool) -> tuple[Outcome, int, int]:
         """What follows from an event, its offset, and the end of what was written. The lock is held."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from tidings.hub.inbox import Inbox
+from tidings.model.durability import NO_JOURNAL_IN_HUB
 from tidings.model.errors import ClosedError, InvalidValueError, SecurityError
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
@@ -41,7 +42,8 @@ class HubSubscription:
     """Made by `Client.subscribe`. Every method may be called from any thread.
 
     `subscription` is what was subscribed to; `lost` counts what did not fit into the inbox, `refused` what its
-    subscriber, a member, could not open; `findings` are remarks on the policy that was given with it.
+    subscriber, a member, could not open; `findings` are remarks on the policy that was given with it, and of a durable
+    one that the hub has no journal.
     """
 
     __slots__ = ("_desk", "_listening", "inbox", "subscription")
@@ -58,12 +60,9 @@ class HubSubscription:
 
     @property
     def findings(self) -> list[str]:
-        return [] if self._listening is None else self._listening.findings
-
-    @findings.setter
-    def findings(self, findings: list[str]) -> None:
-        if findings or self._listening is not None:
-            self._listened().findings = findings
+        of_policy = [] if self._listening is None else self._listening.findings
+        is_kept = self.durable is None or self._desk.archive is not None
+        return [*of_policy] if is_kept else [*of_policy, NO_JOURNAL_IN_HUB]
 
     @property
     def failed(self) -> int:
@@ -192,6 +191,10 @@ class HubSubscription:
         return [note for note in opened if note is not None]
 
     # For the hub
+
+    def set_policy_findings(self, findings: list[str]) -> None:
+        if findings or self._listening is not None:
+            self._listened().findings = findings
 
     def resume(self) -> bool:
         """Its token may be good again; whether its callback had to wait."""
