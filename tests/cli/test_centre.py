@@ -4,8 +4,8 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,9 +15,14 @@ import pytest
 from tests.cli import command
 from tests.limits import PATIENCE
 from tests.live.serving import serving
+from tidings.cli import centre_doors
 from tidings.cli.centre_doors import found_centre
+from tidings.client.asking import ask
+from tidings.client.client import Client
+from tidings.client.retry import Retry
 from tidings.model.errors import InvalidValueError, UnreachableError
 from tidings.security import Authority, Identity, Role, TopicRecord
+from tidings.security.centre_questions import LIST, ROTATE
 from tidings.security.exchange import Service
 
 TOPIC = "Sports=NBA,Team=*"
@@ -187,7 +192,7 @@ class _Nodes:
 
 def test_a_centre_that_is_not_known_yet_is_waited_for() -> None:
     def found(*answers: Any, wait: float) -> Any:
-        return asyncio.run(found_centre(cast("Any", _Nodes(*answers)), wait))
+        return asyncio.run(found_centre(cast("Any", _Nodes(*answers)), Retry(wait)))
 
     silence, centre = UnreachableError("no discovery node answers"), SimpleNamespace(service="the centre")
     assert found(silence, [], [centre], wait=60) == "the centre"
@@ -195,3 +200,34 @@ def test_a_centre_that_is_not_known_yet_is_waited_for() -> None:
         found(silence, [centre], wait=0)
     with pytest.raises(InvalidValueError, match="discovery nodes know none"):
         found([], [centre], wait=0)
+
+
+class _Questions:
+    """What a command asks a centre. Its first question finds no centre, and then `start` starts one."""
+
+    def __init__(self, start: Callable[[], None]) -> None:
+        self._start = start
+        self.kinds: list[str] = []
+
+    async def ask(self, client: Client, identity: Identity, service: Service, kind: str, body: bytes) -> bytes:
+        self.kinds.append(kind)
+        if len(self.kinds) > 1:
+            return await ask(client, identity, service, kind, body)
+        try:
+            return await ask(client, identity, service, kind, body, timeout=0.1)
+        finally:
+            await asyncio.to_thread(self._start)
+
+
+def test_a_change_is_asked_for_once_when_the_centre_has_answered(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(place, "topic", "Floor=4", "--identity", "league", *AT_REST)
+    with serving() as at, ExitStack() as centres:
+        over = ("--service", "kmc/service.bin", "--broker", f"tidings://{at}", "--plain", "--identity", "league")
+        asked = _Questions(lambda: centres.enter_context(running(place, f"tidings://{at}")))
+        monkeypatch.setattr(centre_doors, "ask", asked.ask)
+        told(place, "rotate", "Floor=4", *over, "--wait", str(PATIENCE))
+        assert asked.kinds == [LIST, LIST, LIST, ROTATE]  # silence, an answer, the topic's id, the change
+        asked.kinds[:] = ["another"]
+        refused = run(place, "rotate", "Floor=5", *over, "--wait", str(PATIENCE))
+        assert (refused.returncode, asked.kinds[1:]) == (1, [LIST, LIST])
+        assert "there is no topic Floor=5 here" in refused.stderr

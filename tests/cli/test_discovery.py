@@ -1,8 +1,10 @@
 """`tidings tdn` and `tidings topics` as users run them: found at nodes that are processes, until the last one."""
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,10 @@ from tests.cli import command
 from tests.limits import PATIENCE
 from tests.live.serving import serving
 from tests.services.discovery_world import DiscoveryWorld
+from tidings.client.discovery import Discovery
+from tidings.client.security import now
+from tidings.model.errors import UnreachableError
+from tidings.security.advertised import Advertised
 from tidings.security.records import TopicRecord
 
 
@@ -97,3 +103,74 @@ def test_what_is_wrong_is_one_line(world: DiscoveryWorld, broker: str) -> None:
     done = command.run(*words, folder=world.folder, variables=command.environment())
     assert done.returncode == 1
     assert done.stderr == "tidings: the identity of a discovery node has the role tdn, not entity\n"
+
+
+@pytest.mark.parametrize("broker", ["plain"], indirect=True)
+def test_a_node_that_is_not_there_yet_is_waited_for(
+    world: DiscoveryWorld, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advertise, attempts = Discovery.advertise, []
+    with ExitStack() as nodes:
+
+        async def first_before_the_node(self: Discovery, made: Advertised) -> list[str]:
+            attempts.append(made.data)
+            if len(attempts) > 1:
+                return await advertise(self, made)
+            try:
+                return await advertise(self, made, timeout=0.1)
+            finally:
+                await asyncio.to_thread(nodes.enter_context, world.node("tdn-1", broker))
+
+        monkeypatch.setattr(Discovery, "advertise", first_before_the_node)
+        (world.folder / "nba.record").write_bytes(world.record("Sports=NBA").data)
+        words = ("advertise", "nba.record", "--identity", "owner", "--wait", str(PATIENCE))
+        assert told(world, broker, *words)["nodes"] == ["tdn-1"]
+        assert len(attempts) == 2
+        assert attempts[0] == attempts[1]  # so that a node that has heard both has it once
+
+
+@pytest.mark.parametrize("broker", ["plain"], indirect=True)
+def test_a_topic_that_is_not_found_yet_is_waited_for(
+    world: DiscoveryWorld, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, queries = Discovery.find, []
+
+    async def first_before_the_topic(self: Discovery, query: str, **limit: Any) -> list[Advertised]:
+        queries.append(query)
+        found = await find(self, query, **limit)
+        if len(queries) == 1:
+            identity = world.identity("owner")
+            own = Discovery(self._client, identity, self._credentials)
+            await own.advertise(Advertised.topic(identity, world.record("Sports=NBA"), now()))
+        return found
+
+    monkeypatch.setattr(Discovery, "find", first_before_the_topic)
+    with world.node("tdn-1", broker):
+        (topic,) = told(world, broker, "find", "*", "--identity", "reader", "--wait", str(PATIENCE))
+        assert (topic["topic"], queries) == ("Sports=NBA", ["*", "*"])
+        refused = run(world, broker, "find", "a=b=c", "--identity", "reader", "--wait", str(PATIENCE))
+        missing = run(world, broker, "withdraw", "Sports=NHL", "--identity", "owner", "--wait", str(PATIENCE))
+        assert (refused.returncode, missing.returncode, queries[2:]) == (1, 1, ["a=b=c", "Sports=NHL"])
+        assert "a tag is name=value" in refused.stderr
+        assert "owner has advertised no topic Sports=NHL" in missing.stderr
+
+
+@pytest.mark.parametrize("broker", ["plain"], indirect=True)
+@pytest.mark.parametrize("words", [("find", "*", "--identity", "reader"), ("advertise", "r", "--identity", "owner")])
+def test_the_error_after_a_wait_is_the_one_without_it(
+    world: DiscoveryWorld, broker: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def silence(*_: object, **__: object) -> list[Advertised]:
+        asked.append(words)
+        raise UnreachableError("no discovery node has answered")
+
+    for name in ("find", "advertise"):
+        monkeypatch.setattr(Discovery, name, silence)
+    (world.folder / "r").write_bytes(world.record("Sports=NBA").data)
+    alone = run(world, broker, *words)
+    assert (alone.returncode, alone.stderr, len(asked)) == (1, "tidings: no discovery node has answered\n", 1)
+    waited = run(world, broker, *words, "--wait", "1")
+    assert (waited.returncode, waited.stderr) == (1, alone.stderr)
+    assert len(asked) > 2

@@ -11,8 +11,15 @@ import pytest
 
 from tests.cli import command
 from tests.cli.test_live import ending
-from tests.client.centre import Files, Serving, Topic, entity
+from tests.client.centre import OWNER, Files, Serving, Topic, entity, now
 from tests.limits import PATIENCE
+from tidings.cli import caller
+from tidings.client import centres
+from tidings.client.asking import ask
+from tidings.client.connecting import connect, connect_sync
+from tidings.client.discovery import Discovery
+from tidings.model.errors import UnreachableError
+from tidings.security.advertised import Advertised
 
 GAME = json.dumps({"Sports": "NBA", "Team": "NYK"})
 
@@ -135,3 +142,92 @@ def test_an_outsider_sees_that_something_is_sealed_and_no_more(tmp_path: Path, t
         assert "sealed, 26 bytes, epoch 1" in told[0]
         seen: dict[str, Any] = json.loads(told[1])
         assert (seen["sealed"], seen["payload"]) == ({"bytes": 26, "epoch": 1}, None)
+
+
+class _Beginning:
+    """Services that have just been started: no discovery node answers, then one that knows no topic, then one that
+    does; the centre does not answer the first question."""
+
+    def __init__(self, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._topic = topic
+        self.finds = self.keys = 0
+        monkeypatch.setattr(Discovery, "find", self._found)
+        monkeypatch.setattr(centres, "ask", self._asked)
+
+    async def _found(self, *_: object, **__: object) -> list[Advertised]:
+        self.finds += 1
+        if self.finds == 1:
+            raise UnreachableError("no discovery node has answered")
+        return [] if self.finds == 2 else [Advertised.topic(OWNER, self._topic.record, now())]
+
+    async def _asked(self, *given: Any, **more: Any) -> bytes:
+        self.keys += 1
+        if self.keys == 1:
+            raise UnreachableError("kmc-1 (kmc) has not answered")
+        return await ask(*given, **more)
+
+
+VERBS = {
+    "publish": ("publish", GAME),
+    "subscribe": ("subscribe", "Sports = 'NBA' AND Team = 'NYK'", "--seconds", "0"),
+    "tail": ("tail", "Sports = 'NBA' AND Team = 'NYK'", "--seconds", "0"),
+}
+
+
+@pytest.mark.parametrize(("verb", "who"), [("publish", "ann"), ("subscribe", "bob"), ("tail", "bob")])
+def test_services_that_are_not_there_yet_are_waited_for(
+    shell: Shell, topic: Topic, monkeypatch: pytest.MonkeyPatch, verb: str, who: str
+) -> None:
+    services = _Beginning(topic, monkeypatch)
+    code, _, err = shell.run(*VERBS[verb], *secured(who, "--find", "Sports=NBA"))
+    assert (code, err) == (1, "tidings: no discovery node has answered\n")
+    services.finds = 0
+    code, _, err = shell.run(*VERBS[verb], *secured(who, "--find", "Sports=NBA", "--wait", str(PATIENCE)))
+    assert (code, services.keys) == (0, 2), err
+    services.keys = 0
+    code, _, err = shell.run(*VERBS[verb], *secured(who, "--topic", "nba.topic", "--wait", str(PATIENCE)))
+    assert (code, services.keys) == (0, 2), err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_right_that_is_missing_is_not_waited_for(
+    shell: Shell, topic: Topic, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    services = _Beginning(topic, monkeypatch)
+    code, out, err = shell.run(*VERBS[verb], *secured("eve", "--find", "Sports=NBA", "--wait", str(PATIENCE)))
+    assert (code, out, services.keys) == (1, "", 2), err  # silence, and the refusal
+    assert "eve cannot" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_centre_that_nobody_knows_yet_is_waited_for(
+    shell: Shell, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --service, discovery nodes have to know the centre of a topic, which may come after the topic."""
+    services = _Beginning(topic, monkeypatch)
+    words = (*VERBS["publish"], "--identity", "ann", "--plain", "--topic", "nba.topic")
+    code, _, err = shell.run(*words)
+    assert (code, services.finds) == (1, 1)
+    assert "nobody says where the key management centre of Sports=NBA,Team=* can be asked" in err
+    waited = shell.run(*words, "--wait", "1")
+    assert waited == (code, "", err)
+    assert services.finds > 3
+
+
+@pytest.mark.parametrize(
+    "words", [("topics",), ("subscribe", "--seconds", "0", "--name", "bob"), ("publish", "{}", "--name", "ann")]
+)
+def test_the_broker_is_waited_for_too(shell: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    settings: dict[str, Any] = {}
+    for function in (connect, connect_sync):
+
+        def spied(*given: Any, function: Any = function, **more: Any) -> Any:
+            settings.update(more)
+            return function(*given, **more)
+
+        monkeypatch.setattr(caller, function.__name__, spied)
+    code, _, err = shell.run(*words)
+    assert code == 0, err
+    timeout = settings["timeout"]
+    code, _, err = shell.run(*words, "--wait", "50")
+    assert (code, settings["patience"], settings["timeout"]) == (0, 50, timeout + 50), err

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson, IdentityFile, Name
+from tidings.cli.options import AsJson, IdentityFile, Name, Wait
 
 ca = typer.Typer(
     name="ca",
@@ -101,17 +101,18 @@ def ca_publish(
     days: Annotated[float, typer.Option(min=0.001, help="After so many days nobody trusts this list any more.")] = 7,
     name: Name = "",
     identity: IdentityFile = None,
+    wait: Wait = 0.0,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
     """Sign the list of revocations anew, and send it. Do so before the last one is out of date: daily, say.
 
-    Example: tidings ca publish --broker tidings://127.0.0.1:7450
+    Example: tidings ca publish --broker tidings://127.0.0.1:7450 --wait 20
     """
     from tidings.cli.authority import publish
     from tidings.cli.caller import Caller
 
     if to is None and connect is None:
         raise typer.BadParameter("one of --out and --broker, or both")
-    caller = None if connect is None else Caller(connect, name, identity)
+    caller = None if connect is None else Caller(connect, name, identity, wait=wait)
     publish(folder, to, caller, days, as_json=as_json)

@@ -41,12 +41,14 @@ class EntityCaller(NamedTuple):
     identity: Path
     plain: bool = False
     overlay: str = "tidings"
+    wait: float = 0.0  # seconds for the broker, and for services that are not there yet
 
     def entity(self) -> Entity:
         return Entity.load(self.identity)
 
     def client(self, timeout: float | None = ANSWER_SECONDS, *, as_json: bool = False) -> Client:
-        caller = Caller(self.addresses, self.entity().name, None if self.plain else self.identity)
+        identity = None if self.plain else self.identity
+        caller = Caller(self.addresses, self.entity().name, identity, wait=self.wait)
         return caller.client(timeout, as_json=as_json)
 
 
@@ -60,12 +62,14 @@ class Topics(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """With `topics`, and the folder of an identity, who can use secure topics."""
+    """With `topics`, and the folder of an identity, who can use secure topics. Its broker, and services that are not
+    there yet, are waited for, for the seconds of `wait`."""
 
     addresses: str
     name: str = ""
     identity: Path | None = None
     topics: Topics | None = None
+    wait: float = 0.0
 
     @property
     def is_member(self) -> bool:
@@ -95,7 +99,9 @@ class Caller(NamedTuple):
 
     def _settings(self, timeout: float | None, *, as_json: bool) -> dict[str, Any]:
         report = ConnectionReport(as_json=as_json)
-        return {"patience": _PATIENCE, "timeout": timeout, "on_state": report, **self._known()}
+        # A request may ask services for keys before it goes to the broker: its time limit leaves them their time.
+        limit = None if timeout is None else timeout + self.wait
+        return {"patience": max(_PATIENCE, self.wait), "timeout": limit, "on_state": report, **self._known()}
 
     def _name(self) -> str:
         """Who has an identity, and says no other name, has that of its certificate: brokers look whether they agree."""
@@ -109,7 +115,7 @@ class Caller(NamedTuple):
                 raise InvalidValueError("--service, --topic, --find and --plain need --identity with a folder")
             return {"identity": self._certified()}
         given = self.topics
-        security = Security(services=given.services, topics=given.records, finds=given.finds)
+        security = Security(services=given.services, topics=given.records, finds=given.finds, wait=self.wait)
         if given.plain:
             return {"member": security.member(Entity.load(self.identity)), "security": security}
         return {"identity": self.identity, "security": security}

@@ -2,9 +2,11 @@
 running, by its administrator."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,18 +15,21 @@ import typer
 from tidings.cli.caller import EntityCaller
 from tidings.cli.values import file_bytes
 from tidings.client.asking import ask
+from tidings.client.client import Client
 from tidings.client.discovery import Discovery
+from tidings.client.retry import Retry
 from tidings.client.security import now
-from tidings.model.errors import InvalidValueError, RefusedError, UnreachableError
+from tidings.model.errors import InvalidValueError, RefusedError
+from tidings.security.centre_questions import LIST
 from tidings.security.certificates import Certificate
 from tidings.security.credentials import Credentials
 from tidings.security.encoding import encoded
 from tidings.security.exchange import Service
+from tidings.security.identity import Identity
 from tidings.security.vault import Vault, new_key_file, read_key_file
 from tidings.services.centre_folder import CentreFolder, Unlock
 
 VARIABLE = "TIDINGS_KMC_PASSPHRASE"
-_AGAIN = 0.2  # seconds between two questions to discovery nodes
 Asking = Callable[[str, Any], Awaitable[bytes]]  # a kind and a body; a `RefusedError` is the reason
 Questions = Callable[[Asking, Certificate], Awaitable[Any]]  # one after the other; the certificate is the centre's
 
@@ -32,7 +37,6 @@ Questions = Callable[[Asking, Certificate], Awaitable[Any]]  # one after the oth
 class OverlayDoor(NamedTuple):
     caller: EntityCaller
     service: Path | None
-    wait: float = 0.0  # seconds until discovery nodes have to know a centre
 
     @property
     def overlay(self) -> str:
@@ -42,38 +46,40 @@ class OverlayDoor(NamedTuple):
         return asyncio.run(self._asked(questions))
 
     async def _asked(self, questions: Questions) -> Any:
-        identity = self.caller.entity()
+        identity, retry = self.caller.entity(), Retry(self.caller.wait)
         async with self.caller.client() as client:
-            if self.service is not None:
-                service = Service(file_bytes(self.service))
-            else:
-                credentials = Credentials(identity.anchor, self.caller.overlay)
-                service = await found_centre(Discovery(client, identity, credentials), self.wait)
+            service = await retry.answer_to(partial(self._reached, client, identity, retry))
 
             async def asking(kind: str, body: Any) -> bytes:
                 return await ask(client, identity, service, kind, encoded(body))
 
             return await questions(asking, service.certificate)
 
+    async def _reached(self, client: Client, identity: Identity, retry: Retry) -> Service:
+        """The centre; one that is waited for has answered. It is asked for its list, which changes nothing: it may be
+        asked for that again and again, and for what changes something it may not."""
+        if self.service is not None:
+            service = Service(file_bytes(self.service))
+        else:
+            credentials = Credentials(identity.anchor, self.caller.overlay)
+            service = await found_centre(Discovery(client, identity, credentials), retry)
+        if self.caller.wait:
+            with contextlib.suppress(RefusedError):  # that is an answer, too
+                await ask(client, identity, service, LIST, encoded(b""))
+        return service
 
-async def found_centre(discovery: Discovery, wait: float = 0.0) -> Service:
-    """The centre that discovery nodes know, if there is one and no other. For `wait` seconds they are asked again, as
-    long as none answers or knows a centre: then nothing has been asked of a centre that could be done twice."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + wait
-    while True:
-        try:
-            services = [one.service for one in await discovery.find("*") if one.service is not None]
-        except UnreachableError:
-            if loop.time() >= until:
-                raise
-            services = []
-        if len(services) == 1:
-            return services[0]
-        if services or loop.time() >= until:
-            names = ", ".join(sorted(one.certificate.name for one in services)) or "none"
-            raise InvalidValueError(f"which centre? name its service.bin with --service; discovery nodes know {names}")
-        await asyncio.sleep(_AGAIN)
+
+async def found_centre(discovery: Discovery, retry: Retry) -> Service:
+    """The centre that discovery nodes know, if there is one and no other."""
+
+    async def known() -> list[Service]:
+        return [one.service for one in await discovery.find("*") if one.service is not None]
+
+    services = await retry.answer_to(known, bool)
+    if len(services) != 1:
+        names = ", ".join(sorted(one.certificate.name for one in services)) or "none"
+        raise InvalidValueError(f"which centre? name its service.bin with --service; discovery nodes know {names}")
+    return services[0]
 
 
 class FolderDoor(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFolder, Overlay, Plain, ServiceBroker
+from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFolder, Overlay, Plain, ServiceBroker, Wait
 
 if TYPE_CHECKING:
     from tidings.cli.centre_doors import Door
@@ -19,6 +19,8 @@ kmc = typer.Typer(
     "A running centre is asked over the overlay, by a topic's owner (--identity, --service). One that is not running "
     "is changed in its folder, by its administrator (--folder). The state is sealed under a passphrase, which is asked "
     "for or taken from TIDINGS_KMC_PASSPHRASE, or under the key of a file (--key-file).\n\n"
+    "With --wait, a running centre is asked again until it is known and answers. That question changes nothing; what "
+    "changes something is asked for after it, as without --wait.\n\n"
     "Example: tidings kmc init data/kmc --identity kmc-1",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -41,9 +43,6 @@ ServiceFile = Annotated[
 ]
 AtRest = Annotated[
     Path | None, typer.Option("--folder", help="The folder of a centre that is not running, for its administrator.")
-]
-Wait = Annotated[
-    float, typer.Option(min=0, help="Wait so many seconds until discovery nodes know a centre.", metavar="SECONDS")
 ]
 Topic = Annotated[str, typer.Argument(help="The topic: its template, or its id.")]
 OnTopic = Annotated[str | None, typer.Option("--topic", help="The topic: its template, or its id.")]
@@ -68,7 +67,7 @@ def _door(
         return FolderDoor(folder, key_file, overlay)
     if owner is None:
         raise typer.BadParameter("--identity, to ask a centre over the overlay; or --folder, for its administrator")
-    return OverlayDoor(EntityCaller(connect, owner, plain, overlay), service, wait)
+    return OverlayDoor(EntityCaller(connect, owner, plain, overlay, wait), service)
 
 
 def through_a_door(verb: Callable[..., None]) -> Callable[..., None]:
@@ -192,7 +191,7 @@ def kmc_grant(
 
     Who may publish can read, too, while it has a key: one key serves for both.
 
-    Example: tidings kmc grant "Sports=NBA,Team=*" car-1 publish subscribe --days 30 --identity league
+    Example: tidings kmc grant "Sports=NBA,Team=*" car-1 publish subscribe --days 30 --identity league --wait 20
     """
     from tidings.cli.centre import grant
 

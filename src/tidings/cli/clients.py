@@ -18,6 +18,7 @@ from tidings.cli.options import (
     PolicyFile,
     ServiceFiles,
     TopicFiles,
+    Wait,
 )
 
 clients = typer.Typer(rich_markup_mode=None)
@@ -75,6 +76,7 @@ def publish(
     topic: TopicFiles = None,
     find: FoundTopics = None,
     plain: Plain = False,
+    wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Publish an event, or many: one JSON object a line on standard input, many of them under way at a time. On a
@@ -83,7 +85,7 @@ def publish(
 
     Example: tidings publish '{"msg": "accident", "n": 3}' --subject Traffic
 
-    Example: tidings publish '{"Sports": "NBA"}' --payload 99:98 --identity ann --find 'Sports=NBA'
+    Example: tidings publish '{"Sports": "NBA"}' --payload 99:98 --identity ann --find 'Sports=NBA' --wait 20
     """
     from tidings.cli import policy, publishing, values
     from tidings.cli.caller import Caller, Topics
@@ -95,7 +97,7 @@ def publish(
     if safe not in ("accepted", "journaled", "settled"):
         raise typer.BadParameter(f"--safe is one of accepted, journaled, settled, not {safe}")
     data = None if payload is None else payload.encode(errors="surrogateescape")
-    caller = Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain))
+    caller = Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain), wait)
     common = publishing.Common(
         subject,
         subscribers,
@@ -134,12 +136,15 @@ def subscribe(
     topic: TopicFiles = None,
     find: FoundTopics = None,
     plain: Plain = False,
+    wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Subscribe, and write what comes to standard output, a line of JSON each, until Ctrl-C. (--json changes nothing.)
     What is sealed is opened, if --identity is the folder of who may, and else left out.
 
     Example: tidings subscribe "msg = 'accident'" --publishers "x < 100" | jq .attributes
+
+    Example: tidings subscribe "Sports = 'NBA'" --identity bob --find 'Sports=NBA' --wait 20
     """
     from tidings.cli import policy, subscribing, values
     from tidings.cli.caller import Caller, Topics
@@ -156,7 +161,7 @@ def subscribe(
         entrusted or [],
     )
     subscribing.subscribe(
-        Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain)),
+        Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain), wait),
         wanted,
         count=count,
         seconds=seconds,
@@ -187,6 +192,7 @@ def advertise(
     topic: TopicFiles = None,
     find: FoundTopics = None,
     plain: Plain = False,
+    wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Say what will be published; it holds until Ctrl-C, as an advertisement ends with its client's connection.
@@ -202,7 +208,7 @@ def advertise(
     names = [] if no_publisher_context else publisher_context or None  # None: all
     offer = advertising.Offer(content, names, subscriber_context or [], ruled, format)
     advertising.advertise(
-        Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain)),
+        Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain), wait),
         offer,
         seconds=seconds,
         as_json=as_json,
@@ -225,19 +231,22 @@ def tail(
     topic: TopicFiles = None,
     find: FoundTopics = None,
     plain: Plain = False,
+    wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Watch events as they come: time, publisher, subject, attributes, a line each, until Ctrl-C. What is sealed is
     opened, if --identity is the folder of who may; else its size and epoch are shown.
 
     Example: tidings tail "severity > 3" --since 2026-01-31T12:00:00Z
+
+    Example: tidings tail "Sports = 'NBA'" --identity bob --find 'Sports=NBA' --wait 20
     """
     from tidings.cli import tailing
     from tidings.cli.caller import Caller, Topics
     from tidings.cli.values import time_of
 
     begin = time_of(since, "--since")
-    caller = Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain))
+    caller = Caller(connect, name, identity, Topics(tuple(service or ()), tuple(topic or ()), find, plain), wait)
     tailing.tail(caller, content, format, since=begin, count=count, seconds=seconds, as_json=as_json)
 
 

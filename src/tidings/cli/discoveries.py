@@ -15,6 +15,7 @@ from tidings.cli.options import (
     Overlay,
     Plain,
     ServiceBroker,
+    Wait,
 )
 from tidings.model.limits import DEFAULT_FOUND
 
@@ -64,17 +65,18 @@ def topics_list(
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
+    wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics.
 
-    Example: tidings topics
+    Example: tidings topics --wait 20
     """
     from tidings.cli import subjects
     from tidings.cli.caller import Caller
 
     if context.invoked_subcommand is None:
-        subjects.topics(Caller(connect, name, identity), as_json=as_json)
+        subjects.topics(Caller(connect, name, identity, wait=wait), as_json=as_json)
 
 
 @topics.command(name="find")
@@ -91,18 +93,19 @@ def topics_find(
     limit: Annotated[int, typer.Option(min=1, help="At most so many topics and centres.")] = DEFAULT_FOUND,
     overlay: Overlay = "tidings",
     plain: Plain = False,
+    wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Find secure topics, who owns them, and the key management centres that count for them, at discovery nodes.
 
-    What the identity may not find is not shown.
+    What the identity may not find is not shown. With --wait, nodes are asked again until one answers and finds a topic.
 
-    Example: tidings topics find "Sports=NBA,Team=*" --identity car-1
+    Example: tidings topics find "Sports=NBA,Team=*" --identity car-1 --wait 20
     """
     from tidings.cli.caller import EntityCaller
     from tidings.cli.discovery import find
 
-    find(EntityCaller(connect, identity, plain, overlay), query, out, limit, as_json=as_json)
+    find(EntityCaller(connect, identity, plain, overlay, wait), query, out, limit, as_json=as_json)
 
 
 @topics.command(name="advertise")
@@ -118,17 +121,20 @@ def topics_advertise(
     days: Days = 365,
     connect: ServiceBroker = DEFAULT_BROKER,
     plain: Plain = False,
+    wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Have a secure topic found, as its owner; again, to change who may.
 
-    Example: tidings topics advertise nba.record --identity owner --only "car-*"
+    With --wait, the same signed advertisement is sent again until a node answers: twice has the effect of once.
+
+    Example: tidings topics advertise nba.record --identity owner --only "car-*" --wait 20
     """
     from tidings.cli.caller import EntityCaller
     from tidings.cli.discovery import Whom, advertise
 
     whom = Whom(names or [], roles or [], days)
-    advertise(EntityCaller(connect, identity, plain), record, whom, as_json=as_json)
+    advertise(EntityCaller(connect, identity, plain, wait=wait), record, whom, as_json=as_json)
 
 
 @topics.command(name="withdraw")
@@ -138,13 +144,17 @@ def topics_withdraw(
     connect: ServiceBroker = DEFAULT_BROKER,
     overlay: Overlay = "tidings",
     plain: Plain = False,
+    wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Have a secure topic found no more, as its owner. Who has a token for it keeps it.
 
-    Example: tidings topics withdraw "Sports=NBA,Team=*" --identity owner
+    With --wait, the same signed withdrawal is sent again until a node answers: twice has the effect of once. A topic
+    that nodes do not know is not waited for.
+
+    Example: tidings topics withdraw "Sports=NBA,Team=*" --identity owner --wait 20
     """
     from tidings.cli.caller import EntityCaller
     from tidings.cli.discovery import withdraw
 
-    withdraw(EntityCaller(connect, identity, plain, overlay), template, as_json=as_json)
+    withdraw(EntityCaller(connect, identity, plain, overlay, wait), template, as_json=as_json)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,9 @@ from tidings.cli.caller import EntityCaller
 from tidings.cli.serving import until_stopped
 from tidings.cli.terminal import err, out, print_json, table
 from tidings.cli.values import file_bytes
+from tidings.client.centres import has_topic
 from tidings.client.discovery import Discovery
+from tidings.client.retry import Retry
 from tidings.client.security import now
 from tidings.model.errors import InvalidValueError
 from tidings.security.advertised import DAY, Advertised
@@ -80,8 +83,9 @@ def find(caller: EntityCaller, query: str, to: Path | None, limit: int, *, as_js
 
 
 async def _found(caller: EntityCaller, query: str, limit: int) -> list[Advertised]:
+    retry = Retry(caller.wait)
     async with _looking(caller) as (discovery, _):
-        return await discovery.find(query, limit=limit)
+        return await retry.answer_to(partial(discovery.find, query, limit=limit), has_topic)
 
 
 def _plain(one: Advertised, found: list[Advertised]) -> dict[str, Any]:
@@ -117,9 +121,10 @@ def advertise(caller: EntityCaller, file: Path, whom: Whom, *, as_json: bool) ->
     restriction = Restriction(tuple(whom.names), tuple(whom.roles))
 
     async def said() -> list[str]:
+        retry = Retry(caller.wait)
         async with _looking(caller._replace(overlay=record.overlay)) as (discovery, identity):
             made = Advertised.topic(identity, record, now(), restriction=restriction, lifetime=whom.days * DAY)
-            return await discovery.advertise(made)
+            return await retry.answer_to(partial(discovery.advertise, made))
 
     _tell(str(record.template), "can be found", asyncio.run(said()), as_json=as_json)
 
@@ -128,11 +133,12 @@ def withdraw(caller: EntityCaller, template: str, *, as_json: bool) -> None:
     wanted = Template.parse(template)
 
     async def said() -> list[str]:
+        retry = Retry(caller.wait)
         async with _looking(caller) as (discovery, identity):
-            for one in await discovery.find(template):
+            for one in await retry.answer_to(partial(discovery.find, template)):
                 if one.record is not None and one.record.template == wanted and one.owner.name == identity.name:
                     gone = Advertised.withdrawal(identity, one.id, now(), overlay=one.overlay)
-                    return await discovery.withdraw(gone)
+                    return await retry.answer_to(partial(discovery.withdraw, gone))
             raise InvalidValueError(f"{identity.name} has advertised no topic {wanted}; see `tidings topics find`")
 
     _tell(str(wanted), "is found no more", asyncio.run(said()), as_json=as_json)

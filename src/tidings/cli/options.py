@@ -42,6 +42,15 @@ ServiceBroker = Annotated[
         "--connect", "--broker", envvar="TIDINGS_CONNECT", help="A broker, or several to try, with commas between them."
     ),
 ]
+Wait = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="While the broker, a discovery node or a centre does not answer, or nothing is found yet, ask again, for "
+        "so many seconds.",
+        metavar="SECONDS",
+    ),
+]
 ServiceFiles = Annotated[
     list[Path] | None,
     typer.Option("--service", help="With an identity folder: the service file of a key management centre."),

@@ -2,15 +2,18 @@
 
 import inspect
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidings.client.asking import ask
 from tidings.client.discovery import Discovery
+from tidings.client.retry import Retry
 from tidings.client.security import Answerer, now
 from tidings.model.errors import RefusedError, SecurityError, UnreachableError
 from tidings.model.event import Event
+from tidings.security.advertised import Advertised
 from tidings.security.centre_questions import (
     CHALLENGE,
     CHALLENGED,
@@ -35,27 +38,36 @@ _PATIENCE = 5.0  # seconds until a centre, or a discovery node, that does not an
 
 
 class Centres:
-    """`answer` answers the queries with which a centre makes sure, now and then, who asks."""
+    """`answer` answers the queries with which a centre makes sure, now and then, who asks; `retry` is for centres and
+    discovery nodes that are not there yet."""
 
     def __init__(
-        self, client: "Client", member: Member, services: Iterable[Service] = (), answer: Answerer | None = None
+        self,
+        client: "Client",
+        member: Member,
+        services: Iterable[Service] = (),
+        answer: Answerer | None = None,
+        retry: Retry | None = None,
     ) -> None:
         self._client, self._member, self._answer = client, member, answer
+        self._retry = Retry() if retry is None else retry
         self._services = {one.certificate.fingerprint: one for one in services}
         self._discovery = Discovery(client, member.identity, member.credentials)
 
     async def find(self, query: str) -> None:
         """Learns the topics that discovery nodes have for this member, with the centres that count for them."""
-        try:
-            found = await self._discovery.find(query, timeout=_PATIENCE)
-        except UnreachableError:
-            self._check_list()
-            raise
-        for one in found:
+        for one in await self._retry.answer_to(partial(self._advertised, query), has_topic):
             if one.record is not None:
                 self._member.credentials.learn(one.record, now())
             elif one.service is not None:
                 self._know(one.service)
+
+    async def _advertised(self, query: str) -> list[Advertised]:
+        try:
+            return await self._discovery.find(query, timeout=_PATIENCE)
+        except UnreachableError:
+            self._check_list()
+            raise
 
     async def keys(self, record: TopicRecord) -> Token:
         """The token of a topic, and the keys that the member lacks, from the topic's centre."""
@@ -70,7 +82,8 @@ class Centres:
 
     async def _keys(self, record: TopicRecord) -> bytes:
         service = await self._service(record)
-        return await self._ask(record, KEYS, encoded(self._member.wants(record, service.certificate)))
+        wanted = encoded(self._member.wants(record, service.certificate))
+        return await self._retry.answer_to(partial(self._ask, record, KEYS, wanted))
 
     async def _prove(self, record: TopicRecord, query: str, answer: Answerer) -> None:
         said = answer(query)
@@ -113,7 +126,7 @@ class Centres:
             revocations.check_fresh(now())
 
     async def _service(self, record: TopicRecord) -> Service:
-        if record.kmc not in self._services and not await self._found(record):
+        if record.kmc not in self._services and not await self._retry.answer_to(partial(self._found, record), bool):
             raise SecurityError(
                 "kmc",
                 f"nobody says where the key management centre of {record.template} can be asked: give its service, or "
@@ -138,3 +151,8 @@ class Centres:
         known = self._services.get(service.certificate.fingerprint)
         if known is None or known.version < service.version:
             self._services[service.certificate.fingerprint] = service
+
+
+def has_topic(found: list[Advertised]) -> bool:
+    """Whether a topic is among what discovery nodes have found: not centres alone."""
+    return any(one.record is not None for one in found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tidings.client.centres import Centres
 from tidings.client.identity import Identity
 from tidings.client.membership import Membership
+from tidings.client.retry import Retry
 from tidings.client.security import Security
 from tidings.model.errors import InvalidValueError
 from tidings.security import challenge
@@ -53,7 +54,8 @@ def secured(
     services = known.read_services()
 
     def joined(client: "Client") -> Membership:
-        return Membership(client, member, Centres(client, member, services, known.answer), known.finds)
+        centres = Centres(client, member, services, known.answer, Retry(known.wait))
+        return Membership(client, member, centres, known.finds)
 
     return tls, member.name, joined
 

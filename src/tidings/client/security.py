@@ -33,6 +33,7 @@ class Security(msgspec.Struct, frozen=True):
     overlay: str = "tidings"
     finds: str | None = None  # a query for topics at discovery nodes, such as `*`, with which the client begins
     answer: Answerer | None = None  # to the queries that were agreed upon with a centre
+    wait: float = 0.0  # seconds since `connect`, in which services that are not there yet are asked again
 
     def member(self, identity: Identity) -> Member:
         """An entity that knows what is given here."""

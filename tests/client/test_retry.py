@@ -1,0 +1,67 @@
+"""Services that are not there yet are asked again, for a limited time; a refusal is an answer."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tidings.client.retry import Retry
+from tidings.model.errors import RefusedError, TidingsError, UnreachableError
+
+SILENCE = UnreachableError("nobody answers")
+
+
+class _Service:
+    """It gives these answers, one after the other, and the last one for ever."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = answers
+        self.questions = 0
+
+    async def ask(self) -> Any:
+        self.questions += 1
+        answer = self._answers[min(self.questions, len(self._answers)) - 1]
+        if isinstance(answer, TidingsError):
+            raise answer
+        return answer
+
+
+def test_silence_and_nothing_are_waited_for() -> None:
+    service = _Service(SILENCE, [], SILENCE, ["found"])
+    assert asyncio.run(Retry(60).answer_to(service.ask, bool)) == ["found"]
+    assert service.questions == 4
+
+
+def test_any_answer_ends_a_wait_that_looks_for_nothing() -> None:
+    service = _Service(SILENCE, [], ["found"])
+    assert asyncio.run(Retry(60).answer_to(service.ask)) == []
+
+
+def test_a_refusal_is_not_waited_for() -> None:
+    service = _Service(RefusedError("authorize", "you may not"), ["found"])
+    with pytest.raises(RefusedError, match="you may not"):
+        asyncio.run(Retry(60).answer_to(service.ask, bool))
+    assert service.questions == 1
+
+
+@pytest.mark.parametrize("seconds", [0, 0.3])
+def test_when_the_time_is_over_the_last_answer_counts(seconds: float) -> None:
+    silent, empty = _Service(SILENCE), _Service([])
+    with pytest.raises(UnreachableError, match="nobody answers"):
+        asyncio.run(Retry(seconds).answer_to(silent.ask, bool))
+    assert asyncio.run(Retry(seconds).answer_to(empty.ask, bool)) == []
+    assert (silent.questions == empty.questions == 1) is (seconds == 0)
+
+
+def test_questions_share_the_time() -> None:
+    retry, service = Retry(0.3), _Service(SILENCE)
+
+    async def ask_twice() -> int:
+        with pytest.raises(UnreachableError):
+            await retry.answer_to(service.ask)
+        before = service.questions
+        with pytest.raises(UnreachableError):
+            await retry.answer_to(service.ask)
+        return service.questions - before
+
+    assert asyncio.run(ask_twice()) == 1
