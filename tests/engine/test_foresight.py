@@ -100,6 +100,6 @@ def test_an_event_that_was_foreseen_is_not_matched_again() -> None:
         for n in range(8)
     ]
     matcher.foresee(foreseen)
-    matched = int(matcher._matcher.counters[0])
+    matched = int(matcher.parts.matcher.counters[0])
     assert [matcher.concerned(event) for event in foreseen] == [[], *[["s"]] * 7]
-    assert int(matcher._matcher.counters[0]) == matched
+    assert int(matcher.parts.matcher.counters[0]) == matched

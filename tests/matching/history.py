@@ -69,11 +69,12 @@ class History:
             *(self._match, self._match, self._match, self._match_batch, self._flush, self._save, self._match_moving),
             *(self._tidy, self._match_several),
         ]
-        few, neighbourhood._FEW = neighbourhood._FEW, -(1 << 40) if self._by_place else neighbourhood._FEW
+        few = neighbourhood.FEW_CANDIDATES
+        neighbourhood.FEW_CANDIDATES = -(1 << 40) if self._by_place else few
         try:
             return self._match_batch() + sum(self._random.choice(steps_of)() for _ in range(steps))
         finally:
-            neighbourhood._FEW = few
+            neighbourhood.FEW_CANDIDATES = few
 
     # Changes
 
@@ -154,7 +155,7 @@ class History:
         return 0
 
     def _flush(self) -> int:
-        self._index._store._flush()
+        self._index.parts.store.settled()
         return 0
 
     def _tidy(self) -> int:
@@ -242,13 +243,13 @@ class History:
             name: pa.array([event.attributes.get(name) for event in events], ARROW[kind])
             for name, kind in KINDS.items()
         }
-        many, neighbourhood._MANY = neighbourhood._MANY, choose.choice([neighbourhood._MANY, 3])
+        many, neighbourhood.MANY_CLIENTS = neighbourhood.MANY_CLIENTS, choose.choice([neighbourhood.MANY_CLIENTS, 3])
         try:
             given = clients.dictionary_encode() if choose.random() < 0.5 else clients
             moves = self._index.moves(given, values, np.array(before))
             event, position = self._index.match_moving(self._table(events, columns), moves)
         finally:
-            neighbourhood._MANY = many
+            neighbourhood.MANY_CLIENTS = many
         pairs = {(e, self._index.id(at)) for e, at in zip(event.tolist(), position.tolist(), strict=True)}
         assert len(pairs) == len(event)
         expected, made = set(), 0
@@ -264,7 +265,7 @@ class History:
         self._index.move(moves, 0, cut)
         self._index.move(moves, cut, len(changes))
         for client in CLIENTS:
-            assert self._index._contexts.get(client) == self._contexts.get(client, Context())
+            assert self._index.parts.contexts.get(client) == self._contexts.get(client, Context())
         return len(pairs)
 
     def _agree(self, events: list[Event], columns: dict[str, Any]) -> int:

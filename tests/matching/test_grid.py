@@ -137,7 +137,7 @@ class GridMachine(RuleBasedStateMachine):
 
     @rule()
     def resize(self) -> None:
-        self.listed.grid._resize()
+        self.listed.grid.resize()
 
     @rule(data=st.data())
     def ask(self, data: st.DataObject) -> None:
@@ -147,7 +147,7 @@ class GridMachine(RuleBasedStateMachine):
     def agree(self) -> None:
         for here in self.asked:
             self.listed.check(here)
-        in_table = int((self.listed.grid._arrays.table[:, lookup.KIND] != 0).sum())
+        in_table = int((self.listed.grid.arrays.table[:, lookup.KIND] != 0).sum())
         assert in_table <= 3 * len(self.listed.subscriptions)
 
 
@@ -237,7 +237,7 @@ class TestChurn:
         for i in range(19_900, 20_000):
             grid.remove(i)
         assert len(grid) == 0
-        assert not grid._arrays.table[:, lookup.KIND].any()
+        assert not grid.arrays.table[:, lookup.KIND].any()
         assert grid.near((0.0, 0.0)).tolist() == []
 
     def test_after_a_crowd_the_arrays_shrink(self) -> None:
@@ -265,7 +265,7 @@ class TestChurn:
             places = np.column_stack([random.uniform(-90, 90, 50), random.uniform(-180, 180, 50)])
             grid.moved_many(np.arange(50, dtype=np.int32), places)
         assert grid.nbytes == before
-        assert (grid._arrays.table[:, lookup.KIND] != 0).sum() <= 150
+        assert (grid.arrays.table[:, lookup.KIND] != 0).sum() <= 150
 
 
 def test_longitudes_of_very_many_turns_are_never_missed() -> None:

@@ -161,8 +161,8 @@ class IndexMachine(RuleBasedStateMachine):
 
     @initialize(by_place=st.booleans())
     def begin(self, by_place: bool) -> None:
-        self.few = neighbourhood._FEW
-        neighbourhood._FEW = -(1 << 40) if by_place else self.few  # with so few, content alone would decide
+        self.few = neighbourhood.FEW_CANDIDATES
+        neighbourhood.FEW_CANDIDATES = -(1 << 40) if by_place else self.few  # with so few, content alone would decide
         self.both = Both()
         self.event = Event.of({"a": 1}, id=uuid7(0, bytes(10)), publisher="pub", timestamp=0)
 
@@ -188,14 +188,14 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.both.index._store._flush()
+        self.both.index.parts.store.settled()
 
     @rule()
     def renew(self) -> None:
-        self.both.index._renew()
+        self.both.index.compact()
 
     def teardown(self) -> None:
-        neighbourhood._FEW = self.few
+        neighbourhood.FEW_CANDIDATES = self.few
 
     @invariant()
     def agree(self) -> None:
@@ -217,7 +217,7 @@ def test_a_built_segment_agrees(given: list[Subscription], published: list[Event
         both.put(subscription)
     for client in ("ann", "bob"):
         both.set_context(client, {"a": 1, "b": 2.0})
-    both.index._store._flush()
+    both.index.parts.store.settled()
     for event in published:
         both.check(event)
 
@@ -241,8 +241,7 @@ class TestManySubscriptions:
     def test_segments_grow_and_merge(self) -> None:
         index = Index()
         one_by_one(index, [f"class = 'c{i % 7}' and n between {i % 50} and {i % 50 + 5}" for i in range(6_000)])
-        sizes = [shelf.size for shelf in index._store.shelves]
-        assert len(sizes) < 4
+        assert len(index.parts.store.shelves) < 4
         for k in range(0, 60, 7):
             expected = {f"s{i}" for i in range(6_000) if i % 7 == 3 and i % 50 <= k <= i % 50 + 5}
             assert index.match({"class": "c3", "n": k}) == expected
@@ -252,7 +251,7 @@ class TestManySubscriptions:
         one_by_one(index, [f"n = {i % 100}" for i in range(3_000)])
         for i in range(0, 3_000, 2):
             index.remove(f"s{i}")
-        assert index._store.dead <= 0.25 * 3_000
+        assert index.parts.store.dead <= 0.25 * 3_000
         assert index.match({"n": 51}) == {f"s{i}" for i in range(51, 3_000, 100)}
         assert index.match({"n": 50}) == set()
 
@@ -289,7 +288,7 @@ def test_edges(text: str, event: dict[str, Any], expected: bool, built: bool) ->
     index = Index()
     one_by_one(index, [text])
     if built:
-        index._store._flush()
+        index.parts.store.settled()
     assert (index.match(event) == {"s0"}) is expected
 
 
@@ -382,7 +381,7 @@ def test_strings_of_contexts_long_gone_are_forgotten() -> None:
     index.add("s", "TRUE", subscriber="car", publishers="name = this.name or name = 'x' or name < this.name")
     for i in range(5_000):
         index.set_context("car", {"name": f"n{i}"})
-    assert len(index._contexts._strings) < 2_000
+    assert len(index.parts.contexts.saved()[1]["strings"]) < 2_000
     assert index.match({}, context={"name": "n4999"}) == {"s"}
     assert index.match({}, context={"name": "x"}) == {"s"}
     assert index.match({}, context={"name": "n4998"}) == {"s"}  # by order, which the reference decides
@@ -396,7 +395,7 @@ def test_filters_that_come_with_events_leave_nothing_behind() -> None:
     for i in range(50):
         assert index.match({}, context={"b": "q"}, subscribers=f"a = 1 and n{i} is null and this.b = 'q'") == {"s"}
         assert index.match({}, context={"b": "r"}, subscribers=f"a = 1 and n{i} is null and this.b = 'q'") == set()
-    assert len(index._contexts.columns) == 1
+    assert len(index.parts.contexts.columns) == 1
     asked = "late = 5"
     assert index.match({}, subscribers=asked) == set()
     index.set_context("car", {"late": 5})
@@ -602,15 +601,15 @@ def test_contexts_in_bulk_are_contexts_one_by_one(rounds: list[list[tuple[str, d
             columns = {"context": pa.StructArray.from_arrays(list(columns.values()), names)}
         table = pa.table({"client": pa.array([client for client, _ in kept], pa.string()), **columns})
         assert bulk.set_contexts(table) == sum(single.set_context(client, context) for client, context in kept)
-    assert bulk._contexts.all() == single._contexts.all()
+    assert bulk.parts.contexts.all() == single.parts.contexts.all()
 
 
 def test_names_that_no_filter_asks_about_take_no_column() -> None:
     index = td.Index()
     index.add("s", "TRUE", subscriber="car", publishers="x > this.x")
     index.set_context("car", {"x": 1, "colour": "red", "wheels": 4})
-    assert index._contexts.columns == {"x": 0}
-    assert index._contexts.get("car") == {"x": 1, "colour": "red", "wheels": 4}
+    assert index.parts.contexts.columns == {"x": 0}
+    assert index.parts.contexts.get("car") == {"x": 1, "colour": "red", "wheels": 4}
     assert index.match({}, context={"x": 2}, subscribers="colour = 'red' and wheels = 4") == {"s"}
     index.add("t", "TRUE", subscriber="car", publishers="this.colour = 'red'")
     assert index.match({}) == {"t"}
@@ -623,7 +622,7 @@ def test_too_many_context_names_are_left_to_the_reference() -> None:
     for i in range(100):
         index.add(f"s{i}", "TRUE", subscriber="car", publishers=f"n{i} = this.n{i}")
     index.set_context("car", {f"n{i}": i for i in range(100)})
-    assert len(index._contexts.columns) == MAX_CONTEXT_COLUMNS
+    assert len(index.parts.contexts.columns) == MAX_CONTEXT_COLUMNS
     assert index.match({}, context={f"n{i}": i for i in range(0, 100, 2)}) == {f"s{i}" for i in range(0, 100, 2)}
 
 
@@ -636,17 +635,16 @@ def test_nothing_grows_with_those_who_come_and_go() -> None:
             index.remove(f"s{i - 50}")
             index.set_context(f"c{i - 50}", {})
     assert len(index) == 50
-    assert index._register.size < 2_000
-    assert len(index._contexts) == 50
-    assert len(index._contexts._clients) < 100
-    assert len(index._scopes._users) < 5_000
+    assert index.parts.register.size < 2_000
+    assert len(index.parts.contexts) == 50
+    assert len(index.parts.contexts.clients) < 100
+    assert len(index.parts.scopes.saved()["users"]) < 5_000
     assert index.match({"n": 19_990}, context={"x": 10**6}) == {"s19990"}
 
 
 def test_words_that_no_filter_mentions_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidings.matching.index._SOME", 200)
     index = td.Index()
-    index._many_words = 200
     kept = {"kept": "class = 'kept' and s like 'k%' and n > 3", "near": "class = 'kept' and s like '%k'"}
     box = "x between this.x - 1 and this.x + 1"
     index.add("kept", kept["kept"])
@@ -659,7 +657,7 @@ def test_words_that_no_filter_mentions_any_more_are_forgotten(monkeypatch: pytes
         index.add(f"t{i}", f"name = 'n{i}'")
         index.remove(f"s{i}")
         index.remove(f"t{i}")
-    assert index._columns.size < 1_000
+    assert index.parts.columns.size < 1_000
     assert index.match({"class": "kept", "s": "kk", "n": 4}, context={"x": 5.5}) == {"kept", "near"}
     assert index.match({"class": "kept", "s": "kx", "n": 4}, context={"x": 5.5}) == {"kept"}
     assert index.match({"class": "c1499", "s": "p1499"}) == set()

@@ -71,9 +71,9 @@ def filled(given: list[Subscription], late: list[Subscription], removed: list[st
     index = td.Index()
     for one in given:
         index.put(one)
-    index._store._flush()
-    for home in index._homes.values():
-        home.store._flush()
+    index.parts.store.settled()
+    for home in index.parts.homes.values():
+        home.store.settled()
     for one in late:
         index.put(one)
     for name in removed:
@@ -160,10 +160,10 @@ def test_a_pattern_that_leaves_nothing_is_taken_as_if_it_left_something() -> Non
 def test_a_question_leaves_nothing_behind() -> None:
     index = td.Index()
     index.add("s", "a = 'x' and b like '%y%'")
-    before = index._columns.saved()
+    before = index.parts.columns.saved()
     index.covering("a = 'new' and b like 'new%' and c = 1")
     index.covered_by("a = 'new' and b like 'new%' and c = 1")
-    assert index._columns.saved() == before
+    assert index.parts.columns.saved() == before
 
 
 class TestFewAreAsked:

@@ -194,7 +194,7 @@ class TestNothing:
         index.add("s1", "b IS NULL")
         index.add("s2", "")
         if built:
-            index._store._flush()
+            index.parts.store.settled()
         assert index.match_batch(pa.table({"a": pa.array([], pa.int64())})).num_rows == 0
         assert pairs(index, pa.table({"unheard_of": [1, 2]})) == {(0, 1), (0, 2), (1, 1), (1, 2)}
         assert pairs(index, pa.table({"attributes": ["{}"]})) == {(0, 1), (0, 2)}
@@ -285,11 +285,12 @@ class TestMuch:
                 index.match({"d": f"{i:08}" * (MAX_STRING_CHARACTERS // 8)})
                 index.match({"e": "z" * 200 + str(i)})
             index.match_batch(pa.table({"c": [f"y{i}" for i in range(10_000)], "unheard_of": ["x"] * 10_000}))
-        for column in index._columns._columns:
-            assert column.tests is not None
-            kept = column.tests._passed
-            assert len(kept._known) <= MAX_CACHED_STRINGS
-            assert sum(len(text) + found.nbytes for text, found in kept._known.items()) == kept._size <= MEGABYTE
+        columns = index.parts.columns
+        for attribute in range(len(columns)):
+            tests = columns.column(attribute).tests
+            assert tests is not None
+            assert len(tests.cache) <= MAX_CACHED_STRINGS
+            assert sum(len(text) + found.nbytes for text, found in tests.cache.items()) == tests.cache.size <= MEGABYTE
         assert numbers(index, {"c": "xa"}) == [1]
 
     def test_endless_contexts_and_filters_leave_nothing_behind(self) -> None:

@@ -14,7 +14,6 @@ from tidings import Filter
 from tidings.matching.index.batch import Batch
 from tidings.matching.index.columns import Columns, Events
 from tidings.matching.index.conjuncts import StringTest, conjuncts_of
-from tidings.matching.index.layout import FOUND
 from tidings.matching.index.stringtests import StringTests
 
 
@@ -169,8 +168,8 @@ def test_ids_that_are_listed_while_another_one_comes_are_listed_again(monkeypatc
         return made
 
     monkeypatch.setattr(pa, "array", disturbed)
-    index._register.ids()
-    assert index._register.ids().to_pylist() == ["first", "second"]
+    index.parts.register.ids()
+    assert index.parts.register.ids().to_pylist() == ["first", "second"]
 
 
 def test_threads_that_have_ended_leave_no_memory_behind() -> None:
@@ -180,8 +179,8 @@ def test_threads_that_have_ended_leave_no_memory_behind() -> None:
         thread = threading.Thread(target=index.match, args=[{"n": 1}])
         thread.start()
         thread.join()
-    assert len(index._matcher._at_work) == 1
-    assert index._matcher.counters[FOUND] == 20
+    assert len(index.parts.matcher.threads) == 1
+    assert index.stats().matches == 20
 
 
 def test_an_index_is_put_in_order_while_others_come_and_go() -> None:
@@ -207,7 +206,7 @@ def test_what_changes_while_an_index_is_put_in_order_counts(merged: bool) -> Non
     index = td.Index()
     for i in range(1_100):
         index.add(f"s{i}", f"n >= {i}")
-    store = index._store
+    store = index.parts.store
     shelves = store.scattered()
     assert len(shelves) == 2
     assert store.scattered() == []  # one at a time

@@ -67,7 +67,7 @@ class TestOnceReady:
 
     def test_every_kernel_has_one_signature_and_takes_no_other(self) -> None:
         td.Index()
-        found = [one.dispatcher for one in compiling._kernels]
+        found = [one.dispatcher for one in compiling.KERNELS]
         assert len(found) == compiling.count() > 10
         assert all(len(one.signatures) == 1 for one in found)
         with pytest.raises(TypeError, match="No matching definition"):
@@ -77,7 +77,7 @@ class TestOnceReady:
 
     def test_whatever_python_calls_is_a_kernel(self) -> None:
         """The functions of these files that have no underscore and are called elsewhere are all in the list."""
-        known = {one.dispatcher.__name__ for one in compiling._kernels}
+        known = {one.dispatcher.__name__ for one in compiling.KERNELS}
         index = ROOT / "src" / "tidings" / "matching" / "index"
         for module in (building, cells, kernels):
             name = module.__name__.rpartition(".")[2]
@@ -93,7 +93,7 @@ PROBE = """
 import logging, sys
 logging.basicConfig(format="%(name)s: %(message)s")
 from tidings.matching.index import compiling
-compiling._kernels[:] = [one for one in compiling._kernels if one.dispatcher.__name__ == "in_event_order"]
+compiling.KERNELS[:] = [one for one in compiling.KERNELS if one.dispatcher.__name__ == "in_event_order"]
 outcome = compiling.ready()
 compiling.ready()
 import numpy as np

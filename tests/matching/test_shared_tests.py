@@ -53,7 +53,7 @@ ABOUT = {"subject": "/news/sports/football/today", "publisher": "publisher-of-ne
 def one_by_one(index: td.Index, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         index.add(**row)
-    for store in (index._store, *(home.store for home in index._homes.values())):
+    for store in (index.parts.store, *(home.store for home in index.parts.homes.values())):
         store.settled()  # what came last would be looked at one by one
 
 

@@ -73,6 +73,18 @@ class Stats(NamedTuple):
     matches: int  # subscriptions that the content of events concerned
 
 
+class Parts(NamedTuple):
+    """The data structures of an index at one moment: `Index.compact` replaces the columns and the store."""
+
+    columns: Columns
+    store: Store
+    register: Register
+    contexts: Contexts
+    scopes: Scopes
+    homes: Homes
+    matcher: Matcher
+
+
 class Index:
     """Subscriptions by position, contexts by client. One thread may change it while others match."""
 
@@ -204,10 +216,15 @@ class Index:
         if moved is not None:
             register.renumber_programs(moved)
         if self._columns.size > self._many_words:
-            self._renew()
+            self.compact()
 
-    def _renew(self) -> None:
-        """Forgets the names, strings and tests that no filter mentions any more."""
+    def compact(self) -> None:
+        """Forgets the names, strings and tests that no filter mentions any more. `remove` calls it when there are many;
+        events may be matched meanwhile."""
+        with self._changing:
+            self._compact()
+
+    def _compact(self) -> None:
         homes: list[Store] = [self._store, *(home.store for home in self._homes.values())]
         living = [store.living() for store in homes]
         columns, renewed = self._columns.renewed([one for one in living if one is not None])
@@ -581,6 +598,14 @@ class Index:
         scope = Scope(Attributes.of(event), {}, subject, payload, publisher)
         here, there = Context.of(context), self._contexts.get(wanted.subscriber)
         return explained(wanted, scope, here, there, subscribers)
+
+    @property
+    def parts(self) -> Parts:
+        """The data structures of the index, to measure and to examine them. Their own methods change the index without
+        its lock: call these only while no other thread uses the index."""
+        return Parts(
+            self._columns, self._store, self._register, self._contexts, self._scopes, self._homes, self._matcher
+        )
 
     def stats(self) -> Stats:
         segments = [layout.segment(raw) for raw in self._store.segments]

@@ -29,7 +29,7 @@ inlined = njit(inline="always")  # one whose text becomes a part of theirs
 SECONDS = 60  # that compiling takes, about
 HINT = "set NUMBA_CACHE_DIR to a folder that can be written"
 _LOG = logging.getLogger("tidings")
-_kernels: list["_Kernel"] = []
+KERNELS: list["_Kernel"] = []
 _making_ready = threading.Lock()
 _outcome: "Outcome | None" = None
 
@@ -53,7 +53,7 @@ def kernel(*types: Any, alone: bool = False) -> Callable[[Callable[..., Any]], A
             dispatcher = njit(cache=True, nogil=alone)(function)
         except RuntimeError:  # there is no folder where it could be kept
             dispatcher = njit(nogil=alone)(function)
-        _kernels.append(_Kernel(dispatcher, types))
+        KERNELS.append(_Kernel(dispatcher, types))
         return dispatcher
 
     return made
@@ -61,7 +61,7 @@ def kernel(*types: Any, alone: bool = False) -> Callable[[Callable[..., Any]], A
 
 def count() -> int:
     """How many kernels there are."""
-    return len(_kernels)
+    return len(KERNELS)
 
 
 def ready(begin: Callable[[str], None] | None = None) -> Outcome:
@@ -74,7 +74,7 @@ def ready(begin: Callable[[str], None] | None = None) -> Outcome:
     if _outcome is None:
         with _making_ready, nullcontext() if begin else _warning_if_compiled():
             if _outcome is None:
-                for one in _kernels:
+                for one in KERNELS:
                     if begin is not None:
                         begin(one.dispatcher.__name__)
                     one.make_ready()
@@ -109,9 +109,9 @@ class _Kernel:
 
 
 def _summary() -> Outcome:
-    compiled = sum(not one.dispatcher.stats.cache_hits for one in _kernels)
-    folders = [one.dispatcher.stats.cache_path if one.is_kept else None for one in _kernels]
-    return Outcome(len(_kernels), compiled, None if None in folders else folders[0])
+    compiled = sum(not one.dispatcher.stats.cache_hits for one in KERNELS)
+    folders = [one.dispatcher.stats.cache_path if one.is_kept else None for one in KERNELS]
+    return Outcome(len(KERNELS), compiled, None if None in folders else folders[0])
 
 
 class _Warner(event.Listener):  # type: ignore[misc]

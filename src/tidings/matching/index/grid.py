@@ -48,7 +48,7 @@ class Grid:
         level, limit = (_level_on_sphere if self._geo else _level)(radius)
         x, y = _coordinates(place)
         while not cells.put(*self._arrays, position, client, level, limit, x, y):
-            self._resize()
+            self.resize()
 
     def remove(self, position: int) -> None:
         """Takes a subscription out; `KeyError` if there is none at the position."""
@@ -60,7 +60,7 @@ class Grid:
         state, entries, records, _, table = self._arrays
         x, y = _coordinates(place)
         while not cells.move(state, entries, records, table, client, x, y):
-            self._resize()
+            self.resize()
             state, entries, records, _, table = self._arrays
 
     def moved_many(self, clients: npt.NDArray[np.int32], coordinates: npt.NDArray[np.float64]) -> None:
@@ -75,11 +75,11 @@ class Grid:
             done = cells.move_many(state, entries, records, table, clients, coordinates, done)
             if done == len(clients):
                 return
-            self._resize()
+            self.resize()
 
     def make_room(self) -> None:
         """After a kernel had none for a move."""
-        self._resize()
+        self.resize()
 
     def near(self, place: Place | None) -> npt.NDArray[np.int32]:
         """The positions of the subscriptions whose client may be within its reach of the place, each of them once."""
@@ -105,10 +105,10 @@ class Grid:
     def _take_out(self, position: int) -> bool:
         was_there, is_wasteful = cells.remove(*self._arrays, position)
         if is_wasteful:
-            self._resize()
+            self.resize()
         return bool(was_there)
 
-    def _resize(self) -> None:
+    def resize(self) -> None:
         """Arrays that fit what lives, with some room."""
         old = self._arrays
         self._arrays = self._made(int(old.state[cells.LIVE]), int(old.state[cells.LIVE_POSITIONS]))

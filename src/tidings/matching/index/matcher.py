@@ -29,6 +29,12 @@ class Matcher:
         with self._changing:
             return sum((one.counters for _, one in self._at_work), self._gone.copy())
 
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """The threads that have scratch memory here."""
+        with self._changing:
+            return [thread for thread, _ in self._at_work]
+
     def scratch(self, attributes: int, tests: int, positions: int) -> Raw:
         """This thread's scratch memory, large enough for so many of each."""
         local = self._local

@@ -21,8 +21,8 @@ Positions = npt.NDArray[np.int32]
 _UNLIMITED = 1 << 62
 _NOBODY: Positions = np.empty(0, np.int32)
 Match = Callable[[Raw, int], Positions | None]  # a segment, and how many candidates there may be at most
-_FEW = 128  # candidates that are not worth a look at the grid
-_MANY = 20_000  # clients that are not worth a look either
+FEW_CANDIDATES = 128  # so few that they are not worth a look at the grid
+MANY_CLIENTS = 20_000  # so many that they are not worth a look either
 _A_HANDFUL = 1_000  # clients that are always worth one, once the content has had many candidates
 _AN_EVENT = 16  # positions for which there is room from the start
 _TIMES = 15  # that the content is not asked first after that
@@ -88,11 +88,11 @@ class Neighbourhood:
             found = self._by_place(place, _A_HANDFUL, scratch, values, tests)
             if found is not None:
                 return found
-        found = self._by_content(match, _FEW)
+        found = self._by_content(match, FEW_CANDIDATES)
         if found is not None:
             return found
         self._popular = _TIMES
-        found = self._by_place(place, _MANY, scratch, values, tests)
+        found = self._by_place(place, MANY_CLIENTS, scratch, values, tests)
         return self.by_content(match) if found is None else found
 
     def match_many(
@@ -112,7 +112,7 @@ class Neighbourhood:
             self._out = np.empty(_AN_EVENT * len(places), np.int32)
         try:
             moving = clients, moves.coordinates(self.names), moves.before
-            return self._match_many(places, events, scratch, moving, _MANY)
+            return self._match_many(places, events, scratch, moving, MANY_CLIENTS)
         finally:
             self._grid.moved_many(*moves.back(self.names))
 

@@ -44,6 +44,11 @@ class StringTests:
         self._others: list[tuple[int, StringTest]] = []
         self._passed = _Passed()
 
+    @property
+    def cache(self) -> "_Passed":
+        """The results for the last strings; adding a test empties it."""
+        return self._passed
+
     def saved(self) -> list[Any]:
         """The tests with their numbers, in a form that JSON can carry."""
         return [[number, _saved_test(test)] for test, number in self._numbers.items()]
@@ -124,19 +129,27 @@ class _Passed:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Numbers] = OrderedDict()
-        self._size = 0  # characters, and bytes of numbers
+        self.size = 0  # characters, and bytes of numbers
         self._changing = threading.Lock()
         self.get = self._known.get
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def items(self) -> list[tuple[str, Numbers]]:
+        """Each string with the numbers of the tests that it passed, the oldest first."""
+        with self._changing:
+            return list(self._known.items())
 
     def put(self, text: str, numbers: Numbers) -> None:
         with self._changing:
             if text in self._known:  # another thread was faster
                 return
             self._known[text] = numbers
-            self._size += len(text) + numbers.nbytes
-            while len(self._known) > MAX_CACHED_STRINGS or self._size > _ROOM:
+            self.size += len(text) + numbers.nbytes
+            while len(self._known) > MAX_CACHED_STRINGS or self.size > _ROOM:
                 oldest, forgotten = self._known.popitem(last=False)
-                self._size -= len(oldest) + forgotten.nbytes
+                self.size -= len(oldest) + forgotten.nbytes
 
 
 def share_of(test: StringTest) -> float:
