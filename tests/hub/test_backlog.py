@@ -100,9 +100,10 @@ class World:
 
     def check(self) -> None:
         backlog = self.backlog
+        _, beyond, _, _ = backlog.state()
         assert backlog.waiting == len(self.journal) - len(self.acknowledged) - len(self.taken)
-        assert len(backlog._entries) + len(backlog._taken) <= self.limit + len(backlog._beyond)
-        assert len(backlog._beyond) <= self.limit
+        assert backlog.size <= self.limit + len(beyond)
+        assert len(beyond) <= self.limit
 
 
 @examples(300, 20_000)

@@ -145,7 +145,7 @@ def test_a_snapshot_that_cannot_be_written_costs_only_time(tmp_path: Path, monke
     hub = Hub(tmp_path, disk=disk)
     client = hub.client("a")
     sub = client.subscribe("n > 0", durable="all")
-    archive = hub._desk.archive
+    archive = hub.desk.archive
     assert archive is not None
 
     def refuse(offset: int, data: bytes) -> None:
@@ -154,8 +154,7 @@ def test_a_snapshot_that_cannot_be_written_costs_only_time(tmp_path: Path, monke
     monkeypatch.setattr(archive.journal, "write_snapshot", refuse)
     for n in range(1, 31):
         client.publish({"n": n})
-    assert archive._keeping is not None
-    archive._keeping.join()
+    assert archive.await_upkeep()
     assert any("upkeep failed: no room for a snapshot" in note for note in hub.notes)
     hub.close()
     assert list((tmp_path / "snapshots").iterdir()) == []

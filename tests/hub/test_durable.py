@@ -23,9 +23,9 @@ def opened(folder: Path | None, **given: object) -> Hub:
 
 def crash(hub: Hub) -> None:
     """What a killed process leaves: the files as they are, and no lock."""
-    archive = hub._desk.archive
+    archive = hub.desk.archive
     assert archive is not None
-    archive.journal._lock_file.release()
+    archive.journal.release_lock()
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -419,10 +419,9 @@ def test_logs_roll_and_old_segments_go_unless_they_are_due(tmp_path: Path, monke
         sub = client.subscribe("n > 0", durable="all", limit=5)
         for n in range(1, 101):
             client.publish({"n": n})
-        archive = hub._desk.archive
+        archive = hub.desk.archive
         assert archive is not None
-        assert archive._keeping is not None
-        archive._keeping.join()
+        assert archive.await_upkeep()
         hub.snapshot()
         hub.snapshot()
         archive.journal.roll()

@@ -61,6 +61,6 @@ def test_many_that_are_behind_share_a_few_files(tmp_path: Path, monkeypatch: pyt
                 seen[number] += numbers(sub.take())
                 sub.acknowledge_all()
         assert seen == [list(range(1, 21))] * 5
-        archive = hub._desk.archive
+        archive = hub.desk.archive
         assert archive is not None
-        assert len(archive.history._readers) <= 2
+        assert archive.history.reader_count <= 2

@@ -13,8 +13,13 @@ from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICA
 
 
 @pytest.fixture
-def client() -> Client:
-    return Hub().client("a")
+def hub() -> Hub:
+    return Hub()
+
+
+@pytest.fixture
+def client(hub: Hub) -> Client:
+    return hub.client("a")
 
 
 def publish(client: Client, *given: int) -> None:
@@ -115,7 +120,9 @@ def test_a_callback_gets_everything_in_order(client: Client) -> None:
     assert sub.take() == []
 
 
-def test_a_callback_that_raises_is_nobody_elses_problem(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_raises_is_nobody_elses_problem(
+    hub: Hub, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[Notification] = []
 
     def fragile(note: Notification) -> None:
@@ -128,7 +135,7 @@ def test_a_callback_that_raises_is_nobody_elses_problem(client: Client, caplog: 
     assert numbers(seen) == [2]
     assert sub.failed == 1
     assert "not this one" in caplog.text
-    assert client._desk.counted().callback_errors == 1
+    assert hub.stats().callback_errors == 1
 
 
 def test_a_callback_that_publishes_is_not_entered_again(client: Client) -> None:
@@ -190,7 +197,7 @@ def test_a_callback_may_unsubscribe_subscribe_and_close(client: Client) -> None:
     other = hub.client("b")
     other.subscribe("n > 0", callback=lambda _: hub.close())
     publish(other, 1)
-    assert hub._desk.closed
+    assert hub.desk.closed
 
 
 def test_an_interrupted_callback_leaves_the_hub_usable(client: Client) -> None:

@@ -100,7 +100,7 @@ class Account:
                 assert event not in self.acknowledged
 
     def check(self, hub: Hub) -> None:
-        archive = hub._desk.archive
+        archive = hub.desk.archive
         assert archive is not None
         journaled = {str(event.id): (offset, event) for offset, event in archive.history.events(None)}
         for event, (publisher, offset, sequence) in self.published.items():
@@ -166,9 +166,9 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
             assert not [note for note in hub.notes if "unfinished" not in note and "cut off" not in note]
             account.check(hub)
             if round % 2:
-                crashed = hub._desk.archive
+                crashed = hub.desk.archive
                 assert crashed is not None
-                crashed._rows = 0  # closes without a snapshot: the next one reads the rows
+                crashed.rows_since_snapshot = 0  # closes without a snapshot: the next one reads the rows
     assert len(account.published) > 300
     assert account.acknowledged
     assert account.subscriptions

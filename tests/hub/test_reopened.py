@@ -69,24 +69,24 @@ class Pair:
         self.check()
 
     def again(self, how: str) -> None:
-        archive = self.touched._desk.archive
+        archive = self.touched.desk.archive
         assert archive is not None
         if how == "snapshot":
             self.touched.snapshot()
         elif how == "full":  # as after an operation for which there was no room
-            desk = self.touched._desk
+            desk = self.touched.desk
             desk.engine = archive.rebuilt(desk)
         if how == "closed":
             self.touched.close()
         elif how == "killed":
-            archive.journal._lock_file.release()
+            archive.journal.release_lock()
         if how in ("closed", "killed"):
             self.trusted = False  # nobody is asked anew
             self.touched = self.opened()
             self.trusted = True
             for client in CLIENTS:  # in memory nobody has noticed
-                for held in self.touched._desk.roster.of(client):
-                    other = self.untouched._desk.roster.subscriptions[held.id]
+                for held in self.touched.desk.roster.of(client):
+                    other = self.untouched.desk.roster.subscriptions[held.id]
                     if held.durable is None:
                         other.take()
                     else:
@@ -96,7 +96,7 @@ class Pair:
     def check(self) -> None:
         assert self.touched.tables() == self.untouched.tables()
         waiting = [
-            {held.id: held.waiting for held in hub._desk.roster.subscriptions.values()}
+            {held.id: held.waiting for held in hub.desk.roster.subscriptions.values()}
             for hub in (self.untouched, self.touched)
         ]
         assert waiting[0] == waiting[1]

@@ -13,5 +13,5 @@ def test_publishers_are_forgotten_when_there_are_very_many_and_may_come_again(mo
         for number in (1, 2):
             for name in ("a", "b", "c", "d"):
                 hub.client(name).publish({"n": number})
-        assert len(hub._desk.roster.sequences) == 3
+        assert len(hub.desk.roster.sequences) == 3
         assert [note.event.publisher for note in held.take()] == ["a", "b", "c", "d"] * 2

@@ -46,10 +46,10 @@ class Stage:
 
     def reopen(self, *, killed: bool = False) -> Hub:
         if killed:  # no snapshot is written: everything is read from the journal
-            desk = self.hub._desk
+            desk = self.hub.desk
             assert desk.archive is not None
-            desk.archive.sync(desk._next)
-            desk.archive._rows = 0
+            desk.archive.sync(desk.next)
+            desk.archive.rows_since_snapshot = 0
         self.hub.close()
         return self.open()
 
@@ -127,7 +127,7 @@ def test_a_replay_under_another_id_is_refused_also_after_a_restart(stage: Stage,
     early, late = stage.event(), stage.event()
     stage.ann().publish_event(late)
     stage.reopen(killed=killed)
-    assert set(stage.hub._desk.engine.gate.credentials.topics) == {stage.world.record.id}  # type: ignore[union-attr]
+    assert set(stage.hub.desk.engine.gate.credentials.topics) == {stage.world.record.id}  # type: ignore[union-attr]
     with pytest.raises(RefusedError, match="came before"):
         stage.ann().publish_event(early)
 
@@ -141,7 +141,7 @@ def test_a_plain_event_under_a_known_id_is_still_refused(stage: Stage) -> None:
 
 def test_what_the_journal_could_not_take_may_be_sent_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     event = stage.event()
-    archive = stage.hub._desk.archive
+    archive = stage.hub.desk.archive
     assert archive is not None
     whole: Callable[..., Any] = archive.append
 
@@ -161,7 +161,7 @@ def test_topics_notices_and_revocations_outlive_the_hub(stage: Stage, killed: bo
     stage.world.authority.revoke("eve", NOW)
     stage.hub.revoke(stage.world.authority.revocations(NOW).data)
     stage.reopen(killed=killed)
-    gate = stage.hub._desk.gate
+    gate = stage.hub.desk.gate
     assert gate is not None
     assert gate.credentials.revocations.version == 1
     assert gate.credentials.notice(stage.world.record.id) is not None

@@ -50,7 +50,7 @@ def in_order(notes: list[Notification]) -> dict[str, list[int]]:
 @pytest.fixture(params=["memory", "folder", "accepted"])
 def hub(request: pytest.FixtureRequest, tmp_path: Path) -> Hub:
     made = Hub() if request.param == "memory" else Hub(tmp_path, disk=UnsyncedDisk())
-    made._desk.log.append(request.param)
+    made.log.append(request.param)
     return made
 
 

@@ -35,7 +35,7 @@ class Life:
         try:
             self._work(journal)
         except Crash:
-            journal._lock_file.release()  # as the system does when a process ends
+            journal.release_lock()  # as the system does when a process ends
             raise
         else:
             journal.close()
@@ -109,7 +109,7 @@ def test_a_crash_while_logs_are_removed(tmp_path: Path) -> None:
         try:
             assert journal.retain(max_bytes=0) == 3
         except Crash:
-            journal._lock_file.release()
+            journal.release_lock()
         else:
             disk.at = -1
             journal.close()

@@ -81,7 +81,7 @@ class Archive:
         self.notes: list[str] = []
         self.lost = 0  # rows that repair could not save
         self._trust = trust
-        self._rows = self._control = 0  # since the last snapshot
+        self.rows_since_snapshot = self._control = 0  # the latter counts control rows alone
         self.rows_due = ROWS
         self.control_due = CONTROL_ROWS
         self._least = 0  # control rows between two snapshots: writing one costs as much as it holds subscriptions
@@ -92,7 +92,7 @@ class Archive:
 
     def append(self, rows: list[Row], now: int) -> Span:
         span = self.journal.append(rows, now, essential=rows[0].kind not in EVENTS)
-        self._rows += len(rows)
+        self.rows_since_snapshot += len(rows)
         self._control += sum(row.kind not in EVENTS for row in rows)
         return span
 
@@ -112,7 +112,7 @@ class Archive:
         desk.engine.is_recalling = True
         for record in records_after:
             row, roster = record.operation, desk.roster
-            self._rows += 1
+            self.rows_since_snapshot += 1
             if row.kind in EVENTS:
                 self._published(row, record.offset, desk)
             elif row.kind == LOST:
@@ -209,7 +209,7 @@ class Archive:
 
     @property
     def is_due(self) -> bool:
-        return self._control >= max(self.control_due, self._least) or self._rows >= self.rows_due
+        return self._control >= max(self.control_due, self._least) or self.rows_since_snapshot >= self.rows_due
 
     def keep(self, desk: "Desk") -> None:
         """Begins to write a snapshot, and to roll logs that are full, if nobody does."""
@@ -219,19 +219,27 @@ class Archive:
             self._keeping = threading.Thread(target=self._keep, args=(desk,), name="tidings-upkeep", daemon=True)
             self._keeping.start()
 
+    def await_upkeep(self) -> bool:
+        """Returns when the upkeep that began last has ended; whether any has begun."""
+        keeping = self._keeping
+        if keeping is None:
+            return False
+        keeping.join()
+        return True
+
     def _keep(self, desk: "Desk") -> None:
         try:
             self.snapshot(desk)
             if self.journal.unrolled:
                 self.journal.roll(begin=False)
         except TidingsError as error:
-            self._control = self._rows = 0  # it is tried again after as many rows
+            self._control = self.rows_since_snapshot = 0  # it is tried again after as many rows
             self.notes.append(f"upkeep failed: {error}")
 
     def snapshot(self, desk: "Desk") -> None:
         with desk.guard:
             offset, data = self.journal.next, _saved(desk, self.lost)
-            self._rows = self._control = 0
+            self.rows_since_snapshot = self._control = 0
             self._least = len(desk.roster.subscriptions)
         self.sync(offset)
         self.journal.write_snapshot(offset, data)
@@ -249,11 +257,9 @@ class Archive:
         """Ends with a snapshot, so that the next opening is quick; if it cannot be written, it is read all the same."""
         with desk.guard:
             self._closing = True
-            keeping = self._keeping
-        if keeping is not None:
-            keeping.join()
+        self.await_upkeep()
         try:
-            if self._rows and desk.failure is None:
+            if self.rows_since_snapshot and desk.failure is None:
                 with contextlib.suppress(JournalError):
                     self.snapshot(desk)
         finally:

@@ -36,6 +36,11 @@ class Backlog(Queue):
     def waiting(self) -> int:
         return max(0, self._pending - len(self._taken))
 
+    @property
+    def size(self) -> int:
+        """The number of notifications in memory, taken or not."""
+        return len(self._entries) + len(self._taken)
+
     def ready(self) -> bool:
         with self._changed:
             return bool(self._entries) or self._is_behind()

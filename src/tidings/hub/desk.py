@@ -353,6 +353,11 @@ class Desk:
         self._time = now if now > self._time else self._time + 1
         return self._time
 
+    @property
+    def next(self) -> int:
+        """The offset that the next row will get."""
+        return self._next
+
     def passed(self, timestamp: int, offset: int) -> None:
         """The journal has come to this time, and to this offset."""
         self._time, self._next = max(self._time, timestamp), offset

@@ -31,6 +31,11 @@ class History:
         self._readers: OrderedDict[tuple[str, int], Iterator[Record]] = OrderedDict()  # by subscription and place
         self._changing = threading.Lock()
 
+    @property
+    def reader_count(self) -> int:
+        """The number of files that are held open for subscriptions that are behind."""
+        return len(self._readers)
+
     def due_to(self, subscription: Subscription) -> Read:
         """Reads on in what is due to a durable subscription."""
         id, subscriber = subscription.id, subscription.subscriber  # noqa: A001

@@ -90,6 +90,12 @@ class Hub:
         return self._desk.name
 
     @property
+    def desk(self) -> Desk:
+        """The state of the hub (engine, roster, archive) and its operations, to examine them: a change that is made
+        there is not journaled."""
+        return self._desk
+
+    @property
     def log(self) -> Any:
         """The last lines that policies and the hub itself have logged; `logging.getLogger("tidings")` has all."""
         return self._desk.log

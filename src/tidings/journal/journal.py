@@ -308,6 +308,11 @@ class Journal:
                     finally:
                         self._lock_file.release()
 
+    def release_lock(self) -> None:
+        """Lets another process open the folder although this journal is not closed, as the system does when a process
+        is killed. The journal must not be used any more."""
+        self._lock_file.release()
+
     def __enter__(self) -> Self:
         return self
 

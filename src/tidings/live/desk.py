@@ -406,11 +406,6 @@ class Desk(HubDesk):
             self.roster.receipts.settle()
 
     @property
-    def next(self) -> int:
-        """The offset that the next row will get."""
-        return self._next
-
-    @property
     def is_settled(self) -> bool:
         return self.engine.is_settled and not self.outgoing and not self._syncing
 
@@ -497,6 +492,14 @@ class Desk(HubDesk):
             self.outgoing.drain(self.archive.synced)
         self._syncer.shutdown()
         self.close()
+
+    def abort(self) -> None:
+        """Closes the journal without a snapshot; what waits to go out is dropped."""
+        self._syncer.shutdown()
+        self.closed = True
+        if self.archive is not None:
+            self.archive.history.close()
+            self.archive.journal.close()
 
 
 def _tell_failed(error: JournalError) -> None:
