@@ -125,7 +125,7 @@ def test_a_function_that_raises_where_something_was_lost_ends_nothing(monkeypatc
             await flood(car, 20, None)
             assert (await car.publish({"n": 1})).offset >= 0
             assert held.lost > 0
-            assert car._session.connections == 1
+            assert car.session.connections == 1
 
     run(scenario())
 

@@ -175,7 +175,7 @@ def test_what_looks_after_the_connection_fails_and_the_client_ends(monkeypatch: 
             async def fail(*_: object) -> None:
                 raise RuntimeError("it went wrong")
 
-            monkeypatch.setattr(car._session, "_try", fail)
+            monkeypatch.setattr(car.session, "_try", fail)
             broker.sessions["car-1"].connection.abort("cut off by the test")
             with pytest.raises(ClosedError, match="it went wrong"):
                 await car.until_closed(timeout=SECONDS)

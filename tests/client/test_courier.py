@@ -7,7 +7,7 @@ import pytest
 
 from tidings.client import connect_sync
 from tidings.client.courier import IN_FLIGHT, Courier, Delivered, Letter
-from tidings.journal import Journal
+from tidings.journal import Journal, Span
 from tidings.model.errors import InvalidValueError, JournalFullError, TidingsError, UnreachableError
 from tidings.model.identity import uuid7
 from tidings.model.limits import MAX_REMEMBERED_EVENTS
@@ -135,15 +135,16 @@ def test_a_broker_that_does_not_is_named_after_a_while(served: BrokerThread) -> 
 def test_a_disk_that_was_full_for_a_while(
     served: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk, place = served.broker.desk, KeptPlace()
-    append, refusals = desk._append, [JournalFullError("no room", tmp_path)] * 3
+    archive, place = served.broker.desk.archive, KeptPlace()
+    assert archive is not None
+    append, refusals = archive.append, [JournalFullError("no room", tmp_path)] * 3
 
-    def full(rows: list[object], now: int) -> int:
+    def full(rows: list[object], now: int) -> Span:
         if refusals and rows[0].kind == "publish":  # type: ignore[attr-defined]
             raise refusals.pop()
         return append(rows, now)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(desk, "_append", full)
+    monkeypatch.setattr(archive, "append", full)
     done = Courier(served.address, "p").deliver(letters(10), place)
     assert done.published == 10
     assert place.start is None
@@ -153,13 +154,13 @@ def test_a_disk_that_was_full_for_a_while(
 
 
 def test_a_disk_that_stays_full(served: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(rows: list[object], now: int) -> int:
+    def full(rows: list[object], now: int) -> Span:
         raise JournalFullError("no room", tmp_path)
 
     courier, place = Courier(served.address, "p", patience=0.3), KeptPlace()
     assert courier.deliver(letters(1), place).published == 1
     with monkeypatch.context() as patch:
-        patch.setattr(served.broker.desk, "_append", full)
+        patch.setattr(served.broker.desk.archive, "append", full)
         with pytest.raises(TidingsError):
             courier.deliver(letters(5), place)
     assert courier.deliver(letters(5), place).published == 4
@@ -168,8 +169,7 @@ def test_a_disk_that_stays_full(served: BrokerThread, tmp_path: Path, monkeypatc
 
 def test_the_number_of_an_event_comes_after_the_last(served: BrokerThread) -> None:
     with connect_sync(served.address, "p") as client:
-        publish = client._client.publish
-        assert client._loop.run(publish({}, sequence=7)).event.sequence == 7
+        assert client.publish({}, sequence=7).event.sequence == 7
         with pytest.raises(InvalidValueError, match="7 does not come after 7"):
-            client._loop.run(publish({}, sequence=7))
+            client.publish({}, sequence=7)
         assert client.publish({}).event.sequence == 8

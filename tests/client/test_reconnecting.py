@@ -30,9 +30,9 @@ def at(broker: Broker) -> dict[str, Any]:
 
 async def cut(broker: Broker, client: Client) -> None:
     """As if the cable were pulled, and put in again."""
-    before = client._session.connections
+    before = client.session.connections
     broker.sessions[client.name].connection.abort("cut off by the test")
-    await until(lambda: client._session.connections > before)
+    await until(lambda: client.session.connections > before)
 
 
 async def all_of(held: Subscription, count: int) -> list[Any]:
@@ -263,8 +263,8 @@ def test_what_was_taken_back_before_the_connection_broke_is_no_error() -> None:
         async with running() as broker, connect(broker, "car-1") as car:
             held = await car.subscribe("a = 1")
             offer = await car.advertise("a = 1")
-            assert car._session._wire is not None
-            car._session._wire._taken = lambda frames: None  # the answers are lost on the way
+            assert car.session.wire is not None
+            car.session.wire.on_frames = lambda frames: None  # the answers are lost on the way
             doing = [asyncio.ensure_future(held.unsubscribe()), asyncio.ensure_future(car.unadvertise(offer))]
             await until(lambda: not broker.desk.engine.advertisements.of("car-1"))
             assert not any(one.done() for one in doing)
@@ -507,7 +507,7 @@ def test_what_is_too_large_is_refused_here_and_the_connection_stays() -> None:
             with pytest.raises(InvalidValueError, match="the broker takes 20,000 at a time"):
                 await car.subscribe("a in (" + ", ".join(f"'{n:08}'" for n in range(3_000)) + ")")
             await car.publish({}, payload=bytes(19_000))
-            assert car._session.connections == 1
+            assert car.session.connections == 1
 
     run(scenario())
 

@@ -68,8 +68,8 @@ def test_who_is_given_nothing_finds_topics_and_centres_at_discovery_nodes(tmp_pa
                     await pub.publish({SERVICE_TOPIC: kmc.service.topic}, payload=b"?")
                 await until(lambda: kmc.service.version == 2)
                 await advertised(broker, kmc, topic)
-                assert pub._membership is not None
-                await pub._membership.obtain(topic)
+                assert pub.membership is not None
+                await pub.membership.obtain(topic)
 
     run(scenario(), 60)
 
@@ -198,11 +198,11 @@ def test_secrets_are_in_no_repr_of_a_client(tmp_path: Path) -> None:
             await kmc.grant(topic, "pub")
             async with client_of(broker, "pub", services=(kmc.service,), topics=(topic,)) as pub:
                 await pub.publish({"Sports": "NBA"}, payload=b"1")
-                membership = pub._membership
+                membership = pub.membership
                 assert membership is not None
                 key = membership.member.keyring.latest(topic.id)
                 assert key is not None
-                for one in (pub, membership.member, membership.member.keyring, key, pub._session, membership):
+                for one in (pub, membership.member, membership.member.keyring, key, pub.session, membership):
                     assert key.key.hex() not in repr(one)
                     assert repr(key.key) not in repr(one)
 

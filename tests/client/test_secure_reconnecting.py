@@ -14,8 +14,8 @@ from tidings.client import Client
 
 async def holds(client: Client, topic: Topic, epoch: int) -> None:
     """Returns once it has the key of that epoch."""
-    assert client._membership is not None
-    keyring = client._membership.member.keyring
+    assert client.membership is not None
+    keyring = client.membership.member.keyring
     await until(lambda: keyring.get(topic.record.id, epoch) is not None)
 
 
@@ -197,8 +197,8 @@ def test_what_it_may_not_have_is_refused_in_its_order_and_asked_for_once(tmp_pat
             )
             there.topic.since["fan"] = 2
             there.kmc.rewraps = False
-            assert fan._membership is not None
-            fan._membership.member.keyring.forget(there.topic.record.id)
+            assert fan.membership is not None
+            fan.membership.member.keyring.forget(there.topic.record.id)
             for n in range(30):
                 await pub.publish({**GAME, "n": n}, payload=b"%d" % n)
             await pub.publish({"Sports": "NFL", "n": 30})

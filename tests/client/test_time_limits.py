@@ -44,7 +44,7 @@ REQUESTS: dict[str, Request] = {
     "let_set_context": lambda client, _, limit: client.let_set_context("gps", timeout=limit),
     "advertise": lambda client, _, limit: client.advertise("n = 1", timeout=limit),
     "unadvertise": lambda client, _, limit: client.unadvertise("offer", timeout=limit),
-    "subscribe": lambda client, _, limit: client.subscribe("n = 1", timeout=limit)._begun(),
+    "subscribe": lambda client, _, limit: client.subscribe("n = 1", timeout=limit),
     "unsubscribe": lambda client, held, limit: client.unsubscribe(held, timeout=limit),
     "unsubscribe of a subscription": lambda _, held, limit: held.unsubscribe(timeout=limit),
     "set_policy": lambda client, held, limit: client.set_policy(held, None, timeout=limit),
@@ -99,7 +99,7 @@ def test_a_request_without_any_limit_ends_when_the_client_is_closed(name: str) -
 def test_publish_soon_and_acknowledge_end_by_their_time_limit_where_there_is_no_room() -> None:
     async def scenario() -> None:
         async with abandoned() as (client, durable, _):
-            while not client._session.is_full:
+            while not client.session.is_full:
                 (await client.publish_soon({"n": 1}, safe="accepted", timeout=SOON)).cancel()
             with pytest.raises(RequestTimeoutError):
                 await client.publish_soon({"n": 1}, timeout=SOON)
@@ -148,7 +148,7 @@ def test_requests_whose_callers_wait_no_more_are_not_kept_and_not_sent_again() -
                 await car.subscribe("n = 1", timeout=SOON)
             with pytest.raises(RequestTimeoutError):
                 await car.advertise("n = 1", timeout=SOON)
-        assert not car._session._underway.requests
+        assert not car.session.underway.requests
         async with running(broker=where) as again:
             await until(lambda: car.is_connected)
             assert not (await car.topics())["advertisements"]
@@ -212,7 +212,7 @@ def test_a_subscription_that_is_closed_while_it_begins_has_ended_at_the_broker()
     async def scenario() -> None:
         async with running() as broker, connect(broker, "car-1") as car:
             held = car.subscribe("n = 1")
-            beginning = asyncio.ensure_future(held._begun())
+            beginning = asyncio.ensure_future(held)
             await asyncio.sleep(0)
             await held.close()
             await beginning

@@ -127,7 +127,7 @@ class Raw:
     """A connection that does nothing by itself."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
+        self.reader, self.writer = reader, writer
         self._splitter = Splitter(MAX_RECORD_BYTES)
         self._frames: list[tuple[int, bytes]] = []
         self.welcome: Welcome
@@ -169,7 +169,7 @@ class Raw:
                     if kind not in _NOT_TOLD:
                         return msgspec.msgpack.decode(body, type=_TOLD[Kind(kind)])
                 try:
-                    data = await self._reader.read(65_536)
+                    data = await self.reader.read(65_536)
                 except ConnectionError:
                     return None
                 if not data:

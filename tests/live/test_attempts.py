@@ -56,7 +56,7 @@ def test_a_flood_of_addresses_takes_bounded_room() -> None:
     for number in range(MAX_WATCHED_PARTIES + 10):
         attempts.note(str(number), 0.0)
         attempts.note(str(number), 0.0)
-    assert len(attempts._watched) == MAX_WATCHED_PARTIES
+    assert len(attempts) == MAX_WATCHED_PARTIES
     assert attempts.check("0", 0.0) == 0.0
     assert attempts.check(str(MAX_WATCHED_PARTIES), 0.0) > 0.0
 
@@ -180,14 +180,14 @@ def test_an_identity_is_shut_out_only_by_what_its_own_certificate_has_done(tmp_p
                 session.connection.host = "192.0.2.1"  # as if from elsewhere
                 for _ in range(3):
                     broker.reception.bogus(session.connection, "bus")
-                assert not broker.reception._identities.check("bus", broker.now())
+                assert not broker.reception.identities.check("bus", broker.now())
                 session.connection.host = "192.0.2.2"
                 for _ in range(3):
                     broker.reception.bogus(session.connection, "car")
                 session.connection.host = "127.0.0.1"
                 await until(lambda: "car" not in broker.sessions)
                 assert car
-            assert broker.reception._identities.check("car", broker.now()) > 0
+            assert broker.reception.identities.check("car", broker.now()) > 0
             async with connect(broker, "bus", identity=certified.client("bus")) as bus:
                 assert await bus.ask("status")
 

@@ -40,7 +40,7 @@ def test_a_neighbour_whose_host_cannot_be_is_called_in_vain_and_called_again(cap
         with caplog.at_level(logging.INFO, "tidings.live"):
             async with running(links=[{"broker": "b2", "address": "a..b:7450"}]) as broker:
                 await until(lambda: "b2 cannot be reached" in caplog.text)
-                [dialler] = broker.neighbourhood._diallers.values()
-                assert not dialler._task.done()
+                [dialler] = broker.neighbourhood.diallers.values()
+                assert dialler.is_dialling
 
     run(scenario())

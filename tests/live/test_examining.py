@@ -30,7 +30,7 @@ def test_who_holds_its_key_stays_connected(tmp_path: Path) -> None:
             await until(lambda: broker.metrics.challenges >= 3)
             assert broker.metrics.challenges_failed == 0
             assert await car.ask("status")
-            assert car._session.connections == 1
+            assert car.session.connections == 1
 
     run(scenario())
 
@@ -41,7 +41,7 @@ def test_without_a_certificate_or_an_interval_nobody_is_asked(tmp_path: Path) ->
         async with running("b1", security=OFTEN, heartbeat=HEART) as broker, connect(broker, "car") as car:
             await asyncio.sleep(0.15)
             assert broker.metrics.challenges == 0
-            assert car._session.connections == 1
+            assert car.session.connections == 1
         async with (
             running("b2", tls=given.tls("b2"), heartbeat=HEART) as broker,
             connect(broker, "car", identity=given.client("car")),
@@ -76,7 +76,7 @@ def test_who_does_not_prove_it_is_disconnected(tmp_path: Path, monkeypatch: pyte
             running("b1", tls=given.tls("b1"), security=security, heartbeat=HEART) as broker,
             connect(broker, "car", identity=given.client("car")) as car,
         ):
-            await until(lambda: car._session.connections > 1)
+            await until(lambda: car.session.connections > 1)
             assert broker.metrics.challenges_failed >= 1
             assert bool(broker.metrics.bogus) == (answered != "nothing")
 
@@ -98,7 +98,7 @@ def test_proofs_of_groups_are_bound_to_the_certificates_of_the_connection(tmp_pa
         ):
             mine = await one.subscribe("a > 0")
             await one.publish({"a": 1})
-            two._session._prover._fingerprint = b"x" * 32  # as if it were on another connection
+            two.session.prover.fingerprint = b"x" * 32  # as if it were on another connection
             with pytest.raises(RefusedError):
                 await two.publish({"a": 2})
             assert await numbers(mine, 5) == [1]

@@ -151,7 +151,7 @@ async def beside(broker: Broker) -> AsyncIterator[Neighbour]:
         await neighbour.is_served()
         yield neighbour
         await neighbour.is_served()
-        assert client._session.connections == 1
+        assert client.session.connections == 1
 
 
 def memory() -> int:
@@ -184,7 +184,7 @@ def test_mutated_frames_end_in_errors_or_closed_connections(role: str) -> None:
                             sent += 1
                             await raw.writer.drain()
                         raw.writer.write_eof()
-                        while await raw._reader.read(65_536):
+                        while await raw.reader.read(65_536):
                             pass
                 if session % 50 == 0:
                     await neighbour.is_served()

@@ -288,8 +288,8 @@ def test_after_a_failed_sync_everything_is_refused_and_the_broker_is_not_ready(t
                 await car.set_context(x=1)
             assert len(list(hindrances(broker))) == 1
             await asyncio.sleep(0.1)  # some heartbeats
-            assert broker._heart is not None
-            assert broker._heart.is_beating
+            assert broker.heart is not None
+            assert broker.heart.is_beating
             assert (await car.ask("status"))["broker"] == "b1"
             with pytest.raises(UnreachableError, match="sync"):
                 await connect(broker, "late", patience=0.2).__aenter__()
@@ -317,24 +317,6 @@ def test_what_waited_for_the_disk_is_told_that_it_failed(tmp_path: Path) -> None
 # Starting again
 
 
-async def stopped_hard(broker: Broker) -> None:
-    """As if it were killed: nothing is said, nothing is written any more."""
-    for connection in broker._all():
-        connection.abort("killed")
-    assert broker._door is not None
-    broker._door.close()
-    if broker._heart is not None:
-        broker._heart.stop()
-    broker.is_stopping = True
-    await asyncio.sleep(0)
-    assert broker.desk.archive is not None
-    broker.readers.shutdown()
-    broker.desk._syncer.shutdown()
-    broker.desk.closed = True
-    broker.desk.archive.history.close()
-    broker.desk.archive.journal.close()
-
-
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_broker_that_starts_again_knows_what_it_knew(tmp_path: Path, hard: bool) -> None:
     async def scenario() -> None:
@@ -350,7 +332,7 @@ def test_a_broker_that_starts_again_knows_what_it_knew(tmp_path: Path, hard: boo
             receipts = [await camera.publish({"n": n}) for n in range(5)]
             await camera.set_context(x=2)
             await camera.publish({"n": 9})
-        await (stopped_hard(broker) if hard else broker.stop())
+        await (broker.abort() if hard else broker.stop())
         async with running(journal=journal) as broker:
             assert [one.durable for one in broker.desk.roster.of("car-1")] == ["near"]
             assert broker.desk.roster.contexts["car-1"] == {"x": 1}
@@ -385,7 +367,7 @@ def test_a_lone_broker_that_starts_again_waits_for_nobody(tmp_path: Path, hard: 
         async with running(journal=folder(tmp_path / "journal")) as broker, connect(broker, "cam-1") as camera:
             for number in range(3):
                 await camera.publish({"n": number})
-            broker.resending._write_now()
+            broker.resending.write_debts()
             broker.desk.archive.sync(broker.desk.next)  # type: ignore[union-attr]
             await camera.publish({"n": 3})
             if hard:
@@ -408,7 +390,7 @@ def test_a_replay_comes_in_pages_however_large_its_events_are(tmp_path: Path) ->
             await asyncio.gather(*[car.publish({"n": n}, payload=payload) for n in range(40)])
             await asyncio.gather(*[car.publish({"n": n}) for n in range(40, 1_500)])
             assert numbers([note async for note in held.replay()]) == list(range(1_500))
-            assert car._session.connections == 1
+            assert car.session.connections == 1
             for since in (2**63 - 1, 10**18):
                 assert [note async for note in held.replay(since)] == []
 

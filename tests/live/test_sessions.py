@@ -340,7 +340,7 @@ def test_everybody_hears_of_a_subject_that_is_defined_later() -> None:
                     await definer.publish({"li": 1, "zz": 2}, subject="Loop")
                 longer = LOOP.extend({"zz": int})
                 await car.schema(longer)
-                await until(lambda: definer._session.framing.schemas["Loop"][1] == longer)
+                await until(lambda: definer.session.framing.schemas["Loop"][1] == longer)
                 await definer.publish({"li": 3, "zz": 2}, subject="Loop")
                 assert [one.attributes for one in await loops.take(timeout=60)] == [{"li": 3, "zz": 2}]
                 with pytest.raises(RefusedError, match="li is missing"):

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import tidings as td
 from tests.live.cases import Raw, configuration, connect, framed, publication, run, running, until
 from tests.live.secured import LiveWorld, publish
-from tests.live.test_journal import stopped_hard
 from tests.sizes import examples
 from tidings.client import Client
 from tidings.client.proving import Prover
@@ -352,7 +351,7 @@ def test_only_who_holds_the_secret_subscribes_and_the_journal_knows(secrets: Sec
             assert {one.id for one in broker.desk.engine.subscriptions.of("one")} == {"mine"}
             assert not broker.desk.engine.subscriptions.of("stranger")
             assert proofs(broker) == (2, 1)
-            await stopped_hard(broker)  # so that the journal is all that there is
+            await broker.abort()  # so that the journal is all that there is
 
     async def after() -> None:
         async with running("b1", trust=secrets.tables("Staff"), **folder) as broker, connect(broker, "car") as car:
@@ -431,7 +430,7 @@ def test_a_proof_is_good_for_one_challenge_of_one_broker_only(secrets: Secrets) 
             mine = await me.subscribe("a > 0")
             thief.send(publication(1, {"a": 1}))
             challenge = await thief.told()
-            proof = one._session._prover.answer(challenge, "b1", None)
+            proof = one.session.prover.answer(challenge, "b1", None)
             thief.say(proof)
             await until(lambda: proofs(broker) == (1, 1))
             assert broker.metrics.bogus == 1

@@ -8,7 +8,6 @@ import pytest
 
 import tidings as td
 from tests.live.cases import Raw, address, configuration, connect, publication, run, running, until
-from tests.live.test_journal import stopped_hard
 from tests.live.test_trust import FOR_STAFF, Secrets, at_rest, numbers, proofs, ruled
 from tidings.hub.outcome import Outcome
 from tidings.journal import PASSED, Operation, Span
@@ -86,7 +85,7 @@ def test_who_proves_itself_later_gets_what_was_accepted_before_and_nobody_else_d
                 assert broker.desk.archive is not None
                 broker.desk.archive.snapshot(broker.desk)
             if end in ("killed", "saved and killed"):
-                await stopped_hard(broker)
+                await broker.abort()
             elif end == "stopped":
                 await broker.stop()
         if end == "left":
@@ -114,7 +113,7 @@ def test_what_was_refused_before_a_crash_stays_refused(secrets: Secrets, tmp_pat
             await car.publish({"a": 1}, safe="journaled")
             await until(lambda: proofs(broker) == (1, 1))
             await car.publish({"a": 2}, safe="journaled")
-            await stopped_hard(broker)
+            await broker.abort()
 
     async def after() -> None:
         async with (
@@ -148,7 +147,7 @@ def test_it_is_for_those_that_it_was_for_when_it_came(secrets: Secrets, tmp_path
             await car.publish({"a": 2}, safe="journaled")
             await car.set_context({"x": 2})
             await car.publish({"a": 3}, safe="journaled")
-            await stopped_hard(broker)
+            await broker.abort()
 
     async def after() -> None:
         async with (
@@ -181,7 +180,7 @@ def test_an_event_of_another_broker_waits_in_the_journal_of_its_receivers(secret
                 await until(lambda: broker.desk.engine.is_settled and other.is_settled)
                 await car.publish({"a": 1}, safe="settled")
                 await challenged(one)
-                await stopped_hard(broker)
+                await broker.abort()
         async with (
             running("b1", **{**near, "links": []}) as broker,
             connect(broker, "one", groups={"Staff": secrets.file("Staff")}) as one,
@@ -216,7 +215,7 @@ def test_a_publication_is_accepted_when_its_sender_has_proved_what_rules_may_ask
             await car.publish({"a": 2}, safe="journaled")
             if policy == BOTH:
                 await challenged(one)
-            await stopped_hard(broker)
+            await broker.abort()
 
     async def after() -> None:
         async with (
@@ -284,15 +283,15 @@ def test_what_is_undecided_follows_a_receiver_that_goes_to_another_broker(
             await until(lambda: other.links)
             await at_rest({"b1": broker, "b2": other})
             async with td.connect([address(broker), address(other)], "one", groups=staff) as one:
-                prover, one._session._prover = one._session._prover, Mute()  # type: ignore[assignment]
+                prover, one.session.prover = one.session.prover, Mute()  # type: ignore[assignment]
                 mine = await one.subscribe("a > 0", durable="all")
                 async with connect(broker, "car") as car:
                     await car.advertise("a > 0")
                     for number in (1, 2):
                         await car.publish({"a": number}, safe="journaled")
                 await until(lambda: proofs(broker)[0] == 1)
-                one._session._prover = prover
-                await stopped_hard(broker)
+                one.session.prover = prover
+                await broker.abort()
                 await until(lambda: "one" in other.sessions)
                 async with running("b1", **near) as broker, connect(broker, "car") as car:
                     await until(lambda: len(broker.links) == 1)

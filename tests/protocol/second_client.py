@@ -150,12 +150,12 @@ class SecondClient:
         self._request = 0
         self._rest = b""
         plain = socket.create_connection(address, timeout=60)
-        self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=address[0])
+        self.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=address[0])
         session = time.time_ns() // 1000
         self.send(HELLO, ["tidings", [1], "client", name, session, last_broker, 1, "second-client"])
         kind, body = self.next_frame()
         if kind != WELCOME:
-            self._socket.close()
+            self.socket.close()
             raise Closed(*body[:2])
         self.welcome = body
         self.broker, self._sequence = body[1], body[7]
@@ -164,11 +164,11 @@ class SecondClient:
 
     def send(self, kind: int, body: Any, ahead: bytes = b"") -> None:
         written = ahead + packed(body)
-        self._socket.sendall(pack(">IB", len(written) + 1, kind) + written)
+        self.socket.sendall(pack(">IB", len(written) + 1, kind) + written)
 
     def next_frame(self) -> Frame:
         while len(self._rest) < 4 or len(self._rest) < 4 + unpack_from(">I", self._rest)[0]:
-            data = self._socket.recv(65_536)
+            data = self.socket.recv(65_536)
             if not data:
                 raise Closed
             self._rest += data
@@ -269,17 +269,17 @@ class SecondClient:
             while True:
                 self.step()
         except Closed:
-            self._socket.close()
+            self.socket.close()
 
     def break_off(self) -> None:
         """Without a word."""
-        self._socket.close()
+        self.socket.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self.socket.close()
 
 
 def event_id() -> bytes:

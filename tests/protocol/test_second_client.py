@@ -513,7 +513,7 @@ def test_arrays_may_end_early_or_go_on(connect: Connect) -> None:
 @pytest.mark.parametrize("length", [0, 16_777_217, 2**32 - 1])
 def test_a_length_that_cannot_be_ends_the_connection(connect: Connect, length: int) -> None:
     client = connect(f"too-long-{length}")
-    client._socket.sendall(pack(">I", length))
+    client.socket.sendall(pack(">I", length))
     with pytest.raises(Closed, match="a frame of") as closed:
         client.take(1)
     assert not closed.value.again

@@ -130,6 +130,16 @@ class Client:
             raise self._reason
 
     @property
+    def session(self) -> Session:
+        """The connection to the broker, across reconnections, and the requests that are under way on it."""
+        return self._session
+
+    @property
+    def membership(self) -> "Membership | None":
+        """The keys, tokens and notices of a client that was made with a `Member`; None for any other."""
+        return self._membership
+
+    @property
     def state(self) -> ConnectionState:
         """The state of the connection since its last change."""
         return self._session.states.latest

@@ -17,7 +17,7 @@ class Prover:
     def __init__(self, name: str, identity: Identity | None, groups: Iterable[Group] = ()) -> None:
         self._name, self._identity = name, identity
         self._groups = {one.name: one for one in groups}
-        self._fingerprint = b"" if identity is None else identity.fingerprint()
+        self.fingerprint = b"" if identity is None else identity.fingerprint()  # of the certificate that it shows
 
     def answer(self, challenge: Challenge, broker: str, certificate: bytes | None) -> Proof:
         """To a broker that has that certificate (DER), if any. What cannot be proved is answered all the same."""
@@ -30,7 +30,7 @@ class Prover:
             return Proof(challenge.number)
         shown = hashlib.sha256(certificate).digest() if certificate else b""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        ends = Ends(broker, self._name, shown, self._fingerprint)
+        ends = Ends(broker, self._name, shown, self.fingerprint)
         return Proof(challenge.number, nonce, group.prove(ends, challenge.nonce, nonce))
 
     def _signed(self, challenge: Challenge, broker: str) -> Proof:

@@ -87,7 +87,7 @@ class Session:
         self.states = ConnectionStates(self.name, str(self._addresses[0]), on_state)
         self._attempt = 0  # number of attempts since the last connection
         self._identity = identity
-        self._prover = Prover(name, identity, groups)
+        self.prover = Prover(name, identity, groups)
         self._patience = patience  # seconds for the first connection
         self.notified: Callable[[Notification], None]
         self.lost: Callable[[answers.Lost], None]
@@ -98,12 +98,12 @@ class Session:
         self.connections = 0
         self.broker = ""
         self._met = ""  # the broker that has said welcome
-        self._wire: Wire | None = None
+        self.wire: Wire | None = None  # of the connection, while there is one
         self._welcomed: asyncio.Future[Welcome] | None = None
         self._welcome: Welcome | None = None
         self._gone: asyncio.Event = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
-        self._underway = Underway()
+        self.underway = Underway()
         self._sequence = 0
         self._turns = Turns(lambda: self._error is not None or not self._has_no_room)
         self._takes_notes = True
@@ -127,7 +127,7 @@ class Session:
     @property
     def is_quiet(self) -> bool:
         """Whether no more than one publication is under way, the one that is to go now."""
-        return self.is_connected and len(self._underway.publications) <= 1
+        return self.is_connected and len(self.underway.publications) <= 1
 
     async def open(self) -> None:
         """Connects for the first time, to the first broker that answers."""
@@ -161,15 +161,15 @@ class Session:
         if self._keeping is None:
             return
         if self._error is None and self.is_connected:
-            waiting = [one.answer for one in self._underway.publications.values()]
+            waiting = [one.answer for one in self.underway.publications.values()]
             if waiting:
                 await asyncio.wait(waiting, timeout=self._patience if timeout is None else timeout)
             self._tell_acknowledged()
         self._keeping.cancel()
         await asyncio.wait([self._keeping])
         self._connected.clear()  # what is lost from now on was not lost by accident
-        if self._wire is not None:
-            self._wire.close("the client has closed")
+        if self.wire is not None:
+            self.wire.close("the client has closed")
             await self._gone.wait()
         self._end(ClosedError(f"the client {self.name} is closed"), is_wanted=True)
 
@@ -183,11 +183,11 @@ class Session:
         if self._connected.is_set():
             self._connected.clear()
             self._set_disconnected(self._address, "the client moves", 0.0)
-        if self._wire is not None:
-            self._wire.close("the client moves")
+        if self.wire is not None:
+            self.wire.close("the client moves")
         await self._connected.wait()
         self._check_open()
-        pending = [one.answer for one in self._underway.requests.values()]
+        pending = [one.answer for one in self.underway.requests.values()]
         if pending:
             await asyncio.wait(pending)
         if self._address not in wanted:
@@ -209,16 +209,16 @@ class Session:
             return await answer
         finally:
             if answer.cancelled() and not self._connected.is_set():
-                self._underway.drop_abandoned_requests()
+                self.underway.drop_abandoned_requests()
 
     def _ask(self, kind: Kind, message: msgspec.Struct) -> "asyncio.Future[Any]":
-        number = self._underway.next_number()
+        number = self.underway.next_number()
         numbered = msgspec.structs.replace(message, request=number)
         answer: asyncio.Future[Any] = self._loop.create_future()
         data = self.framing.request(kind, self._proved(numbered))
-        self._underway.requests[number] = Pending(kind, numbered, answer)
-        if self._wire is not None and self._connected.is_set():
-            self._wire.send(data)
+        self.underway.requests[number] = Pending(kind, numbered, answer)
+        if self.wire is not None and self._connected.is_set():
+            self.wire.send(data)
         self._look()
         return answer
 
@@ -245,7 +245,7 @@ class Session:
     def seal_with(self, outbox: "Outbox", prove: Callable[[bytes, bytes], bytes]) -> None:
         """From now on what is published goes through it, and subscriptions with a token are signed."""
         self.outbox, self._prove = outbox, prove
-        self._underway.doubt = outbox.doubt
+        self.underway.doubt = outbox.doubt
 
     @property
     def has_journal(self) -> bool:
@@ -267,13 +267,13 @@ class Session:
     ) -> "asyncio.Future[Receipt]":
         """It is under way from now on; the answer comes when it is as safe as was asked."""
         self._check_open()
-        number = self._underway.next_number()
+        number = self.underway.next_number()
         answer: asyncio.Future[Receipt] = self._loop.create_future()
         publication = Publication(event, safe, answer, is_numbered=is_numbered, must_seal=must_seal)
         if self.outbox is None:
             self.hand_out(number, publication)
         else:
-            self._underway.publications[number] = publication
+            self.underway.publications[number] = publication
             self.outbox.put(number, publication)
         if not self._takes_notes:
             self._look()
@@ -282,15 +282,15 @@ class Session:
     def hand_out(self, number: int, publication: Publication) -> None:
         """To the broker, now or with the next connection."""
         data = self._framed(number, publication)
-        self._underway.publications[number] = publication
+        self.underway.publications[number] = publication
         self.sent_sequence = max(self.sent_sequence, publication.event.sequence)
-        if self._wire is not None and self._connected.is_set():
+        if self.wire is not None and self._connected.is_set():
             publication.note_sent(has_journal=self.has_journal)
-            self._wire.send(data)
+            self.wire.send(data)
 
     def forget(self, number: int) -> None:
         """A publication will not go."""
-        self._underway.publications.pop(number, None)
+        self.underway.publications.pop(number, None)
         self._turns.call()
 
     def _framed(self, number: int, publication: Publication) -> bytes:
@@ -303,11 +303,11 @@ class Session:
         self._acknowledged.setdefault(subscription, []).extend(event.bytes for event in events)
 
     def _tell_acknowledged(self) -> None:
-        if self._wire is None or not self._connected.is_set():
+        if self.wire is None or not self._connected.is_set():
             return  # after the next connection they come again, and are acknowledged then
         told, self._acknowledged = self._acknowledged, {}
         for subscription, events in told.items():
-            self._wire.say(Kind.ACKNOWLEDGE, requests.Acknowledge(subscription, tuple(events)))
+            self.wire.say(Kind.ACKNOWLEDGE, requests.Acknowledge(subscription, tuple(events)))
 
     @property
     def is_full(self) -> bool:
@@ -317,8 +317,8 @@ class Session:
     @property
     def _has_no_room(self) -> bool:
         most = self._welcome.in_flight if self._welcome is not None else 1
-        return len(self._underway.publications) + self._turns.called >= most or (
-            self._wire is not None and self._wire.is_full
+        return len(self.underway.publications) + self._turns.called >= most or (
+            self.wire is not None and self.wire.is_full
         )
 
     async def room(self) -> None:
@@ -342,8 +342,8 @@ class Session:
             self._look()
 
     def _look(self) -> None:
-        if self._wire is not None:
-            self._wire.read(self._takes_notes or bool(self._underway) or bool(self._expected))
+        if self.wire is not None:
+            self.wire.read(self._takes_notes or bool(self.underway) or bool(self._expected))
 
     # Connections
 
@@ -406,8 +406,8 @@ class Session:
                     await self._gone.wait()
             now = self._loop.time()
             slept = now - last > patience / 2  # this process itself: the broker may be there all the same
-            if self._wire is not None:
-                self._wire.beat(interval, float("inf") if slept else patience)
+            if self.wire is not None:
+                self.wire.beat(interval, float("inf") if slept else patience)
             last = now
 
     _place = 0
@@ -430,7 +430,7 @@ class Session:
                     address.port,
                     ssl=context,
                 )
-                self._wire = wire
+                self.wire = wire
                 wire.say(Kind.HELLO, self._hello())
                 welcome = await self._welcomed
         except TimeoutError:
@@ -446,7 +446,7 @@ class Session:
                 _ignored(self._welcomed)
         if wire is not None:
             wire.end("")
-        self._wire = None
+        self.wire = None
         return reason
 
     def _hello(self) -> Hello:
@@ -464,19 +464,19 @@ class Session:
         self.connections += 1
         self._connected.set()
         if self.connections > 1:
-            underway = list(self._underway.requests.values())
+            underway = list(self.underway.requests.values())
             for kind, message in self.standing.said_again():
                 self._ask(kind, message).add_done_callback(_heard)
             for pending in underway:
                 pending.again = True
                 wire.say(pending.kind, self._proved(pending.message))
-            for number, publication in self._underway.in_order():
+            for number, publication in self.underway.in_order():
                 if self.outbox is not None and number in self.outbox:
                     continue
                 try:
                     data = self._framed(number, publication)
                 except InvalidValueError as error:  # this broker takes less than the last one did
-                    fail(self._underway.publications.pop(number).answer, error)
+                    fail(self.underway.publications.pop(number).answer, error)
                     continue
                 publication.note_sent(has_journal=self.has_journal)
                 wire.send(data)
@@ -494,7 +494,7 @@ class Session:
         if gone is not self._gone:
             return
         was_connected = self.is_connected
-        self._wire = None
+        self.wire = None
         self._connected.clear()
         self.framing.schemas.clear()
         if self._last_bye is not None:
@@ -506,7 +506,7 @@ class Session:
         elif was_connected:
             self._set_disconnected(self._address, reason, 0.0)
         self._last_bye = None
-        self._underway.drop_abandoned_requests()
+        self.underway.drop_abandoned_requests()
         self._turns.call()
 
     def _unwelcome(self) -> str:
@@ -521,7 +521,7 @@ class Session:
         self._error = error
         if self.outbox is not None:
             self.outbox.end()
-        self._underway.end(error)
+        self.underway.end(error)
         self._connected.set()
         self._turns.call()
         self.ended(None if is_wanted else error)
@@ -537,20 +537,20 @@ class Session:
                 elif kind in _DECODERS:
                     self._told(_DECODERS[kind].decode(body))
         except UNREADABLE as error:
-            if self._wire is not None:
-                self._wire.end(f"the broker sent what cannot be read: {error}")
+            if self.wire is not None:
+                self.wire.end(f"the broker sent what cannot be read: {error}")
         if not self._takes_notes:
             self._look()
 
     def _told(self, message: Any) -> None:
         match message:
             case answers.Receipts(receipts):
-                self._underway.take_receipts(receipts, has_journal=self.has_journal)
+                self.underway.take_receipts(receipts, has_journal=self.has_journal)
                 self._turns.call()
             case answers.Done() | answers.Answer():
-                self._underway.take_answer(message)
+                self.underway.take_answer(message)
             case answers.Refused():
-                self._underway.take_refusal(message)
+                self.underway.take_refusal(message)
                 self._turns.call()
             case answers.Lost():
                 self.lost(message)
@@ -563,11 +563,11 @@ class Session:
                 if self._welcomed is not None and not self._welcomed.done():
                     self._welcomed.set_result(message)
             case Ping():
-                if self._wire is not None:
-                    self._wire.pong(message)
+                if self.wire is not None:
+                    self.wire.pong(message)
             case Challenge():
-                if self._wire is not None:
-                    self._wire.say(Kind.PROOF, self._prover.answer(message, self._met, self._wire.certificate))
+                if self.wire is not None:
+                    self.wire.say(Kind.PROOF, self.prover.answer(message, self._met, self.wire.certificate))
             case Bye():
                 self._last_bye = message
 

@@ -25,7 +25,7 @@ class Wire(asyncio.Protocol):
         relieved: Callable[[], None],
         lost: Callable[[str], None],
     ) -> None:
-        self._taken, self._relieved, self._lost = taken, relieved, lost
+        self.on_frames, self._relieved, self._lost = taken, relieved, lost
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter()
         self._transport: asyncio.Transport | None = None
@@ -93,9 +93,9 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = self._loop.time()
         try:
-            self._taken(self._splitter.feed(data))
+            self.on_frames(self._splitter.feed(data))
         except FramingError as error:
-            self._taken(list(error.before))
+            self.on_frames(list(error.before))
             self.end(f"the broker sent {error}")
 
     def pong(self, ping: Ping) -> None:

@@ -32,6 +32,10 @@ class Attempts:
             self._limits = limits
             self._watched.clear()
 
+    def __len__(self) -> int:
+        """The number of parties that are watched."""
+        return len(self._watched)
+
     def check(self, who: str, now: float) -> float:
         """For how many seconds it is shut out; 0: it is not."""
         watched = self._watched.get(who)

@@ -76,10 +76,10 @@ class Broker:
         self.reception = Reception(self)
         self.neighbourhood = Neighbourhood(self)
         self.address: Address
-        self._door: Door | None = None
+        self.door: Door | None = None
         self._ending: list[Callable[[], None]] = []
         self._was_full = False
-        self._heart: Heart | None = None
+        self.heart: Heart | None = None
         self.is_stopping = False
 
     @property
@@ -108,7 +108,7 @@ class Broker:
         self.desk = Desk(self.engine_settings(given), self.clock, trusts, archive, self.metrics, self, gate)
         self.bindings = Bindings(self.desk)
         self.resending = Resending(self, self.desk.saved_debts)
-        self._door = Door(self)
+        self.door = Door(self)
         try:
             self.desk.begin()
             self.upkeep = Upkeep(self)
@@ -116,13 +116,13 @@ class Broker:
             if self.gatehouse is not None:
                 self.gatehouse.listen()
                 self.gatehouse.begin(read_files(given.security))
-            self.address = await self._door.open(Address.parse(given.broker.listen))
+            self.address = await self.door.open(Address.parse(given.broker.listen))
         except BaseException:
             self.readers.shutdown()
             self.desk.stop()  # else nobody could open the journal any more while this process is there
             raise
         self.neighbourhood.dial()
-        self._heart = Heart(self)
+        self.heart = Heart(self)
         self.flush()
         _LOG.info("%s listens at %s", self.name, self.address)
         return self.address
@@ -134,30 +134,45 @@ class Broker:
     async def stop(self) -> None:
         """No new connections; what waits for clients is written, as far as they read it in time; then the end."""
         self.is_stopping = True
-        if self._door is not None:
-            self._door.close()
+        if self.door is not None:
+            self.door.close()
         await self.neighbourhood.stop_calling()
-        if self._heart is not None:
-            self._heart.stop()
+        if self.heart is not None:
+            self.heart.stop()
         until = self._loop.time() + self.configuration.broker.stop_seconds
         for session in self.sessions.values():
             session.connection.read(False)
         while self._loop.time() < until and self._has_to_go():
             self.flush()
             await asyncio.sleep(0.01)
-        for connection in self._all():
+        for connection in self.connections():
             connection.close("the broker stops")
         await asyncio.sleep(0)
         while self._loop.time() < until and (self.sessions or self.links):
             await asyncio.sleep(0.01)
-        for connection in self._all():
+        for connection in self.connections():
             connection.abort("the broker has stopped")
         await asyncio.sleep(0)
         self.readers.shutdown()
         self.desk.stop()
         _LOG.info("%s has stopped", self.name)
 
-    def _all(self) -> list[Connection]:
+    async def abort(self) -> None:
+        """Ends as a killed process does: connections break without a word, and no snapshot is written."""
+        for connection in self.connections():
+            connection.abort("killed")
+        if self.door is not None:
+            self.door.close()
+        if self.heart is not None:
+            self.heart.stop()
+        self.is_stopping = True
+        await asyncio.sleep(0)
+        self.readers.shutdown()
+        self.desk.abort()
+        await self.neighbourhood.stop_calling()
+
+    def connections(self) -> list[Connection]:
+        """The connections to neighbours, to clients, and to those that have not said who they are."""
         return [
             *(one.connection for one in self.links.values()),
             *(one.connection for one in self.sessions.values()),
@@ -165,7 +180,7 @@ class Broker:
         ]
 
     def _has_to_go(self) -> bool:
-        return bool(self.desk.outgoing) or any(one.waiting_bytes for one in self._all())
+        return bool(self.desk.outgoing) or any(one.waiting_bytes for one in self.connections())
 
     @staticmethod
     def engine_settings(given: Configuration) -> Settings:

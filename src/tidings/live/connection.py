@@ -84,6 +84,12 @@ class Connection(asyncio.Protocol):
         return self._is_stalled
 
     @property
+    def buffered_bytes(self) -> int:
+        """The bytes that were sent and that the system has not taken yet, without those in `waiting_bytes`."""
+        written = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._now_bytes + written
+
+    @property
     def certified_name(self) -> str | None:
         """The name in the certificate of the other side."""
         return None if self._transport is None else name_of(self._transport.get_extra_info("peercert"))

@@ -35,6 +35,11 @@ class Dialler:
         self._broker = broker
         self._task = asyncio.get_running_loop().create_task(self._dial())
 
+    @property
+    def is_dialling(self) -> bool:
+        """Whether it still calls the neighbour, or watches the link to it."""
+        return not self._task.done()
+
     async def stop(self) -> None:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -20,10 +20,10 @@ class Neighbourhood:
         self._broker = broker
         self.links: dict[str, Link] = {}  # by neighbour
         self._dialled: dict[str, asyncio.Future[None]] = {}
-        self._diallers: dict[str, Dialler] = {}
+        self.diallers: dict[str, Dialler] = {}  # the same, where the address is known
 
     async def stop_calling(self) -> None:
-        for dialler in self._diallers.values():
+        for dialler in self.diallers.values():
             await dialler.stop()
 
     def linked(self, connection: Connection, name: str, cost: int, ended: "asyncio.Future[None] | None") -> Link | None:
@@ -54,12 +54,12 @@ class Neighbourhood:
     def dial(self) -> None:
         """Calls the neighbours that are not called yet."""
         for wanted in self._broker.configuration.links:
-            if wanted.address and wanted.broker not in self._diallers:
-                self._diallers[wanted.broker] = Dialler(self._broker, wanted)
+            if wanted.address and wanted.broker not in self.diallers:
+                self.diallers[wanted.broker] = Dialler(self._broker, wanted)
 
     async def hang_up(self, neighbour: str) -> None:
         """The neighbour is called no more, and the link to it is closed."""
-        if (dialler := self._diallers.pop(neighbour, None)) is not None:
+        if (dialler := self.diallers.pop(neighbour, None)) is not None:
             await dialler.stop()
         if (link := self.links.get(neighbour)) is not None:
             link.connection.close("the configuration has changed")

@@ -28,13 +28,13 @@ class Reception:
         self.connections: Counter[str] = Counter()  # by host
         self.greetings: set[Greeting] = set()
         limits = broker.configuration.limits
-        self._addresses, self._identities = Attempts(limits), Attempts(limits)
+        self._addresses, self.identities = Attempts(limits), Attempts(limits)
 
     # Who tries too often
 
     def limit(self, limits: Limits) -> None:
         self._addresses.limit(limits)
-        self._identities.limit(limits)
+        self.identities.limit(limits)
 
     def lets_in(self, host: str, entering: int) -> bool:
         """Whether somebody from there may so much as begin; `entering` are others who have just begun."""
@@ -55,7 +55,7 @@ class Reception:
         now = self._broker.now()
         wait = self._addresses.check(connection.host, now)
         if connection.certified_name == name:
-            wait = max(wait, self._identities.note(name, now))
+            wait = max(wait, self.identities.note(name, now))
         if wait:
             self._broker.metrics.shut_out += 1
             connection.close(_too_many(wait))
@@ -148,7 +148,7 @@ class Reception:
                 return "a certificate is needed here"
             if certified is None and self._is_reserved(hello.name):
                 return f"a certificate is needed here for the name {hello.name}"
-            if certified is not None and (wait := self._identities.check(certified, self._broker.now())):
+            if certified is not None and (wait := self.identities.check(certified, self._broker.now())):
                 self._broker.metrics.shut_out += 1
                 return _too_many(wait)
             if certified is not None and certified != hello.name:

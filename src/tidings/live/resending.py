@@ -62,7 +62,7 @@ class Resending:
             case Rearranging(brokers):
                 debts.rearranging(brokers)
                 if debts.known != self._written.known:  # nothing that goes to them may be forgotten with them
-                    self._broker.at_the_end(self._write_now)
+                    self._broker.at_the_end(self.write_debts)
             case Arranged(brokers):
                 debts.arranged(brokers, now)
             case Moved(client, broker, session):
@@ -91,7 +91,7 @@ class Resending:
     def forget(self, broker: str) -> None:
         """It will not come back."""
         self.debts.forget(broker)
-        self._write_now()
+        self.write_debts()
 
     # Sending again
 
@@ -153,9 +153,10 @@ class Resending:
     def _write(self) -> None:
         """Now and then: with an older state more is sent again, and nothing is lost."""
         if self._broker.now() >= self._write_at and self.debts.state() != self._written:
-            self._write_now()
+            self.write_debts()
 
-    def _write_now(self) -> None:
+    def write_debts(self) -> None:
+        """Appends the state of what others have yet to acknowledge to the journal."""
         desk = self._broker.desk
         if desk.archive is not None:
             self._write_at, self._written = self._broker.now() + _WRITTEN_AFTER, self.debts.state()
