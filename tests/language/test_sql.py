@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.sizes import examples
 from tests.strategies import conditions
 from tidings import ContextFilter, Filter, FilterError
-from tidings.language.sql import forget_templates
+from tidings.language.sql import forget_templates, template_counts
 from tidings.language.tokens import LiteralToken, scan, split
 from tidings.model import limits
-from tidings.model.expression import And, Attribute, Comparison, Condition, Constant
+from tidings.model.expression import And, Attribute, Comparison, Condition, Constant, In, Or
 from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.filter import Filter as FilterValue
 
@@ -179,9 +179,14 @@ def test_limits_are_named(text: str, limit: str) -> None:
 
 
 def test_what_is_just_within_the_limits_is_read() -> None:
-    Filter.parse("(" * 63 + "a" + ")" * 63)
-    Filter.parse("a in (1" + ",1" * (limits.MAX_IN_VALUES - 1) + ")")
-    Filter.parse("a = 1" + " or a = 1" * (limits.MAX_FILTER_PREDICATES - 1))
+    nesting, count, predicates = limits.MAX_FILTER_NESTING, limits.MAX_IN_VALUES, limits.MAX_FILTER_PREDICATES
+    assert Filter.parse("(" * nesting + "a" + ")" * nesting) == Filter.parse("a")
+    listed = Filter.parse(f"a in ({', '.join(map(str, range(count)))})").expression
+    assert isinstance(listed, In)
+    assert len(listed.options) == count
+    either = Filter.parse(" or ".join(f"a = {number}" for number in range(predicates))).expression
+    assert isinstance(either, Or)
+    assert len(either.parts) == predicates
 
 
 def test_a_name_is_as_long_as_itself_not_as_its_quoting() -> None:
@@ -271,9 +276,7 @@ class TestTemplates:
         forget_templates()
         for i in range(limits.MAX_CACHED_TEMPLATES + 50):
             Filter.parse(f"a{i} = 1")
-        from tidings.language import sql
-
-        assert len(sql._content._known) == limits.MAX_CACHED_TEMPLATES
+        assert template_counts()[0] == limits.MAX_CACHED_TEMPLATES
 
     def test_filters_that_ask_the_same_share_it(self) -> None:
         one, other = (Filter.parse(f"kind = 'k5' and level > {level}.25").expression for level in (1, 2))

@@ -302,10 +302,14 @@ def test_limits_are_named(limit: str) -> None:
 
 
 def test_just_within_the_limits() -> None:
-    Policy.parse("PolicyStatement {" + "On(Publication){Then{}}" * limits.MAX_POLICY_RULES + "}")
-    Policy.parse(rule("If{}Then{}" + "Elseif{}Then{}" * (limits.MAX_POLICY_BRANCHES - 1)))
-    Policy.parse(rule(f"Then {{{','.join([CALL] * limits.MAX_POLICY_ELEMENTS)}}}"))
-    Policy.parse(rule(f"Then {{Log({','.join(['1'] * limits.MAX_POLICY_ARGUMENTS)})}}"))
+    policy = Policy.parse("PolicyStatement {" + "On(Publication){Then{}}" * limits.MAX_POLICY_RULES + "}")
+    assert len(policy.rules) == limits.MAX_POLICY_RULES
+    [branched] = Policy.parse(rule("If{}Then{}" + "Elseif{}Then{}" * (limits.MAX_POLICY_BRANCHES - 1))).rules
+    assert len(branched.branches) == limits.MAX_POLICY_BRANCHES
+    [busy] = Policy.parse(rule(f"Then {{{','.join([CALL] * limits.MAX_POLICY_ELEMENTS)}}}")).rules
+    assert len(busy.branches[0].actions) == limits.MAX_POLICY_ELEMENTS
+    [wordy] = Policy.parse(rule(f"Then {{Log({','.join(['1'] * limits.MAX_POLICY_ARGUMENTS)})}}")).rules
+    assert len(wordy.branches[0].actions[0].arguments) == limits.MAX_POLICY_ARGUMENTS
 
 
 def test_a_rule_that_becomes_two_counts_twice() -> None:

@@ -108,7 +108,9 @@ def test_names_as_they_are() -> None:
     def alarmed(situation: Any) -> bool:
         return True
 
-    parse(condition="HTTPReachable() && Alarmed()")
+    assert {"HTTPReachable", "Alarmed"} <= set(registry.names())
+    assert {"HttpReachable", "alarmed"}.isdisjoint(registry.names())
+    assert "HTTPReachable() && Alarmed()" in str(parse(condition="HTTPReachable() && Alarmed()"))
 
 
 def first(situation: Any) -> bool:

@@ -136,9 +136,10 @@ def test_a_mutated_operation_is_read_or_refused(operation: Travelling, data: st.
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     try:
-        read_operation(bytes(body[: data.draw(st.integers(0, len(body)))]))
+        found = read_operation(bytes(body[: data.draw(st.integers(0, len(body)))]))
     except UNREADABLE:
         return
+    assert read_operation(operation_frame(found)[HEAD_BYTES:]) == found
 
 
 @given(strategies.passages, st.data())
@@ -148,9 +149,11 @@ def test_a_mutated_publication_is_read_or_refused(passed: Publish, data: st.Data
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     try:
-        read_passed(bytes(body[: data.draw(st.integers(0, len(body)))]))
+        ahead, found = read_passed(bytes(body[: data.draw(st.integers(0, len(body)))]))
     except UNREADABLE:
         return
+    again = operation_frame(found, ahead.number, ahead.vector)
+    assert read_passed(again[HEAD_BYTES:])[1] == found
 
 
 # What stands in front of a publication

@@ -21,8 +21,11 @@ nonces = st.sampled_from([ASKED, ANSWERED, b"c" * NONCE_BYTES])
 
 
 def test_who_holds_the_secret_proves_it() -> None:
-    GROUP.check(ENDS, ASKED, ANSWERED, PROOF)
-    GROUP.check(Ends("b1", "b2"), ASKED, ANSWERED, GROUP.prove(Ends("b1", "b2"), ASKED, ANSWERED))
+    holder, stranger = Group(GROUP.name, bytes(range(SECRET_BYTES))), Group(GROUP.name, bytes(SECRET_BYTES))
+    for ends in (ENDS, Ends("b1", "b2")):
+        GROUP.check(ends, ASKED, ANSWERED, holder.prove(ends, ASKED, ANSWERED))
+        with pytest.raises(SecurityError):
+            GROUP.check(ends, ASKED, ANSWERED, stranger.prove(ends, ASKED, ANSWERED))
 
 
 @examples(200, 5_000)

@@ -37,6 +37,9 @@ class _Language:
                 self._known[shape] = fill
         return fill
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def forget(self) -> None:
         with self._learning:
             self._known.clear()
@@ -45,6 +48,11 @@ class _Language:
 _content, _context = _Language(context=False), _Language(context=True)
 parse = _content.parse
 parse_context = _context.parse
+
+
+def template_counts() -> tuple[int, int]:
+    """The number of templates that are remembered: of filters, and of context filters."""
+    return len(_content), len(_context)
 
 
 def forget_templates() -> None:
