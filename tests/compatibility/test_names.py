@@ -62,12 +62,12 @@ def test_every_kind_of_frame_is_listed() -> None:
 
 def test_every_kind_of_row_has_a_sample() -> None:
     """Repair writes the kind LOST by itself, with nothing in it."""
-    assert {row.kind for row in rows().values()} == {*records._READERS, *records.ASIDE, LOST} - {LOST}
+    assert {row.kind for row in rows().values()} == {*records.READERS, *records.ASIDE, LOST} - {LOST}
 
 
 def test_every_question_is_listed() -> None:
     questions = Questions(None)  # type: ignore[arg-type]  # it is only asked what it can answer
-    assert {*questions._quick, *questions._slow} == stored.QUESTIONS.keys()
+    assert set(questions.names) == stored.QUESTIONS.keys()
 
 
 def test_a_policy_with_every_element_is_read_from_its_document() -> None:

@@ -179,7 +179,7 @@ def test_errors_that_are_listed_are_those_that_brokers_tell() -> None:
 
 def test_every_question_is_listed() -> None:
     asked = questions.Questions(typing.cast("Any", None))
-    assert [row[0] for row in rows_of("question")] == [*asked._quick, *asked._slow]
+    assert [row[0] for row in rows_of("question")] == asked.names
 
 
 # The conversation

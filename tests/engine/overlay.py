@@ -73,7 +73,7 @@ class Overlay:
         self.trust = {group: set(members) for group, members in (trust or {}).items()}
         self.hold_answers, self.expiry = hold_answers, expiry
         self.now, self._sequence = now, 0
-        self._under_way: dict[tuple[str, str], deque[Travelling]] = {}
+        self.in_flight: dict[tuple[str, str], deque[Travelling]] = {}
         self.clear()
         for one, other, *cost in links:
             self.step(one, Join(other, *cost))
@@ -102,7 +102,7 @@ class Overlay:
         for effect in effects:
             self.effects.append((broker, effect))
             if isinstance(effect, Send):
-                self._under_way.setdefault((broker, effect.neighbour), deque()).append(effect.operation)
+                self.in_flight.setdefault((broker, effect.neighbour), deque()).append(effect.operation)
             elif isinstance(effect, Ask):
                 self.questions.append((broker, effect.party, effect.group))
         return effects
@@ -125,13 +125,13 @@ class Overlay:
 
     def arrive(self, one: str, other: str) -> list[Effect]:
         """What is first under way from one to the other arrives; what it causes is under way."""
-        operation = self._under_way[one, other].popleft()
+        operation = self.in_flight[one, other].popleft()
         self.passed.setdefault((one, other), []).append(operation)
         return self.step(other, Receive(one, operation))
 
     def waiting(self) -> dict[tuple[str, str], list[Travelling]]:
         """What is under way."""
-        return {link: list(queue) for link, queue in self._under_way.items() if queue}
+        return {link: list(queue) for link, queue in self.in_flight.items() if queue}
 
     def answer(
         self, broker: str, party: str, group: str, member: bool | None = None, expiry: int | None = None

@@ -159,7 +159,7 @@ def test_what_is_not_admitted_is_rejected_with_the_words_of_handle() -> None:
     given = table(policy=[None, None, None, "On(Nothing)"])
     given = given.append_column("class", pa.array(["x", "DropMessage", None, None]))
     found = made.batch(given)
-    expected = [made.handle(Publish(found._of(row)), row + 1) for row in range(4)]
+    expected = [made.handle(Publish(found.event(row)), row + 1) for row in range(4)]
     assert [bool(one) and isinstance(one[0], Reject) for one in expected] == [True] * 4
     assert found.effects() == expected
 
@@ -241,7 +241,7 @@ def test_a_firewall_of_the_broker_stops_events_for_everyone_and_tells_nothing() 
     subscribe(made, "a > 1", "wall", "hub", policy=str(factory.firewall(strict=False)))
     found = made.batch(table())
     assert pairs(found.matches) == [(0, "s0"), (0, "s1"), (2, "s0")]
-    assert found.effects() == [made.handle(Publish(found._of(row)), row + 1) for row in range(4)]
-    (why,) = made.explain(found._of(1), subscription="s0")
+    assert found.effects() == [made.handle(Publish(found.event(row)), row + 1) for row in range(4)]
+    (why,) = made.explain(found.event(1), subscription="s0")
     assert not why.delivered
     assert "wall" in why.reason

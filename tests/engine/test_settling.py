@@ -125,7 +125,7 @@ def test_what_a_link_that_is_gone_has_taken_along_is_never_settled() -> None:
     overlay.arrive("b1", "b2")
     overlay.step("b2", Leave("b3"))
     overlay.step("b3", Leave("b2"))
-    overlay._under_way.pop(("b2", "b3"))
+    overlay.in_flight.pop(("b2", "b3"))
     overlay.run()
     rest(overlay)
     overlay.join("b2", "b3")
@@ -225,9 +225,9 @@ def test_what_was_sent_in_another_network_comes_to_nothing(strategy: str) -> Non
         overlay.step(one, Join(other))
     overlay.now += 1_000_000
     overlay.step("b2", Tick())
-    kept = overlay._under_way.pop(("b1", "b2"))
+    kept = overlay.in_flight.pop(("b1", "b2"))
     overlay.settle()
-    overlay._under_way["b1", "b2"] = kept
+    overlay.in_flight["b1", "b2"] = kept
     overlay.run()
     rest(overlay)
     assert told(overlay, "at-b2", "at-b3", "at-b4") == [0, 0, 0]

@@ -149,7 +149,7 @@ def test_connections_that_ask_nothing_keep_nobody_from_asking() -> None:
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: slow\r\n")
             status, _, _ = await asyncio.to_thread(asked, port.address, "/healthz")
             assert status == 200
-            assert len(port._server.server_state.connections) <= 65
+            assert port.connection_count <= 65
             for _, writer in silent:
                 writer.transport.abort()
 

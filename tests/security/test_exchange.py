@@ -130,7 +130,7 @@ def test_questions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch)
     seen = Asked()
     for number in range(20):
         seen.check(bytes([number]), NOW, NOW)
-    assert len(seen._seen) == 5
+    assert seen.size == 5
 
 
 def test_a_service_that_was_revoked_is_not_asked() -> None:

@@ -21,8 +21,7 @@ def member(world: World = WORLD) -> Member:
 
 
 def token(who: Member, world: World = WORLD, **said: object) -> Token:
-    key = who._signing_key.public_key().public_bytes_raw()
-    return world.token("bob", **{"key": key, **said})  # type: ignore[arg-type]
+    return world.token("bob", **{"key": who.verification_key, **said})  # type: ignore[arg-type]
 
 
 def given(one: Token, world: World = WORLD, **changed: object) -> GivesKeys:

@@ -323,12 +323,14 @@ def test_good_and_bad_tokens_are_remembered_within_bounds(monkeypatch: pytest.Mo
     monkeypatch.setattr("tidings.security.credentials.MAX_CHECKED_TOKENS", 3)
     monkeypatch.setattr("tidings.security.credentials.MAX_REFUSED_TOKENS", 3)
     credentials = WORLD.credentials()
-    for grant in range(10):
-        credentials.token(WORLD.token(grant=grant).data, NOW)
+    good = [WORLD.token(grant=grant).data for grant in range(10)]
+    bad = [WORLD.token(grant=grant, kmc=WORLD.other_kmc).data for grant in range(10)]
+    for one, other in zip(good, bad, strict=True):
+        credentials.token(one, NOW)
         with pytest.raises(SecurityError):
-            credentials.token(WORLD.token(grant=grant, kmc=WORLD.other_kmc).data, NOW)
-    assert len(credentials._tokens) == len(credentials._refused) == 3
-    assert set().union(*credentials._by_topic.values()) == set(credentials._tokens)
+            credentials.token(other, NOW)
+    assert [credentials.has_judged(one) for one in good] == [False] * 7 + [True] * 3
+    assert [credentials.has_judged(one) for one in bad] == [False] * 7 + [True] * 3
     with pytest.raises(SecurityError, match="not the centre"):
         credentials.token(WORLD.token(grant=9, kmc=WORLD.other_kmc).data, NOW)
 

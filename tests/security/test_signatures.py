@@ -101,7 +101,7 @@ def test_very_many_batches_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(10):
         for event in sealer.seal_all([WORLD.event(number) for number in range(1, 5)], NOW):
             known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
-    assert len(known._good) == 3
+    assert known.root_count == 3
 
 
 # Places in trees
@@ -139,8 +139,8 @@ def test_nothing_is_remembered_of_what_was_not_signed() -> None:
         path = seal.path[: place % 6], bytes(32), seal.path[place % 6 + 1 :]
         forged = msgspec.structs.replace(seal, path=(*path[0], path[1], *path[2]))
         assert verdict(known, event, forged, KEY) == "the event is not as its publisher signed it"
-    assert known._places == {}
-    assert known._good == {}
+    assert known.place_counts == []
+    assert known.root_count == 0
 
 
 def test_a_known_place_serves_no_other_batch_key_or_size() -> None:
@@ -162,5 +162,5 @@ def test_very_many_places_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(10):
         for event in sealer.seal_all([WORLD.event(number) for number in range(1, 5)], NOW):
             known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
-            assert known._many == sum(map(len, known._places.values())) <= 10
-    assert 0 < len(known._places) <= 3
+            assert sum(known.place_counts) <= 10
+    assert 0 < len(known.place_counts) <= 3

@@ -105,9 +105,9 @@ def test_signatures_of_events() -> None:
         key, signature = Ed25519PrivateKey.from_private_bytes(secret[:32]), signed[:64]
         assert key.public_key().public_bytes_raw() == public
         assert key.sign(said) == signature
-        signatures._verify(public, signature, said)
+        signatures.verify(public, signature, said)
         with pytest.raises(SecurityError, match="not as its publisher signed it"):
-            signatures._verify(public, signature, said + b"x")
+            signatures.verify(public, signature, said + b"x")
 
 
 def test_signatures_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:

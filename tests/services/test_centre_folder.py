@@ -70,8 +70,7 @@ def test_no_key_can_be_found_in_any_file(tmp_path: Path) -> None:
         with_topic(folder)
         kept = list(folder.centre.snapshot())
         secret = [one.key.key for one in kept if isinstance(one, EpochMade)] + [folder.centre.key.private_bytes_raw()]
-        folder._since_snapshot = 1_000_000
-        folder.tidy()
+        folder.snapshot()
     everything = b"".join(one.read_bytes() for one in files(tmp_path / "kmc"))
     assert len(secret) == 5
     for one in (*secret, KEY, b"Sports=NBA"):
@@ -82,8 +81,7 @@ def test_no_key_can_be_found_in_any_file(tmp_path: Path) -> None:
 def test_a_snapshot_stands_for_the_changes_before_it(tmp_path: Path) -> None:
     with found(tmp_path / "kmc") as folder:
         with_topic(folder)
-        folder._since_snapshot = 1_000_000
-        folder.tidy()
+        folder.snapshot()
         decide(folder, asked.ROTATE, asked.Rotates(record().id, True))
         before = changes_data(folder.centre.snapshot())
     with reopened(tmp_path / "kmc") as folder:

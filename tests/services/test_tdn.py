@@ -134,9 +134,9 @@ def test_all_pages_are_walked_up_to_a_limit_and_by_another_node_if_one_is_gone(
                 pages = reader.pages("*", timeout=60)
                 found = await anext(pages)
                 assert len(found) == 3
-                (first, *_) = reader._known  # from now on it does not answer
+                (first, *_) = reader.known  # from now on it does not answer
                 monkeypatch.setattr("tidings.client.discovery._SHORT", 0.1)
-                reader._known[first] = Respondent(NODES[2], credentials()).service("nobody", now())
+                reader.known[first] = Respondent(NODES[2], credentials()).service("nobody", now())
             async for page in pages:
                 found += page
             assert [one.key for one in found] == expected
@@ -170,7 +170,7 @@ def test_what_one_node_was_told_is_known_to_all_that_come_later_and_survives_the
         async with running() as broker, connect(broker, "anna") as anna:
             discovery = looking(anna, ANNA)
             async with serving(broker, NODES[0], tmp_path) as one, serving(broker, NODES[1], tmp_path) as two:
-                await until(lambda: one._others._known and two._others._known)
+                await until(lambda: one.others.known and two.others.known)
                 await discovery.nodes()
                 assert await discovery.advertise(topic(ANNA, "x=1")) == ["tdn-0", "tdn-1"]
                 direct = one.node.advertise(topic(ANNA, "x=2").data, ANNA.certificate, now())
@@ -327,7 +327,7 @@ def test_over_several_brokers_with_gates_nodes_get_the_revocations_from_them(tmp
         ):
             discovery = Discovery(ann, world.ann, Credentials(world.authority.anchor))
             await until(lambda: not one.lacks_revocations and not two.lacks_revocations)
-            await until(lambda: one._others._known and two._others._known)
+            await until(lambda: one.others.known and two.others.known)
             said = Advertised.topic(world.ann, world.record, now(), restriction=Restriction(("carl",)))
             assert await discovery.advertise(said) == ["tdn-0", "tdn-1"]
             found = await Discovery(client, carl, Credentials(world.authority.anchor)).find("Sports=NBA")
@@ -341,8 +341,8 @@ def test_what_the_disk_did_not_take_is_not_acknowledged_when_it_is_said_again(tm
 
     async def scenario() -> None:
         async with running() as broker, connect(broker, "anna") as anna:
-            async with serving(broker, NODES[0], tmp_path) as node:
-                disk = node._folder._ledger._disk = FailingDisk()
+            disk = FailingDisk()
+            async with serving(broker, NODES[0], tmp_path, disk=disk) as node:
                 disk.write_error = errno.ENOSPC
                 for _ in range(2):
                     with pytest.raises(RefusedError, match="nothing was written"):
@@ -357,14 +357,14 @@ def test_what_the_disk_did_not_take_is_not_acknowledged_when_it_is_said_again(tm
 
 def test_a_list_of_revocations_that_the_disk_did_not_take_is_kept_later(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running() as broker, serving(broker, NODES[0], tmp_path, revocations=None) as node:
-            disk = node._folder._disk = FailingDisk()
+        disk = FailingDisk()
+        async with running() as broker, serving(broker, NODES[0], tmp_path, revocations=None, disk=disk) as node:
             disk.write_error = errno.ENOSPC
             with pytest.raises(JournalError, match="No space left"):
-                node._revoke(REVOCATIONS)
-            assert node._folder.revocations() is None
+                node.revoke(REVOCATIONS)
+            assert node.folder.revocations() is None
             disk.write_error = None
-            node._revoke(REVOCATIONS)
-            assert node._folder.revocations() is not None
+            node.revoke(REVOCATIONS)
+            assert node.folder.revocations() is not None
 
     run(scenario())

@@ -142,7 +142,7 @@ def test_batches_are_the_whole(
             if random.random() < 0.3:
                 stream.run(part, in_vain=True)  # it failed after all, and is repeated
             if random.random() < 0.3:
-                shards._standings = Standings()  # by another process
+                shards.standings = Standings()  # by another process
             stream.run(part)
     assert counted(stream.out) == counted([whole])
     assert sum(one.matches for one in stream.tallies) == sum(len(one or []) for one in whole["notes"].to_pylist())

@@ -61,4 +61,4 @@ def test_nothing_is_lost(spark: "SparkSession", kind: int, shards: int) -> None:
         with_it, without = (sorted(map(repr, getattr(one, view).collect())) for one in (sieved, whole))
         assert with_it == without
     if kind == 0:
-        assert sieved._rows.count() < everything.count()
+        assert sieved.rows.count() < everything.count()

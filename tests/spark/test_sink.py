@@ -76,7 +76,7 @@ def test_a_batch_that_was_published_in_part_is_finished(
         got = hub.client("car").subscribe("n >= 0")
         for stop in (0, 6, 3):  # each in a new process, as it were: 0, 6 and 7 of the 15 are there then
             sink = to_hub(hub, publisher="spark")
-            publish, seen = sink._publish, list[Any]()
+            publish, seen = sink.publish_row, list[Any]()
 
             def failing(row: dict[str, Any], publish: Any = publish, seen: list[Any] = seen, stop: int = stop) -> None:
                 if len(seen) == stop:
@@ -84,7 +84,7 @@ def test_a_batch_that_was_published_in_part_is_finished(
                 seen.append(row)
                 publish(row)
 
-            sink._publish = failing  # type: ignore[method-assign]
+            sink.publish_row = failing  # type: ignore[method-assign]
             with pytest.raises(Exception, match="the power went"):
                 run(spark, tmp_path, "n bigint", sink)
         sink = to_hub(hub, publisher="spark")

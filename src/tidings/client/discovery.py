@@ -63,7 +63,7 @@ class Discovery:
 
     def __init__(self, client: "Client", identity: Identity, credentials: Credentials) -> None:
         self._client, self._identity, self._credentials = client, identity, credentials
-        self._known: dict[str, Service] = {}
+        self.known: dict[str, Service] = {}  # the nodes that have answered, by name
 
     async def nodes(self, *, timeout: float = TIMEOUT) -> list[Service]:
         """Those who answer, the quickest first; an `UnreachableError` if none does."""
@@ -98,7 +98,7 @@ class Discovery:
                     f"no discovery node has answered within {timeout:g} s: see whether one is running"
                     " (`tidings tdn serve`)"
                 ) from None
-        self._known = heard
+        self.known = heard
         return list(heard.values())
 
     async def find(
@@ -144,14 +144,14 @@ class Discovery:
         """The answer of the first node that gives one that can be read."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                for nodes in (list(self._known.values()), None):
+                for nodes in (list(self.known.values()), None):
                     asked = await self.nodes(timeout=timeout) if nodes is None else nodes
                     for node in asked:
                         patience = timeout / (2 * len(asked)) if nodes is None else min(_SHORT, timeout / 4)
                         try:
                             return read(await ask(self._client, self._identity, node, kind, body, timeout=patience))
                         except (UnreachableError, SecurityError):
-                            self._known.pop(node.certificate.name, None)
+                            self.known.pop(node.certificate.name, None)
         raise UnreachableError(
             f"no discovery node has answered within {timeout:g} s: see whether one is running, and {CLOCKS}"
         )

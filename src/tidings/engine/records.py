@@ -69,7 +69,7 @@ def passed(event: Event, notes: Mapping[str, Any]) -> journal.Operation:
 
 def operation(row: journal.Operation) -> Operation:
     """The operation of a row, or an `InvalidValueError` if there is none in it."""
-    read = _READERS.get(row.kind)
+    read = READERS.get(row.kind)
     if read is None:
         raise InvalidValueError(f"a row of the kind {row.kind!r} holds no operation of an engine")
     body = {name: value for name, value in row.content().items() if not name.startswith("$")} if row.body else {}
@@ -204,7 +204,7 @@ def _read_set_context(row: journal.Operation, client: str, _: str, body: dict[st
     return SetContext(client, Context(body), row.id)
 
 
-_READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Operation]] = {
+READERS: dict[str, Callable[[journal.Operation, str, str, dict[str, Any]], Operation]] = {
     "publish": _read_publish,
     "advertise": _read_advertise,
     "unadvertise": lambda _, client, about, body: Unadvertise(client, about, body.get("policy")),

@@ -64,6 +64,11 @@ class HttpPort:
         self._task = asyncio.create_task(self._server.serve(sockets=[opened]), name="http")
         return self
 
+    @property
+    def connection_count(self) -> int:
+        """The number of connections that are open now."""
+        return len(self._server.server_state.connections)
+
     async def __aexit__(self, *_: object) -> None:
         self._server.should_exit = True
         await self._task

@@ -98,10 +98,15 @@ class Questions:
             session.refuse(asked.request, error, counts=False)
         return None
 
+    @property
+    def names(self) -> list[str]:
+        """The questions that a broker answers."""
+        return [*self._quick, *self._slow]
+
     def _quickly(self, session: "Session", asked: requests.Ask) -> Any:
         quick = self._quick.get(asked.question)
         if quick is None:
-            known = ", ".join([*self._quick, *self._slow])
+            known = ", ".join(self.names)
             raise InvalidValueError(f"{asked.question!r:.40} is no question; there are {known}")
         return quick(session, asked.about)
 

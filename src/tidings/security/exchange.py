@@ -113,6 +113,11 @@ class Asked:
     def __init__(self) -> None:
         self._seen: dict[bytes, int] = {}
 
+    @property
+    def size(self) -> int:
+        """The number of questions that are remembered."""
+        return len(self._seen)
+
     def check(self, question: bytes, time: int, now: int) -> None:
         if not now - FRESHNESS <= time <= now + FRESHNESS:
             raise SecurityError("replay", "the question is too old, or from the future: look at the clocks")

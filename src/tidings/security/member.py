@@ -48,6 +48,11 @@ class Member:
         self._last = 0  # the time of the last event that was sealed: each is later
 
     @property
+    def verification_key(self) -> bytes:
+        """The public key to what this member signs; tokens are made out to it."""
+        return self._signing_key.public_key().public_bytes_raw()
+
+    @property
     def name(self) -> str:
         return self.identity.name
 
@@ -80,7 +85,7 @@ class Member:
         """What the centre has answered: it is checked like anybody else's word."""
         token = self.credentials.token(given.token, now)
         self.credentials.check_trusted(token, now)
-        if token.holder != self.identity.certificate or token.key != self._signing_key.public_key().public_bytes_raw():
+        if token.holder != self.identity.certificate or token.key != self.verification_key:
             raise SecurityError("holder", "the token that the centre has sent is not for this member")
         self.credentials.heed(SignedNotice(given.notice), now)
         for key in given.keys:

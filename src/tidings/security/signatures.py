@@ -26,11 +26,21 @@ class Signatures:
         self._places: dict[tuple[bytes, bytes, int], Places] = {}  # by key, signature and size; the oldest first
         self._many = 0  # places, in all of them
 
+    @property
+    def root_count(self) -> int:
+        """The number of roots that are remembered as signed."""
+        return len(self._good)
+
+    @property
+    def place_counts(self) -> list[int]:
+        """The number of places that are remembered of each batch, the oldest first."""
+        return [len(places) for places in self._places.values()]
+
     def check(self, digest: bytes, seal: Seal, key: bytes) -> None:
         """That what has this digest (see `Seal`) is signed with the key that the publisher's token names, alone or in a
         batch."""
         if seal.size == 1 and not seal.path:
-            self._verify(key, seal.signature, purpose(EVENT, digest))
+            self.verify(key, seal.signature, purpose(EVENT, digest))
             return
         name = key, seal.signature, seal.size
         root, passed = climbed(digest, seal.index, seal.size, seal.path, self._places.get(name, _NONE))
@@ -56,7 +66,7 @@ class Signatures:
 
     def _check_root(self, key: bytes, signature: bytes, root: bytes) -> None:
         if (key, signature, root) not in self._good:
-            self._verify(key, signature, purpose(BATCH, root))
+            self.verify(key, signature, purpose(BATCH, root))
             self._good[key, signature, root] = None
             if len(self._good) > _MOST:
                 del self._good[next(iter(self._good))]
@@ -70,7 +80,8 @@ class Signatures:
         while self._many > _MOST_PLACES:
             self._many -= len(self._places.pop(next(iter(self._places))))
 
-    def _verify(self, key: bytes, signature: bytes, said: bytes) -> None:
+    def verify(self, key: bytes, signature: bytes, said: bytes) -> None:
+        """Checks one signature, and remembers the key; a `SecurityError` if it is not good."""
         public = self._keys.get(key)
         if public is None:
             public = self._keys[key] = Ed25519PublicKey.from_public_bytes(key)

@@ -132,8 +132,11 @@ class CentreFolder:
     def tidy(self) -> None:
         """Writes the state whole when many changes have come together, so that opening it is quick; to be called where
         nothing is waiting to be synced."""
-        if self._since_snapshot < _SNAPSHOT:
-            return
+        if self._since_snapshot >= _SNAPSHOT:
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """Writes the state whole, and removes the changes before it; where nothing is waiting to be synced."""
         self._journal.sync()
         end = self._journal.next
         data = self._vault.seal(f"snapshot {end}", changes_data(self.centre.snapshot()))

@@ -16,6 +16,7 @@ from tidings.client.asking import ask
 from tidings.client.client import Client
 from tidings.client.discovery import Discovery
 from tidings.client.security import now
+from tidings.journal.disk import Disk
 from tidings.model.errors import (
     InvalidValueError,
     JournalError,
@@ -71,30 +72,31 @@ class DiscoveryService:
         overlay: str = "tidings",
         revocations: Update | None = None,
         interval: float = INTERVAL,
+        disk: Disk | None = None,
     ) -> None:
         if identity.certificate.role is not Role.TDN:
             raise InvalidValueError(
                 f"the identity of a discovery node has the role tdn, not {identity.certificate.role.value}"
             )
         self._client, self._identity, self._interval = client, identity, interval
-        self._folder = DiscoveryFolder(Path(folder))
+        self.folder = DiscoveryFolder(Path(folder), disk)
         self._unkept: deque[Kept] = deque()  # what the disk has not taken yet
         self._kept_head: Head | None = None  # of the list of revocations that is on the disk
         try:
             self._credentials = Credentials(identity.anchor, overlay)
             self.node = DiscoveryNode(self._credentials, secrets.token_bytes(8))
-            for update in (self._folder.revocations(), revocations):
+            for update in (self.folder.revocations(), revocations):
                 if update is not None:
-                    self._revoke(update)
-            self.node.restore(self._folder.read(), now())
-            self._folder.tidy(self.node.kept())
+                    self.revoke(update)
+            self.node.restore(self.folder.read(), now())
+            self.folder.tidy(self.node.kept())
         except BaseException:
-            self._folder.close()
+            self.folder.close()
             raise
         respondent = Respondent(identity, self._credentials)
         self.service = respondent.service(f"{TOPIC}/{secrets.token_hex(16)}", now())
         self.answering = Answering(client, respondent, self._answer)
-        self._others = Discovery(client, identity, self._credentials)
+        self.others = Discovery(client, identity, self._credentials)
         self._places: dict[bytes, Replicates] = {}  # up to where each instance of another node has been read
         self._hellos = Quota(_HELLOS)
         self._news = asyncio.Event()
@@ -123,7 +125,7 @@ class DiscoveryService:
         for one in tasks:
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._folder.close()
+        self.folder.close()
 
     def _background(self, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(doing)
@@ -154,7 +156,7 @@ class DiscoveryService:
         if kept is not None:
             self._unkept.append(kept)
         while self._unkept:
-            self._folder.keep(self._unkept[0])
+            self.folder.keep(self._unkept[0])
             self._unkept.popleft()
 
     async def _called(self, note: Notification) -> None:
@@ -187,7 +189,7 @@ class DiscoveryService:
 
     def _told_revocations(self, note: Notification) -> None:
         try:
-            self._revoke(Update.read(note.event.payload or b""))
+            self.revoke(Update.read(note.event.payload or b""))
         except SecurityError as error:
             _LOG.debug("a list of revocations of %s is of no use: %s", note.event.publisher, error)
         except JournalError as error:
@@ -199,17 +201,19 @@ class DiscoveryService:
             since = self._credentials.revocations.version
             found = await self._client.ask("security", timeout=_PATIENCE, since=since)
             if found["revocations"] is not None:
-                self._revoke(Update.read(found["revocations"]))
+                self.revoke(Update.read(found["revocations"]))
         except TidingsError as error:
             _LOG.debug("no list of revocations from the broker: %s", error)
 
-    def _revoke(self, update: Update) -> None:
+    def revoke(self, update: Update) -> None:
+        """Heeds a list of revocations, and writes it into the folder; the same list may be given again if the disk did
+        not take it."""
         self.node.revoke(update, now())
         head = self._credentials.revocations.head
         if head != self._kept_head:
             whole = self._credentials.revocations.since(0)
             if whole is not None:
-                self._folder.keep_revocations(whole)
+                self.folder.keep_revocations(whole)
                 self._kept_head = head
 
     # The other nodes
@@ -233,7 +237,7 @@ class DiscoveryService:
         """Asks all other nodes that are there; how much was new."""
         await self._fetch_revocations()
         try:
-            found = await self._others.nodes(timeout=min(_PATIENCE, self._interval))
+            found = await self.others.nodes(timeout=min(_PATIENCE, self._interval))
         except UnreachableError:
             return 0  # it is the only one
         new = 0
@@ -251,7 +255,7 @@ class DiscoveryService:
             body = await ask(self._client, self._identity, service, REPLICATE, encoded(wanted), timeout=_PATIENCE)
             changes = decoded(body, Changes, "answer")
             if changes.revocations is not None:
-                self._revoke(Update.read(changes.revocations))
+                self.revoke(Update.read(changes.revocations))
             new += sum(self._joined(one, service) for one in changes.kept)
             place = Replicates(changes.instance, changes.number)
             self._places[service.certificate.fingerprint] = place

@@ -35,10 +35,10 @@ class Routed(Views):
         """`worker` makes what is run on the rows; it is told whether notifications are wanted."""
         super().__init__(registry.shards)
         self.registry, self.worker = registry, worker
-        self._rows = rows
+        self.rows = rows  # the events and changes that are routed
 
     def _physical(self, *, notifications: bool = False) -> "DataFrame":
-        return self._rows.mapInArrow(self.worker(notifications), DDL)
+        return self.rows.mapInArrow(self.worker(notifications), DDL)
 
 
 @optional_packages()

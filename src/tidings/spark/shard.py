@@ -26,7 +26,7 @@ from tidings.spark.trust import Trust
 from tidings.spark.worker import gathered
 
 ROWS = 65_536  # at a time, at least: stretches of changes and events are the faster the longer they are
-_standings = Standings()
+standings = Standings()  # of this process: what the next batch of a stream begins with
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class _Run:
         self._place, self._shard, self._task = place, shard, task
         self._repeated = pa.array(repeated, pa.string())  # kinds of rows that another shard counts
         self._fills_contexts, self._notifications = fills_contexts, notifications
-        held = None if task is None else _standings.take(task.folder, shard)
+        held = None if task is None else standings.take(task.folder, shard)
         self._standing = Standing.reached(settings, place, held, trust)
         self._tally = Tally(shard=shard)
         self._made: list[pa.Table] = []  # changes that are for good
@@ -137,7 +137,7 @@ class _Run:
         if base or changes.num_rows or self._standing.has_moved():
             self._place = self._standing.write(folder, self._place, changes, base)
         if later.num_rows == 0:  # else the engine is ahead of what was left
-            _standings.put(self._task.folder, self._shard, self._standing)
+            standings.put(self._task.folder, self._shard, self._standing)
         self._tally.place = self._place
         yield state_row(self._tally.text())
 

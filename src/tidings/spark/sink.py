@@ -69,7 +69,7 @@ class HubSink:
         number = 0
         for number, row in enumerate(_rows(batch, f"{self._name} {query} {batch_id}"), 1):
             if number > done:
-                self._publish(row)
+                self.publish_row(row)
                 if number % MARK_ROWS == 0:
                     self._note(query, batch_id, number, safe="accepted")
         # Waits for the disk, and with it for all that was published before.
@@ -94,7 +94,8 @@ class HubSink:
     def _note(self, query: str, batch_id: int, rows: int, safe: str) -> None:
         self._keeper.set_context({"query": query, "batch": batch_id, "rows": rows}, safe=safe)
 
-    def _publish(self, row: dict[str, Any]) -> None:
+    def publish_row(self, row: dict[str, Any]) -> None:
+        """Publishes the event of one row, after the change of its publisher's context."""
         try:
             check_plain(row)
             client = self._hub.client(row["publisher"] or self._publisher or "")

@@ -93,7 +93,7 @@ def wire_lines() -> Iterator[str]:
 def journal_lines() -> Iterator[str]:
     for label, kind in {**stored.JOURNAL, **stored.JOURNAL_JSON}.items():
         yield from layout(label, kind)
-    yield from (f"row {kind}" for kind in {*records._READERS, *records.ASIDE, LOST})
+    yield from (f"row {kind}" for kind in {*records.READERS, *records.ASIDE, LOST})
     for label, row in samples.rows().items():
         names = [name for name in row.__struct_fields__ if getattr(row, name) is not None]
         yield f"{label}: {', '.join(names)}"

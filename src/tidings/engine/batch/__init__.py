@@ -164,10 +164,11 @@ class Batch:
             at = end
 
     def _delivered(self, number: int, wanted: list[Subscription], shape: int) -> Deliver:
-        event = self._of(number)
+        event = self.event(number)
         return routes.delivered_to(event, wanted, self._record.shaping(shape).of(event), self._gate)
 
-    def _of(self, number: int) -> Event:
+    def event(self, number: int) -> Event:
+        """The event of that number: of a row, or a meta-event."""
         return self._gazette.event(number)
 
     def _read_all(self) -> None:
