@@ -1,6 +1,8 @@
-"""The suite itself: it runs where an interrupt is ignored, and none of its waits is longer than the limit."""
+"""The suite itself: it runs where an interrupt is ignored, none of its waits is longer than the limit, and its tests
+use what is public."""
 
 import ast
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +17,36 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(Path(__file__).parent.rglob("*.py"))
 _WAITS = frozenset({"wait", "join", "result", "communicate", "acquire", "wait_for", "timeout", "await_end"})
 _LIMITS = frozenset({"timeout", "patience"})
+
+# Public in spite of their names: of named tuples, and of other packages that offer no other way.
+_FOREIGN = frozenset({"_replace", "_fields", "_asdict", "_make", "_exit", "_work_queue", "_jdf"})
+# How many private attributes of the project a file may use. A number may become smaller, and a file may go.
+_PRIVATE_USES = {
+    # The lists of what is stored and sent: the structures in which files and messages are written have no other users.
+    "compatibility/names/batch.py": 4,
+    "compatibility/names/formats.py": 1,
+    "compatibility/names/stored.py": 21,
+    # Faults that are put into the code on purpose, to see that the simulator finds them.
+    "simulation/mutations.py": 8,
+    "simulation/settling_mutations.py": 5,
+    # Forged messages: the structure of a good one, with other fields.
+    "security/test_discovery.py": 2,
+    "security/test_exchange.py": 2,
+    # Private keys, which no method may give away.
+    "security/test_canary.py": 2,
+    "security/test_records.py": 1,
+    # States that are set or observed in the middle of one operation.
+    "engine/test_attacks.py": 1,
+    "engine/test_settling.py": 1,
+    "journal/test_reader.py": 1,
+    "matching/history.py": 1,
+    "security/test_envelope.py": 1,
+    "services/test_centre_folder.py": 1,
+    "simulation/test_checker.py": 3,
+    "test_architecture.py": 1,
+}
+_ADVICE = """Tests use private attributes only where _PRIVATE_USES allows it. Assert through a public method, or give
+the class a read-only property that makes sense to any reader, or take the underscore away where others may use it:"""
 
 
 def test_processes_that_a_test_starts_can_be_interrupted() -> None:
@@ -58,3 +90,32 @@ def test_a_long_wait_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "test_slow.py"
     path.write_text("process.wait(90)\ninbox.take(timeout=61.5)\nprocess.wait(60)\nrange(90)\n")
     assert [line.partition(": ")[0] for line in _long_waits(path)] == ["test_slow.py:1", "test_slow.py:2"]
+
+
+def _private_uses(path: Path) -> list[str]:
+    """Each use of an attribute with one underscore in front, except of `self`, `cls` and `super()`."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Attribute) or not re.match("_[^_]", node.attr) or node.attr in _FOREIGN:
+            continue
+        if ast.unparse(node.value) not in ("self", "cls", "super()"):
+            found.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+    return sorted(found)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_use_what_is_public(path: Path) -> None:
+    name = path.relative_to(Path(__file__).parent).as_posix()
+    uses, allowed = _private_uses(path), _PRIVATE_USES.get(name, 0)
+    assert len(uses) <= allowed, "\n".join([f"{name}: {len(uses)} of {allowed}. {_ADVICE}", *uses])
+    assert len(uses) == allowed, f"{name} uses {len(uses)} private attributes: lower its number in _PRIVATE_USES"
+
+
+def test_the_files_with_exceptions_exist() -> None:
+    assert {path.relative_to(Path(__file__).parent).as_posix() for path in FILES} >= _PRIVATE_USES.keys()
+
+
+def test_a_private_use_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "test_nosy.py"
+    path.write_text("hub._desk.close()\nself._desk\npair._replace(a=1)\nhub.__class__\nself.hub._desk\nindex.parts\n")
+    assert _private_uses(path) == ["test_nosy.py:1: hub._desk", "test_nosy.py:5: self.hub._desk"]
