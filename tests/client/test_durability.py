@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_a_receipt_of_a_broker_without_a_journal_says_accepted_whatever_was_aske
 
 
 def test_a_durable_subscription_has_a_finding_where_the_broker_has_no_journal(tmp_path: Path) -> None:
-    async def findings(**tables: object) -> list[list[str]]:
+    async def findings(**tables: Any) -> list[list[str]]:
         async with running(**tables) as broker, connect(broker, "car-1") as car:
             durable = await car.subscribe("n > 0", durable="all")
             with_policy = await car.subscribe("n > 0", policy=REMOVES_WHAT_IT_NEEDS, durable="more")
