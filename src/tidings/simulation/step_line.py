@@ -152,6 +152,7 @@ _CODECS: dict[str, _Codec] = {
     **dict.fromkeys(("at", "factor", "seconds", *sorted(_PROBABILITIES)), _NUMBER),
 }
 _LISTS = frozenset({"publisher_context", "subscriber_context"})
+_OFFER, _ALL = "publisher_context", "*"  # a publisher may offer all names of its context
 
 
 class _Form(NamedTuple):
@@ -292,12 +293,16 @@ def _put(fields: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _read_option(name: str, token: Token, names: Names) -> Any:
+    if name == _OFFER and [(word.text, word.is_quoted) for word in token.values] == [(_ALL, False)]:
+        return None
     if name in _LISTS:
         return tuple(_CODECS[name].read(word, name, names) for word in token.values)
     return _CODECS[name].read(Token(token.values).word, name, names)
 
 
 def _write_option(name: str, value: Any) -> str:
+    if name == _OFFER and value is None:
+        return _ALL
     return ",".join(map(_CODECS[name].write, value)) if name in _LISTS else _CODECS[name].write(value)
 
 
