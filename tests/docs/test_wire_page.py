@@ -163,6 +163,7 @@ def test_errors_that_are_listed_are_those_that_brokers_tell() -> None:
     }
     # These are raised where they happen, by files, simulations and clients, and are not told over a connection.
     elsewhere = {
+        "MissingPackageError",
         "RequestTimeoutError",
         "TidingsError",
         "UnreachableError",
