@@ -12,7 +12,7 @@ from tidings.simulation.steps import Moves, Step, Waits
 from tidings.simulation.violation import Kind
 
 SEEDS = sized(100, 2_500)
-# Seeds that show faults which are not mended yet, with the kind of violation; histories/*-outage-*.steps has them reduced.
+# Seeds that show faults which are not mended yet, with the kind of violation; histories/ has most of them, reduced.
 KNOWN: dict[int, Kind] = {
     **dict.fromkeys((632, 1792, 1830), "lost"),
     **dict.fromkeys((181, 813, 1030, 1048, 1218, 1318, 1358, 1924, 2028, 2168), "order"),
