@@ -30,7 +30,7 @@ INSIDE = (
     },
     {"begun", "next", "take_waiting", "notified", "is_full", "told_lost", "end", "put", "refuse", "told_refused"},
 )
-ONLY_ASYNCHRONOUS = {"subscriptions", "sequence", "publish_soon"}
+ONLY_ASYNCHRONOUS = {"session", "membership", "subscriptions", "sequence", "publish_soon"}
 
 
 def rows_of(first: str) -> list[list[str]]:

@@ -89,7 +89,7 @@ def test_each_event_meets_the_contexts_of_its_time(
     context: Any, few: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stretch, "FEW", few)
-    monkeypatch.setattr(neighbourhood, "_MANY", many)  # with none, places are too crowded to be looked at
+    monkeypatch.setattr(neighbourhood, "MANY_CLIENTS", many)  # with none, places are too crowded to be looked at
     made = engine("ann", "bob", "cyd")
     assert pairs(made, table(ROWS, context)) == [(2, "s-ann"), (5, "s-bob"), (6, "s-ann")]
     assert made.contexts == {"ann": Context(), "bob": Context({"x": 7.0})}
