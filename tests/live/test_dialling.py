@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from tests.live.cases import run, running, until
+from tests.live.cases import configuration, run, running, until
+from tidings.live.broker import Broker
 
 
 def test_a_call_that_is_not_answered_is_hung_up() -> None:
@@ -42,5 +43,17 @@ def test_a_neighbour_whose_host_cannot_be_is_called_in_vain_and_called_again(cap
                 await until(lambda: "b2 cannot be reached" in caplog.text)
                 [dialler] = broker.neighbourhood.diallers.values()
                 assert dialler.is_dialling
+
+    run(scenario())
+
+
+def test_a_broker_that_is_aborted_calls_nobody_any_more() -> None:
+    async def scenario() -> None:
+        broker = Broker(configuration("b1", links=[{"broker": "b2", "address": "127.0.0.1:1"}]))
+        await broker.start()
+        [dialler] = broker.neighbourhood.diallers.values()
+        assert dialler.is_dialling
+        await broker.abort()
+        assert not dialler.is_dialling
 
     run(scenario())
