@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.client.clock import tick
 from tidings.client.retry import Retry
 from tidings.model.errors import RefusedError, TidingsError, UnreachableError
 
@@ -44,24 +45,22 @@ def test_a_refusal_is_not_waited_for() -> None:
     assert service.questions == 1
 
 
-@pytest.mark.parametrize("seconds", [0, 0.3])
-def test_when_the_time_is_over_the_last_answer_counts(seconds: float) -> None:
+@pytest.mark.parametrize(("seconds", "questions"), [(0, 1), (3.5, 4)])
+def test_when_the_time_is_over_the_last_answer_counts(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, questions: int
+) -> None:
+    tick(monkeypatch)
     silent, empty = _Service(SILENCE), _Service([])
     with pytest.raises(UnreachableError, match="nobody answers"):
         asyncio.run(Retry(seconds).answer_to(silent.ask, bool))
     assert asyncio.run(Retry(seconds).answer_to(empty.ask, bool)) == []
-    assert (silent.questions == empty.questions == 1) is (seconds == 0)
+    assert (silent.questions, empty.questions) == (questions, questions)
 
 
-def test_questions_share_the_time() -> None:
-    retry, service = Retry(0.3), _Service(SILENCE)
-
-    async def ask_twice() -> int:
+def test_questions_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tick(monkeypatch)
+    retry, first, second = Retry(3.5), _Service(SILENCE), _Service(SILENCE)
+    for service in (first, second):
         with pytest.raises(UnreachableError):
-            await retry.answer_to(service.ask)
-        before = service.questions
-        with pytest.raises(UnreachableError):
-            await retry.answer_to(service.ask)
-        return service.questions - before
-
-    assert asyncio.run(ask_twice()) == 1
+            asyncio.run(retry.answer_to(service.ask))
+    assert (first.questions, second.questions) == (4, 1)
