@@ -1,6 +1,7 @@
 """Collects README.md and the pages below docs/, whose examples are run (`tests/docs/blocks.py` says how), and applies
 the options of the suite: the part of `make test-all`, and what a quick run may not do."""
 
+import gc
 import signal
 import sys
 from typing import Any
@@ -50,6 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if part_of(item.nodeid.partition("::")[0]) != part]
         items[:] = [item for item in items if item not in set(others)]
         config.hook.pytest_deselected(items=others)
+
+
+def pytest_collection_finish() -> None:
+    """Takes what was collected out of the garbage collector's way: else each of its passes looks through ten thousand
+    tests, which takes longer than most of them."""
+    gc.collect()
+    gc.freeze()
 
 
 def _refuse_processes(event: str, _: object) -> None:

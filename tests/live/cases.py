@@ -66,12 +66,8 @@ def run(scenario: Coroutine[Any, Any, _Answer], seconds: float = PATIENCE) -> _A
         async with asyncio.timeout(seconds):
             return await scenario
 
-    gc.freeze()  # what was there before is not looked through again: that would take longer than most scenarios
-    try:
-        answer = asyncio.run(playing())
-        gc.collect()  # what was never looked at complains when it goes
-    finally:
-        gc.unfreeze()
+    answer = asyncio.run(playing())
+    gc.collect()  # what was never looked at complains when it goes
     assert not complaints, complaints
     return answer
 
