@@ -26,6 +26,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "measured"),
     [

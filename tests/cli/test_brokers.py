@@ -209,6 +209,7 @@ def is_gone(process: int) -> bool:
     return not is_running(process)
 
 
+@pytest.mark.process
 def test_children_and_theirs_are_gone_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidings.cli.bench.brokers.children._PATIENCE", 0.2)
     with suppress(KeyboardInterrupt), Children() as children:
@@ -221,6 +222,7 @@ def test_children_and_theirs_are_gone_whatever_happens(monkeypatch: pytest.Monke
     assert is_gone(grandchild)
 
 
+@pytest.mark.process
 def test_children_end_with_whoever_is_asked_to_end() -> None:
     text = f"""
 import sys
@@ -243,6 +245,7 @@ with Children() as children:
     assert not Path(folder).exists()
 
 
+@pytest.mark.process
 def test_a_server_that_does_not_start_is_told_with_its_last_words() -> None:
     with Children() as children:
         children.server("fussy", [sys.executable, "-c", "raise SystemExit('no licence')"])
@@ -288,6 +291,7 @@ def installed(*names: str) -> list[str]:
     return [name for name in names if not SYSTEMS[name].lacking()]
 
 
+@pytest.mark.process
 def test_brokers_carry_events_and_are_drawn(tmp_path: Path) -> None:
     picture = tmp_path / "drawn.png"
     systems = installed("tidings-journaled", "mosquitto-1")
@@ -332,6 +336,7 @@ def test_brokers_deliver_every_event_to_one_of_their_subscriptions(system: str, 
         assert found.rate > 0
 
 
+@pytest.mark.process
 def test_sealed_events_are_measured_beside_plain_ones() -> None:
     found = as_json(
         "bench", "sealed", "--bits", "128", "--size", "1", "--size", "2000", "--count", "3", "--interval", "1"

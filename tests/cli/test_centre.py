@@ -25,6 +25,8 @@ from tidings.security import Authority, Identity, Role, TopicRecord
 from tidings.security.centre_questions import LIST, ROTATE
 from tidings.security.exchange import Service
 
+pytestmark = pytest.mark.process
+
 TOPIC = "Sports=NBA,Team=*"
 
 

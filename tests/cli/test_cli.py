@@ -70,6 +70,7 @@ def test_help_names_the_verbs_and_version_is_told() -> None:
     assert run("--version").stdout == f"tidings {__version__}\n"
 
 
+@pytest.mark.process
 def test_a_process_of_its_own_says_and_ends_as_the_call_in_this_one() -> None:
     """What most tests of the command rely on."""
     for words in (["--version"], ["filter"], ["filter", "a = 1"], ["filter", "a ="], ["policy"], ["config", "show"]):
@@ -130,6 +131,7 @@ def test_a_filter_from_all_sides() -> None:
     assert plain.stdout.splitlines() == ["filter      n > 3", "attributes  n", "truth       true", "matches     yes"]
 
 
+@pytest.mark.process
 def test_a_poor_terminal_still_gets_its_line() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run([sys.executable, "-m", "tidings", "filter", "x = 'é€'"], capture_output=True, env=environment)
@@ -137,6 +139,7 @@ def test_a_poor_terminal_still_gets_its_line() -> None:
     assert done.stdout.startswith(b"filter      x = '\\xe9\\u20ac'")
 
 
+@pytest.mark.process
 def test_warming_tells_what_was_there_and_where_it_is() -> None:
     assert run_alone("warm").returncode == 0
     told = json.loads(run_alone("warm", "--json").stdout)
@@ -150,6 +153,7 @@ def test_warming_tells_what_was_there_and_where_it_is() -> None:
     assert second == f"kept in {told['cache']}"
 
 
+@pytest.mark.process
 def test_the_demo_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same scenes but for those on Spark; the demo with Spark plays all of them."""
     every, some = ([one.__name__ for one in demo.scenes(tmp_path, spark=spark)] for spark in (True, False))
@@ -182,6 +186,7 @@ def test_a_policy_is_checked_and_written(tmp_path: Path) -> None:
     assert "is not UTF-8 text" in run("policy", "check", str(file)).stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", [("config", "reference"), ("filter", "a = 1", "--json")])
 def test_no_room_for_the_output_is_told_in_one_line(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:

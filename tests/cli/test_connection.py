@@ -15,6 +15,8 @@ from tidings.cli.connection import ConnectionReport
 from tidings.client import ConnectionState
 from tidings.testing import BrokerThread
 
+pytestmark = pytest.mark.process
+
 SECONDS = 60
 
 

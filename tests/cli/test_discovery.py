@@ -21,6 +21,8 @@ from tidings.model.errors import UnreachableError
 from tidings.security.advertised import Advertised
 from tidings.security.records import TopicRecord
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest, world: DiscoveryWorld) -> Iterator[str]:

@@ -11,6 +11,8 @@ import tidings as td
 from tests.cli.command import run
 from tidings.cli.app import app
 
+pytestmark = pytest.mark.process
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -156,6 +156,7 @@ def test_a_log_that_is_cut_short_is_damage(folder: Path) -> None:
     assert line.startswith(str(path))
 
 
+@pytest.mark.process
 def test_whoever_reads_the_records_may_leave(folder: Path) -> None:
     with start("journal", "show", str(folder), stdout=left_pipe()) as process:
         assert process.stderr is not None

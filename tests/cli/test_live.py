@@ -22,6 +22,8 @@ from tidings.cli.overlay import LocalOverlay
 from tidings.model.durability import NO_JOURNAL_AT_BROKER
 from tidings.simulation.topologies import line
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def overlay() -> Iterator[LocalOverlay]:

@@ -13,6 +13,8 @@ import tidings as td
 from tests.cli.command import environment
 from tidings.model.packages import DISTRIBUTIONS, EXTRAS, installation, missing_package
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 PIPELINE = ROOT / "examples" / "pipeline" / "pipeline.toml"
 SCENARIO = str(ROOT / "examples" / "scenarios" / "cars.toml")

@@ -53,6 +53,7 @@ def is_settled(statuses: list[Any]) -> bool:
 SHAPES = [*((strategy, "line") for strategy in STRATEGIES), ("asf", "ring")]  # asf uses a spanning tree of the ring
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("strategy", "topology"), SHAPES)
 def test_every_strategy_starts_and_clients_at_two_brokers_hear_each_other(
     strategy: str, topology: str, tmp_path: Path
@@ -73,6 +74,7 @@ def test_every_strategy_starts_and_clients_at_two_brokers_hear_each_other(
         assert heard == ["near", "near again"]
 
 
+@pytest.mark.process
 def test_status_of_an_idle_spcf_overlay_is_settled(tmp_path: Path) -> None:
     with overlay_run(tmp_path, "--brokers", "2", "--strategy", "spcf"):
         for _ in range(3):  # an earlier question must not be under way for a later one either

@@ -103,6 +103,7 @@ def test_the_example_once_and_again(city: Path) -> None:
         assert asked["state_bytes"] > 0
 
 
+@pytest.mark.process
 @pytest.mark.spark
 def test_it_runs_until_it_is_stopped_between_two_batches(small: Path) -> None:
     with command.start("pipeline", "run", str(small)) as running:

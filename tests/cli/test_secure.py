@@ -22,6 +22,8 @@ from tidings.client.discovery import Discovery
 from tidings.model.errors import UnreachableError
 from tidings.security.advertised import Advertised
 
+pytestmark = pytest.mark.process
+
 GAME = json.dumps({"Sports": "NBA", "Team": "NYK"})
 
 

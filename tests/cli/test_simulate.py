@@ -78,6 +78,7 @@ def test_the_summary(small: Path) -> None:
     assert "b1-b2" in done.stdout
 
 
+@pytest.mark.process
 def test_json_says_the_same_in_every_process(small: Path) -> None:
     first, again = (run_alone("simulate", str(small), "--json", "--seed", "5") for _ in range(2))
     assert first.stdout == again.stdout

@@ -37,6 +37,7 @@ def test_nothing_is_left_out_where_there_is_none() -> None:
     assert Counter(ADDRESS) <= Counter("".join(lines))
 
 
+@pytest.mark.process
 def test_behind_a_redirection_a_row_is_a_line() -> None:
     written = "from tidings.cli.terminal import out, table; t = table('a'); t.add_row('b ' * 200); out.print(t)"
     variables = {name: value for name, value in os.environ.items() if name != "COLUMNS"}

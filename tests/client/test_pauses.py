@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -50,6 +51,15 @@ def test_what_there_is_much_of_is_not_searched(value: Any) -> None:
     assert not gc.is_tracked(value)
 
 
+@pytest.fixture
+def searched() -> Iterator[None]:
+    """The collector looks through everything, also through what was frozen when the tests were collected."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("searched")
 def test_a_subscription_to_which_nothing_comes_is_little_to_search() -> None:
     async def scenario() -> None:
         async with running() as broker, connect(broker, "car-1") as car:

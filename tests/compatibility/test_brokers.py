@@ -18,6 +18,7 @@ EVERY: dict[str, Any] = {"content": "n >= 0"}
 NEAR: dict[str, Any] = {"content": "n >= 1", "publishers": "x between this.x - 5 and this.x + 5"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_an_overlay_goes_on(release: Release, tmp_path: Path, end: str) -> None:
     expected = release.expected("brokers")

@@ -14,6 +14,8 @@ from tidings.live.questions import Questions
 from tidings.policy.policy import Policy
 from tidings.protocol.frames import Kind
 
+pytestmark = pytest.mark.process
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

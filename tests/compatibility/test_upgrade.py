@@ -14,6 +14,8 @@ from tests.compatibility.release import RELEASES, Release
 from tidings.cli.overlay import LocalOverlay
 from tidings.simulation.topologies import line
 
+pytestmark = pytest.mark.process
+
 TRIM = "PolicyStatement { On(Forward, Publication) { If {} Then { RemoveAttributes([plate]) } } }"
 EVERY: dict[str, Any] = {"content": "n >= 0", "policy": TRIM}
 

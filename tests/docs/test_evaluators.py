@@ -89,11 +89,13 @@ BAD = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", GOOD.values(), ids=GOOD.keys())
 def test_what_is_right_passes(text: str, tmp_path: Path) -> None:
     assert evaluate(text, tmp_path) > 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
 def test_what_is_wrong_fails(text: str, tmp_path: Path) -> None:
     assert examples(text, tmp_path)

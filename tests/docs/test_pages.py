@@ -20,6 +20,7 @@ PAGES = sorted([ROOT / "README.md", *(page for page in DOCS.rglob("*.md") if "_b
 page_by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
+@pytest.mark.process
 def test_builds_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "-b", "html", "-d", f"{tmp_path}/trees"]
     done = subprocess.run([*command, str(DOCS), f"{tmp_path}/html"], capture_output=True, text=True, check=False)

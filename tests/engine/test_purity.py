@@ -240,6 +240,7 @@ def test_the_same_operations_give_the_same_effects_byte_by_byte() -> None:
     assert one == play()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_whatever_the_process_draws_for_its_hashes(seed: str) -> None:
     root = Path(__file__).parents[2]

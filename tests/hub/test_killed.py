@@ -10,7 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tidings.hub import Hub
+
+pytestmark = pytest.mark.process
 
 ROUNDS = 8
 

@@ -159,6 +159,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.process
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     draw = random.Random(7)
     acknowledged: dict[int, tuple[int, int]] = {}

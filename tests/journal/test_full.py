@@ -177,6 +177,7 @@ def until_full(journal: Journal, draw: Callable[[], Operation], *, essential: bo
             return str(error)
 
 
+@pytest.mark.process
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     options = JournalOptions(roll_bytes=300_000, convert=False, reserve_bytes=200_000)
     chance = random.Random(1)

@@ -72,6 +72,7 @@ def test_logs_roll_by_records_and_by_size(tmp_path: Path) -> None:
     assert contents(tmp_path)[:25] == held
 
 
+@pytest.mark.process
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with Journal.open(tmp_path):
         with pytest.raises(JournalLockedError, match=f"{tmp_path} is open in process") as refused:
@@ -207,6 +208,7 @@ assert journal.commit([publication(safe)], NOW).first == safe > 5
 """
 
 
+@pytest.mark.process
 def test_a_limit_that_the_system_sets(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], env=environment, check=True)

@@ -198,6 +198,7 @@ with Journal.open(sys.argv[1], options=JournalOptions(roll_records=150)) as jour
 """
 
 
+@pytest.mark.process
 def test_beside_a_writer_that_rolls_and_retains(tmp_path: Path) -> None:
     """Everything that is read is right and in order; the only thing that may be told is what retention took."""
     folder = tmp_path / "journal"

@@ -153,6 +153,7 @@ def test_libraries_may_warn_and_not_chat(tmp_path: Path) -> None:
     assert line.endswith("b1: trouble")
 
 
+@pytest.mark.process
 def test_without_a_file_lines_go_to_standard_error() -> None:
     program = (
         "from tidings.live.configuration.tables import Logs\n"

@@ -20,6 +20,8 @@ from tests.limits import PATIENCE
 from tidings.cli.overlay.child import Child
 from tidings.model.errors import RefusedError
 
+pytestmark = pytest.mark.process
+
 
 def written(folder: Path, text: str, name: str = "b1") -> Path:
     path = folder / f"{name}.toml"

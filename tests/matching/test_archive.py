@@ -148,6 +148,7 @@ print(re.search(r"Anonymous:\\s+(\\d+)", pages).group(1), re.search(r"Rss:\\s+(\
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks the kernel what is shared")
 def test_processes_share_one_copy(tmp_path: Path) -> None:
     index = td.Index()
