@@ -65,7 +65,8 @@ class Broker:
         self.gatehouse = Gatehouse(self, gate_of(security, self.name)) if security.is_on else None
         self.metrics = Metrics()
         self.notes = NoteWriter()
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, Session] = {}  # of clients, by name
+        self.observers: set[Session] = set()  # several may have one name, also that of a client
         self.readers = ThreadPoolExecutor(2, "tidings-read")
         self.desk: Desk
         self.bindings: Bindings
@@ -140,7 +141,7 @@ class Broker:
         if self.heart is not None:
             self.heart.stop()
         until = self._loop.time() + self.configuration.broker.stop_seconds
-        for session in self.sessions.values():
+        for session in self.all_sessions():
             session.connection.read(False)
         while self._loop.time() < until and self._has_to_go():
             self.flush()
@@ -148,7 +149,7 @@ class Broker:
         for connection in self.connections():
             connection.close("the broker stops")
         await asyncio.sleep(0)
-        while self._loop.time() < until and (self.sessions or self.links):
+        while self._loop.time() < until and (self.all_sessions() or self.links):
             await asyncio.sleep(0.01)
         for connection in self.connections():
             connection.abort("the broker has stopped")
@@ -171,11 +172,15 @@ class Broker:
         self.desk.abort()
         await self.neighbourhood.stop_calling()
 
+    def all_sessions(self) -> list[Session]:
+        """The sessions of clients and of observers."""
+        return [*self.sessions.values(), *self.observers]
+
     def connections(self) -> list[Connection]:
         """The connections to neighbours, to clients, and to those that have not said who they are."""
         return [
             *(one.connection for one in self.links.values()),
-            *(one.connection for one in self.sessions.values()),
+            *(one.connection for one in self.all_sessions()),
             *(one.connection for one in self.reception.greetings),
         ]
 
@@ -191,13 +196,13 @@ class Broker:
 
     def left(self, session: Session, reason: str) -> None:
         """A client is gone; what is durable stays."""
+        self.observers.discard(session)
         if self.sessions.get(session.name) is not session:
             return
         del self.sessions[session.name]
         _LOG.debug("%s has left: %s", session.name, reason)
         try:
-            if not session.is_observer:
-                self.desk.operate(Disconnect(session.name), safe=False)
+            self.desk.operate(Disconnect(session.name), safe=False)
         except JournalError as error:
             self.desk.note(f"{session.name} has left, and {error}")
         self.flush()
@@ -209,8 +214,7 @@ class Broker:
     def _links_anew(self) -> None:
         self.desk.go_on_anew()
         for session in self.sessions.values():
-            if not session.is_observer:
-                self.desk.came(session.name)  # what waited in the engine for its proof is gone with that
+            self.desk.came(session.name)  # what waited in the engine for its proof is gone with that
         for link in list(self.links.values()):
             link.connection.close("what is known of its neighbours is gone here")
             link.gone("what is known of its neighbours is gone here")
@@ -320,7 +324,7 @@ class Broker:
         full = self.is_full
         if full != self._was_full:
             self._was_full = full
-            for session in list(self.sessions.values()):
+            for session in self.all_sessions():
                 session.look_again()
 
     # What is asked of others
@@ -331,7 +335,7 @@ class Broker:
     def subject_defined(self, subject: str) -> None:
         """From now on clients may say the subject's number instead of its name."""
         bound = self.bindings.bound(subject)
-        for session in self.sessions.values():
+        for session in self.all_sessions():
             session.connection.say(Kind.BOUND, bound)
 
     def link_tls(self) -> SSLContext | None:

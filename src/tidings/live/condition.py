@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def gauges(broker: "Broker", log_lines_dropped: int = 0) -> Gauges:
     engine, archive, certificates = broker.desk.engine, broker.desk.archive, broker.certificates
-    connections = [one.connection for one in broker.sessions.values()]
+    connections = [one.connection for one in broker.all_sessions()]
     connections += (one.connection for one in broker.links.values())
     return Gauges(
         connections=len(connections),

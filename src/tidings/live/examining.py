@@ -37,7 +37,7 @@ class Examining:
     def tick(self) -> None:
         """At every heartbeat."""
         given, now = self._broker.configuration.security, self._broker.now()
-        for session in list(self._broker.sessions.values()):
+        for session in self._broker.all_sessions():
             connection = session.connection
             asked = self._asked.get(connection)
             if asked is not None:

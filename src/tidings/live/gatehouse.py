@@ -202,9 +202,9 @@ class Gatehouse:
             return
         self._head = head
         broker = self._broker
-        connected = {name: link.connection for name, link in broker.links.items()}
-        connected |= {name: session.connection for name, session in broker.sessions.items()}
-        for name, connection in connected.items():
+        connected = [(name, link.connection) for name, link in broker.links.items()]
+        connected += [(session.name, session.connection) for session in broker.all_sessions()]
+        for name, connection in connected:
             reason = self.refusal(connection)
             if reason is not None:
                 _LOG.warning("%s is disconnected: %s", name, reason)

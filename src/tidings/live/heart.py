@@ -49,7 +49,7 @@ class Heart:
                 patience = float("inf")
             for link in list(broker.links.values()):
                 self._look_after(link.connection, now, patience)
-            for session in list(broker.sessions.values()):
+            for session in broker.all_sessions():
                 self._look_after(session.connection, now, patience)
                 self._look_at(session, now)
             due = (

@@ -158,7 +158,7 @@ class Questions:
             "strategy": engine.settings.strategy,
             "settled": broker.is_settled,
             "under_way": broker.under_way(),
-            "clients": len(broker.sessions),
+            "clients": len(broker.all_sessions()),
             "subscriptions": sum(one.is_client for one in engine.subscriptions),
             "links": {
                 name: {"cost": link.cost, "sent": link.sent, "received": link.received}

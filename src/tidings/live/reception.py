@@ -90,32 +90,35 @@ class Reception:
         refusal = self._refusal(connection, hello)
         if refusal is None and self._is_broker(hello.name):
             refusal = f"{hello.name} is the name of a broker"
-        known = self._broker.sessions.get(hello.name)
-        if refusal is None and known is not None and known.number >= hello.session:
-            refusal = f"{hello.name} is connected, with a later session"
+        if refusal is None and not hello.observer:
+            refusal = self._attach(hello)
         if refusal is not None:
-            connection.close(refusal, again=False)
-            return None
-        if known is not None:
-            known.connection.close(f"{hello.name} has connected anew", again=False)
-            self._broker.left(known, "it has connected anew")
-        self._broker.trusting.came(hello.name)
-        if not hello.observer and (refusal := self._attach(hello)) is not None:
             connection.close(refusal, again=False)
             return None
         gatehouse = self._broker.gatehouse
         nonce = b"" if gatehouse is None else gatehouse.nonce()
         self._welcome(connection, self._broker.desk.roster.sequences.get(hello.name, 0), nonce=nonce)
-        session = self._broker.sessions[hello.name] = Session(self._broker, connection, hello, nonce)
+        session = Session(self._broker, connection, hello, nonce)
         for bound in self._broker.bindings.all():
             connection.say(Kind.BOUND, bound)
-        if not hello.observer:
+        if hello.observer:
+            self._broker.observers.add(session)  # beside the client of its name, which stays connected
+        else:
+            self._broker.sessions[hello.name] = session
             self._broker.desk.came(hello.name)
         _LOG.debug("a client has come", client=hello.name, host=connection.host, program=hello.program)
         return session
 
     def _attach(self, hello: Hello) -> str | None:
-        """Make the client known to routing. Return why the engine refuses it, None if it does not."""
+        """End an earlier session of the client, and make the client known to routing. Return why it is refused, None if
+        it is not."""
+        known = self._broker.sessions.get(hello.name)
+        if known is not None and known.number >= hello.session:
+            return f"{hello.name} is connected, with a later session"
+        if known is not None:
+            known.connection.close(f"{hello.name} has connected anew", again=False)
+            self._broker.left(known, "it has connected anew")
+        self._broker.trusting.came(hello.name)
         self._broker.moving.came_back(hello.name)
         moved = bool(hello.last_broker) and hello.last_broker != self._broker.name
         outcome = self._broker.desk.operate(Connect(hello.name, moved, hello.session), safe=False)

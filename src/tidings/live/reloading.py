@@ -28,7 +28,7 @@ async def reload(broker: "Broker", wanted: Configuration) -> Change:
         desk.settings = desk.engine.settings = broker.engine_settings(given)
     if given.limits != former.limits:
         broker.reception.limit(given.limits)
-        for session in broker.sessions.values():
+        for session in broker.all_sessions():
             session.limit(given.limits)
     put_own(desk, given, former)
     if broker.gatehouse is not None:

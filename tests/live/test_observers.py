@@ -1,0 +1,35 @@
+"""Observers: connections that only ask questions, beside the clients whose names they may have."""
+
+import tidings as td
+from tests.live.serving import serving
+from tidings.testing import broker
+
+
+def test_an_observer_leaves_the_client_of_its_name_connected() -> None:
+    with serving() as address, td.connect_sync(str(address), "car-1") as car:
+        inbox = car.subscribe("n = 1")
+        for _ in range(2):
+            with td.connect_sync(str(address), "car-1", observer=True) as observer:
+                [why] = observer.explain({"n": 1})
+                assert (why.subscription, why.delivered) == (inbox.id, True)
+        car.publish({"n": 1})
+        assert [note.attributes["n"] for note in inbox.take(timeout=60)] == [1]
+        assert car.state.connections == 1
+
+
+def test_a_client_leaves_the_observer_of_its_name_connected() -> None:
+    with serving() as address, td.connect_sync(str(address), "car-1", observer=True) as observer:
+        with td.connect_sync(str(address), "car-1") as car:
+            car.publish({"n": 1})
+        assert observer.ask("status")["broker"] == "b1"
+        assert observer.state.connections == 1
+
+
+def test_an_observer_is_a_connection_like_others_for_the_broker() -> None:
+    """Heartbeats, new limits and the end of the broker reach it."""
+    with broker() as served, td.connect_sync(served.address, "car-1", observer=True) as observer:
+        states = iter(observer.states())
+        assert next(states).state == "connected"
+        served.stop()
+        ended = next(state for state in states if state.state != "connected")
+        assert ended.reason == "the broker stops"
