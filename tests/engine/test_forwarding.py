@@ -6,6 +6,7 @@ import pytest
 
 from tests.engine.messages import event
 from tests.engine.overlay import LINE, Overlay
+from tidings.engine.explaining import HIDDEN
 from tidings.model.explanation import Explanation, Step
 
 BLOCK = "PolicyStatement { On(Forward, Subscription) { If {} Then {BlockMessage()} } }"
@@ -34,6 +35,14 @@ def test_names_that_are_not_offered_are_named() -> None:
         found = explained(overlay, {"n": 1}, viewer=viewer)
         assert (found.delivered, found.step) == (False, "forward")
         assert found.reason == "the advertisement a-pub of pub does not offer x, y of its publisher's context"
+
+
+def test_who_governs_does_not_see_what_the_filters_of_others_ask_for() -> None:
+    overlay = Overlay(PAIR, govern=frozenset({"warden"}))
+    overlay.advertise("b1", "pub", publisher_context=["z"])
+    overlay.subscribe("b2", "sub", "n > 0", publishers="y = 1 and z = 1")
+    found = explained(overlay, {"n": 1}, viewer="warden")
+    assert (found.step, found.delivered, found.reason) == ("forward", False, HIDDEN)
 
 
 def test_every_advertisement_says_why_it_does_not_attract() -> None:

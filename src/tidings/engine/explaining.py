@@ -279,6 +279,8 @@ def _redacted(step: Step, event: Event, filed: Filed[Subscription], viewer: str,
     if step.passed:
         sees = {"admit": publisher, "before": publisher, "subscribers": publisher, "route": True}
         return step if sees.get(step.name, subscriber) or not step.reason else Step(step.name, True, HIDDEN)
+    if step.name == "forward" and owner is None and not subscriber:
+        return Step(step.name, False, HIDDEN)  # the reason names what the subscription's filters ask for
     if step.name in ("forward", "before", "govern"):
         return step if owner in (None, viewer) else Step(step.name, False, "stopped by a rule that is not yours")
     if step.name == "admit":
