@@ -1,6 +1,7 @@
 """Programs see the state of their connection: by a function, by an iterator, and in the log."""
 
 import asyncio
+import functools
 import logging
 import threading
 from typing import Any
@@ -111,6 +112,15 @@ def test_an_iterator_begins_with_the_present_state_and_ends_with_the_client() ->
     run(scenario())
 
 
+def test_after_the_last_state_none_is_waited_for() -> None:
+    async def scenario() -> None:
+        async with running() as broker, connect(broker, "car-1") as car:
+            await car.close()
+            assert await asyncio.wait_for(car.state_after(car.state), SECONDS) is car.state
+
+    run(scenario())
+
+
 def test_an_iterator_that_is_slow_gets_the_latest_state_and_keeps_no_other() -> None:
     async def scenario() -> None:
         async with running() as broker, connect(broker, "car-1") as car:
@@ -141,13 +151,16 @@ def test_a_function_that_raises_is_logged_and_breaks_nothing(caplog: pytest.LogC
     assert [one.exc_info[1].args for one in caplog.records if one.exc_info] == [("it went wrong",)] * 3  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("on_state", ["print", 1, lambda: None])
-def test_a_function_that_cannot_be_called_at_once_is_refused(on_state: Any) -> None:
-    async def wait(_: td.ConnectionState) -> None:
-        return
+async def wait(_: td.ConnectionState) -> None:
+    """Not what `on_state` takes: a call only makes a coroutine."""
 
-    if callable(on_state):
-        on_state = wait
+
+class Wait:
+    __call__ = staticmethod(wait)
+
+
+@pytest.mark.parametrize("on_state", ["print", 1, wait, Wait(), functools.partial(wait)])
+def test_a_function_that_cannot_be_called_at_once_is_refused(on_state: Any) -> None:
     with pytest.raises(InvalidValueError, match="on_state"):
         td.connect("tidings://127.0.0.1:1", "car-1", on_state=on_state)
 

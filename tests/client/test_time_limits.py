@@ -101,7 +101,7 @@ def test_publish_soon_and_acknowledge_end_by_their_time_limit_where_there_is_no_
         async with abandoned() as (client, durable, _):
             while not client.session.is_full:
                 (await client.publish_soon({"n": 1}, safe="accepted", timeout=SOON)).cancel()
-            with pytest.raises(RequestTimeoutError):
+            with pytest.raises(RequestTimeoutError, match="the event is not published"):
                 await client.publish_soon({"n": 1}, timeout=SOON)
             with pytest.raises(RequestTimeoutError):
                 await durable.acknowledge(ID, timeout=SOON)
@@ -122,6 +122,39 @@ def test_a_time_limit_is_seconds_from_zero_on(timeout: Any) -> None:
                 connect(broker, "car-2", timeout=timeout)
 
     run(scenario())
+
+
+def test_a_request_with_a_wrong_time_limit_changes_nothing() -> None:
+    wrong: Any = "soon"
+
+    async def scenario() -> None:
+        async with running() as broker, connect(broker, "car-1") as car:
+            offer = await car.advertise("n = 1")
+            fleeting, durable = await car.subscribe("n = 1"), await car.subscribe("n = 2", durable="all")
+            for request in (
+                car.set_context(x=1, timeout=wrong),
+                car.unadvertise(offer, timeout=wrong),
+                fleeting.unsubscribe(timeout=wrong),
+                fleeting.close(timeout=wrong),
+                durable.acknowledge(ID, timeout=wrong),
+            ):
+                with pytest.raises(InvalidValueError, match="timeout"):
+                    await request
+            assert not car.context
+            assert not fleeting.closed
+            broker.sessions["car-1"].connection.abort("cut off by the test")
+            await until(lambda: car.state.connections == 2)
+            assert [one["id"] for one in (await car.topics())["advertisements"]] == [offer.id]
+            await car.publish({"n": 1})
+            assert len(await fleeting.take(timeout=SECONDS)) == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("patience", [-1, float("nan"), "long", None])
+def test_patience_is_seconds_from_zero_on(patience: Any) -> None:
+    with pytest.raises(InvalidValueError, match="patience: seconds from 0 on"):
+        td.connect("tidings://127.0.0.1:1", "car-1", patience=patience)
 
 
 def test_a_request_that_is_answered_in_time_does_not_feel_its_limit() -> None:

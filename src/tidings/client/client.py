@@ -124,7 +124,8 @@ class Client:
     async def until_closed(self, timeout: float | None = None) -> None:
         """Returns when the client is closed. If the broker has closed its connection for good, a `ClosedError` says
         why: for programs that serve others, and have nothing else to wait for."""
-        async with time_limit(checked_timeout(timeout), "until_closed", lambda: self.state):
+        seconds = checked_timeout(timeout)
+        async with time_limit(seconds, "until_closed", lambda: self.state, "the client is not closed"):
             await self._over.wait()
         if self._reason is not None:
             raise self._reason
@@ -155,7 +156,7 @@ class Client:
             yield state
 
     async def state_after(self, seen: ConnectionState | None) -> ConnectionState:
-        """The latest state, as soon as it is another one than `seen`."""
+        """The latest state, as soon as it is another one than `seen`; `closed` at once, since no other one follows."""
         return await self._session.states.after(seen)
 
     @property
@@ -206,10 +207,11 @@ class Client:
         if mapping is not None and not isinstance(mapping, Mapping):
             raise InvalidValueError(f"a context is a mapping of names to values, not {type(mapping).__name__}")
         given = {**(mapping or {}), **values}
+        limit = self._limit(timeout, "set_context")
         if of is not None and checked_client(of) != self.name:
             if merge:
                 raise InvalidValueError("merge: only one's own context is known here; give the whole context")
-            async with self._limit(timeout, "set_context"):
+            async with limit:
                 await self._request(Kind.SET_CONTEXT, requests.SetContext(0, Context.of(given), of))
             return
         standing = self._standing
@@ -218,7 +220,7 @@ class Client:
             return
         standing.context = context
         if standing.tells_context:
-            async with self._limit(timeout, "set_context"):
+            async with limit:
                 await self._request(Kind.SET_CONTEXT, requests.SetContext(0, context))
 
     async def let_set_context(self, other: "str | Client", allowed: bool = True, timeout: float | None = None) -> None:
@@ -270,9 +272,11 @@ class Client:
         timeout: float | None = None,
     ) -> None:
         wanted = checked_id(id.id if isinstance(id, Advertised) else id)
+        request = requests.Unadvertise(0, wanted, policy_text(policy))
+        limit = self._limit(timeout, "unadvertise")
         self._standing.advertisements.pop(wanted, None)
-        async with self._limit(timeout, "unadvertise"):
-            await self._request(Kind.UNADVERTISE, requests.Unadvertise(0, wanted, policy_text(policy)))
+        async with limit:
+            await self._request(Kind.UNADVERTISE, request)
 
     async def publish(
         self,
@@ -330,7 +334,7 @@ class Client:
         given = attributes, subscribers, payload, subject, policy, safe, id, sequence, sealed
         if timeout is None and self._timeout is None:
             return await self._publishing.publish_soon(*given)
-        async with self._limit(timeout, "publish_soon"):
+        async with self._limit(timeout, "publish_soon", "the event is not published"):
             return await self._publishing.publish_soon(*given)
 
     async def publish_many(
@@ -414,10 +418,12 @@ class Client:
     ) -> None:
         """Ends a subscription for good, a durable one too. When the `timeout` is over, it has ended here."""
         wanted = id.id if isinstance(id, Subscription) else checked_id(id)
+        request = requests.Unsubscribe(0, wanted, policy_text(policy))
+        limit = self._limit(timeout, "unsubscribe")
         self._standing.subscriptions.pop(wanted, None)
         try:
-            async with self._limit(timeout, "unsubscribe"):
-                await self._request(Kind.UNSUBSCRIBE, requests.Unsubscribe(0, wanted, policy_text(policy)))
+            async with limit:
+                await self._request(Kind.UNSUBSCRIBE, request)
         except RequestTimeoutError:
             self._unsubscribed(wanted)
             raise
@@ -606,8 +612,7 @@ class Client:
         self.leave(subscription)
         answer = self._session.withdraw(subscription.id)
         if answer is not None:
-            seconds = checked_timeout(timeout)
-            await asyncio.wait([answer], timeout=_CLOSE_SECONDS if seconds is None else seconds)
+            await asyncio.wait([answer], timeout=_CLOSE_SECONDS if timeout is None else timeout)
 
     def acknowledge(self, subscription: Subscription, events: list[UUID]) -> None:
         if events:
@@ -619,7 +624,7 @@ class Client:
 
     async def room(self, timeout: float | None = None) -> None:
         if self._session.is_full:
-            async with self._limit(timeout, "acknowledge"):
+            async with self._limit(timeout, "acknowledge", "the broker will be told as soon as it can be"):
                 await self._session.room()
 
     def has_room(self) -> None:
@@ -686,10 +691,10 @@ class Client:
         for held in self._subscriptions.values():
             held.end(error)
 
-    def _limit(self, timeout: float | None, request: str) -> AbstractAsyncContextManager[None]:
-        """The time limit of a request; that of the client, if the request has none."""
+    def _limit(self, timeout: float | None, request: str, *effect: str) -> AbstractAsyncContextManager[None]:
+        """The time limit of a request; that of the client, if the request has none. `effect` is as in `time_limit`."""
         seconds = self._timeout if timeout is None else checked_timeout(timeout)
-        return time_limit(seconds, request, lambda: self.state)
+        return time_limit(seconds, request, lambda: self.state, *effect)
 
     async def _request(self, kind: Kind, message: msgspec.Struct) -> answers.Done:
         done: answers.Done = await self._session.request(kind, message)

@@ -60,7 +60,7 @@ class ConnectionStates:
     """
 
     def __init__(self, client: str, address: str, on_state: OnState | None) -> None:
-        if on_state is not None and (not callable(on_state) or iscoroutinefunction(on_state)):
+        if on_state is not None and not _is_plain_function(on_state):
             raise InvalidValueError("on_state: a function of a state that is not asynchronous; states() can be awaited")
         self._client, self._on_state = client, on_state
         self.latest = ConnectionState(state="disconnected", address=address, reason="the client is not open")
@@ -80,7 +80,12 @@ class ConnectionStates:
             _LOG.exception("the function on_state of the client %s raised", self._client)
 
     async def after(self, seen: ConnectionState | None) -> ConnectionState:
-        """The latest state, as soon as it is another one than `seen`."""
-        while self.latest is seen:
+        """The latest state, as soon as it is another one than `seen`; `closed` at once, since no other one follows."""
+        while self.latest is seen and self.latest.state != "closed":
             await self._change.wait()
         return self.latest
+
+
+def _is_plain_function(function: Any) -> bool:
+    """Whether a call of the function does its work, and does not make a coroutine that nobody awaits."""
+    return callable(function) and not (iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__))

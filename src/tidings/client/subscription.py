@@ -178,13 +178,14 @@ class Subscription:
         """
         if self._acknowledging is None:
             raise InvalidValueError(f"{self.id} is not durable: there is nothing to acknowledge")
+        seconds = checked_timeout(timeout)
         events = [note.event.id if isinstance(note, Notification) else note for note in notes]
         for event in events:
             if not isinstance(event, UUID):
                 raise InvalidValueError(f"acknowledge takes notifications or ids of events, not {type(event).__name__}")
         known = self._acknowledging.acknowledged(events)
         self._client.acknowledge(self, known)
-        await self._client.room(timeout)
+        await self._client.room(seconds)
         return len(known)
 
     async def acknowledge_all(self, timeout: float | None = None) -> int:
@@ -210,9 +211,10 @@ class Subscription:
         The broker is told, and its answer is waited for: at most 5 seconds, or `timeout`. Without a connection nothing
         is waited for, since the subscription ended at the broker when the connection did.
         """
+        seconds = checked_timeout(timeout)
         self.end()
         if self.durable is None:
-            await self._client.retire(self, timeout)
+            await self._client.retire(self, seconds)
         else:
             self._client.leave(self)
 
