@@ -1,7 +1,10 @@
 """The synchronous face: the same words from any thread, without a loop of one's own."""
 
 import asyncio
+import os
+import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -12,6 +15,7 @@ import pytest
 import tidings as td
 from tests.limits import PATIENCE
 from tests.live.cases import address, configuration
+from tidings.client import SyncClient
 from tidings.live.broker import Broker
 from tidings.model.errors import ClosedError, FilterError, InvalidValueError, RefusedError, UnreachableError
 
@@ -130,3 +134,42 @@ def test_a_stream_that_the_broker_ends_says_so(where: str) -> None:
         assert next(stream).attributes["n"] == 1
         with td.connect_sync(where, "car-1"), pytest.raises(ClosedError, match="has connected anew"):
             next(stream)
+
+
+def test_an_interrupted_take_takes_nothing_later(where: str) -> None:
+    with td.connect_sync(where, "car-1") as car:
+        inbox = car.subscribe("n > 0")
+        former = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                inbox.take(timeout=PATIENCE)
+        finally:
+            signal.signal(signal.SIGALRM, former)
+        car.publish({"n": 1})
+        assert [note.attributes["n"] for note in inbox.take(timeout=PATIENCE)] == [1]
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_fork_cannot_use_the_client_of_its_parent(where: str) -> None:
+    with td.connect_sync(where, "car-1") as car:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that threads do not survive a fork
+            child = os.fork()
+        if not child:
+            signal.alarm(10)  # instead of waiting for ever
+            os._exit(0 if is_refused_in_fork(car) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert car.publish({"n": 1})
+
+
+def is_refused_in_fork(client: SyncClient) -> bool:
+    try:
+        with client:
+            client.publish({"n": 1})
+    except ClosedError as error:
+        return "connect after the fork" in str(error)
+    return False

@@ -42,6 +42,9 @@ class _Loop:
         if threading.current_thread() is self._thread:
             doing.close()
             raise InvalidValueError("a callback is called in the client's own thread, which cannot wait for itself")
+        if self._is_of_another_process:
+            doing.close()
+            raise ClosedError("the client belongs to the process that made it; connect after the fork")
         with self._lock:
             if self._is_stopped:
                 doing.close()
@@ -51,6 +54,14 @@ class _Loop:
             return answer.result()
         except CancelledError:
             raise ClosedError("the client was closed meanwhile") from None
+        except BaseException:  # such as Ctrl-C: what nobody waits for any more must not take notifications
+            answer.cancel()
+            raise
+
+    @property
+    def _is_of_another_process(self) -> bool:
+        """Whether this is a fork, which has the loop and not its thread."""
+        return not self._is_stopped and not self._thread.is_alive()
 
     @property
     def is_stopped(self) -> bool:
@@ -64,6 +75,8 @@ class _Loop:
 
     def stop(self) -> None:
         """Whoever still waits for something is told that it does not come."""
+        if self._is_of_another_process:
+            return  # the loop and its connection are that one's
         with self._lock:
             if self._is_stopped:
                 return
@@ -201,8 +214,10 @@ class SyncClient:
         """As `Client.state_after`."""
         try:
             return self._loop.run(self._client.state_after(seen))
-        except ClosedError:  # meanwhile, or before: that is the last state
-            return self._client.state
+        except ClosedError:
+            if not self._loop.is_stopped:
+                raise
+        return self._client.state  # the last one
 
     def close(self, timeout: float | None = None) -> None:
         try:
