@@ -104,6 +104,22 @@ def test_notifications_are_returned() -> None:
     assert assert_notified(Notified()) == []
 
 
+def test_what_arrived_before_a_subscription_was_closed_counts() -> None:
+    async def scenario(address: str) -> None:
+        async with td.connect(address, name="car") as car:
+            inbox = await car.subscribe("n > 0")
+        assert await assert_notified_async(inbox) == []
+
+    with td.Hub() as hub:
+        inbox = hub.client("ann").subscribe("")
+        hub.client("bob").publish({"n": 1})
+    assert_notified(inbox, {"n": 1})
+    with pytest.raises(AssertionError, match=r"missing: {'n': 2}"):
+        assert_notified(inbox, {"n": 2})
+    with broker() as started:
+        asyncio.run(scenario(started.address))
+
+
 @pytest.mark.parametrize(
     ("got", "expected", "message"),
     [

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
+from tidings.model.errors import ClosedError
 from tidings.model.notification import Notification
 
 _TIMEOUT = 10.0  # seconds
@@ -39,10 +41,13 @@ def assert_notified(
     """
     if isinstance(source, Sequence):
         return _checked(list(source), expected, any_order)
-    until, arrived = time.monotonic() + timeout, source.take()
-    while len(arrived) < len(expected) and (left := until - time.monotonic()) > 0:
-        arrived += source.take(timeout=left)
-    return _checked(arrived + source.take(timeout=quiet), expected, any_order)
+    until, arrived = time.monotonic() + timeout, list[Notification]()
+    with suppress(ClosedError):  # no more will arrive
+        arrived += source.take()
+        while len(arrived) < len(expected) and (left := until - time.monotonic()) > 0:
+            arrived += source.take(timeout=left)
+        arrived += source.take(timeout=quiet)
+    return _checked(arrived, expected, any_order)
 
 
 async def assert_notified_async(
@@ -53,10 +58,13 @@ async def assert_notified_async(
     any_order: bool = False,
 ) -> list[Notification]:
     """The same for a subscription of `tidings.connect`."""
-    until, arrived = time.monotonic() + timeout, await source.take()
-    while len(arrived) < len(expected) and (left := until - time.monotonic()) > 0:
-        arrived += await source.take(timeout=left)
-    return _checked(arrived + await source.take(timeout=quiet), expected, any_order)
+    until, arrived = time.monotonic() + timeout, list[Notification]()
+    with suppress(ClosedError):
+        arrived += await source.take()
+        while len(arrived) < len(expected) and (left := until - time.monotonic()) > 0:
+            arrived += await source.take(timeout=left)
+        arrived += await source.take(timeout=quiet)
+    return _checked(arrived, expected, any_order)
 
 
 def _checked(arrived: list[Notification], expected: Sequence[Mapping[str, Any]], any_order: bool) -> list[Notification]:
