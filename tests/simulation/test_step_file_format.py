@@ -45,7 +45,7 @@ parts = st.floats(0, 1)
 contents = st.sampled_from(["", "a > 1", "s = '\"# '", "TRUE"])
 context_filters = st.sampled_from([None, "x > 0", "x = this.x", "s = 'a, b'"])
 policies = st.sampled_from([None, str(ready_policies.trim())])
-offers = st.lists(names, max_size=3).map(tuple)
+offers = st.lists(attribute_names, max_size=3).map(tuple)
 
 
 def steps_of(client: str, topology: Topology) -> st.SearchStrategy[Step]:
@@ -183,11 +183,15 @@ def test_a_file_that_a_person_writes() -> None:
         ("crash b1,b2", "a word is needed here, not b1,b2"),
         ("wait soon", "seconds: 'soon' is not a number"),
         ('wait "1"', "seconds: '1' is not a number"),
-        ("wait -1", "seconds: must be 0 or more, not -1"),
+        ("wait -1", "seconds: must be from 0 to 1000000000, not -1"),
+        ("wait 1e300", "seconds: must be from 0 to 1000000000, not 1e300"),
         ("wait NaN", "seconds: 'NaN' is not a number"),
         ("lossy b1 b2 loss=1.5", "loss: must be from 0 to 1, not 1.5"),
         ("c1 publish a=x", "a: 'x' is not a number, true or false; a string is written in quotes"),
         ("c1 publish a=1 a=2", "a is given twice"),
+        ('c1 subscribe ""', "an id is a string of 1 to"),
+        ('c1 subscribe s durable=""', "an id is a string of 1 to"),
+        ("c1 advertise a publisher_context=$x", "the name '$x' starts with '$'"),
         ("c1 publish a=1,2", "a word is needed here, not 1,2"),
         ("c1 publish $a=1", "the name '$a' starts with '$'"),
         ("c1 publish a=99999999999999999999", "does not fit into 64 bits"),

@@ -170,7 +170,7 @@ def _integer(word: Word, name: str) -> int:
     try:
         return int(word.text)
     except ValueError:
-        raise InvalidValueError(f"{name}: {word.text!r} is not an integer") from None
+        raise InvalidValueError(f"{name}: {word.text!r:.40} is not an integer") from None
 
 
 # Lines of the header that are there once

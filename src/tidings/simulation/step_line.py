@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidings.configuration.checks import readable
+from tidings.model.advertisement import checked_id
 from tidings.model.errors import InvalidValueError
 from tidings.model.values import Value, checked_name, checked_value
 from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Pause, Restart, Resume, Slow
@@ -90,14 +91,14 @@ def tokens_of(line: str) -> list[Token]:
 
 
 def read_number(word: Word, name: str) -> float:
-    """A number that is not negative; a probability (`loss`, `duplication`, `reordering`) is at most 1."""
+    """A number from 0 to a thousand million; a probability (`loss`, `duplication`, `reordering`) is at most 1."""
     try:
         number: float = _decoded(word, float)
     except msgspec.DecodeError:
-        raise InvalidValueError(f"{name}: {word.text!r} is not a number") from None
-    if number < 0 or (name in _PROBABILITIES and number > 1):
-        bounds = "from 0 to 1" if name in _PROBABILITIES else "0 or more"
-        raise InvalidValueError(f"{name}: must be {bounds}, not {word.text}")
+        raise InvalidValueError(f"{name}: {word.text!r:.40} is not a number") from None
+    most = 1 if name in _PROBABILITIES else _LARGEST_NUMBER
+    if not 0 <= number <= most:
+        raise InvalidValueError(f"{name}: must be from 0 to {most}, not {word.text:.40}")
     return number
 
 
@@ -132,20 +133,22 @@ def _text_codec(check: Callable[[str], object]) -> _Codec:
 
 
 _PROBABILITIES = frozenset({"loss", "duplication", "reordering"})
-_NAME = _Codec(lambda word, _, __: word.text, write_name)
+_LARGEST_NUMBER = 1_000_000_000  # seconds, among others: a simulation counts microseconds, and has to end
+_ID = _Codec(lambda word, _, __: checked_id(word.text), write_name)
+_CONTEXT_NAME = _Codec(lambda word, _, __: checked_name(word.text), write_name)
 _BROKER = _Codec(lambda word, _, names: read_broker(word, names.topology), write_name)
 _NUMBER = _Codec(lambda word, name, _: read_number(word, name), write_number)
 _CONTENT = _text_codec(content_filter)
 _CONTEXT = _text_codec(context_filter)
 _CODECS: dict[str, _Codec] = {
-    "id": _NAME,
-    "durable": _NAME,
+    "id": _ID,
+    "durable": _ID,
     "content": _CONTENT,
     "publishers": _CONTEXT,
     "subscribers": _CONTEXT,
     "policy": _text_codec(policy_text),
-    "publisher_context": _NAME,
-    "subscriber_context": _NAME,
+    "publisher_context": _CONTEXT_NAME,
+    "subscriber_context": _CONTEXT_NAME,
     "broker": _BROKER,
     "one": _BROKER,
     "other": _BROKER,
