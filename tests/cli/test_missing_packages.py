@@ -93,6 +93,17 @@ def test_what_pyspark_lacks_is_understood(words: str, extra: str) -> None:
     assert f"pip install 'tidings[{extra}]'" in str(missing_package(ImportError(words)))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("cannot import name 'DataFrame' from 'pandas'", name="pandas"),
+        ImportError("pandas >= 2.2.0 must be installed; however, your version was 1.5.3."),
+    ],
+)
+def test_a_package_that_is_there_and_of_no_use_is_not_called_missing(error: ImportError) -> None:
+    assert str(missing_package(error)) == f"pandas cannot be imported ({error}): {SPARK}"
+
+
 def test_another_failed_import_is_no_matter_of_extras() -> None:
     assert missing_package(ModuleNotFoundError("no", name="msgspec")) is None
     assert missing_package(ImportError("cannot import name 'x'")) is None

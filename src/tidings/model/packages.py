@@ -48,7 +48,11 @@ def missing_package(error: ImportError) -> MissingPackageError | None:
     if not package and (said := _PYSPARK_WORDS.search(str(error))) is not None:
         package = _PYSPARK_NAMES.get(said[1].lower(), said[1].lower())
     command = installation(package)
-    return None if command is None else MissingPackageError(f"{package} is not installed: {command}")
+    if command is None:
+        return None
+    is_absent = isinstance(error, ModuleNotFoundError) or "it was not found" in str(error)
+    state = "is not installed" if is_absent else f"cannot be imported ({error})"  # such as one that is too old
+    return MissingPackageError(f"{package} {state}: {command}")
 
 
 @contextmanager
