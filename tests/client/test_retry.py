@@ -7,7 +7,7 @@ import pytest
 
 from tests.client.clock import tick
 from tidings.client.retry import Retry
-from tidings.model.errors import RefusedError, TidingsError, UnreachableError
+from tidings.model.errors import InvalidValueError, RefusedError, TidingsError, UnreachableError
 
 SILENCE = UnreachableError("nobody answers")
 
@@ -64,3 +64,10 @@ def test_questions_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UnreachableError):
             asyncio.run(retry.answer_to(service.ask))
     assert (first.questions, second.questions) == (4, 1)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "long", None])
+def test_a_wait_is_seconds_from_zero_on(seconds: Any) -> None:
+    """With NaN it would never be over."""
+    with pytest.raises(InvalidValueError, match="wait: seconds from 0 on, not"):
+        Retry(seconds)

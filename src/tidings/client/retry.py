@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tidings.model.errors import UnreachableError
+from tidings.model.timeout import checked_seconds
 
 _PAUSE = 0.2  # seconds between two questions
 _Answer = TypeVar("_Answer")
@@ -22,7 +23,7 @@ class Retry:
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self._end = time.monotonic() + seconds
+        self._end = time.monotonic() + checked_seconds(seconds, "wait")
 
     async def answer_to(
         self, question: Callable[[], Awaitable[_Answer]], is_found: Callable[[_Answer], bool] = _always

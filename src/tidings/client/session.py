@@ -36,7 +36,7 @@ from tidings.model.event import Event, checked_client
 from tidings.model.limits import MAX_RECORD_BYTES
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
-from tidings.model.timeout import checked_patience
+from tidings.model.timeout import checked_seconds
 from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.challenges import Challenge
@@ -89,7 +89,7 @@ class Session:
         self._attempt = 0  # number of attempts since the last connection
         self._identity = identity
         self.prover = Prover(name, identity, groups)
-        self._patience = checked_patience(patience)  # seconds for the first connection
+        self._patience = checked_seconds(patience, "patience")  # seconds for the first connection
         self.notified: Callable[[Notification], None]
         self.lost: Callable[[answers.Lost], None]
         self.context_set: Callable[[Context], None]
