@@ -369,7 +369,7 @@ class Session:
                 delay = min(2 * delay, _LATEST)
 
     def _stopped_trying(self, task: "asyncio.Task[None]") -> None:
-        """End the session if what looks after its connections has failed: nobody would answer what waits."""
+        """End the session if the task that reconnects has failed: no request would be answered any more."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _LOG.error("the client %s cannot go on", self.name, exc_info=error)

@@ -87,7 +87,7 @@ class Underway:
         return sorted(self.publications.items(), key=lambda one: one[1].event.sequence)
 
     def take_receipts(self, receipts: Iterable[answers.Receipt], *, has_journal: bool) -> None:
-        """Those of a broker with or without a journal."""
+        """Answer the publications of these receipts. `has_journal` says whether the broker that sent them has one."""
         for one in receipts:
             publication = self.publications.pop(one.request, None)
             if publication is not None and not publication.answer.done():

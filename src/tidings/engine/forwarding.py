@@ -53,7 +53,8 @@ def forwarding(
 
 
 def _by_announcements(engine: "Engine", subscription: Filed[Subscription]) -> Forwarding | None:
-    """Without advertisements: everywhere, or to the brokers that have announced a context which its filter selects."""
+    """The same for strategies without advertisements. They forward a subscription to every broker, or to the brokers
+    that have announced a context which its filter of publishers selects."""
     if not engine.strategy.announces or engine.toward(subscription):
         return None
     return Forwarding(False, "no other broker has announced a context that the filter of publishers selects")
@@ -82,7 +83,7 @@ def _toward(
 
 
 def _on_link(engine: "Engine", neighbour: str, subscription: Filed[Subscription]) -> Forwarding:
-    """For a neighbour whose advertisement attracts the subscription."""
+    """Whether the subscription was forwarded to a neighbour from which an advertisement came that attracts it."""
     if neighbour == subscription.hop:
         return Forwarding(True, f"came from {neighbour}, as the advertisement did")
     if neighbour in subscription.sent:

@@ -53,7 +53,8 @@ def offered_names(offer: ContextOffer) -> frozenset[str]:
 
 
 def listed_offer(advertisement: Advertisement) -> ContextOffer:
-    """The offer as readers of the form without `publisher_context_all` take it: who offers all names offers none."""
+    """The offer for readers that do not know `publisher_context_all`: no names where all are offered, so that these
+    readers reveal nothing."""
     offer = advertisement.publisher_context
     return () if offer is None else offer
 

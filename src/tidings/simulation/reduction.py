@@ -33,7 +33,7 @@ def reduced(history: History, attempts: int = _ATTEMPTS) -> History:
 
 
 class _Trial:
-    """Whether a history shows a symptom. When the attempts are used up, none does."""
+    """Runs a history and says whether it shows the symptom. When the attempts are used up, the answer is no."""
 
     def __init__(self, symptom: str, attempts: int) -> None:
         self._symptom, self.attempts = symptom, attempts

@@ -360,8 +360,8 @@ def is_system_name(name: str) -> bool:
 
 
 def is_system_text(name: Any, value: Any) -> bool:
-    """Whether this is `$subject`, `$publisher` or the text of `$payload`. Each has a limit of its own: the limit of
-    attributes does not hold for them, and no door of `Attributes` would take them.
+    """Whether this is `$subject`, `$publisher` or the text of `$payload`. Each has a length limit of its own; they are
+    not checked as attributes are, since `Attributes` refuses names that begin with `$`.
     """
     return isinstance(value, str) and is_system_name(name)
 

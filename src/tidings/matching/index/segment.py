@@ -28,7 +28,7 @@ from tidings.matching.index.kernels import (
 from tidings.matching.index.layout import PREDICATE, Raw, Segment
 
 Array = npt.NDArray[Any]
-COMMON = 0.5  # what more of the values pass than this is no way to find anything
+COMMON = 0.5  # a predicate that a larger share of the values meets is no access predicate
 FEW = 24  # conjuncts that are checked faster than looked up in tables
 MANY = 8  # blocks that are worth a summary
 
@@ -133,11 +133,16 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
 
 
 def _shares(values: Array, asking: Array, letters: Array) -> Array:
-    """How many of the events will meet each of the equalities and string tests, of which so many are `asking`.
+    """The share of events that will meet each equality and string test, estimated from the filters.
 
-    Filters are the best guess of what events are like: a value that a tenth of those ask for who ask of its attribute,
-    a tenth of the events will have. The same holds for a string test, however rare its letters make it look. What most
-    of them ask for is taken as what all events have.
+    If a tenth of the predicates on an attribute ask for a value, a tenth of the events is expected to have it. The same
+    holds for a string test, however rare its letters make it look. A value that most predicates on its attribute ask
+    for is expected in every event.
+
+    Args:
+        values: The equalities and string tests.
+        asking: For each of them, the number of predicates that are equal to it.
+        letters: For each string test, the share of strings that pass it by its letters; 1 for an equality.
     """
     shares = asking / np.bincount(values["a"])[values["a"]]
     shares = np.where(values["k"] == TEST, np.maximum(shares, letters), shares)
