@@ -65,7 +65,7 @@ def test_a_broker_that_ends_a_client_closes_it_and_says_why() -> None:
                 with pytest.raises(ClosedError):
                     await car.until_closed(timeout=SECONDS)
             assert names(states) == ["connecting", "connected", "closed"]
-            assert "connected anew" in str(states[-1])
+            assert "another program has connected" in str(states[-1])
 
     run(scenario())
 

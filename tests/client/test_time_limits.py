@@ -292,9 +292,9 @@ def test_take_gives_out_what_has_come_and_then_says_why_no_more_comes(timeout: f
             car, held = await ended_by_the_broker(broker)
             assert len(await held.take(timeout=timeout)) == 1
             for _ in range(2):
-                with pytest.raises(ClosedError, match="connected anew"):
+                with pytest.raises(ClosedError, match="another program has connected"):
                     await held.take(timeout=timeout)
-            with pytest.raises(ClosedError, match="connected anew"):
+            with pytest.raises(ClosedError, match="another program has connected"):
                 await anext(held)
             await car.close()
 
@@ -400,5 +400,5 @@ def test_the_synchronous_client_is_told_why_the_broker_has_ended_it() -> None:
             for wait in (lambda: held.take(timeout=None), lambda: list(held), lambda: held.take(timeout=1)):
                 error = within(wait)
                 assert isinstance(error, ClosedError)
-                assert "connected anew" in str(error)
+                assert "another program has connected" in str(error)
         assert within(car.close) is None

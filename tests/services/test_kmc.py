@@ -240,7 +240,7 @@ def test_a_centre_whose_connection_the_broker_has_ended_says_so(tmp_path: Path) 
         async with running() as broker, centre(broker, tmp_path) as kmc:
             serving = asyncio.create_task(kmc.server.serve())
             async with connect(broker, KMC.name):  # another one that has its name
-                with pytest.raises(ClosedError, match="has connected anew"):
+                with pytest.raises(ClosedError, match="another program has connected as"):
                     await serving
 
     run(scenario())

@@ -116,8 +116,8 @@ class Reception:
         if known is not None and known.number >= hello.session:
             return f"{hello.name} is connected, with a later session"
         if known is not None:
-            known.connection.close(f"{hello.name} has connected anew", again=False)
-            self._broker.left(known, "it has connected anew")
+            known.connection.close(f"another program has connected as {hello.name}", again=False)
+            self._broker.left(known, "another program has connected under its name")
         self._broker.trusting.came(hello.name)
         self._broker.moving.came_back(hello.name)
         moved = bool(hello.last_broker) and hello.last_broker != self._broker.name
