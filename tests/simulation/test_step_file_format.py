@@ -198,7 +198,7 @@ def test_a_file_that_a_person_writes() -> None:
         ('c1 subscribe s "a >"', "content: "),
         ('c1 subscribe s publishers="a >"', "publishers: "),
         ('c1 subscribe s policy="no"', "policy: "),
-        ('c1 subscribe s "a', 'cannot be read from here on: "a'),
+        ('c1 subscribe s "a', 'cannot be read from here on: "a; a closing quote is missing'),
         ('c1 subscribe "\\q"', '"\\q" is not a string as in JSON'),
         ("client c2 b1\nsettle\nclient c3 b1", "'client' belongs before the first step"),
         ("expect trouble", "expect: 'trouble' is none of lost, undue"),

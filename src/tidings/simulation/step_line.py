@@ -82,7 +82,9 @@ def tokens_of(line: str) -> list[Token]:
     while position < len(line) and line[position] != "#":
         match = _TOKEN.match(line, position)
         if match is None:
-            raise InvalidValueError(f"cannot be read from here on: {line[position:].rstrip()}")
+            rest = line[position:].rstrip()
+            hint = "; a closing quote is missing" if rest.count('"') == 1 else ""
+            raise InvalidValueError(f"cannot be read from here on: {rest}{hint}")
         key = match["key"]
         values = tuple(_word(part) for part in _WORDS.findall(match["values"]))
         tokens.append(Token(values, None if key is None else _word(key)))
