@@ -32,5 +32,5 @@ def _read(text: str) -> BrokerAddress:
     found = _ADDRESS.fullmatch(text.strip()) if isinstance(text, str) else None
     port = int(found["port"]) if found and found["port"] else DEFAULT_PORT
     if found is None or not 0 < port < 65_536:
-        raise InvalidValueError(f"address: {text!r:.80} is none; write tidings://host:port")
+        raise InvalidValueError(f"{text!r:.80} is not an address; write tidings://host:port")
     return BrokerAddress(found["six"] or found["host"], port)
