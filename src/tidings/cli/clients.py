@@ -139,8 +139,9 @@ def subscribe(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Subscribe, and write what comes to standard output, a line of JSON each, until Ctrl-C. (--json changes nothing.)
-    What is sealed is opened, if --identity is the folder of who may, and else left out.
+    """Subscribe, and write what comes to standard output, a line of JSON each, until Ctrl-C. With --json,
+    the lines on standard error about a lost connection are JSON too. Sealed events are opened with the rights of
+    --identity; those that cannot be opened are left out.
 
     Example: tidings subscribe "msg = 'accident'" --publishers "x < 100" | jq .attributes
 
