@@ -1,5 +1,9 @@
 """Observers: connections that only ask questions, beside the clients whose names they may have."""
 
+from pathlib import Path
+
+import pytest
+
 import tidings as td
 from tests.live.serving import serving
 from tidings.testing import broker
@@ -33,3 +37,14 @@ def test_an_observer_is_a_connection_like_others_for_the_broker() -> None:
         served.stop()
         ended = next(state for state in states if state.state != "connected")
         assert ended.reason == "the broker stops"
+
+
+def test_an_observer_does_not_replay_what_the_client_of_its_name_has(tmp_path: Path) -> None:
+    with serving(tmp_path) as address, td.connect_sync(str(address), "car-1") as car:
+        inbox = car.subscribe("n = 1")
+        car.publish({"n": 1})
+        with td.connect_sync(str(address), "car-1", observer=True) as observer:
+            asked = {"subscriptions": [inbox.id], "offset": 0}
+            with pytest.raises(td.RefusedError, match="replay is for clients"):
+                observer.ask("replay", **asked)
+            assert car.ask("replay", **asked)["notes"]

@@ -226,6 +226,7 @@ class Outbox:
             del self._doubted[number]
             if reason is None:
                 publication.sealed, publication.epoch, publication.sent = None, None, 0
+                publication.must_seal = True  # what was sealed once never goes in the clear
                 self._waiting = dict(sorted([(number, publication), *self._waiting.items()]))
             else:
                 self._fail(number, publication, reason)

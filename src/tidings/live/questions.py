@@ -227,6 +227,8 @@ class Questions:
 
     def _replay(self, session: "Session", about: Any) -> Any:
         wanted, desk = _read(about, Replayed), self._broker.desk
+        if session.is_observer:  # it may have a client's name without being that client
+            raise RefusedError("admit", "replay is for clients, and not for observers")
         if desk.archive is None:
             raise InvalidValueError("this broker has no journal, and keeps no events to replay")
         with desk.guard:
