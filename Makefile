@@ -56,8 +56,9 @@ format: $(VENV)/dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-# So many processes share the tests; everything that starts Spark stays in one of them (tests/sharing.py).
-WORKERS ?= 2
+# So many processes share the tests, for two cores: one of them runs everything that starts Spark (tests/sharing.py), and
+# waits for Java more often than it works.
+WORKERS ?= 3
 PYTEST  := $(BIN)/pytest --numprocesses $(WORKERS)
 
 # The kernels once more, with every access to an array checked: tests/matching/test_kernels.py runs them.

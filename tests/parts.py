@@ -122,7 +122,7 @@ def summary(outcomes: Iterable[tuple[str, Outcome | None]], tree: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", default="", choices=["", "summary", *PARTS])
-    parser.add_argument("--workers", type=int, default=2, help="processes that share the tests (2)")
+    parser.add_argument("--workers", type=int, default=3, help="processes that share the tests (3)")
     asked = parser.parse_args()
     tree = tree_digest()
     for part in [asked.part] if asked.part in PARTS else [] if asked.part else PARTS:

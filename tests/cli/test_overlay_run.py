@@ -12,10 +12,9 @@ import pytest
 
 import tidings as td
 from tests.cli import command
+from tests.limits import PATIENCE
 from tests.live.serving import serving
 from tidings.routing import STRATEGIES
-
-PATIENCE = 60.0  # seconds
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def test_live_overlays_with_journals_agree_with_the_reference(
 _step = st.sampled_from(["ann", "bob", "cyd", "dan", "eve"]).flatmap(lambda name: of_client(name, TOPOLOGIES["line"]))
 
 
-@examples(60, 2000)
+@examples(60, 1_600)
 @given(st.sampled_from(sorted(DRIVERS)), st.lists(_step, max_size=25))
 def test_everybody_agrees_with_the_reference_whatever_is_done(driver: str, drawn: list[Step]) -> None:
     agree(DRIVERS[driver], _advertised(drawn))

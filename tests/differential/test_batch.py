@@ -158,7 +158,7 @@ def noted(batch: Batch) -> list[Any]:
 
 
 @given(histories(), st.sampled_from([0, 0, 2, 100]))
-@examples(40, 2000)
+@examples(21, 240)
 def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None:
     stretch.FEW = few  # so many are taken one by one
     one, other = engine(), engine()
@@ -174,13 +174,13 @@ def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None
 
 
 @given(histories(moving=True), st.sampled_from([0, 0, 0, 5]))
-@examples(40, 3000)
+@examples(24, 270)
 def test_contexts_that_change_between_events_lead_to_the_same_effects(history: History, few: int) -> None:
     test_a_journal_leads_to_the_same_effects.hypothesis.inner_test(history, few)  # type: ignore[attr-defined]
 
 
 @given(histories(moving=True, columns=True))
-@examples(40, 3000)
+@examples(32, 370)
 def test_contexts_in_columns_lead_to_the_same_effects(history: History) -> None:
     one, other = engine(), engine()
     for part in in_parts(history, is_traffic):
@@ -194,7 +194,7 @@ def test_contexts_in_columns_lead_to_the_same_effects(history: History) -> None:
 
 
 @given(histories(columns=True), st.sampled_from([None, frozenset({"bob"})]), st.booleans())
-@examples(40, 2000)
+@examples(22, 250)
 def test_columns_lead_to_the_same_effects(history: History, observers: Any, required: bool) -> None:
     one, other = (engine(observers=observers, advertisements_required=required) for _ in range(2))
     for part in in_parts(history, is_publication):

@@ -106,7 +106,7 @@ class World:
         assert len(beyond) <= self.limit
 
 
-@examples(300, 20_000)
+@examples(300, 18_000)
 @given(st.integers(1, 5), st.lists(steps, max_size=40))
 def test_nothing_is_lost_doubled_or_out_of_order(limit: int, history: list[tuple[str, int | None]]) -> None:
     world = World(limit)

@@ -242,7 +242,7 @@ def events_near(draw: st.DrawFn, one: Condition, other: Condition) -> dict[str, 
     return {name: draw(st.sampled_from(known)) for name in names if draw(st.integers(0, 5))}
 
 
-@examples(300, 50_000)
+@examples(100, 1_200)
 @given(st.data())
 def test_no_event_contradicts_them(data: st.DataObject) -> None:
     one, other = data.draw(st.one_of(st.tuples(conditions(), conditions()), decidable_pair()))
