@@ -30,7 +30,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
 @pytest.mark.parametrize(
     ("arguments", "measured"),
     [
-        (["language", "--count", "200"], 2),
+        (["language", "--count", "40"], 2),
         (["covering", "--count", "4"], 3),
         (["start", "--rounds", "1"], 3),
         (["match", "--count", "300"], 12),

@@ -32,11 +32,11 @@ def measure(count: int) -> list[Measurement]:
     Filter.parse("warm = 1")
     forget_templates()
     bulk = median(timed(lambda: Filter.parse_many(texts)) for _ in range(3))
-    cold = _cold()
+    cold, others = _cold(), [(name, _each(parse, texts[:_COLD_ROUNDS])) for name, parse in _parsers()]
     in_bulk = f"parse {count:,} subscriptions of {_TEMPLATES} shapes"
     return [
-        Measurement(in_bulk, bulk, "s", f"{2 * count / 100_000:g} s", _others(texts, bulk / count)),
-        Measurement("parse one of a new shape (4 predicates)", cold * 1e6, "us", "300 us", _others(texts, cold)),
+        Measurement(in_bulk, bulk, "s", f"{2 * count / 100_000:g} s", _beside(others, bulk / count)),
+        Measurement("parse one of a new shape (4 predicates)", cold * 1e6, "us", "300 us", _beside(others, cold)),
     ]
 
 
@@ -48,10 +48,9 @@ def _cold() -> float:
     return _each(parse_anew, subscriptions(_COLD_ROUNDS))
 
 
-def _others(texts: list[str], ours: float) -> str:
-    """Neither remembers shapes, so a few texts are enough to know their speed."""
-    speeds = [(name, _each(parse, texts[:_COLD_ROUNDS])) for name, parse in _parsers()]
-    return "; ".join(f"{name} {seconds * 1e6:,.0f} us each ({seconds / ours:.1f}x)" for name, seconds in speeds)
+def _beside(others: list[tuple[str, float]], ours: float) -> str:
+    """The speeds of other parsers, with their ratios to ours. They remember no shapes, so a few texts are enough."""
+    return "; ".join(f"{name} {seconds * 1e6:,.0f} us each ({seconds / ours:.1f}x)" for name, seconds in others)
 
 
 def _each(parse: Callable[[str], Any], texts: list[str]) -> float:

@@ -33,6 +33,11 @@ def scenes(folder: Path, *, spark: bool) -> list[Callable[[], Scene]]:
     return [*chosen, on_spark.spark_agrees, on_spark.spark_streams, story.brokers_and_spark] if spark else chosen
 
 
+def needs_spark(scene: Callable[[], Scene]) -> bool:
+    """Whether a scene is played on Spark, or makes what such a scene reads."""
+    return scene.__name__ in ("brokers_and_a_hub", "brokers_and_spark", "spark_agrees", "spark_streams")
+
+
 def show(chosen: list[Callable[[], Scene]], *, as_json: bool) -> None:
     """Plays these scenes; a Spark session that they have started is stopped."""
     begin, borrowed = time.perf_counter(), is_running()
