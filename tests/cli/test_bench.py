@@ -44,7 +44,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
         (["add", "--count", "300"], 4),
         (["trimming"], 9),
         (["trust", "--count", "2"], 12),
-        (["hub", "--count", "100"], 6),
+        (["hub", "--count", "20"], 6),
         (["engine", "--count", "300"], 14),
         (["forwarding", *SMALL, "--contexts", "20", "--rounds", "1", "--varied"], 14),
         (["forwarding", *SMALL, "--contexts", "20", "--contexts", "80", "--rounds", "1", "--publications"], 26),

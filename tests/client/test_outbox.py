@@ -195,7 +195,7 @@ def test_keys_that_are_used_up_are_renewed_after_what_was_sealed_has_gone() -> N
 
 
 @given(st.lists(st.sampled_from(["sealed", "plain", "turn", "answered", "gap"]), max_size=60))
-@examples(60, 400)
+@examples(25, 250)
 def test_whatever_comes_goes_once_and_in_its_order(steps: list[str]) -> None:
     async def scenario() -> None:
         session = Session()

@@ -258,7 +258,7 @@ def a_step(hub: td.Hub, chance: random.Random) -> None:
             client.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(sized(1, 2)))
 def test_at_every_moment_it_says_what_the_hub_had(
     spark: "SparkSession", tmp_path: Path, hub: td.Hub, seed: int
 ) -> None:
