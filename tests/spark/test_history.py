@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tidings as td
+from tests.sizes import sized
 from tidings.engine import Settings
 from tidings.journal import JournalOptions
 from tidings.spark import history, route
