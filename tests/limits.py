@@ -5,3 +5,4 @@ A wait that reaches this limit is a failure, so it is the same everywhere, and n
 """
 
 PATIENCE = 60.0  # seconds
+SIZE_VARIABLE = "TEST_SIZE"  # of the environment; see tests/sizes.py

@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 
 import msgspec
 
+from tests.limits import SIZE_VARIABLE
 from tests.sharing import ROOT, starts_spark
-from tests.sizes import VARIABLE
 
 KEPT = ROOT / ".test-all"
 PARTS = {
@@ -84,7 +84,7 @@ def run(part: str, workers: int) -> Outcome:
     report.unlink(missing_ok=True)
     chosen = ["--part", part, "-m", "slow or not slow", "--durations", "10", f"--junitxml={report}"]
     command = [sys.executable, "-m", "pytest", "--numprocesses", str(workers), *chosen]
-    code = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: "long"}, check=False).returncode
+    code = subprocess.run(command, cwd=ROOT, env={**os.environ, SIZE_VARIABLE: "long"}, check=False).returncode
     outcome = _outcome(part, report, code, time.monotonic() - began)
     (KEPT / f"{part}.json").write_bytes(msgspec.json.encode(outcome))
     return outcome

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from hypothesis import HealthCheck, settings
 
-VARIABLE = "TEST_SIZE"
+from tests.limits import SIZE_VARIABLE
+
 SIZES = ("quick", "usual", "long")
-SIZE = os.environ.get(VARIABLE, "usual")
+SIZE = os.environ.get(SIZE_VARIABLE, "usual")
 if SIZE not in SIZES:
-    raise SystemExit(f"{VARIABLE}={SIZE}: must be one of {', '.join(SIZES)}")
+    raise SystemExit(f"{SIZE_VARIABLE}={SIZE}: must be one of {', '.join(SIZES)}")
 LONG = SIZE == "long"
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 _BEGIN, _END = "<!-- sizes -->", "<!-- end of sizes -->"

@@ -27,7 +27,7 @@ _PRIVATE_USES = {
     "compatibility/names/formats.py": 1,
     "compatibility/names/stored.py": 21,
     # Faults that are put into the code on purpose, to see that the simulator finds them.
-    "simulation/mutations.py": 8,
+    "simulation/mutations.py": 9,
     "simulation/settling_mutations.py": 5,
     # Forged messages: the structure of a good one, with other fields.
     "security/test_discovery.py": 2,

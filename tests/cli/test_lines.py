@@ -32,5 +32,5 @@ def test_a_line_that_is_too_long_is_refused_and_the_next_is_published() -> None:
     with serving() as address:
         words = ("publish", "--json", "--connect", f"tidings://{address}")
         done = command.run(*words, stdin=b"x" * (LONGEST + 5) + b'\n{"n": 1}\n')
-    assert (done.returncode, done.stdout) == (1, '{"published": 1, "refused": 1}\n')
+    assert (done.returncode, done.stdout) == (1, '{"published": 1, "refused": 1, "safe": {"accepted": 1}}\n')
     assert done.stderr.startswith(f"tidings: line 1: the line is longer than {LONGEST:,} bytes\n")

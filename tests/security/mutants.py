@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.limits import PATIENCE
-from tests.sizes import VARIABLE
+from tests.limits import PATIENCE, SIZE_VARIABLE
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidings"
 _RUN = 10 * PATIENCE  # seconds for all tests of a module: a run, not a wait
@@ -152,7 +151,7 @@ class _Loader(importlib.abc.Loader, importlib.abc.MetaPathFinder):
 def is_killed(check: Check) -> bool:
     """Whether a test fails where the check is missing."""
     command = [sys.executable, "-m", "tests.security.mutants", check.module, str(check.line), str(check.part)]
-    short = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    short = {name: value for name, value in os.environ.items() if name != SIZE_VARIABLE}
     try:
         return subprocess.run(command, capture_output=True, timeout=_RUN, check=False, env=short).returncode == 0
     except subprocess.TimeoutExpired:

@@ -185,7 +185,7 @@ def test_a_broker_that_is_not_there_ends_the_batch_with_its_address(spark: "Spar
     ("said", "wrong"),
     [
         ("", "address: is missing"),
-        ('address = "http://x"', "address: .* is none"),
+        ('address = "http://x"', "address: .* is not an address"),
         ('address = "b:1"\nsafe = "very"', "safe: 'very' is none of accepted, journaled, settled"),
         ('address = "b:1"\npartitions = 0', "partitions: must be at least 1"),
         ('address = "b:1"\npatience = "soon"', "patience: a number and a unit"),
