@@ -70,8 +70,10 @@ $(VENV)/warm-checked: $(VENV)/warm
 test: java check $(VENV)/warm-checked
 	@$(PYTEST)
 
+# The packages below the drivers: what is quick to start, and needs neither sockets nor disks.
+QUICK := $(addprefix tests/,model language policy protocol routing engine hub security testing) $(wildcard tests/test_*.py)
 test-quick: $(VENV)/dev $(VENV)/warm
-	@TEST_SIZE=quick $(PYTEST) -m "not slow and not spark and not process" tests
+	@TEST_SIZE=quick $(BIN)/pytest --numprocesses 2 -m "not slow and not spark and not process" $(QUICK)
 
 PART ?=
 test-all: java check $(VENV)/warm-checked

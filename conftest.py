@@ -41,8 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     an ignored signal, and could not be stopped by it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if SIZE == "quick":
-        sys.addaudithook(_refuse_processes)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -58,6 +56,8 @@ def pytest_collection_finish() -> None:
     tests, which takes longer than most of them."""
     gc.collect()
     gc.freeze()
+    if SIZE == "quick":
+        sys.addaudithook(_refuse_processes)
 
 
 def _refuse_processes(event: str, _: object) -> None:

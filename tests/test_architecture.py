@@ -138,6 +138,7 @@ with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr):
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", ["import tidings; tidings.Filter", HELP])
 def test_starting_does_not_load_heavy_libraries(command: str) -> None:
     probe = f"{command}\nimport sys; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
@@ -146,6 +147,7 @@ def test_starting_does_not_load_heavy_libraries(command: str) -> None:
     assert not {"pyspark", "numba", "numpy", "pandas", "pyarrow", "matplotlib", "hypothesis"} & set(loaded)
 
 
+@pytest.mark.process
 def test_import_alone_loads_nothing_but_itself() -> None:
     probe = "import tidings, sys; print(*[m for m in sys.modules if m.startswith(('tidings', 'lark', 'lxml', 're2'))])"
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout.split()

@@ -49,6 +49,7 @@ _ADVICE = """Tests use private attributes only where _PRIVATE_USES allows it. As
 the class a read-only property that makes sense to any reader, or take the underscore away where others may use it:"""
 
 
+@pytest.mark.process
 def test_processes_that_a_test_starts_can_be_interrupted() -> None:
     """A shell without job control starts `make test &` with SIGINT ignored, and every process below inherits that."""
     told = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
@@ -56,6 +57,7 @@ def test_processes_that_a_test_starts_can_be_interrupted() -> None:
     assert done.stdout == "True\n"
 
 
+@pytest.mark.process
 def test_that_holds_where_the_suite_was_started_with_the_interrupt_ignored() -> None:
     inner = f"{Path(__file__).relative_to(ROOT)}::{test_processes_that_a_test_starts_can_be_interrupted.__name__}"
     done = subprocess.run(

@@ -154,6 +154,7 @@ def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.process
 def test_a_fork_cannot_use_the_client_of_its_parent(where: str) -> None:
     with td.connect_sync(where, "car-1") as car:
         with warnings.catch_warnings():

@@ -321,3 +321,14 @@ def test_damage_while_it_is_open_is_noticed_by_reading_and_rolling(tmp_path: Pat
         with pytest.raises(JournalDamagedError):
             journal.roll()
         journal.commit([publication(3)], NOW)
+
+
+def test_a_reader_of_a_journal_without_a_log_says_so(tmp_path: Path) -> None:
+    small_journal(tmp_path, [4])
+    with Journal.open(tmp_path) as journal:
+        journal.roll()
+    reader = JournalReader(tmp_path)
+    for path in (tmp_path / "log").iterdir():
+        path.unlink()
+    with pytest.raises(JournalDamagedError, match="there is no log"):
+        list(reader.read())

@@ -1,6 +1,7 @@
 """Observers: connections that only ask questions, beside the clients whose names they may have."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_an_observer_does_not_replay_what_the_client_of_its_name_has(tmp_path: P
         inbox = car.subscribe("n = 1")
         car.publish({"n": 1})
         with td.connect_sync(str(address), "car-1", observer=True) as observer:
-            asked = {"subscriptions": [inbox.id], "offset": 0}
+            asked: dict[str, Any] = {"subscriptions": [inbox.id], "offset": 0}
             with pytest.raises(td.RefusedError, match="replay is for clients"):
                 observer.ask("replay", **asked)
             assert car.ask("replay", **asked)["notes"]

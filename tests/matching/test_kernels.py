@@ -118,6 +118,7 @@ def run(code: str, **environment: str) -> tuple[list[str], str]:
 
 
 class TestTheCache:
+    @pytest.mark.process
     def test_what_is_not_there_is_compiled_with_a_warning_and_kept(self, tmp_path: Path) -> None:
         (compiled, cache), complaint = run(PROBE, NUMBA_CACHE_DIR=str(tmp_path))
         assert compiled == "1"
@@ -127,6 +128,7 @@ class TestTheCache:
         assert complaint.count("\n") == 1
         assert run(PROBE, NUMBA_CACHE_DIR=str(tmp_path)) == (["0", cache], "")
 
+    @pytest.mark.process
     @pytest.mark.parametrize("kind", ["nbc", "nbi"])
     def test_what_is_damaged_is_compiled_anew(self, tmp_path: Path, kind: str) -> None:
         _, cache = run(PROBE, NUMBA_CACHE_DIR=str(tmp_path))[0]
@@ -138,6 +140,7 @@ class TestTheCache:
         (compiled, _), complaint = run(PROBE, NUMBA_CACHE_DIR=str(tmp_path))
         assert (compiled, complaint) == ("0", "")
 
+    @pytest.mark.process
     def test_a_cache_that_vanishes_while_compiling_is_done_without(self, tmp_path: Path) -> None:
         vanish = f"import shutil; shutil.rmtree({str(tmp_path)!r}); open({str(tmp_path)!r}, 'w').close()"
         (compiled, cache), complaint = run(
@@ -146,6 +149,7 @@ class TestTheCache:
         assert (compiled, cache) == ("1", "None")
         assert NOT_KEPT in complaint
 
+    @pytest.mark.process
     def test_where_nothing_can_be_written_every_process_compiles(self, tmp_path: Path) -> None:
         (compiled, cache), complaint = run(PROBE, **read_only_installation(tmp_path))
         assert (compiled, cache) == ("1", "None")
@@ -187,6 +191,7 @@ def checked_history(seeds: range) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.slow)])
 def test_no_kernel_reads_or_writes_beside_its_arrays(seeds: range) -> None:
     done = checked_history(seeds)

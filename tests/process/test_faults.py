@@ -29,6 +29,7 @@ def _played(seed: int, folder: Path, faults: int) -> Round:
     return played
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", [18, 19, 11], ids=["line", "ring", "star"])
 def test_nothing_acknowledged_is_lost_whatever_happens_to_brokers_and_links(seed: int, tmp_path: Path) -> None:
     assert _played(seed, tmp_path, 3).accepted > 100

@@ -8,10 +8,14 @@ import random
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from tests.limits import PATIENCE
 from tests.process.forking import Forked
 from tests.sizes import sized
 from tidings.client import Client, connect
+
+pytestmark = pytest.mark.process
 
 _KILLS = sized(20, 300)
 _UNDER_WAY = 16

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given
 
 from tests.sizes import examples
@@ -64,6 +65,7 @@ def test_zero_has_no_sign() -> None:
     assert context_id(Context({"a": 0.0})) == negative
 
 
+@pytest.mark.process
 def test_ids_do_not_depend_on_the_process() -> None:
     program = (
         "from tidings.model.values import Context; from tidings.routing.identity import context_id;"

@@ -202,6 +202,7 @@ def test_a_content_key_that_is_used_up_gives_way_to_another(spent: str, limit: i
     assert second.counter == 0
 
 
+@pytest.mark.process
 def test_a_forked_process_counts_under_a_key_of_its_own() -> None:
     sealer = WORLD.sealer()
     sealer.seal(WORLD.event(1), NOW)

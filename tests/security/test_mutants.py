@@ -31,12 +31,14 @@ def test_there_are_checks() -> None:
     assert {one.module for one in CHECKS} == set(MODULES)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", TESTED.values() if LONG else ["security.trust"])
 def test_with_all_checks_no_test_fails(module: str) -> None:
     """Else every mutant would count as noticed."""
     assert not is_killed(Check(module, 0, 0, "nothing"))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "check", CHECKS if LONG else CHECKS[::60], ids=lambda one: f"{one.module}-{one.line}-{one.part}"
 )

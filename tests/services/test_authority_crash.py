@@ -6,10 +6,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.sizes import sized
 from tidings.security.certificates import Role
 from tidings.security.credentials import Credentials
 from tidings.services.authority_folder import AuthorityFolder
+
+pytestmark = pytest.mark.process
 
 LIVES = sized(5, 60)
 

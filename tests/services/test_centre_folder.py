@@ -261,6 +261,7 @@ for number in range(10**9):
 """
 
 
+@pytest.mark.process
 def test_killed_at_any_moment_nothing_that_was_told_is_lost_and_no_epoch_has_two_keys(tmp_path: Path) -> None:
     with found(tmp_path / "kmc") as folder:
         with_topic(folder, 0)

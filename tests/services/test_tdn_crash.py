@@ -4,6 +4,8 @@ import asyncio
 import random
 from pathlib import Path
 
+import pytest
+
 import tidings as td
 from tests.live.cases import run
 from tests.live.serving import serving
@@ -14,6 +16,8 @@ from tidings.client.security import now
 from tidings.model.errors import UnreachableError
 from tidings.security.advertised import Advertised
 from tidings.security.credentials import Credentials
+
+pytestmark = pytest.mark.process
 
 LIVES = sized(3, 20)
 

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.sizes import sized
 from tidings.simulation import World
 from tidings.simulation.faults import drawn
@@ -46,6 +48,7 @@ def elsewhere(seeds: list[int], hash_seed: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
 
 
+@pytest.mark.process
 def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
     seeds = list(range(sized(3, 20)))
     here = [digest(seed) for seed in seeds]

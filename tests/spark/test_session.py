@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.process
 def test_importing_tidings_on_spark_imports_no_pyspark() -> None:
     run = python(
         "import sys, tidings.spark; print([name for name in sys.modules if name.startswith(('pyspark', 'py4j'))])"
@@ -29,6 +30,7 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         session()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("script", "trouble"),
     [

@@ -143,12 +143,12 @@ class JournalReader:
             starts = [first_of(path) for path in logs]
             growing = [
                 Part(path, first, following)
-                for path, first, following in zip(logs, starts, [*starts[1:], _NOWHERE], strict=True)
+                for path, first, following in zip(logs, starts, [*starts, _NOWHERE][1:], strict=True)
                 if first not in rolled
             ]
             floor = read_floor(self.folder, self._identity.seed)
             parts = [part for part in (*segments, *growing) if part.next > floor]
-            failure = self._gap(parts, floor)
+            failure = self._gap(parts if logs else [], floor)  # a journal always has a log, which may be empty
             if failure is None:
                 return parts
         assert failure is not None  # noqa: S101 - there was at least one try
