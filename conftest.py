@@ -16,6 +16,8 @@ from tests.parts import PARTS, part_of
 from tests.sharing import Sharing
 from tests.sizes import SIZE
 
+_TESTS_BETWEEN_FREEZES = 200
+_ended = 0
 _PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 
 
@@ -52,12 +54,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Takes what was collected out of the garbage collector's way: else each of its passes looks through ten thousand
-    tests, which takes longer than most of them."""
-    gc.collect()
-    gc.freeze()
+    _freeze()
     if SIZE == "quick":
         sys.addaudithook(_refuse_processes)
+
+
+def pytest_runtest_logfinish() -> None:
+    global _ended
+    _ended += 1
+    if _ended % _TESTS_BETWEEN_FREEZES == 0:
+        _freeze()
+
+
+def _freeze() -> None:
+    """Takes what there is out of the garbage collector's way: the tests that were collected, later the modules and the
+    caches that they have filled. Else each pass of the collector looks through all of it, which takes longer than most
+    tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def _refuse_processes(event: str, _: object) -> None:

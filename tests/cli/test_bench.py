@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,14 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
 }
 
 
+@pytest.fixture
+def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks how fast anything was, so garbage may stay: to collect it takes longer than all that is measured."""
+    monkeypatch.setattr(bench, "gc", SimpleNamespace(collect=lambda: 0))
+
+
 @pytest.mark.process
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     ("arguments", "measured"),
     [

@@ -24,6 +24,7 @@ trigger = "200 milliseconds"
 [spark]
 master = "local[1]"
 spark.sql.shuffle.partitions = 1
+spark.driver.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 [events]
 path = "events"
 schema = "id string, timestamp string, n bigint"

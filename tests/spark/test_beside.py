@@ -18,6 +18,7 @@ from tests.limits import PATIENCE
 from tests.sizes import sized
 from tidings.cli.overlay.child import Child
 from tidings.client import SyncClient, SyncSubscription, connect_sync
+from tidings.journal.lock import FILE as LOCK
 from tidings.model.errors import InvalidValueError
 from tidings.model.values import Value
 from tidings.spark.broker_sink import BrokerSink, to_broker
@@ -54,6 +55,8 @@ trigger = "200 milliseconds"
 
 [spark]
 master = "local[2]"
+spark.sql.shuffle.partitions = 2
+spark.driver.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 [journal]
 path = "journal"
@@ -75,7 +78,13 @@ partitions = 2
 def started(path: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tidings", "pipeline", "run", str(path)]
     with (path.parent / "log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        running = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    lock, until = path.parent / "checkpoint" / LOCK, time.monotonic() + PATIENCE
+    while not lock.exists() or lock.read_text() != str(running.pid):  # Spark has not started yet
+        assert running.poll() is None, (path.parent / "log").read_text()[-3000:]
+        assert time.monotonic() < until, "the pipeline has not started Spark"
+        time.sleep(0.1)
+    return running
 
 
 def killed(running: subprocess.Popen[bytes]) -> None:

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
-TIMES = sized(2, 50)
+TIMES = sized(1, 50)
+ROWS_A_BATCH = sized(19, 7)
 
 
 def prepare(folder: Path, seed: int) -> set[tuple[object, ...]]:
-    """Some batches more than it is killed; what is due."""
+    """Writes rows for several batches; what is due."""
     events, subscriptions, contexts = history(seed, with_policies=False)
-    ends = [*range(3, 60, 7), LAST]
+    ends = [*range(3, 60, ROWS_A_BATCH), LAST]
     write(folder / "events", EVENTS, cut(events, 1, ends))
     write(folder / "contexts", CONTEXTS, cut(contexts, 1, ends))
     write(folder / "subscriptions", SUBSCRIPTIONS, cut(subscriptions, 5, ends))

@@ -148,4 +148,4 @@ def _tell(topic: str, what: str, nodes: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json({"topic": topic, "nodes": nodes})
     else:
-        out.print(f"{topic} {what}: {', '.join(nodes)} know it", markup=False)
+        out.print(f"{topic} {what}; told to {', '.join(nodes)}", markup=False)

@@ -32,7 +32,8 @@ def measure(count: int) -> list[Measurement]:
     Filter.parse("warm = 1")
     forget_templates()
     bulk = median(timed(lambda: Filter.parse_many(texts)) for _ in range(3))
-    cold, others = _cold(), [(name, _each(parse, texts[:_COLD_ROUNDS])) for name, parse in _parsers()]
+    few = texts[:_COLD_ROUNDS]
+    cold, others = _cold(few), [(name, _each(parse, few)) for name, parse in _parsers()]
     in_bulk = f"parse {count:,} subscriptions of {_TEMPLATES} shapes"
     return [
         Measurement(in_bulk, bulk, "s", f"{2 * count / 100_000:g} s", _beside(others, bulk / count)),
@@ -40,12 +41,12 @@ def measure(count: int) -> list[Measurement]:
     ]
 
 
-def _cold() -> float:
+def _cold(texts: list[str]) -> float:
     def parse_anew(text: str) -> None:
         forget_templates()
         Filter.parse(text)
 
-    return _each(parse_anew, subscriptions(_COLD_ROUNDS))
+    return _each(parse_anew, texts)
 
 
 def _beside(others: list[tuple[str, float]], ours: float) -> str:
