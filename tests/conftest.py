@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.settings import SETTINGS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -14,13 +16,6 @@ def spark() -> Iterator["SparkSession"]:
     """One small, quickly started Spark session for all tests that are marked `spark`."""
     from tidings.spark import session
 
-    started = session(
-        "tidings-tests",
-        "local[2]",
-        **{
-            "spark.sql.shuffle.partitions": 2,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
+    started = session("tidings-tests", "local[2]", **SETTINGS)
     yield started
     started.stop()

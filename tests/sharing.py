@@ -1,10 +1,10 @@
 """Which tests stay together where several processes share them (`pytest --numprocesses 2`, as `make test` does).
 
-Files with a test that starts Spark are one unit, so that one Java machine runs at a time. A page is a unit, because its
-examples build on each other, and so is a file whose tests share what was set up once, such as brokers that run: else
-every process would set it up. Every other test may run anywhere. The process that gives work out has not collected the
-tests and knows their names alone, so the files themselves are asked. (The marks `xdist_group` would be lost on the
-way: pytest-xdist 3.8 writes them into a field that pytest 9.2 no longer reads.)
+Files with a test that runs on the one Spark session are one unit. A page is a unit, because its examples build on each
+other, and so is a file whose tests share what was set up once, such as brokers that run: else every process would set
+it up. Every other test may run anywhere, also one that starts a Java of its own because it kills it. The process that
+gives work out has not collected the tests and knows their names alone, so the files themselves are asked. (The marks
+`xdist_group` would be lost on the way: pytest-xdist 3.8 writes them into a field that pytest 9.2 no longer reads.)
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def unit_of(nodeid: str) -> str:
     """The name of what this test must stay together with."""
     file = nodeid.partition("::")[0]
-    if starts_spark(file):
+    if starts_spark(file) and not starts_its_own(file):
         return "spark"
     return file if file.endswith(".md") or shares_a_fixture(file) else nodeid
 
@@ -26,6 +26,12 @@ def unit_of(nodeid: str) -> str:
 @cache
 def shares_a_fixture(file: str) -> bool:
     return 'scope="module"' in (ROOT / file).read_text()
+
+
+@cache
+def starts_its_own(file: str) -> bool:
+    """Whether the tests of a file start Spark in processes of their own and take no part in the session."""
+    return file.endswith(".py") and "SparkSession" not in (ROOT / file).read_text()
 
 
 @cache

@@ -16,6 +16,7 @@ from tests.sharing import ROOT, unit_of
         ("docs/how-to/spark-route.md::line:12,column:1", "spark"),
         ("tests/spark/test_route.py::TestClass::test_a", "spark"),
         ("tests/spark/test_session.py::test_version[told-1]", "spark"),
+        ("tests/spark/test_killed.py::test_the_driver", "tests/spark/test_killed.py::test_the_driver"),
     ],
 )
 def test_what_a_test_stays_together_with(nodeid: str, unit: str) -> None:

@@ -13,18 +13,18 @@ import pytest
 from tests.cli import command
 from tests.docs.shell import ROOT
 from tests.limits import PATIENCE
+from tests.spark.settings import TOML as SETTINGS_IN_TOML
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
-FILE = """\
+FILE = f"""\
 checkpoint = "checkpoint"
 trigger = "200 milliseconds"
 [spark]
 master = "local[1]"
-spark.sql.shuffle.partitions = 1
-spark.driver.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+{SETTINGS_IN_TOML}
 [events]
 path = "events"
 schema = "id string, timestamp string, n bigint"
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_told_in_one_line(small: Path) -> None:
     done = tidings("run", small)
     assert (done.returncode, done.stdout) == (1, "")
     assert (
-        done.stderr == f"tidings: {small}:13: sinks[0].format: 'xml' is none of parquet, json, console, hub, broker\n"
+        done.stderr == f"tidings: {small}:16: sinks[0].format: 'xml' is none of parquet, json, console, hub, broker\n"
     )
     assert "Traceback" not in done.stderr
     nothing = tidings("status", small.parent / "events")

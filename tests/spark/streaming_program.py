@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from tests.spark.cuts import streams
+from tests.spark.settings import SETTINGS
 from tests.spark.test_pipeline import CONTEXTS
 from tests.spark.test_route import EVENTS, SUBSCRIPTIONS
 from tidings.spark import session
@@ -11,15 +12,7 @@ from tidings.spark.pipeline import Folder, Pipeline
 
 
 def main(folder: Path, master: str) -> None:
-    spark = session(
-        "killed",
-        master,
-        **{
-            "spark.sql.shuffle.partitions": 2,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
+    spark = session("killed", master, **SETTINGS)
     pipeline = Pipeline(
         streams(spark, folder / "events", EVENTS),
         streams(spark, folder / "subscriptions", SUBSCRIPTIONS).drop("policy"),

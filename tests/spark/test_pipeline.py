@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sizes import sized
 from tests.spark.cuts import cut, streams, write
 from tests.spark.test_route import EVENTS, SUBSCRIPTIONS, expected, got, history
 from tidings import TidingsError
@@ -15,15 +16,16 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 CONTEXTS = "client string, timestamp bigint, x double"
 LAST = 1_000
+ROWS_A_BATCH = sized(19, 9)
 
 
 @pytest.mark.parametrize(
     ("seed", "with_policies", "ends", "shards"),
     [
         (11, False, [LAST], 2),
-        (12, False, [5, 6, 17, 30, 41, 55, LAST], 2),
+        (12, False, [5, 6, 30, 55, LAST], 2),
         (13, True, [20, 21, 40, LAST], None),
-        (14, False, [*range(3, 60, 9), LAST], 3),
+        (14, False, [*range(3, 60, ROWS_A_BATCH), LAST], 3),
     ],
 )
 def test_however_it_is_cut(

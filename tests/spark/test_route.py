@@ -1,6 +1,7 @@
 """`route` on DataFrames gives what an engine gives, operation by operation in the order of time."""
 
 import json
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +96,15 @@ def _sorted(attributes: Any) -> str:
     return json.dumps(attributes, sort_keys=True)
 
 
+COLUMNS = ("event_id", "subscription_id", "subscriber", "attributes", "payload")
+
+
 def got(notifications: "DataFrame") -> set[tuple[Any, ...]]:
-    rows = notifications.select("event_id", "subscription_id", "subscriber", "attributes", "payload").collect()
+    return once(notifications.select(*COLUMNS).collect())
+
+
+def once(rows: Iterable[Sequence[Any]]) -> set[tuple[Any, ...]]:
+    """The notifications in rows of `COLUMNS`, of which no two are the same."""
     found = [(one[0], one[1], one[2], _sorted(json.loads(one[3])), one[4] and bytes(one[4])) for one in rows]
     assert len(set(found)) == len(found)
     return set(found)

@@ -1,0 +1,15 @@
+"""Settings for Spark sessions of tests, which are small and end soon."""
+
+# Java compiles quickly rather than well. It keeps little room then for what it has compiled, and when that is full, it
+# interprets everything else.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+SETTINGS = {
+    "spark.sql.shuffle.partitions": 2,
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+    # The usual one starts a process for each file that it writes.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+TOML = "\n".join(f"{name} = {value!r}" for name, value in SETTINGS.items())
