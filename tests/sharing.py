@@ -2,9 +2,10 @@
 
 Files with a test that runs on the one Spark session are one unit. A page is a unit, because its examples build on each
 other, and so is a file whose tests share what was set up once, such as brokers that run: else every process would set
-it up. Every other test may run anywhere, also one that starts a Java of its own because it kills it. The process that
-gives work out has not collected the tests and knows their names alone, so the files themselves are asked. (The marks
-`xdist_group` would be lost on the way: pytest-xdist 3.8 writes them into a field that pytest 9.2 no longer reads.)
+it up. Tests that start a Java of their own, because they kill it, are a unit, so that no more than two run at a time.
+Every other test may run anywhere. The process that gives work out has not collected the tests and knows their names
+alone, so the files themselves are asked. (The marks `xdist_group` would be lost on the way: pytest-xdist 3.8 writes
+them into a field that pytest 9.2 no longer reads.)
 """
 
 from functools import cache
@@ -18,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def unit_of(nodeid: str) -> str:
     """The name of what this test must stay together with."""
     file = nodeid.partition("::")[0]
-    if starts_spark(file) and not starts_its_own(file):
-        return "spark"
+    if starts_spark(file):
+        return "java" if starts_its_own(file) else "spark"
     return file if file.endswith(".md") or shares_a_fixture(file) else nodeid
 
 
@@ -30,8 +31,8 @@ def shares_a_fixture(file: str) -> bool:
 
 @cache
 def starts_its_own(file: str) -> bool:
-    """Whether the tests of a file start Spark in processes of their own and take no part in the session."""
-    return file.endswith(".py") and "SparkSession" not in (ROOT / file).read_text()
+    """Whether the tests of a file start Java themselves, and take no part in the session."""
+    return file.endswith(".py") and "pytest.mark.java" in (ROOT / file).read_text()
 
 
 @cache

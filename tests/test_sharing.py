@@ -16,7 +16,7 @@ from tests.sharing import ROOT, unit_of
         ("docs/how-to/spark-route.md::line:12,column:1", "spark"),
         ("tests/spark/test_route.py::TestClass::test_a", "spark"),
         ("tests/spark/test_session.py::test_version[told-1]", "spark"),
-        ("tests/spark/test_killed.py::test_the_driver", "tests/spark/test_killed.py::test_the_driver"),
+        ("tests/spark/test_killed.py::test_the_driver", "java"),
     ],
 )
 def test_what_a_test_stays_together_with(nodeid: str, unit: str) -> None:
@@ -26,6 +26,7 @@ def test_what_a_test_stays_together_with(nodeid: str, unit: str) -> None:
 def test_whoever_takes_the_session_is_marked() -> None:
     """The mark is what is looked for, so a file that uses the fixture `spark` without it would start a second Java."""
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
-    takers = [path.relative_to(ROOT).as_posix() for path in files if 'spark: "SparkSession"' in path.read_text()]
+    signs = ('spark: "SparkSession"', 'usefixtures("spark")')
+    takers = [path.relative_to(ROOT).as_posix() for path in files if any(sign in path.read_text() for sign in signs)]
     assert len(takers) > 3
     assert {unit_of(file) for file in takers} == {"spark"}

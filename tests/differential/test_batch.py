@@ -158,7 +158,7 @@ def noted(batch: Batch) -> list[Any]:
 
 
 @given(histories(), st.sampled_from([0, 0, 2, 100]))
-@examples(21, 240)
+@examples(15, 240)
 def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None:
     stretch.FEW = few  # so many are taken one by one
     one, other = engine(), engine()
@@ -174,13 +174,13 @@ def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None
 
 
 @given(histories(moving=True), st.sampled_from([0, 0, 0, 5]))
-@examples(24, 270)
+@examples(15, 270)
 def test_contexts_that_change_between_events_lead_to_the_same_effects(history: History, few: int) -> None:
     test_a_journal_leads_to_the_same_effects.hypothesis.inner_test(history, few)  # type: ignore[attr-defined]
 
 
 @given(histories(moving=True, columns=True))
-@examples(32, 370)
+@examples(18, 370)
 def test_contexts_in_columns_lead_to_the_same_effects(history: History) -> None:
     one, other = engine(), engine()
     for part in in_parts(history, is_traffic):
@@ -194,7 +194,7 @@ def test_contexts_in_columns_lead_to_the_same_effects(history: History) -> None:
 
 
 @given(histories(columns=True), st.sampled_from([None, frozenset({"bob"})]), st.booleans())
-@examples(22, 250)
+@examples(15, 250)
 def test_columns_lead_to_the_same_effects(history: History, observers: Any, required: bool) -> None:
     one, other = (engine(observers=observers, advertisements_required=required) for _ in range(2))
     for part in in_parts(history, is_publication):

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.sizes import sized
 from tidings.hub import Hub
 
 pytestmark = pytest.mark.process
 
-ROUNDS = 8
+ROUNDS = sized(4, 12)
 
 # Three threads do everything that a hub acknowledges, and say so, line by line, after each call has returned.
 WORKER = """

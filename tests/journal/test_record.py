@@ -51,7 +51,7 @@ bodies = st.dictionaries(
 )
 
 
-@examples(60, 910)
+@examples(35, 910)
 @given(st.lists(events, min_size=1, max_size=5), st.lists(bodies, min_size=1, max_size=3))
 def test_what_was_put_in_comes_out(given_events: list[Event], given_bodies: list[dict[str, Any]]) -> None:
     operations = [Operation.publication(one) for one in given_events]

@@ -14,7 +14,7 @@ from tests.sizes import sized
 from tidings import ContextFilter, Filter, FilterError
 from tidings.model import limits
 
-MUTANTS = sized(4_000, 40_000)
+MUTANTS = sized(2_500, 40_000)
 
 SEEDS: dict[str, list[str]] = {
     "sql": [

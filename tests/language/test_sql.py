@@ -19,7 +19,7 @@ from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.filter import Filter as FilterValue
 
 
-@examples(470, 5_300)
+@examples(230, 5_300)
 @given(conditions())
 def test_canonical_text_parses_back(expression: Condition) -> None:
     text = str(FilterValue(expression))
@@ -27,7 +27,7 @@ def test_canonical_text_parses_back(expression: Condition) -> None:
     assert str(Filter.parse(text)) == text
 
 
-@examples(370, 4_200)
+@examples(180, 4_200)
 @given(conditions(context=True))
 def test_canonical_text_of_context_filters_parses_back(expression: Condition) -> None:
     text = str(ContextFilterValue(expression))
@@ -227,7 +227,7 @@ def test_what_is_no_text_is_refused() -> None:
 class TestTemplates:
     """Texts that differ only in their literals are parsed once; nobody can tell but by the clock."""
 
-    @examples(330, 3_700)
+    @examples(160, 3_700)
     @given(conditions(), st.randoms(use_true_random=False))
     def test_a_filled_template_equals_a_fresh_parse(self, expression: Condition, random: Random) -> None:
         text = str(FilterValue(expression))

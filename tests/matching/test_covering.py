@@ -242,7 +242,7 @@ def events_near(draw: st.DrawFn, one: Condition, other: Condition) -> dict[str, 
     return {name: draw(st.sampled_from(known)) for name in names if draw(st.integers(0, 5))}
 
 
-@examples(100, 1_200)
+@examples(60, 1_200)
 @given(st.data())
 def test_no_event_contradicts_them(data: st.DataObject) -> None:
     one, other = data.draw(st.one_of(st.tuples(conditions(), conditions()), decidable_pair()))
@@ -256,7 +256,7 @@ def test_no_event_contradicts_them(data: st.DataObject) -> None:
         assert f_overlaps_g or not (in_f and in_g), (str(f), str(g), attributes)
 
 
-@examples(80, 10_000)
+@examples(50, 10_000)
 @given(decidable_pair())
 def test_covers_and_overlaps_are_exact_where_they_can_be(pair: tuple[Condition, Condition]) -> None:
     one, other = pair
@@ -283,7 +283,7 @@ class TestLaws:
         assert covers(double, one)
         assert relation(one, one) is Relation.EQUAL
 
-    @examples(120, 10_000)
+    @examples(70, 10_000)
     @given(conditions(), conditions())
     def test_parts_and_wholes(self, one: Condition, other: Condition) -> None:
         both, either = FilterValue(all_of([one, other])), FilterValue(any_of([one, other]))

@@ -7,7 +7,7 @@ from tests.sizes import examples
 from tidings.policy.policy import Policy
 
 
-@examples(300, 10_000)
+@examples(130, 10_000)
 @given(policies)
 def test_canonical_text_parses_back(policy: Policy) -> None:
     text = str(policy)

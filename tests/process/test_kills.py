@@ -17,7 +17,7 @@ from tidings.client import Client, connect
 
 pytestmark = pytest.mark.process
 
-_KILLS = sized(20, 300)
+_KILLS = sized(8, 300)
 _UNDER_WAY = 16
 _TINY = {"roll_bytes": 8_000, "roll_records": 40, "snapshot_rows": 5}
 

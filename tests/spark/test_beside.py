@@ -21,7 +21,7 @@ from tidings.client import SyncClient, SyncSubscription, connect_sync
 from tidings.journal.lock import FILE as LOCK
 from tidings.model.values import Value
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.java]
 SUBSCRIPTIONS = {"all": "n >= 0", "even": "even = true", "late": "n >= 2000"}
 
 

@@ -17,7 +17,7 @@ from tests.spark.cuts import cut, write
 from tests.spark.test_pipeline import CONTEXTS, LAST
 from tests.spark.test_route import COLUMNS, EVENTS, SUBSCRIPTIONS, expected, history, once
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.java]
 ROOT = Path(__file__).parents[2]
 TIMES = sized(1, 50)
 ROWS_A_BATCH = sized(19, 7)

@@ -124,7 +124,7 @@ class Stream:
 @given(
     histories(), st.lists(st.integers(0, 40), max_size=6), st.randoms(use_true_random=False), st.sampled_from([1, 32])
 )
-@examples(20, 160)
+@examples(12, 160)
 def test_batches_are_the_whole(
     base: Path, tmp_path_factory: pytest.TempPathFactory, history: History, cuts: list[int], random: Any, versions: int
 ) -> None:
@@ -157,7 +157,7 @@ def without_meta(tables: list[pa.Table]) -> list[pa.Table]:
 
 
 @given(histories(), st.integers(0, 30), st.lists(st.integers(0, 60), min_size=60, max_size=60), st.integers(1, 12))
-@examples(20, 150)
+@examples(12, 150)
 def test_events_that_come_late_meet_what_was_then(
     base: Path,
     tmp_path_factory: pytest.TempPathFactory,
