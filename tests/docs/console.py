@@ -26,6 +26,7 @@ from tests.limits import PATIENCE
 
 RUN = frozenset({"python", "tidings"})
 ACCEPTED = (r"git clone \S+", r"cd tidings", r"source \.venv/bin/activate")
+_SPARK_SETTINGS = Path(__file__).parent / "spark"
 _ALONE = frozenset({"broker", "overlay", "pipeline", "history", "warm", "demo", "bench"})
 _STATUS = "echo $?"
 _SHELL = re.compile(r"[|&;<>$`*?(){}]")
@@ -95,7 +96,8 @@ def _output(words: list[str], shell: Shell, *, goes_on: bool = False) -> tuple[i
     program = shutil.which(words[0], path=path)
     if program is None:
         return 127, f"{words[0]}: not found"
-    environment = {**kept, "PATH": path, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", **shell.variables}
+    dull = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "SPARK_CONF_DIR": str(_SPARK_SETTINGS)}
+    environment = {**kept, "PATH": path, **dull, **shell.variables}
     if goes_on:
         return shell.begin([program, *words[1:]], environment)
     if words[0] == "tidings" and words[1] not in _ALONE:

@@ -3,13 +3,11 @@
 import contextlib
 import fcntl
 import os
-import time
 from pathlib import Path
 
 from tidings.model.errors import JournalLockedError
 
 FILE = "lock"
-_ATTEMPTS, _PAUSE_SECONDS = 4, 0.01
 
 
 class FolderLock:
@@ -19,7 +17,7 @@ class FolderLock:
         path = folder / FILE
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            _lock(self._fd)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             said = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
@@ -38,16 +36,6 @@ class FolderLock:
 
     def release(self) -> None:
         os.close(self._fd)
-
-
-def _lock(fd: int) -> None:
-    """Locks the file; a process that asks who the `holder` is has it for a moment, so one attempt is not enough."""
-    for _ in range(_ATTEMPTS):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(_PAUSE_SECONDS)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def holder(folder: Path) -> int | None:
