@@ -66,6 +66,11 @@ def pytest_runtest_logfinish() -> None:
         _freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Gives everything back to the garbage collector: extension modules complain of objects that outlive them."""
+    gc.unfreeze()
+
+
 def _freeze() -> None:
     """Takes what there is out of the garbage collector's way: the tests that were collected, later the modules and the
     caches that they have filled. Else each pass of the collector looks through all of it, which takes longer than most
