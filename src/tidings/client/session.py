@@ -151,7 +151,8 @@ class Session:
                 self._set_disconnected(address, reason, delay if address == self._addresses[-1] else 0.0)
             if self._loop.time() + delay > until:
                 told = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
-                error = UnreachableError(f"no broker could be reached: {told}")
+                hint = "start one with `tidings broker`, or connect to another address"
+                error = UnreachableError(f"no broker could be reached: {told}; {hint}")
                 self._set_closed(str(error))
                 raise error
             await asyncio.sleep(delay)
@@ -577,6 +578,8 @@ def _reason(error: Exception) -> str:
     """In words that say what to change, where the library's own do not."""
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return "it speaks no TLS: connect without an identity for TLS (--plain on the command line), or give it one"
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection was refused, so no broker listens there"
     return str(error)
 
 
