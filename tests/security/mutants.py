@@ -42,11 +42,12 @@ MODULES: dict[str, tuple[str, ...]] = {
         [
             *("security.batches", "security.certificates", "security.credentials", "security.encoding"),
             *("security.envelope", "security.gate", "security.keys", "security.opening", "security.records"),
-            *("security.replay", "security.revocation", "security.root", "security.signatures"),
+            *("security.replay", "security.revocation", "security.root"),
             *("security.template", "security.token"),
         ],
         _CORE,
     ),
+    "security.signatures": _security("signatures", "attacks"),
     "security.inspection": _security("inspection"),
     "security.exchange": _security("exchange"),
     "security.advertised": _security("discovery"),

@@ -164,3 +164,34 @@ def test_very_many_places_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
             known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
             assert sum(known.place_counts) <= 10
     assert 0 < len(known.place_counts) <= 3
+
+
+# Many at once
+
+
+def verdict_of_all(known: Signatures, sealed_events: list[tuple[Event, Seal, bytes]], key: bytes) -> str:
+    digests = [seal.digest(event) for event, seal, _ in sealed_events]
+    try:
+        known.check_all(digests, [seal for _, seal, _ in sealed_events], key)
+    except SecurityError as error:
+        return error.reason
+    return "good"
+
+
+@examples(100, 2_000)
+@given(st.lists(sealed(), min_size=1, max_size=6))
+def test_many_at_once_are_good_when_each_of_them_is(given_: list[tuple[Event, Seal, bytes]]) -> None:
+    each = [verdict(Signatures(), event, seal, KEY) for event, seal, _ in given_]
+    bad = next((one for one in each if one != "good"), "good")
+    assert verdict_of_all(Signatures(), given_, KEY) == bad
+
+
+@pytest.mark.parametrize("count", [2, 5, 11])
+def test_a_whole_batch_is_refused_under_another_key_or_with_another_signature(count: int) -> None:
+    batch = WORLD.sealer().seal_all([WORLD.event(number) for number in range(1, count + 1)], NOW)
+    whole = [(event, Seal.of(event), KEY) for event in batch]
+    assert verdict_of_all(Signatures(), whole, KEY) == "good"
+    assert verdict_of_all(Signatures(), whole, OTHER_KEY) != "good"
+    signature = Seal.of(OTHERS[0]).signature
+    forged = [(event, msgspec.structs.replace(seal, signature=signature), KEY) for event, seal, _ in whole]
+    assert verdict_of_all(Signatures(), forged, KEY) != "good"
