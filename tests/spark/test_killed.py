@@ -45,9 +45,11 @@ def entries(folder: Path) -> int:
 
 def until(running: subprocess.Popen[bytes], folder: Path, count: int) -> bool:
     """Whether the ledger has come to so many entries before the program ended."""
+    deadline = time.monotonic() + PATIENCE
     while running.poll() is None:
         if entries(folder) >= count:
             return True
+        assert time.monotonic() < deadline, (folder / "log").read_text()[-3000:]
         time.sleep(0.01)
     return False
 
@@ -62,9 +64,11 @@ def descendants(process: int) -> list[int]:
     return found[1:]
 
 
-def finish(folder: Path, master: str) -> None:
-    left = started(folder, master)
-    assert left.wait(PATIENCE) == 0, (folder / "log").read_text()[-3000:]
+def finish(running: subprocess.Popen[bytes], folder: Path) -> None:
+    """Waits batch by batch until the program has ended well."""
+    while until(running, folder, entries(folder) + 1):
+        pass
+    assert running.wait(PATIENCE) == 0, (folder / "log").read_text()[-3000:]
 
 
 def written(folder: Path) -> set[tuple[object, ...]]:
@@ -86,7 +90,7 @@ def test_the_driver(tmp_path: Path) -> None:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
         killed += 1
-    finish(tmp_path, "local[2]")
+    finish(started(tmp_path, "local[2]"), tmp_path)
     assert killed
     assert written(tmp_path) == due
     assert not (tmp_path / "rejected").exists()
@@ -103,7 +107,7 @@ def test_executors(tmp_path: Path) -> None:
         if executors:
             os.kill(random.choice(executors), signal.SIGKILL)
             killed += 1
-    assert running.wait(PATIENCE) == 0, (tmp_path / "log").read_text()[-3000:]
+    finish(running, tmp_path)
     assert killed
     assert written(tmp_path) == due
 
