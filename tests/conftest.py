@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.settings import SETTINGS
+from tests.spark.settings import CHECKPOINT_SETTINGS, SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +16,6 @@ def spark() -> Iterator["SparkSession"]:
     """One small, quickly started Spark session for all tests that are marked `spark`."""
     from tidings.spark import session
 
-    started = session("tidings-tests", "local[2]", **SETTINGS)
+    started = session("tidings-tests", "local[2]", **SETTINGS, **CHECKPOINT_SETTINGS)
     yield started
     started.stop()

@@ -143,7 +143,7 @@ def test_what_is_wrong_is_told_in_one_line(small: Path) -> None:
     done = tidings("run", small)
     assert (done.returncode, done.stdout) == (1, "")
     assert (
-        done.stderr == f"tidings: {small}:16: sinks[0].format: 'xml' is none of parquet, json, console, hub, broker\n"
+        done.stderr == f"tidings: {small}:15: sinks[0].format: 'xml' is none of parquet, json, console, hub, broker\n"
     )
     assert "Traceback" not in done.stderr
     nothing = tidings("status", small.parent / "events")

@@ -96,8 +96,8 @@ def _output(words: list[str], shell: Shell, *, goes_on: bool = False) -> tuple[i
     program = shutil.which(words[0], path=path)
     if program is None:
         return 127, f"{words[0]}: not found"
-    dull = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "SPARK_CONF_DIR": str(_SPARK_SETTINGS)}
-    environment = {**kept, "PATH": path, **dull, **shell.variables}
+    settings = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "SPARK_CONF_DIR": str(_SPARK_SETTINGS)}
+    environment = {**kept, "PATH": path, **settings, **shell.variables}
     if goes_on:
         return shell.begin([program, *words[1:]], environment)
     if words[0] == "tidings" and words[1] not in _ALONE:

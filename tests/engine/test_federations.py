@@ -127,7 +127,7 @@ def test_over_two_gateways_everything_is_told_once(strategies: Any, operations: 
         pytest.param(
             one,
             id="-".join(one),
-            marks=pytest.mark.xfail(strict=True, reason="of an advertisement that comes twice one is kept"),
+            marks=pytest.mark.xfail(strict=True, reason="a broker keeps an advertisement from one gateway only"),
         )
         if one[1] == "advertisement"
         else pytest.param(one, id="-".join(one))

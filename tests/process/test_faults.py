@@ -17,7 +17,7 @@ from tests.sizes import sized
 from tidings.simulation.topologies import Topology, line, ring, star
 
 _SHAPES: tuple[Callable[[int], Topology], ...] = (line, ring, star)
-_ROUNDS = sized(2, 100)
+_ROUNDS = sized(3, 100)
 _DRAWN = [int(os.environ["TIDINGS_ROUND"])] if "TIDINGS_ROUND" in os.environ else range(1, _ROUNDS + 1)
 
 

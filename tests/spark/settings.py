@@ -7,7 +7,10 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": 2,
     "spark.driver.extraJavaOptions": _JAVA,
     "spark.executor.extraJavaOptions": _JAVA,
-    # The usual one starts a process for each file that it writes.
+}
+# For the session that tests share. The usual class starts a process for each file of a checkpoint; tests that kill a
+# pipeline run with the usual one, as users do.
+CHECKPOINT_SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),

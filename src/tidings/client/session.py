@@ -127,11 +127,13 @@ class Session:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no more than one publication is under way, the one that is to go now."""
+        """Whether the client is connected and at most one publication, the one just accepted, has no answer yet."""
         return self.is_connected and len(self.underway.publications) <= 1
 
     async def open(self) -> None:
-        """Connects for the first time, to the first broker that answers."""
+        """Connects the client for the first time: tries its addresses in order until a broker accepts it.
+
+        Raises an `UnreachableError` when none has done so within `patience` seconds."""
         if self._keeping is not None:
             raise InvalidValueError(f"the client {self.name} is open already")
         self._loop = asyncio.get_running_loop()
@@ -313,7 +315,7 @@ class Session:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much is under way as may be, or others wait for room already."""
+        """Whether a publication has to wait: as many are in flight as the broker allows, or others wait already."""
         return bool(self._turns) or self._has_no_room
 
     @property
@@ -458,7 +460,10 @@ class Session:
         )
 
     def _begin(self, wire: Wire, welcome: Welcome) -> None:
-        """Says everything again, then what is under way."""
+        """Starts to use a connection that the broker has accepted.
+
+        After a reconnection the session sends its subscriptions, advertisements and contexts again, then the requests
+        and publications that have no answer yet."""
         wire.welcome(MAX_RECORD_BYTES)
         self._welcome, self.broker = welcome, welcome.broker
         self.framing.most = welcome.frame_bytes
@@ -584,7 +589,7 @@ def _reason(error: Exception) -> str:
 
 
 def _ignored(answer: "asyncio.Future[Any]") -> None:
-    """It may have been refused: then there was nothing to take back."""
+    """Reads the error of a request whose answer nobody waits for, so that asyncio does not report it as unhandled."""
     if not answer.cancelled():
         answer.exception()
 

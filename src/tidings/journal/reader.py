@@ -167,7 +167,7 @@ class JournalReader:
         return None
 
     def _open(self, stretch: Stretch) -> tuple[Path, BinaryIO]:
-        """The file in which the stretch stands now: open, so that it can be read to its end even if it is removed."""
+        """Opens the file that holds the stretch now; it can be read to its end even if retention removes it."""
         path = stretch.path
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError):
@@ -281,7 +281,7 @@ class LogSteps:
         self._steps = [self.last]
 
     def at(self, start: int, end: int) -> Step:
-        """The nearest step at or before the offset `start`; those up to `end` are known afterwards."""
+        """Returns the last step at or before the offset `start`, and reads the log on to `end` to learn its steps."""
         if self.last.place.offset < start:
             self._go(start)
         begin = self.last if self.last.place.offset == start else self._before(start)

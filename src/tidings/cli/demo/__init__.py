@@ -39,7 +39,7 @@ def needs_spark(scene: Callable[[], Scene]) -> bool:
 
 
 def show(chosen: list[Callable[[], Scene]], *, as_json: bool) -> None:
-    """Plays these scenes; a Spark session that they have started is stopped."""
+    """Plays the scenes and prints them. Stops Spark afterwards if a scene has started it."""
     begin, borrowed = time.perf_counter(), is_running()
     facts: dict[str, Any] = {}
     try:
