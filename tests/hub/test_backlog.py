@@ -119,3 +119,67 @@ def test_nothing_is_lost_doubled_or_out_of_order(limit: int, history: list[tuple
         world.do("acknowledge all", None)
     assert world.acknowledged == set(world.journal)
     assert world.backlog.waiting == 0
+
+
+class Repeats:
+    """A backlog in which events may come again, under an offset of their own, and the events that are due."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.journal: list[Entry] = []
+        self.rows: list[tuple[int, list[int], int] | int] = []
+        self.taken: list[Notification] = []
+        self.backlog = Backlog(limit, self.read)
+
+    def read(self, start: int, count: int) -> tuple[list[Entry], int]:
+        found = [entry for entry in self.journal if entry[0] >= start][:count]
+        return found, found[-1][0] + 1 if len(found) == count else max(start, len(self.journal))
+
+    def do(self, step: str, argument: int) -> None:
+        match step:
+            case "publish":
+                offset = len(self.journal)
+                self.journal.append((offset, note(argument)))
+                self.rows.append(offset)
+                self.backlog.expect(offset)
+                self.backlog.put(note(argument), offset)
+            case "take":
+                self.taken += self.backlog.take(argument)
+            case "acknowledge":  # also what was given back, as by a connection that was slow
+                self.acknowledge(self.taken[: argument + 1])
+            case "redeliver":
+                self.backlog.redeliver()
+            case "replay":
+                self.backlog = Backlog(self.limit, self.read)
+                for said in self.rows:
+                    if isinstance(said, int):
+                        self.backlog.recall(said)
+                    else:
+                        self.backlog.recall_acknowledgement(*said)
+
+    def acknowledge(self, notes: list[Notification]) -> None:
+        done = self.backlog.acknowledgement([one.event.id for one in notes])
+        if done is not None:
+            self.rows.append((done.floor, done.beyond, done.count))
+            self.backlog.acknowledge(done)
+
+
+repeated_steps = st.tuples(
+    st.sampled_from(["publish", "publish", "take", "acknowledge", "redeliver", "replay"]), st.integers(0, 2)
+)
+
+
+@examples(300, 18_000)
+@given(st.integers(1, 5), st.lists(repeated_steps, max_size=30))
+def test_nothing_waits_when_all_is_acknowledged_though_events_came_twice(
+    limit: int, history: list[tuple[str, int]]
+) -> None:
+    world = Repeats(limit)
+    for step, argument in history:
+        world.do(step, argument)
+    world.do("redeliver", 0)
+    for _ in range(2):  # the second time after a restart, with the journal alone
+        while notes := world.backlog.take(None):
+            world.acknowledge(notes)
+        assert world.backlog.waiting == 0
+        world.do("replay", 0)

@@ -6,7 +6,7 @@ then the oldest is lost, as in any other inbox.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from uuid import UUID
 
 from tidings.hub.inbox import Acknowledged, Queue
@@ -88,14 +88,17 @@ class Backlog(Queue):
     def acknowledgement(self, events: Iterable[UUID]) -> Acknowledged | None:
         with self._changed:
             wanted = dict.fromkeys(events)
-            found = {event: self._taken[event][0] for event in wanted if event in self._taken}
+            found = {event: [self._taken[event][0]] for event in wanted if event in self._taken}
             if len(found) < len(wanted):  # given back by `redeliver`, or acknowledged before
-                found.update({note.event.id: offset for offset, note in self._entries if note.event.id in wanted})
+                for offset, note in self._entries:
+                    if note.event.id in wanted and note.event.id not in self._taken:
+                        found.setdefault(note.event.id, []).append(offset)  # an event may have come twice
             if not found:
                 return None
+            offsets = [offset for copies in found.values() for offset in copies]
             floor = self._floor_without(found)
-            beyond = [offset for offset in found.values() if offset >= floor]
-            return Acknowledged(floor, beyond, len(found), list(found))
+            beyond = [offset for offset in offsets if offset >= floor]
+            return Acknowledged(floor, beyond, len(offsets), list(found))
 
     def acknowledge(self, done: Acknowledged) -> None:
         with self._changed:
@@ -203,7 +206,7 @@ class Backlog(Queue):
                     self._pending = 0  # what could not be read again is not waited for
                 self._changed.notify_all()
 
-    def _floor_without(self, found: dict[UUID, int]) -> int:
+    def _floor_without(self, found: Container[UUID]) -> int:
         """Below which everything is acknowledged, once these are."""
         taken = next((offset for event, (offset, _) in self._taken.items() if event not in found), None)
         entry = next((offset for offset, note in self._entries if note.event.id not in found), None)
@@ -212,8 +215,9 @@ class Backlog(Queue):
         return min(left) if left else self._next
 
     def _acknowledged(self, floor: int, beyond: Iterable[int], count: int) -> None:
-        self._pending = max(0, self._pending - count)
         self._floor = max(self._floor, floor)
+        # The journal counts an event that has come twice as two that are due, and may count one acknowledgement.
+        self._pending = max(0, self._pending - count) if self._floor <= self._last else 0
         if self._read is None:
             return  # what is acknowledged is gone, and cannot be read again
         self._beyond.update(beyond)
