@@ -5,6 +5,7 @@
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
 SETTINGS = {
     "spark.sql.shuffle.partitions": 2,
+    "spark.buffer.pageSize": "1m",  # Spark takes 64 MB for every sort and aggregation of a task, however small
     "spark.driver.extraJavaOptions": _JAVA,
     "spark.executor.extraJavaOptions": _JAVA,
 }

@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from tests.limits import PATIENCE
 from tidings import TidingsError
-from tidings.spark import session
+from tidings.spark import daemon, session
 from tidings.spark.java import check_java, java_version
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def test_the_active_session_is_used_and_takes_what_may_change(spark: "SparkSessi
 def test_a_session_starts_and_ends_in_silence_and_passes_on_what_workers_say() -> None:
     run = python("""if True:
         import sys
-        from tidings.spark import session
+        from tidings.spark import daemon, session
 
         def speak(batches):
             print("a worker speaks", file=sys.stderr)
@@ -105,3 +107,19 @@ def test_a_session_starts_and_ends_in_silence_and_passes_on_what_workers_say() -
 
 def python(code: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+
+
+@pytest.mark.spark
+def test_workers_of_a_local_session_have_tidings_loaded(spark: "SparkSession") -> None:
+    def loaded(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for batch in batches:
+            column = pa.array(["tidings.spark.shard" in sys.modules] * len(batch))
+            yield pa.RecordBatch.from_arrays([column], ["loaded"])
+
+    assert {row.loaded for row in spark.range(4).mapInArrow(loaded, "loaded boolean").collect()} == {True}
+
+
+def test_what_cannot_be_loaded_is_left_to_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    daemon.load()
+    assert "pyspark.worker" in sys.modules

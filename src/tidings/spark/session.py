@@ -25,6 +25,7 @@ _DEFAULTS = {
 _LOCAL_DEFAULTS = {  # nothing of a local session is reachable from elsewhere
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "tidings.spark.daemon",  # workers start quickly; Tidings is installed here
 }
 
 
