@@ -69,7 +69,13 @@ $(VENV)/warm-checked: $(VENV)/warm
 	@NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 NUMBA_CACHE_DIR=$(CURDIR)/$(VENV)/kernels-with-bounds-checked $(BIN)/tidings warm
 	@touch $@
 
-test: java check $(VENV)/warm-checked
+# The classes that Spark loads: tests/spark/archive.py.
+$(VENV)/warm-java: $(VENV)/dev tests/spark/archive.py requirements/run.txt
+	@echo "writing an archive of Spark's classes, for the tests ..."
+	@$(BIN)/python -m tests.spark.archive
+	@touch $@
+
+test: java check $(VENV)/warm-checked $(VENV)/warm-java
 	@$(PYTEST)
 
 # The packages below the drivers: what is quick to start, and needs neither sockets nor disks.
@@ -78,7 +84,7 @@ test-quick: $(VENV)/dev $(VENV)/warm
 	@TEST_SIZE=quick $(BIN)/pytest --numprocesses 2 -m "not slow and not spark and not process" $(QUICK)
 
 PART ?=
-test-all: java check $(VENV)/warm-checked
+test-all: java check $(VENV)/warm-checked $(VENV)/warm-java
 	@$(BIN)/python -m tests.parts --workers $(WORKERS) $(PART)
 
 MINUTES ?= 30

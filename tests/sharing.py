@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -49,3 +50,11 @@ class Sharing(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """Forgets a unit that is done. The scheduler counts the tests of all units that a process was given after every
+        test, which takes longer with each."""
+        super().mark_test_complete(node, item_index, duration)
+        unit, given = unit_of(self.registered_collections[node][item_index]), self.assigned_work[node]
+        if all(given[unit].values()):
+            del given[unit]

@@ -77,13 +77,13 @@ def test_live_overlays_with_journals_agree_with_the_reference(
 _step = st.sampled_from(["ann", "bob", "cyd", "dan", "eve"]).flatmap(lambda name: of_client(name, TOPOLOGIES["line"]))
 
 
-@examples(60, 1_600)
+@examples(60, 1_000)
 @given(st.sampled_from(sorted(DRIVERS)), st.lists(_step, max_size=25))
 def test_everybody_agrees_with_the_reference_whatever_is_done(driver: str, drawn: list[Step]) -> None:
     agree(DRIVERS[driver], _advertised(drawn))
 
 
-@examples(10, 500)
+@examples(10, 400)
 @given(st.sampled_from(sorted(STRATEGIES)), st.sampled_from(sorted(TOPOLOGIES)), st.lists(_step, max_size=25))
 def test_live_overlays_agree_with_the_reference_whatever_is_done(strategy: str, shape: str, drawn: list[Step]) -> None:
     driver = LiveDriver(strategy, TOPOLOGIES[shape])

@@ -180,7 +180,7 @@ def test_contexts_that_change_between_events_lead_to_the_same_effects(history: H
 
 
 @given(histories(moving=True, columns=True))
-@examples(18, 370)
+@examples(18, 150)
 def test_contexts_in_columns_lead_to_the_same_effects(history: History) -> None:
     one, other = engine(), engine()
     for part in in_parts(history, is_traffic):
@@ -194,7 +194,7 @@ def test_contexts_in_columns_lead_to_the_same_effects(history: History) -> None:
 
 
 @given(histories(columns=True), st.sampled_from([None, frozenset({"bob"})]), st.booleans())
-@examples(15, 250)
+@examples(15, 150)
 def test_columns_lead_to_the_same_effects(history: History, observers: Any, required: bool) -> None:
     one, other = (engine(observers=observers, advertisements_required=required) for _ in range(2))
     for part in in_parts(history, is_publication):

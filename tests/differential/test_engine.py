@@ -20,7 +20,7 @@ def _own_elements() -> Iterator[None]:
 
 
 @given(histories(answered=False))
-@examples(18, 290)
+@examples(18, 200)
 def test_the_index_and_the_reference_lead_to_the_same_effects(history: list[tuple[int, Operation]]) -> None:
     settings = Settings(large_message_bytes=LARGE, host="here", govern=frozenset({"cyd"}))
     fast, naive = Engine(settings, FastMatcher()), Engine(settings, NaiveMatcher())

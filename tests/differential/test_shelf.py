@@ -75,7 +75,7 @@ def changed(engine: Engine, changes: list[tuple[str, int, dict[str, Any]]], owne
         max_size=3,
     ),
 )
-@examples(35, 1500)
+@examples(35, 1000)
 def test_what_was_on_a_shelf_is_what_it_was(
     subscriptions: list[dict[str, Any]], events: list[dict[str, Any]], changes: list[tuple[str, int, dict[str, Any]]]
 ) -> None:

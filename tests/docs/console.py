@@ -23,10 +23,10 @@ from sybil.evaluators.doctest import OutputChecker
 from tests.cli import command as tidings
 from tests.docs.shell import Shell
 from tests.limits import PATIENCE
+from tests.spark.settings import defaults
 
 RUN = frozenset({"python", "tidings"})
 ACCEPTED = (r"git clone \S+", r"cd tidings", r"source \.venv/bin/activate")
-_SPARK_SETTINGS = Path(__file__).parent / "spark"
 _ALONE = frozenset({"broker", "overlay", "pipeline", "history", "warm", "demo", "bench"})
 _STATUS = "echo $?"
 _SHELL = re.compile(r"[|&;<>$`*?(){}]")
@@ -96,7 +96,7 @@ def _output(words: list[str], shell: Shell, *, goes_on: bool = False) -> tuple[i
     program = shutil.which(words[0], path=path)
     if program is None:
         return 127, f"{words[0]}: not found"
-    settings = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "SPARK_CONF_DIR": str(_SPARK_SETTINGS)}
+    settings = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "SPARK_CONF_DIR": defaults().name}
     environment = {**kept, "PATH": path, **settings, **shell.variables}
     if goes_on:
         return shell.begin([program, *words[1:]], environment)

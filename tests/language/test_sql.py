@@ -27,7 +27,7 @@ def test_canonical_text_parses_back(expression: Condition) -> None:
     assert str(Filter.parse(text)) == text
 
 
-@examples(180, 4_200)
+@examples(180, 2_000)
 @given(conditions(context=True))
 def test_canonical_text_of_context_filters_parses_back(expression: Condition) -> None:
     text = str(ContextFilterValue(expression))

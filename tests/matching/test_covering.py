@@ -256,7 +256,7 @@ def test_no_event_contradicts_them(data: st.DataObject) -> None:
         assert f_overlaps_g or not (in_f and in_g), (str(f), str(g), attributes)
 
 
-@examples(50, 10_000)
+@examples(50, 1200)
 @given(decidable_pair())
 def test_covers_and_overlaps_are_exact_where_they_can_be(pair: tuple[Condition, Condition]) -> None:
     one, other = pair
@@ -274,7 +274,7 @@ def test_covers_and_overlaps_are_exact_where_they_can_be(pair: tuple[Condition, 
 
 
 class TestLaws:
-    @examples(120, 10_000)
+    @examples(120, 3_000)
     @given(conditions())
     def test_everything_covers_itself(self, condition: Condition) -> None:
         one = FilterValue(condition)
@@ -283,7 +283,7 @@ class TestLaws:
         assert covers(double, one)
         assert relation(one, one) is Relation.EQUAL
 
-    @examples(70, 10_000)
+    @examples(70, 3_000)
     @given(conditions(), conditions())
     def test_parts_and_wholes(self, one: Condition, other: Condition) -> None:
         both, either = FilterValue(all_of([one, other])), FilterValue(any_of([one, other]))

@@ -150,7 +150,7 @@ def test_patterns_mean_what_a_regular_expression_would(elements: Elements, text:
     assert like(text, elements) == bool(re.fullmatch(as_regex(elements), text, re.DOTALL))
 
 
-@examples(80, 20_000)
+@examples(80, 5_000)
 @given(conditions(), conditions(), contents)
 def test_de_morgan_and_the_laws_of_null(one: Condition, other: Condition, attributes: dict[str, Value]) -> None:
     scope = Scope(attributes)
@@ -169,7 +169,7 @@ def test_de_morgan_and_the_laws_of_null(one: Condition, other: Condition, attrib
     assert truth(And((one, Not(one))), scope) is (None if first is None else False)
 
 
-@examples(150, 5_000)
+@examples(150, 3_000)
 @given(conditions(), contents)
 def test_null_tests_are_never_unknown(condition: Condition, attributes: dict[str, Value]) -> None:
     from tidings.model.expression import walk

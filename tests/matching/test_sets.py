@@ -77,7 +77,7 @@ def in_strings(text: str, values: StringSet) -> bool:
     return any(low <= text and (high is None or text < high) for low, high in values)
 
 
-@examples(400, 20_000)
+@examples(400, 10_000)
 @given(number_sets(), number_sets(), st.one_of(st.integers(-5, 5), st.sampled_from(EDGES), floats))
 def test_the_algebra_of_numbers(one: NumberSet, other: NumberSet, number: Number) -> None:
     a, b = in_numbers(number, one), in_numbers(number, other)
@@ -117,7 +117,7 @@ SHORT = ["".join(letters) for length in range(6) for letters in product("ab/", r
 elements = st.lists(st.sampled_from(["a", "b", "/", Wild.ANY, Wild.RUN, Wild.LEVEL]), max_size=3).map(tuple)
 
 
-@examples(300, 20_000)
+@examples(300, 10_000)
 @given(
     st.tuples(st.sampled_from(["", "a", "ab", "b"]), st.sampled_from([None, "a", "ab", "b", "ba"])),
     st.frozensets(elements, max_size=2),

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from tests.limits import PATIENCE
+from tests.sizes import sized
 from tidings.client import Client, connect
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event
@@ -16,7 +17,7 @@ from tidings.model.identity import ENTROPY_BYTES, uuid7
 UNDER_WAY = 8
 _TURNS_AFTER = 40  # publications, until its situation changes
 _REFUSED_EVERY = 25
-_PAUSE = 0.02
+_PAUSE = sized(80, 20) / 1000  # seconds between two publications of a task
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -143,7 +143,7 @@ def test_a_mutated_operation_is_read_or_refused(operation: Travelling, data: st.
 
 
 @given(strategies.passages, st.data())
-@examples(200, 5_000)
+@examples(200, 2_000)
 def test_a_mutated_publication_is_read_or_refused(passed: Publish, data: st.DataObject) -> None:
     body = bytearray(operation_frame(passed)[HEAD_BYTES:])
     for _ in range(data.draw(st.integers(1, 4))):

@@ -178,7 +178,7 @@ def test_a_revocation_is_obeyed_behind_a_link_that_was_down_meanwhile(strategy: 
 
 
 @given(st.integers(0, 1 << 32))
-@examples(8, 400)
+@examples(8, 200)
 def test_whatever_happens_what_is_sealed_is_told_to_members_alone(seed: int) -> None:
     found = drawn(seed)
     fields = {name: getattr(found, name) for name in History.__struct_fields__}
