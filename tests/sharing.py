@@ -1,8 +1,9 @@
 """Which tests stay together where several processes share them (`pytest --numprocesses 2`, as `make test` does).
 
-Files with a test that runs on the one Spark session are one unit. A page is a unit, because its examples build on each
-other, and so is a file whose tests share what was set up once, such as brokers that run: else every process would set
-it up. Tests that start a Java of their own, because they kill it, are a unit, so that no more than two run at a time.
+Files with a test that runs on the Spark session of its process are two units: those of the package, and commands and
+pages. A page is a unit, because its examples build on each other, and so is a file whose tests share what was set up
+once, such as brokers that run: else every process would set it up. Tests that start a Java of their own, because they
+kill it, are a unit, so that no more than three run at a time.
 Every other test may run anywhere. The process that gives work out has not collected the tests and knows their names
 alone, so the files themselves are asked. (The marks `xdist_group` would be lost on the way: pytest-xdist 3.8 writes
 them into a field that pytest 9.2 no longer reads.)
@@ -21,7 +22,9 @@ def unit_of(nodeid: str) -> str:
     """The name of what this test must stay together with."""
     file = nodeid.partition("::")[0]
     if starts_spark(file):
-        return "java" if starts_its_own(file) else "spark"
+        if starts_its_own(file):
+            return "java"
+        return "spark" if file.startswith("tests/spark/") else "commands on spark"
     return file if file.endswith(".md") or shares_a_fixture(file) else nodeid
 
 

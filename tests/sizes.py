@@ -2,15 +2,16 @@
 
 `make test-quick` runs the suite at the size `quick`, `make test` at `usual`, and `make test-all` and `make soak` at
 `long`. A property states its numbers of examples for the last two with `examples(usual, long)`; a loop states its
-numbers of rounds with `sized(usual, long)`. `python -m tests.sizes` lists all of them, as CONTRIBUTING.md does.
+numbers of rounds with `sized(usual, long)`; a test that is repeated states with `variants(usual, values)` with how many
+of these values it usually is. `python -m tests.sizes` lists all of them, as CONTRIBUTING.md does.
 """
 
 import ast
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hypothesis import HealthCheck, settings
 
@@ -23,12 +24,18 @@ if SIZE not in SIZES:
 LONG = SIZE == "long"
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 _BEGIN, _END = "<!-- sizes -->", "<!-- end of sizes -->"
+_T = TypeVar("_T")
 _FEWEST = 3  # examples of a property in a quick run
 
 
 def sized(usual: int, long: int) -> int:
     """The number of rounds of this run; a quick run does a tenth of the usual ones."""
     return {"quick": max(1, usual // 10), "usual": usual, "long": long}[SIZE]
+
+
+def variants(usual: int, values: Sequence[_T]) -> Sequence[_T]:
+    """The values that a test is repeated with in this run: all of them in a long run, else so many of the first."""
+    return values if LONG else values[:usual]
 
 
 def examples(usual: int, long: int) -> settings:
@@ -47,7 +54,7 @@ class Size(NamedTuple):
     file: str
     name: str
     usual: int
-    long: int
+    long: int | None  # all variants
 
 
 def stated(folder: Path = Path(__file__).parent) -> Iterator[Size]:
@@ -55,12 +62,13 @@ def stated(folder: Path = Path(__file__).parent) -> Iterator[Size]:
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             for name, call in _calls(node):
-                usual, long = (ast.literal_eval(one) for one in call.args)
-                yield Size(str(path.relative_to(folder)), name, usual, long)
+                usual, long = (ast.literal_eval(one) if isinstance(one, ast.Constant) else None for one in call.args)
+                yield Size(str(path.relative_to(folder)), name, usual or 0, long)
 
 
 def _calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Each call of `examples` or `sized` with two numbers, with the name of the test or the constant that it sizes."""
+    """Each call of `examples`, `sized` or `variants` with a number, and the name of the test or the constant that it
+    sizes."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         name = node.name
         within: list[ast.AST] = [*node.decorator_list]
@@ -72,16 +80,20 @@ def _calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
         return
     for each in within:
         for call in ast.walk(each):
-            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") not in ("examples", "sized"):
+            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") not in ("examples", "sized", "variants"):
                 continue
-            if len(call.args) == 2 and all(isinstance(one, ast.Constant) for one in call.args):
+            if len(call.args) == 2 and isinstance(call.args[0], ast.Constant):
                 yield name, call
 
 
 def table() -> str:
     """The sizes as a table in Markdown."""
-    rows = [f"| `{one.file}` | `{one.name}` | {one.usual:,} | {one.long:,} |" for one in stated()]
+    rows = [f"| `{one.file}` | `{one.name}` | {one.usual:,} | {_written(one.long)} |" for one in stated()]
     return "\n".join(["| file | property or number | `make test` | `make test-all` |", "|---|---|---:|---:|", *rows])
+
+
+def _written(number: int | None) -> str:
+    return "all" if number is None else f"{number:,}"
 
 
 def page(text: str) -> str:

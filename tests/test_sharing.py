@@ -13,7 +13,7 @@ from tests.sharing import ROOT, unit_of
         ("tests/model/test_values.py::test_a[b::c]", "tests/model/test_values.py::test_a[b::c]"),
         ("tests/cli/test_live.py::test_a[b]", "tests/cli/test_live.py"),
         ("docs/contexts.md::line:35,column:1", "docs/contexts.md"),
-        ("docs/how-to/spark-route.md::line:12,column:1", "spark"),
+        ("docs/how-to/spark-route.md::line:12,column:1", "commands on spark"),
         ("tests/spark/test_route.py::TestClass::test_a", "spark"),
         ("tests/spark/test_session.py::test_version[told-1]", "spark"),
         ("tests/spark/test_killed.py::test_the_driver", "java"),
@@ -29,4 +29,4 @@ def test_whoever_takes_the_session_is_marked() -> None:
     signs = ('spark: "SparkSession"', 'usefixtures("spark")')
     takers = [path.relative_to(ROOT).as_posix() for path in files if any(sign in path.read_text() for sign in signs)]
     assert len(takers) > 3
-    assert {unit_of(file) for file in takers} == {"spark"}
+    assert {unit_of(file) for file in takers} == {"spark", "commands on spark"}

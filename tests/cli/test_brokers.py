@@ -336,6 +336,7 @@ def test_brokers_deliver_every_event_to_one_of_their_subscriptions(system: str, 
         assert found.rate > 0
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_sealed_events_are_measured_beside_plain_ones() -> None:
     found = as_json(

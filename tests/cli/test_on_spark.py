@@ -23,6 +23,7 @@ def test_the_demo_on_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert is_running()
 
 
+@pytest.mark.slow
 def test_routing_on_spark_is_measured() -> None:
     done = run("bench", "spark", "--count", "100", "--events", "300", "--json")
     assert done.returncode == 0, done.stderr

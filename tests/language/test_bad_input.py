@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.sizes import sized
+from tests.sizes import LONG, sized
 from tidings import ContextFilter, Filter, FilterError
 from tidings.model import limits
 
@@ -96,7 +96,7 @@ REPEATED = {
     "xpath": ["[", "(", "/", "//a", "a/", "a[", "not(", "1+", "-", "'", "a or ", "@", ".."],
 }
 HOSTILE = [
-    (language, unit * (length // len(unit)))
+    (language, unit * (length // (1 if LONG else 4) // len(unit)))
     for language, units in REPEATED.items()
     for unit in units
     for length in [limits.MAX_PATTERN_CHARACTERS if language in ("regex", "xpath") else limits.MAX_FILTER_CHARACTERS]

@@ -15,6 +15,7 @@ from numba.core import event
 import tidings as td
 from tests.limits import PATIENCE
 from tests.matching import history
+from tests.sizes import variants
 from tidings.matching.index import building, cells, compiling, kernels, nearby, programs
 from tidings.matching.index.grid import Grid
 
@@ -46,7 +47,7 @@ def compiled() -> Iterator[list[str]]:
 
 
 class TestOnceReady:
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", variants(2, range(4)))
     def test_nothing_is_compiled_whatever_happens(self, seed: int, compiled: list[str]) -> None:
         assert history.play(seed, 120) > 0
         assert compiled == []

@@ -17,7 +17,7 @@ from tidings.simulation.faults import Pause
 from tidings.simulation.report import report
 from tidings.simulation.topologies import Topology, line, ring, star
 
-SEEDS = sized(60, 1_500)
+SEEDS = sized(20, 1_500)
 _TOGETHER = 20
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 each_shape = pytest.mark.parametrize("shape", [line, ring, star])

@@ -11,7 +11,7 @@ from tidings.simulation.report import report
 from tidings.simulation.steps import Moves, Step, Waits
 from tidings.simulation.violation import Kind
 
-SEEDS = sized(100, 2_500)
+SEEDS = sized(40, 2_500)
 # Seeds that show faults which are not mended yet, with the kind of violation; histories/ has most of them, reduced.
 KNOWN: dict[int, Kind] = {
     **dict.fromkeys((632, 1792, 1830), "lost"),

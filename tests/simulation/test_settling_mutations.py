@@ -4,6 +4,7 @@ nothing is."""
 import pytest
 
 from tests.simulation.settling_mutations import MUTATIONS
+from tests.sizes import variants
 from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Crash, Cut, Heal, Restart, Slow
 from tidings.simulation.history import History
@@ -75,7 +76,7 @@ def test_every_mutation_has_its_case() -> None:
     assert CASES.keys() == MUTATIONS.keys()
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", variants(5, list(MUTATIONS)))
 def test_without_one_rule_something_goes_wrong_and_with_it_nothing_does(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

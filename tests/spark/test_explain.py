@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.messages import advertise, event, situate, subscribe
+from tests.sizes import variants
 from tests.spark.test_route import CLIENTS, EVENTS, SUBSCRIPTIONS, history
 from tidings import InvalidValueError, Schema, policies
 from tidings.engine import Engine, Settings
@@ -54,7 +55,7 @@ def got(answers: "DataFrame") -> Told:
     return found
 
 
-@pytest.mark.parametrize(("seed", "shards"), [(1, 3), (2, 1)])
+@pytest.mark.parametrize(("seed", "shards"), variants(1, [(1, 3), (2, 1)]))
 def test_every_pair_as_an_engine_explains_it(spark: "SparkSession", seed: int, shards: int) -> None:
     events, subscriptions, contexts = history(seed, with_policies=True)
     block = "PolicyStatement { On(Publication) { If {} Then {BlockMessage()} } }"

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
+from tests.sizes import variants
 from tests.spark.typed_filters import TESTS, TYPES, conditions, events
 from tidings import Filter
 from tidings.matching.reference import Scope, truth
@@ -30,7 +31,7 @@ Truth = bool | None
 T = TypeVar("T")
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("number", variants(1, range(ROUNDS)))
 @pytest.mark.parametrize("kind", TESTS)
 def test_spark_agrees_in_all_three_truth_values(compiling: "SparkSession", kind: str, number: int) -> None:
     filters = [Filter(expression) for expression in drawn(conditions(TESTS[kind]), FILTERS, number)]

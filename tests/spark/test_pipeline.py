@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sizes import sized
+from tests.sizes import sized, variants
 from tests.spark.cuts import cut, streams, write
 from tests.spark.test_route import EVENTS, SUBSCRIPTIONS, expected, got, history
 from tidings import TidingsError
@@ -21,12 +21,15 @@ ROWS_A_BATCH = sized(19, 9)
 
 @pytest.mark.parametrize(
     ("seed", "with_policies", "ends", "shards"),
-    [
-        (11, False, [LAST], 2),
-        (12, False, [5, 6, 30, 55, LAST], 2),
-        (13, True, [20, 21, 40, LAST], None),
-        (14, False, [*range(3, 60, ROWS_A_BATCH), LAST], 3),
-    ],
+    variants(
+        2,
+        [
+            (12, False, [5, 6, 30, 55, LAST], 2),
+            (13, True, [20, 21, 40, LAST], None),
+            (11, False, [LAST], 2),
+            (14, False, [*range(3, 60, ROWS_A_BATCH), LAST], 3),
+        ],
+    ),
 )
 def test_however_it_is_cut(
     spark: "SparkSession", tmp_path: Path, seed: int, with_policies: bool, ends: list[int], shards: int | None

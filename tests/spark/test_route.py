@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.messages import event, situate, subscribe
+from tests.sizes import variants
 from tidings import InvalidValueError, policies
 from tidings.engine import Engine, Settings
 from tidings.engine.effects import Deliver
@@ -110,7 +111,7 @@ def once(rows: Iterable[Sequence[Any]]) -> set[tuple[Any, ...]]:
     return set(found)
 
 
-@pytest.mark.parametrize(("seed", "with_policies", "shards"), [(1, False, 3), (2, True, 1), (3, False, 2)])
+@pytest.mark.parametrize(("seed", "with_policies", "shards"), variants(2, [(1, False, 3), (2, True, 1), (3, False, 2)]))
 def test_contexts_windows_and_policies_as_an_engine_has_them(
     spark: "SparkSession", seed: int, with_policies: bool, shards: int
 ) -> None:
@@ -132,7 +133,7 @@ def test_contexts_windows_and_policies_as_an_engine_has_them(
     assert routed.registry.shards == shards
 
 
-@pytest.mark.parametrize("shards", [2, 5])
+@pytest.mark.parametrize("shards", variants(1, [2, 5]))
 def test_content_in_several_shards(spark: "SparkSession", shards: int) -> None:
     from tidings.spark import route
 

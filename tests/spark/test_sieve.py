@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.sizes import variants
 from tidings.engine import Settings
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def events(random: Random) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "shards"), [(0, 3), (1, 1), (2, 1), (3, 3), (4, 3), (5, 1)])
+@pytest.mark.parametrize(("kind", "shards"), variants(3, [(0, 3), (1, 1), (2, 1), (3, 3), (4, 3), (5, 1)]))
 def test_nothing_is_lost(spark: "SparkSession", kind: int, shards: int) -> None:
     from tidings.spark import route
     from tidings.spark.events import prepared, spread

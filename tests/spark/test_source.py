@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.journal.cases import NOW, fill, publication, subscribing
+from tests.sizes import variants
 from tidings.journal import Journal, JournalOptions
 from tidings.journal.segment import SCHEMA, record_batch
 
@@ -188,7 +189,7 @@ def test_where_a_stream_starts_and_what_it_takes(spark: "SparkSession", journal:
     assert sink.all == [57, 60, 63, 66, 69, 72]
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("start", variants(1, ["latest", "earliest"]))
 def test_a_batch_is_the_same_when_it_comes_again(spark: "SparkSession", journal: Journal, start: str) -> None:
     sink = Batches()
     query = stream(spark, journal, sink, startingOffset=start).start()

@@ -8,6 +8,7 @@ import pytest
 
 import tidings as td
 from tests.engine.messages import advertise
+from tests.sizes import variants
 from tests.spark.lives import NAME, lived, written
 from tidings.engine import Engine, Settings, records
 from tidings.engine.effects import Deliver
@@ -77,14 +78,17 @@ def small(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> "D
 
 @pytest.mark.parametrize(
     ("policy", "on", "as_owner"),
-    [
-        (str(td.policies.remove("x")), None, False),
-        (str(td.policies.remove("n")), "ad-b-car", False),
-        (BLOCK, "a-bus", True),
-        (None, "b-car", True),
-        (None, "b-cam", False),
-        (str(td.policies.keep_only("n")), "c-car", False),
-    ],
+    variants(
+        3,
+        [
+            (str(td.policies.remove("n")), "ad-b-car", False),
+            (BLOCK, "a-bus", True),
+            (None, "b-car", True),
+            (str(td.policies.remove("x")), None, False),
+            (None, "b-cam", False),
+            (str(td.policies.keep_only("n")), "c-car", False),
+        ],
+    ),
 )
 def test_what_would_change_is_what_engines_give(
     journal: "DataFrame", folder: Path, policy: str | None, on: str | None, as_owner: bool
