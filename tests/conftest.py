@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.settings import CHECKPOINT_SETTINGS, SETTINGS
+from tests.spark.settings import shared_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """One small, quickly started Spark session for all tests that are marked `spark`."""
-    from tidings.spark import session
-
-    started = session("tidings-tests", "local[2]", **SETTINGS, **CHECKPOINT_SETTINGS)
+    started = shared_session()
     yield started
     started.stop()

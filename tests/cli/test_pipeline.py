@@ -14,11 +14,11 @@ from tests.cli import command
 from tests.docs.shell import ROOT
 from tests.limits import PATIENCE
 from tests.spark.settings import TOML as SETTINGS_IN_TOML
+from tests.spark.settings import lent_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PARTITIONS = "spark.sql.shuffle.partitions"
 FILE = f"""\
 checkpoint = "checkpoint"
 trigger = "200 milliseconds"
@@ -40,10 +40,8 @@ path = "matches"
 
 @pytest.fixture
 def lent(spark: "SparkSession") -> Iterator[None]:
-    """The session that there is: a pipeline in this process takes it, and some settings of its own."""
-    before = spark.conf.get(_PARTITIONS)
-    yield
-    spark.conf.set(_PARTITIONS, before)
+    with lent_session():
+        yield
 
 
 @pytest.fixture
@@ -142,9 +140,9 @@ def test_what_is_wrong_is_told_in_one_line(small: Path) -> None:
     small.write_text(FILE.replace('"json"', '"xml"'))
     done = tidings("run", small)
     assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        done.stderr == f"tidings: {small}:15: sinks[0].format: 'xml' is none of parquet, json, console, hub, broker\n"
-    )
+    line = FILE[: FILE.index('"json"')].count("\n") + 1
+    complaint = "sinks[0].format: 'xml' is none of parquet, json, console, hub, broker"
+    assert done.stderr == f"tidings: {small}:{line}: {complaint}\n"
     assert "Traceback" not in done.stderr
     nothing = tidings("status", small.parent / "events")
     assert nothing.returncode == 1

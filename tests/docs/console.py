@@ -2,7 +2,8 @@
 
 `python` and `tidings` are really run, in the project's folder, with the virtual environment first on the PATH; `...`
 in the expected output stands for anything. A command that fails must be followed by `$ echo $?` and its status. Of
-`tidings`, what ends by itself and starts no Spark is called in the process of the tests, which is quicker.
+`tidings`, what ends by itself and starts no Spark is called in the process of the tests, which is quicker, and so is a
+pipeline that takes the Spark session of the tests.
 `make` is asked with --dry-run whether it knows the target. A few lines that set a machine up are accepted as they
 are; others make a shell of the page's own, see `shell.py`. Whatever is not run must not show any output.
 """
@@ -23,7 +24,7 @@ from sybil.evaluators.doctest import OutputChecker
 from tests.cli import command as tidings
 from tests.docs.shell import Shell
 from tests.limits import PATIENCE
-from tests.spark.settings import defaults
+from tests.spark.settings import defaults, lent_session
 
 RUN = frozenset({"python", "tidings"})
 ACCEPTED = (r"git clone \S+", r"cd tidings", r"source \.venv/bin/activate")
@@ -100,6 +101,10 @@ def _output(words: list[str], shell: Shell, *, goes_on: bool = False) -> tuple[i
     environment = {**kept, "PATH": path, **settings, **shell.variables}
     if goes_on:
         return shell.begin([program, *words[1:]], environment)
+    if words[:3] == ["tidings", "pipeline", "run"]:
+        with lent_session():
+            called = tidings.run(*words[1:], folder=shell.folder, variables=environment, merged=True)
+        return called.returncode, called.stdout
     if words[0] == "tidings" and words[1] not in _ALONE:
         called = tidings.run(*words[1:], folder=shell.folder, variables=environment, merged=True)
         return called.returncode, called.stdout

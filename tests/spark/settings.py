@@ -2,8 +2,16 @@
 
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidings.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"  # see tests/spark/archive.py
 # Java compiles quickly rather than well. It keeps little room then for what it has compiled, and when that is full, it
@@ -11,8 +19,9 @@ ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"  # see tests/spark/archive.py
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
 _JAVA = f"{JAVA} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds*=off" if ARCHIVE.exists() else JAVA
 _PAGE = "1m"  # Spark takes 64 MB for every sort and aggregation of a task, however small
+_PARTITIONS = "spark.sql.shuffle.partitions"
 SETTINGS = {
-    "spark.sql.shuffle.partitions": 2,
+    _PARTITIONS: 2,
     "spark.buffer.pageSize": _PAGE,
     "spark.driver.extraJavaOptions": _JAVA,
     "spark.executor.extraJavaOptions": _JAVA,
@@ -25,6 +34,20 @@ CHECKPOINT_SETTINGS = {
     ),
 }
 TOML = "\n".join(f"{name} = {value!r}" for name, value in SETTINGS.items())
+
+
+def shared_session() -> "SparkSession":
+    """The session of this process, which its tests share."""
+    return session("tidings-tests", "local[2]", **SETTINGS, **CHECKPOINT_SETTINGS)
+
+
+@contextmanager
+def lent_session() -> Iterator[None]:
+    """For a pipeline in this process, which takes the session that there is and makes some settings of its own."""
+    spark = shared_session()
+    before = spark.conf.get(_PARTITIONS)
+    yield
+    spark.conf.set(_PARTITIONS, str(before))
 
 
 @cache

@@ -9,8 +9,6 @@ import gc
 import importlib
 from contextlib import suppress
 
-from pyspark.daemon import manager
-
 _MODULES = (
     *("pandas", "pyarrow", "pyspark.worker"),
     *(f"tidings.spark.{name}" for name in ("shard", "worker", "retracer", "explainer")),
@@ -27,5 +25,7 @@ def load() -> None:
 
 
 if __name__ == "__main__":
+    from pyspark.daemon import manager
+
     load()
     manager()
