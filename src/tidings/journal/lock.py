@@ -3,11 +3,13 @@
 import contextlib
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 from tidings.model.errors import JournalLockedError
 
 FILE = "lock"
+_ATTEMPTS, _PAUSE = 100, 0.005  # seconds between two; after them, whoever has a shared lock is taken for a writer
 
 
 class FolderLock:
@@ -17,7 +19,7 @@ class FolderLock:
         path = folder / FILE
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._fd)
         except BlockingIOError:
             said = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
@@ -36,6 +38,18 @@ class FolderLock:
 
     def release(self) -> None:
         os.close(self._fd)
+
+
+def _lock(fd: int) -> None:
+    """Takes the lock for a writer. Raises a `BlockingIOError` if a writer has it; `holder` has it for a moment only."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # fails where a writer has it
+            fcntl.flock(fd, fcntl.LOCK_UN)  # so that another writer that waits is no obstacle
+            threading.Event().wait(_PAUSE)
+    return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def holder(folder: Path) -> int | None:
