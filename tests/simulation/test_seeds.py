@@ -3,22 +3,14 @@ what has healed is as new."""
 
 import pytest
 
+from tests.simulation.known_faults import FAULTS, check
 from tests.sizes import sized
 from tidings.routing import STRATEGIES
 from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Crash, Cut
-from tidings.simulation.report import report
 from tidings.simulation.steps import Moves, Step, Waits
-from tidings.simulation.violation import Kind
 
 SEEDS = sized(40, 2_500)
-# Seeds that show faults which are not mended yet, with the kind of violation; histories/ has most of them, reduced.
-KNOWN: dict[int, Kind] = {
-    **dict.fromkeys((632, 1792, 1830), "lost"),
-    **dict.fromkeys((181, 813, 1030, 1048, 1218, 1318, 1358, 1924, 2028, 2168), "order"),
-    **dict.fromkeys((908, 1027, 1842, 2112, 2430), "tables"),
-    **dict.fromkeys((1344,), "unsettled"),
-}
 _TOGETHER = 20  # seeds of a test: so that several processes can share them
 
 
@@ -26,13 +18,7 @@ _TOGETHER = 20  # seeds of a test: so that several processes can share them
 def test_nothing_goes_wrong_in_the_histories_of_these_seeds(first: int) -> None:
     for seed in range(first, first + _TOGETHER):
         history = drawn(seed)
-        found = history.violations()
-        if seed in KNOWN:
-            assert [one.kind for one in found[:1]] == [KNOWN[seed]], (
-                f"seed {seed} shows another fault, or none any more"
-            )
-        elif found:
-            pytest.fail(f"seed {seed}, {history.strategy}:\n{report(history)}")
+        check(history, history.violations(), FAULTS)
 
 
 def test_seeds_draw_every_strategy_and_faults_of_all_kinds() -> None:
