@@ -11,6 +11,7 @@ import pytest
 
 from tests.docs.shell import ROOT
 from tests.limits import PATIENCE
+from tests.spark.settings import defaults
 
 PROGRAM = """
 import json, os, sys
@@ -49,7 +50,7 @@ def test_route_and_a_pipeline(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=PATIENCE,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": defaults().name},
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
