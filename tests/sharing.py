@@ -3,10 +3,9 @@
 Files with a test that runs on the Spark session of its process are two units: those of the package, and commands and
 pages. A page is a unit, because its examples build on each other, and so is a file whose tests share what was set up
 once, such as brokers that run: else every process would set it up. Tests that start a Java of their own, because they
-kill it, are a unit, so that no more than three run at a time.
-Every other test may run anywhere. The process that gives work out has not collected the tests and knows their names
-alone, so the files themselves are asked. (The marks `xdist_group` would be lost on the way: pytest-xdist 3.8 writes
-them into a field that pytest 9.2 no longer reads.)
+kill it, are a unit, so that no more than three run at a time. Every other test may run anywhere. The process that
+gives work out has not collected the tests and knows their names alone, so the files themselves are asked. (The marks
+`xdist_group` would be lost on the way: pytest-xdist 3.8 writes them into a field that pytest 9.2 no longer reads.)
 """
 
 from functools import cache

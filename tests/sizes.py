@@ -2,8 +2,9 @@
 
 `make test-quick` runs the suite at the size `quick`, `make test` at `usual`, and `make test-all` and `make soak` at
 `long`. A property states its numbers of examples for the last two with `examples(usual, long)`; a loop states its
-numbers of rounds with `sized(usual, long)`; a test that is repeated states with `variants(usual, values)` with how many
-of these values it usually is. `python -m tests.sizes` lists all of them, as CONTRIBUTING.md does.
+numbers of rounds with `sized(usual, long)`. A test that is costly and has many parameters states with
+`variants(usual, values)` how many of them `make test` runs. `python -m tests.sizes` lists all of these numbers, as
+CONTRIBUTING.md does.
 """
 
 import ast
@@ -34,7 +35,7 @@ def sized(usual: int, long: int) -> int:
 
 
 def variants(usual: int, values: Sequence[_T]) -> Sequence[_T]:
-    """The values that a test is repeated with in this run: all of them in a long run, else so many of the first."""
+    """The parameters that a test runs with: all `values` in a long run, else the first `usual` of them."""
     return values if LONG else values[:usual]
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.security.world import HOUR, NOW
 from tests.security.world import World as Certified
-from tests.simulation.known_faults import FAULTS
 from tests.sizes import examples
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import Learn, Publish, Revoke
@@ -178,9 +177,12 @@ def test_a_revocation_is_obeyed_behind_a_link_that_was_down_meanwhile(strategy: 
     assert told(world, "bob") == [2]
 
 
-@given(st.integers(0, 2_499).filter(lambda seed: seed not in FAULTS))
+@given(st.integers(0, 1 << 32))
 @examples(8, 200)
 def test_whatever_happens_what_is_sealed_is_told_to_members_alone(seed: int) -> None:
-    found = drawn(seed)
-    fields = {name: getattr(found, name) for name in History.__struct_fields__}
-    assert (text := report(SealedHistory(**fields))) is None, text
+    plain = drawn(seed)
+    sealed = SealedHistory(**{name: getattr(plain, name) for name in History.__struct_fields__})
+    kinds = {one.kind for one in sealed.violations()}
+    routing = {one.kind for one in plain.violations()} if kinds else set()  # faults of routing
+    assert "undue" not in kinds, report(sealed)
+    assert kinds <= routing, report(sealed)

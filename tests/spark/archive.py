@@ -1,7 +1,7 @@
 """Writes the classes that Spark loads in every session to an archive, from which Java loads them in less time.
 
-`make test` runs this once, as it compiles the kernels once: tests start Java about ten times, and each start spends a
-quarter of its processor time on loading and checking the same classes.
+`make test` runs this once, as it compiles the kernels once: tests start Java about ten times, and up to its first
+query Java spends half of its processor time on loading and checking the same classes.
 """
 
 import os

@@ -46,8 +46,10 @@ def lent_session() -> Iterator[None]:
     """For a pipeline in this process, which takes the session that there is and makes some settings of its own."""
     spark = shared_session()
     before = spark.conf.get(_PARTITIONS)
-    yield
-    spark.conf.set(_PARTITIONS, str(before))
+    try:
+        yield
+    finally:
+        spark.conf.set(_PARTITIONS, str(before))
 
 
 @cache

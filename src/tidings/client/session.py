@@ -330,7 +330,10 @@ class Session:
         await self._turns.wait()
 
     def read(self, wanted: bool) -> None:
-        """Whether notifications are to come. What is asked is answered all the same: until then everything is read."""
+        """Starts or stops reading notifications from the socket.
+
+        The session still reads while a request waits for its answer, since answers and notifications share the socket.
+        """
         self._takes_notes = wanted
         self._look()
 
@@ -352,7 +355,7 @@ class Session:
     # Connections
 
     async def _keep(self) -> None:
-        """Looks after the connection, and makes another one when it is gone."""
+        """Waits until the connection is lost and connects again, until the session is closed or fails."""
         delay = _SOONEST
         while self._error is None:
             await self._watch()
@@ -595,6 +598,6 @@ def _ignored(answer: "asyncio.Future[Any]") -> None:
 
 
 def _heard(answer: "asyncio.Future[Any]") -> None:
-    """What was said again was accepted once; where it is not any more, whoever looks after the program should know."""
+    """Logs that a broker refused a request which the session sent again after a reconnection."""
     if not answer.cancelled() and (error := answer.exception()) is not None and not isinstance(error, ClosedError):
         _LOG.error("what was said again to another broker was refused: %s", error)

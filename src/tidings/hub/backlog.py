@@ -120,7 +120,7 @@ class Backlog(Queue):
         self._unread = floor if last >= floor else None
 
     def recall(self, offset: int) -> None:
-        """A publication in the journal is due; it is read when it is wanted."""
+        """Counts the publication at `offset` of the journal as due. It is read from the journal when it is taken."""
         self._last, self._pending = offset, self._pending + 1
         if self._unread is None:
             self._unread = offset

@@ -9,7 +9,7 @@ from pathlib import Path
 from tidings.model.errors import JournalLockedError
 
 FILE = "lock"
-_ATTEMPTS, _PAUSE = 100, 0.005  # seconds between two; after them, whoever has a shared lock is taken for a writer
+_ATTEMPTS, _PAUSE = 100, 0.005  # seconds between two attempts to get a lock that `holder` has in another process
 
 
 class FolderLock:
@@ -41,15 +41,19 @@ class FolderLock:
 
 
 def _lock(fd: int) -> None:
-    """Takes the lock for a writer. Raises a `BlockingIOError` if a writer has it; `holder` has it for a moment only."""
+    """Takes the lock for a writer, and tries again while only callers of `holder` have it.
+
+    Raises a `BlockingIOError` at once if another writer has it.
+    """
     for _ in range(_ATTEMPTS):
         try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         except BlockingIOError:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # fails where a writer has it
             fcntl.flock(fd, fcntl.LOCK_UN)  # so that another writer that waits is no obstacle
             threading.Event().wait(_PAUSE)
-    return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def holder(folder: Path) -> int | None:

@@ -105,7 +105,7 @@ def _start(context: Any, conf: "SparkConf") -> None:
 
 
 def _suit_local(started: "SparkSession") -> None:
-    """Spark's 200 shuffle partitions are meant for clusters; one machine wants as many as it has cores."""
+    """Sets as many shuffle partitions as there are cores in a local session, instead of Spark's 200."""
     context = started.sparkContext
     if context.master.startswith("local") and not context.getConf().contains(_SHUFFLE_PARTITIONS):
         started.conf.set(_SHUFFLE_PARTITIONS, str(context.defaultParallelism))
