@@ -56,6 +56,44 @@ async def _moved(folder: Path) -> None:
     await first.stop()
 
 
+_SAME_X = "x = this.x"
+
+
+@pytest.mark.parametrize("strategy", ["advertisement", "asf", "gsf", "spcf"])
+def test_a_program_that_begins_anew_at_another_broker_keeps_the_context_of_its_client(
+    tmp_path: Path, strategy: str
+) -> None:
+    assert run(_begins_anew(tmp_path, strategy, said=None)) == [1]
+
+
+def test_an_empty_context_that_a_program_sets_at_another_broker_is_its_context(tmp_path: Path) -> None:
+    assert run(_begins_anew(tmp_path, "advertisement", said={})) == []
+
+
+async def _begins_anew(folder: Path, strategy: str, said: dict[str, int] | None) -> list[Any]:
+    """What a durable subscription by context is told, when its program ends at one broker and begins at another."""
+    async with AsyncExitStack() as stack:
+        b1 = await stack.enter_async_context(_of_ring(folder, strategy, "b1", {"broker": "b2"}))
+        to_b1 = {"broker": "b1", "address": str(b1.address)}
+        b2 = await stack.enter_async_context(_of_ring(folder, strategy, "b2", to_b1))
+        await _settled(b1, b2)
+        unit = await stack.enter_async_context(td.connect(address(b1), "unit"))
+        await unit.set_context(x=2)
+        await unit.advertise("")
+        async with td.connect(address(b2), "van") as van:
+            await van.set_context(x=2)
+            await van.subscribe("", publishers=_SAME_X, durable="all")
+        await _settled(b1, b2)
+        again = await stack.enter_async_context(td.connect(address(b1), "van"))
+        if said is not None:
+            await again.set_context(said)
+        events = await again.subscribe("", publishers=_SAME_X, durable="all")
+        await _settled(b1, b2)
+        await unit.publish({"n": 1}, safe="settled")
+        await again.ask("status")  # behind every notification so far
+        return [note.attributes["n"] for note in await events.take()]
+
+
 _UNSETTLED = {"settling_ms": 1_000}  # so long tables are not made anew when a broker is gone: the client is quicker
 
 

@@ -216,9 +216,9 @@ class Client:
             return
         standing = self._standing
         context = standing.context.merged(given) if merge else Context.of(given)
-        if context == standing.context:
+        if standing.has_set_context and context == standing.context:
             return
-        standing.context = context
+        standing.set_context(context)
         if standing.tells_context:
             async with limit:
                 await self._request(Kind.SET_CONTEXT, requests.SetContext(0, context))
@@ -235,7 +235,7 @@ class Client:
         """From now on the broker has to know it."""
         if not self._standing.tells_context:
             self._standing.tells_context = True
-            if self._standing.context:
+            if self._standing.has_set_context:
                 await self._request(Kind.SET_CONTEXT, requests.SetContext(0, self._standing.context))
 
     # Publishing
@@ -683,7 +683,7 @@ class Client:
             held.told_lost(lost.count)
 
     def _context_set(self, context: Context) -> None:
-        self._standing.context = context
+        self._standing.set_context(context)
 
     def _ended(self, error: ClosedError | None) -> None:
         self._reason = error

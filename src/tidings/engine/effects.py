@@ -9,7 +9,7 @@ from tidings.engine.journey import PLAIN, Shape
 from tidings.engine.operations import Heed, Judge, Learn, Publish, Revoke, Travelling
 from tidings.model.event import Event
 from tidings.model.notification import Notification, Trace
-from tidings.model.values import Attributes
+from tidings.model.values import Attributes, Context
 
 
 class _Effect(msgspec.Struct, frozen=True, tag=True):
@@ -73,16 +73,25 @@ class Persist(_Effect, frozen=True):
 
 
 class HandOver(_Effect, frozen=True):
-    """A client has moved to another broker: what waits for it here is to be carried there (`Carry`)."""
+    """A client has moved to another broker: what waits for it here is to be carried there (`Carry`), and so is the
+    context that it had here."""
 
     client: str
     broker: str
+    context: Context = Context()
 
 
 class HandedOver(_Effect, frozen=True):
     """What was carried under that number has arrived, and need be kept no longer."""
 
     number: int
+
+
+class RestoreContext(_Effect, frozen=True):
+    """A client had this context at the broker that it was at before, and has set none here: the driver sets it."""
+
+    client: str
+    context: Context
 
 
 class Rearranging(_Effect, frozen=True):
@@ -154,6 +163,7 @@ Effect: TypeAlias = (
     | Persist
     | HandOver
     | HandedOver
+    | RestoreContext
     | Rearranging
     | Arranged
     | Settled

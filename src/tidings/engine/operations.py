@@ -262,7 +262,8 @@ class Reside(_Operation, frozen=True):
 
 
 class Carry(_Operation, frozen=True):
-    """Notifications that wait for a client that has moved to another broker: on their way there.
+    """Notifications that wait for a client that has moved to another broker, and the contexts that clients had at the
+    broker that they have left: on their way there.
 
     They may get lost with a link: who sent them keeps them until a `Carried` with their number comes back.
     """
@@ -271,6 +272,7 @@ class Carry(_Operation, frozen=True):
     to: str
     number: int
     notifications: tuple[tuple[Notification, str], ...]
+    contexts: dict[str, Context] = {}
 
 
 class Carried(_Operation, frozen=True):

@@ -21,6 +21,7 @@ from tidings.engine.effects import (
     Moved,
     Rearranging,
     Reject,
+    RestoreContext,
     Send,
     Wake,
 )
@@ -324,8 +325,9 @@ class Overlay:
                 continue
             if engine.is_here(client) and engine.arrivals.get(client, 0) < session:
                 self.residents.pop(client, None)
+                context = engine.context(client)
                 effects += membership.give_up(engine, client)
-                effects.append(HandOver(client, told.origin))
+                effects.append(HandOver(client, told.origin, context))
         onward = (name for name in self._around() if name != sender)
         return effects + self._moved(told) + [Send(name, told) for name in onward]
 
@@ -336,6 +338,11 @@ class Overlay:
         effects: list[Effect] = [
             Deliver(note, durable) for note, durable in told.notifications if sealed.may_keep(self._engine, note)
         ]
+        effects += (
+            RestoreContext(client, context)
+            for client, context in told.contexts.items()
+            if self._engine.is_here(client) and client not in self._engine.contexts
+        )
         return effects + self.take_carried(Carried(told.origin, told.number))
 
     def take_carried(self, told: Carried) -> list[Effect]:

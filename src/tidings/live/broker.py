@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from tidings.engine.debts import State
-from tidings.engine.effects import Effect, HandedOver, HandOver, Send, Settled, Wake
-from tidings.engine.operations import Disconnect, Tick
+from tidings.engine.effects import Effect, HandedOver, HandOver, RestoreContext, Send, Settled, Wake
+from tidings.engine.operations import Disconnect, SetContext, Tick
 from tidings.engine.settings import Settings
 from tidings.hub.archive import Archive
 from tidings.hub.clock import SystemClock
@@ -241,8 +241,10 @@ class Broker:
         match effect:
             case Wake(microseconds):
                 self.later(microseconds / 1_000_000, self.tick)
-            case HandOver(client, broker):
-                self.moving.hand_over(client, broker)
+            case HandOver(client, broker, context):
+                self.moving.hand_over(client, broker, context)
+            case RestoreContext(client, context):
+                self.desk.operate(SetContext(client, context), safe=False)
             case HandedOver(number):
                 self.moving.handed_over(number)
 

@@ -1,4 +1,5 @@
-"""Clients that have moved to another broker: what waits here for their durable subscriptions follows them.
+"""Clients that have moved to another broker: what waits here for their durable subscriptions follows them, and so
+does the context that they had here, unless they have set another one there.
 
 It is kept here until the other broker says that it has it, and sent again where that does not come. So does what they
 are owed a decision about: it is published once more, for them alone, and decided where they are.
@@ -15,6 +16,7 @@ from tidings.hub.subscription import HubSubscription
 from tidings.live.inbox import Kept
 from tidings.model.errors import TidingsError
 from tidings.model.notification import Notification
+from tidings.model.values import Context
 
 if TYPE_CHECKING:
     from tidings.live.broker import Broker
@@ -25,10 +27,10 @@ _PATIENCE = 2.0  # seconds until what has not arrived is sent again
 
 
 class Parcel(NamedTuple):
-    """Notifications of one subscription, on their way to another broker."""
+    """Notifications of one subscription, or a client's context, on their way to another broker."""
 
     client: str
-    subscription: HubSubscription
+    subscription: HubSubscription | None  # None: the client's context
     events: list[UUID]
     sent: float
 
@@ -45,6 +47,7 @@ class Moving:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._to: dict[str, str] = {}  # client -> broker
+        self._contexts: dict[str, Context] = {}  # that clients had here, until the other broker has them
         self._parcels: dict[int, Parcel] = {}  # by number
         self._reading: set[str] = set()  # subscriptions whose backlog is being read
         self._number = 0
@@ -61,17 +64,19 @@ class Moving:
         """The clients that something waits for which is to follow them."""
         return sorted({parcel.client for parcel in self._parcels.values()} | self._to.keys())
 
-    def hand_over(self, client: str, broker: str) -> None:
-        """The client is at that broker now."""
+    def hand_over(self, client: str, broker: str, context: Context) -> None:
+        """The client is at that broker now, and had that context here."""
         session = self._broker.sessions.get(client)
         if session is not None:
             session.connection.abort(f"{client} has connected to {broker}")
             self._broker.left(session, f"it has connected to {broker}")
-        under_way = {parcel.subscription.id for parcel in self._parcels.values()}
+        under_way = self._subscriptions_under_way()
         for held in self._waiting(client):
             if held.id not in under_way:
                 held.inbox.redeliver()  # what its connection took along, and it has perhaps never got, follows it too
         self._to[client] = broker
+        if context:
+            self._contexts[client] = context
         self._ripe[client] = self._broker.now() + MOVING / 1_000_000
         self._broker.desk.undecided.left(client)
         self.go_on()
@@ -79,6 +84,7 @@ class Moving:
     def came_back(self, client: str) -> None:
         """It is here again, and gets what waits from here."""
         self._to.pop(client, None)
+        self._contexts.pop(client, None)
         self._following = {event: one for event, one in self._following.items() if one.client != client}
         for number, parcel in list(self._parcels.items()):
             if parcel.client == client:
@@ -87,9 +93,13 @@ class Moving:
     def handed_over(self, number: int) -> None:
         """The other broker has it."""
         parcel = self._parcels.pop(number, None)
-        if parcel is not None:
+        if parcel is None:
+            return
+        if parcel.subscription is None:
+            self._contexts.pop(parcel.client, None)
+        else:
             self._broker.desk.acknowledge(parcel.subscription, parcel.events)
-            self.go_on()
+        self.go_on()
 
     def settled(self, done: Settled) -> None:
         """It has come to where the client is, which owes it the decision now."""
@@ -105,17 +115,22 @@ class Moving:
         for number, parcel in list(self._parcels.items()):
             if now - parcel.sent > _PATIENCE:
                 del self._parcels[number]
-                parcel.subscription.inbox.redeliver()
+                if parcel.subscription is not None:
+                    parcel.subscription.inbox.redeliver()
         for client in list(self._to):
             self._send(client)
 
     def _waiting(self, client: str) -> list[HubSubscription]:
         return [one for one in self._broker.desk.roster.of(client) if isinstance(one.inbox, Kept)]
 
+    def _subscriptions_under_way(self) -> set[str]:
+        return {parcel.subscription.id for parcel in self._parcels.values() if parcel.subscription is not None}
+
     def _can_go(self, client: str) -> bool:
         if self._to[client] not in self._broker.desk.engine.topology.brokers:
             return False
-        return any(one.waiting for one in self._waiting(client)) or bool(self._undecided(client))
+        is_any_waiting = any(one.waiting for one in self._waiting(client))
+        return is_any_waiting or client in self._contexts or bool(self._undecided(client))
 
     def _undecided(self, client: str) -> list[Judge]:
         """What can follow it: rules of advertisements go along only while these are there."""
@@ -127,8 +142,9 @@ class Moving:
         ]
 
     def _send(self, client: str) -> None:
+        self._carry_context(client)
         self._have_decided(client)
-        under_way = {parcel.subscription.id for parcel in self._parcels.values()}
+        under_way = self._subscriptions_under_way()
         for held in self._waiting(client):
             inbox = held.inbox
             if held.id in under_way or held.id in self._reading or not isinstance(inbox, Kept):
@@ -146,8 +162,15 @@ class Moving:
                 done.add_done_callback(lambda notes, held=held: self._read(client, held, notes))  # type: ignore[misc]
             else:
                 self._carry(client, held, _taken(inbox))
-        if not self._waiting(client):
+        if not self._waiting(client) and client not in self._contexts:
             self._to.pop(client, None)
+
+    def _carry_context(self, client: str) -> None:
+        is_under_way = any(one.client == client and one.subscription is None for one in self._parcels.values())
+        if client in self._contexts and not is_under_way and self._can_go(client):
+            number = self._numbered(Parcel(client, None, [], self._broker.now()))
+            contexts = {client: self._contexts[client]}
+            self._broker.desk.drive(Carry(self._broker.name, self._to[client], number, (), contexts))
 
     def _have_decided(self, client: str) -> None:
         """Publishes what the client is owed a decision about once more, for it alone, where it is."""
@@ -180,11 +203,14 @@ class Moving:
         if not notes:
             return
         broker = self._broker
-        self._number = max(self._number + 1, broker.clock.now())
-        events = [note.event.id for note in notes]
-        self._parcels[self._number] = Parcel(client, held, events, broker.now())
+        number = self._numbered(Parcel(client, held, [note.event.id for note in notes], broker.now()))
         owed = tuple((note, held.durable or "") for note in notes)
-        broker.desk.drive(Carry(broker.name, self._to[client], self._number, owed))
+        broker.desk.drive(Carry(broker.name, self._to[client], number, owed))
+
+    def _numbered(self, parcel: Parcel) -> int:
+        self._number = max(self._number + 1, self._broker.clock.now())
+        self._parcels[self._number] = parcel
+        return self._number
 
     def _forget(self, client: str, held: HubSubscription) -> None:
         """All of it is there: the subscription is the other broker's alone."""

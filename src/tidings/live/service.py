@@ -156,7 +156,8 @@ class Service:
     def _set_context(self, wanted: requests.SetContext) -> None:
         whose = self._name if wanted.of is None else checked_client(wanted.of)
         context, present = Context(wanted.context), self._desk.roster.contexts.get(whose, NOTHING)
-        if whose == self._name and context == present:
+        is_set = bool(context) or whose in self._desk.engine.contexts  # an empty one has to be said once
+        if whose == self._name and context == present and is_set:
             self._desk.outgoing.add(0, self._reply, wanted.request, [], "")
             return
         by = None if whose == self._name else self._name

@@ -54,6 +54,7 @@ class _Carry(msgspec.Struct, frozen=True, tag="carry", array_like=True):
     to: str
     number: int
     notes: tuple[tuple[str, Note, str], ...]  # the subscriber, and the name of the durable subscription
+    contexts: dict[str, Context] = {}  # by client; not from brokers before 0.2
 
 
 class _Signal(msgspec.Struct, frozen=True, tag="signal", array_like=True):
@@ -87,7 +88,7 @@ def operation_frame(operation: Travelling, number: int = 0, vector: int = 0) -> 
         return frame(Kind.OPERATION, _ENCODER.encode(_Row(records.row(operation), getattr(operation, "way", None))))
     if isinstance(operation, Carry):
         notes = tuple((note.subscriber, to_wire_note(note), durable) for note, durable in operation.notifications)
-        wire = _Carry(operation.origin, operation.to, operation.number, notes)
+        wire = _Carry(operation.origin, operation.to, operation.number, notes, operation.contexts)
         return frame(Kind.OPERATION, _ENCODER.encode(wire))
     return frame(Kind.OPERATION, _ENCODER.encode(_Signal(operation)))
 
@@ -104,7 +105,7 @@ def read_operation(body: bytes) -> Travelling:
         return found.signal
     if isinstance(found, _Carry):
         notes = tuple((from_wire_note(note, subscriber), durable) for subscriber, note, durable in found.notes)
-        return Carry(found.origin, found.to, found.number, notes)
+        return Carry(found.origin, found.to, found.number, notes, found.contexts)
     try:
         operation: Any = records.operation(found.row)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # rows are checked when they are written

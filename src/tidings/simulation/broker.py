@@ -174,7 +174,7 @@ class Broker:
             case Wake(microseconds):
                 self._clock.in_background(self._clock.now + microseconds, self.tick)
             case HandOver(client, broker):
-                self.hand_over(client, broker)
+                self.hand_over(client, broker)  # a simulated client sets its context again itself
             case HandedOver(number):
                 self._handed_over(number)
             case Rearranging(brokers):

@@ -219,7 +219,12 @@ def _operations() -> Iterator[Sample]:
         if "way" in operation.__struct_fields__:
             operation = msgspec.structs.replace(operation, way=_WAY)
         yield Sample(f"frame 40 operation, row {name}", operation, operation_frame, read)
-    yield Sample("frame 40 operation, carry", Carry("b1", "b2", 5, ((_NOTE, "box"),)), operation_frame, read)
+    yield Sample(
+        "frame 40 operation, carry",
+        Carry("b1", "b2", 5, ((_NOTE, "box"),), {"car-1": Context({"x": 1})}),
+        operation_frame,
+        read,
+    )
     _, operation_kinds = stored.FRAMES[Kind.OPERATION]
     signal = next(one for one in alternatives(operation_kinds) if one.__struct_config__.tag == "signal")
     (field,) = msgspec.structs.fields(signal)
