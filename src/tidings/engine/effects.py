@@ -88,7 +88,8 @@ class HandedOver(_Effect, frozen=True):
 
 
 class RestoreContext(_Effect, frozen=True):
-    """A client had this context at the broker that it was at before, and has set none here: the driver sets it."""
+    """A client had this context at the broker that it was at before, and has none here: the driver sets
+    it, unless the client has set an empty one."""
 
     client: str
     context: Context

@@ -22,9 +22,8 @@ def set_context(engine: "Engine", operation: SetContext, sender: str) -> list[Ef
     by = operation.by
     if by is not None and by != client and by not in engine.entrusted.get(client, ()):
         raise Refused("admit", f"{client} does not let {by} set its context")
-    if engine.context(client) == operation.context:  # an unchanged value sends nothing
-        engine.contexts.setdefault(client, operation.context)  # an empty one that was set is not restored
-        return []
+    if engine.context(client) == operation.context:
+        return []  # an unchanged value sends nothing
     engine.contexts[client] = operation.context
     engine.matcher.set_context(client, operation.context)
     engine.publishing.pop(client, None)

@@ -43,6 +43,7 @@ from tidings.live.trusting import Trusting
 from tidings.live.upkeep import Upkeep
 from tidings.model.errors import JournalError
 from tidings.model.event import Event
+from tidings.model.values import Context
 from tidings.protocol.frames import Kind
 from tidings.protocol.notes import NoteWriter
 
@@ -244,9 +245,14 @@ class Broker:
             case HandOver(client, broker, context):
                 self.moving.hand_over(client, broker, context)
             case RestoreContext(client, context):
-                self.desk.operate(SetContext(client, context), safe=False)
+                self._restore_context(client, context)
             case HandedOver(number):
                 self.moving.handed_over(number)
+
+    def _restore_context(self, client: str, context: Context) -> None:
+        session = self.sessions.get(client)
+        if session is None or not session.service.has_set_context:
+            self.desk.operate(SetContext(client, context), safe=False)
 
     def published(self, event: Event, offset: int) -> None:
         self.resending.published(event, offset)

@@ -43,6 +43,7 @@ class Service:
         self._broker, self._desk = broker, broker.desk
         self._hello, self._nonce = hello, nonce
         self._moved = False
+        self.has_set_context = False  # over this connection, be it an empty one
         self._pumps: dict[str, InboxPump] = {}
 
     def serve(self, message: msgspec.Struct) -> None:
@@ -156,8 +157,8 @@ class Service:
     def _set_context(self, wanted: requests.SetContext) -> None:
         whose = self._name if wanted.of is None else checked_client(wanted.of)
         context, present = Context(wanted.context), self._desk.roster.contexts.get(whose, NOTHING)
-        is_set = bool(context) or whose in self._desk.engine.contexts  # an empty one has to be said once
-        if whose == self._name and context == present and is_set:
+        self.has_set_context |= whose == self._name
+        if whose == self._name and context == present:
             self._desk.outgoing.add(0, self._reply, wanted.request, [], "")
             return
         by = None if whose == self._name else self._name
