@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,13 @@ def test_that_holds_where_the_suite_was_started_with_the_interrupt_ignored() -> 
     assert done.returncode == 0, done.stdout
 
 
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def _long_waits(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -83,9 +89,8 @@ def _long_waits(path: Path) -> Iterator[str]:
                 yield f"{path.name}:{node.lineno}: waits for {limit.value} s; the limit is tests.limits.PATIENCE"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_wait_is_longer_than_the_limit(path: Path) -> None:
-    assert list(_long_waits(path)) == []
+def test_no_wait_is_longer_than_the_limit() -> None:
+    assert [wait for path in FILES for wait in _long_waits(path)] == []
 
 
 def test_a_long_wait_is_noticed(tmp_path: Path) -> None:
@@ -97,7 +102,7 @@ def test_a_long_wait_is_noticed(tmp_path: Path) -> None:
 def _private_uses(path: Path) -> list[str]:
     """Each use of an attribute with one underscore in front, except of `self`, `cls` and `super()`."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if not isinstance(node, ast.Attribute) or not re.match("_[^_]", node.attr) or node.attr in _FOREIGN:
             continue
         if ast.unparse(node.value) not in ("self", "cls", "super()"):
@@ -105,12 +110,12 @@ def _private_uses(path: Path) -> list[str]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_tests_use_what_is_public(path: Path) -> None:
-    name = path.relative_to(Path(__file__).parent).as_posix()
-    uses, allowed = _private_uses(path), _PRIVATE_USES.get(name, 0)
-    assert len(uses) <= allowed, "\n".join([f"{name}: {len(uses)} of {allowed}. {_ADVICE}", *uses])
-    assert len(uses) == allowed, f"{name} uses {len(uses)} private attributes: lower its number in _PRIVATE_USES"
+def test_tests_use_what_is_public() -> None:
+    for path in FILES:
+        name = path.relative_to(Path(__file__).parent).as_posix()
+        uses, allowed = _private_uses(path), _PRIVATE_USES.get(name, 0)
+        assert len(uses) <= allowed, "\n".join([f"{name}: {len(uses)} of {allowed}. {_ADVICE}", *uses])
+        assert len(uses) == allowed, f"{name} uses {len(uses)} private attributes: lower its number in _PRIVATE_USES"
 
 
 def test_the_files_with_exceptions_exist() -> None:

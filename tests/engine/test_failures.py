@@ -252,7 +252,7 @@ def _play(drawn: dict[str, str | None], *, faulty: bool) -> Overlay:
         FAULTY["on"] = True
 
 
-@examples(90, 2_000)
+@examples(56, 2_000)
 @given(
     st.fixed_dictionaries(
         {

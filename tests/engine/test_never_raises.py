@@ -92,7 +92,7 @@ def play(operations: list[tuple[Any, ...]], *, hold: bool, expiry: int) -> None:
         assert Engine.restore(engine.settings, saved).save() == saved
 
 
-@examples(70, 1_400)
+@examples(38, 1_400)
 @given(st.lists(_operations, min_size=3, max_size=12), st.booleans(), st.sampled_from([0, 1 << 60]))
 def test_the_engine_never_raises_and_comes_to_rest(operations: list[tuple[Any, ...]], hold: bool, expiry: int) -> None:
     play(operations, hold=hold, expiry=expiry)

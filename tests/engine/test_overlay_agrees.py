@@ -101,7 +101,7 @@ def play(links: Any, operations: list[tuple[Any, ...]], **settings: Any) -> None
 
 
 @pytest.mark.parametrize("strategy", ["advertisement", "asf", "gsf", "spcf"])
-@examples(80, 1_700)
+@examples(35, 1_700)
 @given(st.sampled_from([LINE, STAR, RING]), st.lists(OPERATIONS, min_size=5, max_size=25))
 def test_an_overlay_and_the_reference_agree(strategy: str, links: Any, operations: list[tuple[Any, ...]]) -> None:
     play(links, operations, strategy=strategy)

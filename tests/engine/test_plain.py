@@ -107,7 +107,7 @@ def played(operations: list[Operation], settings: Settings) -> list[list[Effect]
     return [engine.handle(operation, now) for now, operation in enumerate(operations, 1)]
 
 
-@examples(140, 3_000)
+@examples(92, 3_000)
 @given(
     st.lists(subscriptions, min_size=1, max_size=4),
     st.lists(st.tuples(changes, st.lists(publications, min_size=2, max_size=6)), min_size=1, max_size=4),

@@ -400,7 +400,7 @@ def test_strict_match_of_a_subscription_means_equal_filters(text: str, blocked: 
 # RemoveAttributes on a subscription or advertisement drops those predicates (it widens the filter).
 
 
-@examples(100, 3000)
+@examples(87, 3000)
 @given(conditions().map(Filter), st.sets(st.sampled_from(["a", "b", "c", "d"])), st.lists(contents, max_size=6))
 def test_what_is_left_of_a_filter_covers_the_filter(
     content: Filter, removed: set[str], events: list[dict[str, Any]]

@@ -73,7 +73,7 @@ def read(target: Target) -> list[Record]:
         return records
 
 
-@examples(130, 1_500)
+@examples(52, 1_500)
 @given(done=st.lists(harms, min_size=1, max_size=2))
 def test_it_opens_with_all_that_was_synced_or_says_what_is_wrong(target: Target, done: list[Harm]) -> None:
     target.image.restore()

@@ -19,7 +19,7 @@ from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.filter import Filter as FilterValue
 
 
-@examples(230, 5_300)
+@examples(180, 5_300)
 @given(conditions())
 def test_canonical_text_parses_back(expression: Condition) -> None:
     text = str(FilterValue(expression))
@@ -27,7 +27,7 @@ def test_canonical_text_parses_back(expression: Condition) -> None:
     assert str(Filter.parse(text)) == text
 
 
-@examples(180, 2_000)
+@examples(120, 2_000)
 @given(conditions(context=True))
 def test_canonical_text_of_context_filters_parses_back(expression: Condition) -> None:
     text = str(ContextFilterValue(expression))

@@ -19,7 +19,7 @@ from tidings import Event, Subscription
 from tidings.model.values import Value
 
 
-@examples(16, 300)
+@examples(13, 300)
 @given(
     st.lists(subscriptions(st.integers(0, 30).map("s{}".format)), max_size=20),
     st.lists(st.tuples(st.sampled_from(["ann", "bob", "cid"]), contents.map(dict)), max_size=5),

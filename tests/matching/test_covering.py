@@ -256,7 +256,7 @@ def test_no_event_contradicts_them(data: st.DataObject) -> None:
         assert f_overlaps_g or not (in_f and in_g), (str(f), str(g), attributes)
 
 
-@examples(50, 1200)
+@examples(15, 1200)
 @given(decidable_pair())
 def test_covers_and_overlaps_are_exact_where_they_can_be(pair: tuple[Condition, Condition]) -> None:
     one, other = pair

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidings as td
+from tests.sizes import sized
 from tidings import Attributes, FilterError, InvalidValueError
 from tidings.matching.index import stringtests
 from tidings.matching.reference import Scope, truth
@@ -29,7 +30,9 @@ from tidings.model.limits import (
     MIN_INTEGER,
 )
 
-MANY = 100_000
+MANY = sized(20_000, 100_000)
+PATTERNS = sized(200, 1_000)
+ENDLESS = sized(500, 5_000)
 MEGABYTE = 1 << 20
 
 
@@ -104,7 +107,7 @@ class TestManyOfAKind:
         index.add("s1000000", "yet_another = 1")
         assert numbers(index, {**event, "yet_another": 1}) == [*wanted, 1_000_000]
 
-    @pytest.mark.parametrize("many", [150_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("many", [50_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
     def test_a_value_each(self, many: int) -> None:
         index = index_of([f"n = {i}" for i in range(many)])
         assert numbers(index, {"n": many - 1}) == [many - 1]
@@ -258,11 +261,11 @@ class TestMuch:
 
     def test_thousands_of_patterns(self) -> None:
         shapes = ("c LIKE 'p{i}%'", "c LIKE '%s{i}'", "c LIKE '%m{i}.%'", "c LIKE 'p{i}%s{i}'", "c RLIKE '^p{i}[^0-9]'")
-        texts = [shape.format(i=i) for i in range(1_000) for shape in shapes]
+        texts = [shape.format(i=i) for i in range(PATTERNS) for shape in shapes]
         index = index_of(texts)
         for event in ({"c": "p7-m7.s7"}, {"c": "p77m5.s997"}, {"c": ""}, {"c": "p"}, {"c": 7}):
             assert numbers(index, event) == by_reference(texts, event)
-        values = [f"p{i} m{i}. s{i}" for i in range(0, 1_000, 50)]
+        values = [f"p{i} m{i}. s{i}" for i in range(0, PATTERNS, PATTERNS // 20)]
         wanted = {(e, i) for e, value in enumerate(values) for i in by_reference(texts, {"c": value})}
         assert pairs(index, pa.table({"c": values})) == wanted
 
@@ -280,7 +283,7 @@ class TestMuch:
         index = index_of(["c = 'a'", "c LIKE 'x%'", "d LIKE '%y'", *(f"e LIKE '{'z' * i}%'" for i in range(1, 200))])
         index.match_batch(pa.table({"c": [f"x{i}" for i in range(MAX_CACHED_STRINGS)]}))
         with no_more_than(10):
-            for i in range(2_000):
+            for i in range(ENDLESS):
                 index.match({"c": f"x{i}", "unheard_of": f"{i}"})
                 index.match({"d": f"{i:08}" * (MAX_STRING_CHARACTERS // 8)})
                 index.match({"e": "z" * 200 + str(i)})

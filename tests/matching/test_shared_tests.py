@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import tidings as td
+from tests.sizes import sized
 
-MANY = 2_000
+MANY = sized(800, 5_000)
 EVENTS = 20
 Way = Callable[[td.Index, "list[dict[str, Any]]"], None]
 

@@ -152,7 +152,7 @@ def test_what_is_not_stored_may_still_be_sent_on() -> None:
     assert rules(uninsert, "On(Subscription) { @broker: Ingress Then {BlockMessage()} }") == []
 
 
-@examples(100, 3_000)
+@examples(64, 3_000)
 @given(policies)
 def test_findings_name_places_that_exist(policy: Policy) -> None:
     for one in findings(policy):

@@ -7,7 +7,7 @@ from tests.sizes import examples
 from tidings.policy.policy import Policy
 
 
-@examples(130, 1_000)
+@examples(41, 1_000)
 @given(policies)
 def test_canonical_text_parses_back(policy: Policy) -> None:
     text = str(policy)
@@ -15,7 +15,7 @@ def test_canonical_text_parses_back(policy: Policy) -> None:
     assert str(Policy.parse(text)) == text
 
 
-@examples(300, 2_000)
+@examples(48, 2_000)
 @given(policies)
 def test_xml_reads_back(policy: Policy) -> None:
     document = policy.to_xml()
@@ -23,7 +23,7 @@ def test_xml_reads_back(policy: Policy) -> None:
     assert Policy.from_xml(document.encode()) == policy
 
 
-@examples(200, 1_500)
+@examples(52, 1_500)
 @given(policies)
 def test_text_to_xml_to_text(policy: Policy) -> None:
     text = str(policy)

@@ -98,7 +98,7 @@ def test_a_notification_comes_out_as_it_went_in_whatever_was_written_before_it(n
 
 
 @given(strategies.operations)
-@examples(300, 5_000)
+@examples(240, 5_000)
 def test_an_operation_between_brokers_comes_out_as_it_went_in(operation: Travelling) -> None:
     kind, body = unframed(operation_frame(operation))
     assert kind == Kind.OPERATION
@@ -143,7 +143,7 @@ def test_a_mutated_operation_is_read_or_refused(operation: Travelling, data: st.
 
 
 @given(strategies.passages, st.data())
-@examples(200, 2_000)
+@examples(87, 2_000)
 def test_a_mutated_publication_is_read_or_refused(passed: Publish, data: st.DataObject) -> None:
     body = bytearray(operation_frame(passed)[HEAD_BYTES:])
     for _ in range(data.draw(st.integers(1, 4))):

@@ -63,7 +63,7 @@ values = st.recursive(
 )
 
 
-@examples(100, 2_000)
+@examples(43, 2_000)
 @given(values)
 def test_its_messagepack_is_that_of_others(value: Any) -> None:
     assert msgspec.msgpack.decode(packed(value)) == value

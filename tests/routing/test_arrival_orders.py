@@ -25,7 +25,7 @@ EVENT = {"a": 1}
 
 
 @pytest.mark.parametrize("strategy", ["advertisement", "asf", "gsf", "spcf"])
-@examples(150, 1000)
+@examples(36, 1000)
 @given(
     st.sampled_from([LINE, RING]),
     st.sampled_from([None, "x > 0", "x = this.x", "x between this.x - 1 and this.x + 1"]),

@@ -19,14 +19,14 @@ NEAR = ContextFilter.parse("distance(x, y, this.x, this.y) < this.reach + 1 AND 
 @given(conditions(context=True), contexts, contexts)
 @example(NEAR.expression, Context({"x": 0, "y": 0, "reach": 2}), Context({"x": 1, "y": 1, "role": "guest"}))
 @example(NEAR.expression, Context({"x": 0, "y": 0, "reach": 2, "role": "nurse"}), Context({"x": 1, "y": 1, "role": ""}))
-@examples(150, 3_000)
+@examples(94, 3_000)
 def test_a_bound_filter_needs_no_context_of_its_own(asked: Condition, this: Context, other: Context) -> None:
     wanted = values.ContextFilter(asked)
     assert matches_context(bound(wanted, this), other, {}) == matches_context(wanted, other, this)
 
 
 @given(conditions(context=True), contexts)
-@examples(120, 2_000)
+@examples(79, 2_000)
 def test_only_what_the_context_lacks_is_left_open(asked: Condition, this: Context) -> None:
     wanted = values.ContextFilter(asked)
     left = {node.name for node in walk(bound(wanted, this).expression) if isinstance(node, Own)}

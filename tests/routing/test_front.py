@@ -136,7 +136,7 @@ def follow(front: Front, history: Iterable[Candidate | str], check: Callable[[di
 
 
 @given(steps)
-@examples(80, 700)
+@examples(32, 700)
 def test_the_maximal_ones_are_sent_whatever_came_and_went(history: list[Candidate | str]) -> None:
     front = Front()
 
@@ -169,7 +169,7 @@ def test_links_that_share_their_kinds_are_as_if_they_did_not(histories: list[lis
 
 @pytest.mark.parametrize("merging", [False, True])
 @given(steps, st.lists(events, min_size=1, max_size=8), st.integers(0, 3))
-@examples(60, 600)
+@examples(21, 600)
 def test_whatever_concerns_a_candidate_concerns_one_that_is_sent(
     merging: bool, history: list[Candidate | str], published: list[Event], position: int
 ) -> None:
@@ -209,7 +209,7 @@ def test_merging_depends_on_the_set_alone(given: list[Candidate], chance: Random
 
 
 @given(steps, st.lists(events, min_size=1, max_size=8))
-@examples(60, 1_500)
+@examples(45, 1_500)
 def test_merged_ones_let_nothing_more_through(history: list[Candidate | str], published: list[Event]) -> None:
     front = Front(merging=True, owner="b1")
 

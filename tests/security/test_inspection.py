@@ -230,7 +230,7 @@ def traffic(draw: st.DrawFn) -> tuple[list[Event], list[int]]:
     return made, [NOW + one for one in late]
 
 
-@examples(80, 1_500)
+@examples(64, 1_500)
 @given(traffic(), st.sampled_from([NAMED, COLUMNS]), st.booleans())
 def test_what_is_said_together_is_what_is_said_one_by_one(
     given: tuple[list[Event], list[int]], schema: pa.Schema, verifies: bool

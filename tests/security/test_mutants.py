@@ -40,7 +40,7 @@ def test_with_all_checks_no_test_fails(module: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "check", CHECKS if LONG else CHECKS[::100], ids=lambda one: f"{one.module}-{one.line}-{one.part}"
+    "check", CHECKS if LONG else CHECKS[::160], ids=lambda one: f"{one.module}-{one.line}-{one.part}"
 )
 def test_a_missing_check_is_noticed(check: Check) -> None:
     assert is_killed(check), f"nothing fails without: {check.text}"

@@ -8,7 +8,7 @@ from tidings.simulation.history import History
 from tidings.simulation.step_file import StepFile, write
 
 
-@examples(40, 700)
+@examples(28, 700)
 @given(histories())
 def test_clients_are_told_what_they_are_owed_and_what_has_healed_is_as_new(history: History) -> None:
     found = history.violations()

@@ -10,7 +10,7 @@ from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Crash, Cut
 from tidings.simulation.steps import Moves, Step, Waits
 
-SEEDS = sized(40, 2_500)
+SEEDS = sized(24, 2_500)
 _TOGETHER = 20  # seeds of a test: so that several processes can share them
 
 

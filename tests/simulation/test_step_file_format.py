@@ -100,7 +100,7 @@ def typed(step: Step) -> str:
     )
 
 
-@examples(100, 1500)
+@examples(78, 1500)
 @given(any_histories(), st.sampled_from([None, "lost", "tables"]))
 def test_reading_gives_the_history_that_was_written(history: History, kind: str | None) -> None:
     file = StepFile(history, kind)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.sizes import LONG
 from tidings.spark import session
 
 if TYPE_CHECKING:
@@ -20,7 +21,15 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
 _JAVA = f"{JAVA} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds*=off" if ARCHIVE.exists() else JAVA
 _PAGE = "1m"  # Spark takes 64 MB for every sort and aggregation of a task, however small
 _PARTITIONS = "spark.sql.shuffle.partitions"
+# Spark plans each stage anew and compiles Java for it, which takes longer than the few rows of a test; a long run does
+# both, as users do.
+_FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 SETTINGS = {
+    **({} if LONG else _FEW_ROWS),
     _PARTITIONS: 2,
     "spark.buffer.pageSize": _PAGE,
     "spark.driver.extraJavaOptions": _JAVA,

@@ -96,6 +96,7 @@ def test_the_driver(tmp_path: Path) -> None:
     assert not (tmp_path / "rejected").exists()
 
 
+@pytest.mark.slow  # three machines of Java; a driver that is killed recovers in every run
 def test_executors(tmp_path: Path) -> None:
     random = Random(2)
     due = prepare(tmp_path, 22)
