@@ -10,7 +10,7 @@ import pytest
 
 import tidings as td
 from tests.live.cases import address, run, running, until
-from tidings.client import connect
+from tidings.client import Client, connect
 from tidings.live.broker import Broker
 from tidings.live.configuration import Configuration
 
@@ -73,13 +73,8 @@ def test_an_empty_context_that_a_program_sets_at_another_broker_is_its_context(t
 async def _begins_anew(folder: Path, strategy: str, said: dict[str, int] | None) -> list[Any]:
     """What a durable subscription by context is told, when its program ends at one broker and begins at another."""
     async with AsyncExitStack() as stack:
-        b1 = await stack.enter_async_context(_of_ring(folder, strategy, "b1", {"broker": "b2"}))
-        to_b1 = {"broker": "b1", "address": str(b1.address)}
-        b2 = await stack.enter_async_context(_of_ring(folder, strategy, "b2", to_b1))
-        await _settled(b1, b2)
-        unit = await stack.enter_async_context(td.connect(address(b1), "unit"))
-        await unit.set_context(x=2)
-        await unit.advertise("")
+        b1, b2 = await _two_brokers(stack, folder, strategy)
+        unit = await _publisher(stack, b1)
         async with td.connect(address(b2), "van") as van:
             await van.set_context(x=2)
             await van.subscribe("", publishers=_SAME_X, durable="all")
@@ -92,6 +87,43 @@ async def _begins_anew(folder: Path, strategy: str, said: dict[str, int] | None)
         await unit.publish({"n": 1}, safe="settled")
         await again.ask("status")  # behind every notification so far
         return [note.attributes["n"] for note in await events.take()]
+
+
+@pytest.mark.parametrize("strategy", ["advertisement", "asf", "gsf", "spcf"])
+def test_a_client_that_moves_away_and_back_with_one_context_is_notified_by_it(tmp_path: Path, strategy: str) -> None:
+    assert run(_moves_back(tmp_path, strategy)) == [1]
+
+
+async def _moves_back(folder: Path, strategy: str) -> list[Any]:
+    async with AsyncExitStack() as stack:
+        b1, b2 = await _two_brokers(stack, folder, strategy)
+        unit = await _publisher(stack, b1)
+        van = await stack.enter_async_context(td.connect(address(b1), "van"))
+        await van.set_context(x=2)
+        events = await van.subscribe("", publishers=_SAME_X, durable="all")
+        for broker in (b2, b1):
+            await van.move(address(broker))
+            await _settled(b1, b2)
+        await unit.publish({"n": 1}, safe="settled")
+        await van.ask("status")  # behind every notification so far
+        return [note.attributes["n"] for note in await events.take()]
+
+
+async def _two_brokers(stack: AsyncExitStack, folder: Path, strategy: str) -> tuple[Broker, Broker]:
+    """Brokers b1 and b2, linked, with complete tables."""
+    b1 = await stack.enter_async_context(_of_ring(folder, strategy, "b1", {"broker": "b2"}))
+    to_b1 = {"broker": "b1", "address": str(b1.address)}
+    b2 = await stack.enter_async_context(_of_ring(folder, strategy, "b2", to_b1))
+    await _settled(b1, b2)
+    return b1, b2
+
+
+async def _publisher(stack: AsyncExitStack, broker: Broker) -> Client:
+    """A client `unit` in the context x = 2 that may publish everything."""
+    unit = await stack.enter_async_context(td.connect(address(broker), "unit"))
+    await unit.set_context(x=2)
+    await unit.advertise("")
+    return unit
 
 
 _UNSETTLED = {"settling_ms": 1_000}  # so long tables are not made anew when a broker is gone: the client is quicker

@@ -115,6 +115,10 @@ class Roster:
             case _:
                 pass
 
+    def moved(self, client: str) -> None:
+        """The client is at another broker: its context is set there, and this broker knows none of it."""
+        self.contexts.pop(client, None)
+
     def _subscribed(self, subscription: Subscription, limit: int) -> None:
         held = self.subscriptions.get(subscription.id)
         if held is not None and held.durable == subscription.durable:

@@ -74,6 +74,7 @@ class Moving:
         for held in self._waiting(client):
             if held.id not in under_way:
                 held.inbox.redeliver()  # what its connection took along, and it has perhaps never got, follows it too
+        self._broker.desk.roster.moved(client)
         self._to[client] = broker
         if context:
             self._contexts[client] = context
