@@ -21,6 +21,7 @@ def main(folder: Path, master: str) -> None:
         sinks=[Folder(path=str(folder / what), what=what) for what in ("notifications", "rejected")],
         trigger="available-now",
         shards=2,
+        watermark="1 second",  # changes stand before the events of their time: see `prepare` in test_killed.py
     )
     pipeline.start().await_termination()
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import json, os, sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+print("started", flush=True)
 
 from tidings.spark import Pipeline, route
 
@@ -27,12 +29,16 @@ subscriptions = spark.createDataFrame(
 )
 contexts = spark.createDataFrame([("car", 0, 1.0)], "client string, timestamp bigint, x double")
 alone, situated = route(events, subscriptions), route(events, subscriptions, contexts)
+matches = [(row["event_id"], row["subscriptions"]) for row in alone.matches.collect()]
+print("matched", flush=True)
+notes = [(row["event_id"], row["attributes"]) for row in situated.notifications.collect()]
+print("notified", flush=True)
 pipeline = Pipeline.from_file(sys.argv[1], spark, trigger="available-now").start()
 pipeline.await_termination()
 print(json.dumps({
-    "matches": [(row["event_id"], row["subscriptions"]) for row in alone.matches.collect()],
+    "matches": matches,
     "refused": [name for name, _ in alone.registry.rejected],
-    "notes": [(row["event_id"], row["attributes"]) for row in situated.notifications.collect()],
+    "notes": notes,
     "batch": pipeline.progress().batch,
     "counts": [pipeline.progress().so_far.matches, pipeline.progress().so_far.rejected],
     "client": type(spark).__module__,
@@ -40,20 +46,36 @@ print(json.dumps({
 """
 
 
+def lines_of(running: "subprocess.Popen[bytes]", output: Path) -> list[str]:
+    """Waits for each line of the program, or for its end."""
+    lines: list[str] = []
+    for number in range(1, 5):
+        deadline = time.monotonic() + PATIENCE
+        while len(lines := output.read_text().splitlines()) < number and running.poll() is None:
+            assert time.monotonic() < deadline, f"the program has not come further than {lines}"
+            time.sleep(0.1)
+    return lines
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_route_and_a_pipeline(tmp_path: Path) -> None:
     kept = shutil.ignore_patterns("checkpoint", "out")
     city = shutil.copytree(ROOT / "examples" / "pipeline", tmp_path / "city", ignore=kept)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, f"{city}/pipeline.toml"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": defaults().name},
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    with (tmp_path / "output").open("wb") as output, (tmp_path / "errors").open("wb") as errors:
+        running = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, f"{city}/pipeline.toml"],
+            stdout=output,
+            stderr=errors,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": defaults().name},
+        )
+    try:
+        lines = lines_of(running, tmp_path / "output")
+        assert running.wait(PATIENCE) == 0, (tmp_path / "errors").read_text()[-3000:]
+    finally:
+        running.kill()
+        running.wait()
+    told = json.loads(lines[-1])
     assert told.pop("client") == "pyspark.sql.connect.session"
     assert told == {
         "matches": [["e1", ["s1"]]],
