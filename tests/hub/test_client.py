@@ -430,6 +430,17 @@ def test_a_hub_in_memory_has_nothing_to_replay() -> None:
         sub.replay()
 
 
+def test_a_client_that_comes_back_takes_from_its_durable_subscription_at_once() -> None:
+    hub = Hub()
+    car = hub.client("car")
+    car.subscribe("n > 0", durable="all")
+    car.close()
+    hub.client("camera").publish({"n": 1})
+    (held,) = hub.client("car").subscriptions()
+    assert [note.attributes["n"] for note in held.take()] == [1]
+    assert held.take() == []
+
+
 def test_a_client_that_leaves() -> None:
     hub = Hub()
     client = hub.client("a")

@@ -108,6 +108,8 @@ def answer(hub: Hub, step: tuple[Any, ...]) -> object:
         return _answer(hub, step)
     except td.RefusedError as refused:
         return refused.step, refused.reason
+    except td.ClosedError as closed:  # a durable subscription whose client has left
+        return str(closed)
 
 
 def _answer(hub: Hub, step: tuple[Any, ...]) -> object:
@@ -121,9 +123,11 @@ def _answer(hub: Hub, step: tuple[Any, ...]) -> object:
             return client.publish({"n": n, "m": 1}).event.sequence
         case "subscribe", _, content, n, policy, publishers:
             durable = f"d{n}" if n % 2 else None
+            was_there = any(one.id == f"{name}{n}" for one in client.subscriptions())
             held = client.subscribe(content, publishers, policy, durable, id=f"{name}{n}", limit=100)
-            # Only the one in memory says that it has no journal; what they say of the policy is the same.
-            return [one for one in held.findings if one != NO_JOURNAL_IN_HUB]
+            # Only the one in memory says that it has no journal; what they say of a new policy is the same. A hub that
+            # is opened again does not repeat what it has said of a policy that was there.
+            return was_there or [one for one in held.findings if one != NO_JOURNAL_IN_HUB]
         case "unsubscribe", _, n:
             client.unsubscribe(f"{name}{n}")
         case "context", _, n:

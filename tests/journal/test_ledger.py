@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.journal.cases import Crash, CrashingDisk
@@ -55,6 +55,7 @@ def test_there_is_one_writer_and_readers_need_no_lock(tmp_path: Path) -> None:
 
 @examples(60, 2_000)
 @given(cut=st.integers(0, 5_200), blank=st.integers(0, 100))
+@example(cut=5_067, blank=2)  # the end of a frame is blank
 def test_an_unfinished_end_is_cut_off_and_what_is_appended_then_is_kept(
     tmp_path_factory: pytest.TempPathFactory, cut: int, blank: int
 ) -> None:

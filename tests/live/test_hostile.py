@@ -178,7 +178,7 @@ def test_mutated_frames_end_in_errors_or_closed_connections(role: str) -> None:
                 async with Raw.to(broker) as raw:
                     if role != "nobody":
                         raw.say(hello("b2" if role == "broker" else "raw", session, role=role))
-                    with contextlib.suppress(ConnectionError):
+                    with contextlib.suppress(OSError):  # the broker may end the connection at any moment
                         for _ in range(draw.randint(1, 2 if role == "broker" else 40)):  # the first ends a link
                             raw.send(mutated(draw, draw.choice(frames)))
                             sent += 1

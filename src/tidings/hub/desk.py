@@ -275,6 +275,8 @@ class Desk:
             found = self._clients.get(name)
             if found is None:
                 found = self._clients[name] = Client(self, name)
+                for held in self.roster.of(name):
+                    held.attach(None)  # those that are durable, and stayed when the client left
             return found
 
     def leave(self, client: Client) -> None:

@@ -133,7 +133,7 @@ def read(path: Path) -> tuple[list[bytes], int, int]:
         length, told = _FRAME.unpack_from(data, position)
         body = data[end : end + length]
         if length > MAX_RECORD_BYTES or len(body) < length or _checksum(body, check) != told:
-            if end + length < len(data) and any(data[position:]):  # a blank end is what a lost power may leave
+            if any(data[end + length :]):  # a blank end is what a lost power may leave, also of a frame
                 raise JournalDamagedError(
                     f"{path} is damaged at byte {position}: what follows cannot be vouched for; restore it from a copy",
                     path,
