@@ -136,6 +136,18 @@ def test_a_batch_says_what_handle_says(history: list[Operation], knows: bool, re
     assert found == expected
 
 
+@pytest.mark.parametrize("few", [0, 32])
+def test_a_subscription_without_a_token_is_removed_once(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Subscription.of(Filter.parse(FILTERS[0]), id="s", subscriber="bob")
+    events = [WORLD.event(number, attributes=ATTRIBUTES[0]) for number in (1, 2)]
+    history: list[Operation] = [Subscribe(wanted), *(Publish(SEALERS["ann"].seal(one, NOW)) for one in events)]
+    one_by_one, together = (Engine(Settings(name="b1"), gate=gate(knows=False, replays=False)) for _ in range(2))
+    monkeypatch.setattr(stretch, "FEW", few)
+    expected = [meant(one_by_one.handle(one, NOW + at)) for at, one in enumerate(history)]
+    assert [len(one) for one in expected] == [0, 1, 0]
+    assert [meant(one) for one in together.batch(table(history)).effects()] == expected
+
+
 def test_something_of_everything_happens() -> None:
     """The history above is not one in which everything is refused."""
     engine = Engine(Settings(name="b1"), gate=gate(knows=True, replays=True))

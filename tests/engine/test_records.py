@@ -121,7 +121,7 @@ operations = st.one_of(
 )
 
 
-@examples(170, 5_000)
+@examples(170, 2_500)
 @given(operations)
 def test_what_is_written_is_what_is_read(operation: Operation) -> None:
     row = records.row(operation)

@@ -19,7 +19,7 @@ from tidings.model.filter import ContextFilter as ContextFilterValue
 from tidings.model.filter import Filter as FilterValue
 
 
-@examples(180, 5_300)
+@examples(180, 2_500)
 @given(conditions())
 def test_canonical_text_parses_back(expression: Condition) -> None:
     text = str(FilterValue(expression))

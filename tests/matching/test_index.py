@@ -204,10 +204,10 @@ class IndexMachine(RuleBasedStateMachine):
 
 
 TestIndexMachine = IndexMachine.TestCase
-TestIndexMachine.settings = settings(examples(30, 2_000), stateful_step_count=20)
+TestIndexMachine.settings = settings(examples(30, 900), stateful_step_count=20)
 
 
-@examples(10, 700)
+@examples(10, 300)
 @given(
     st.lists(subscriptions(st.uuids().map(str)), min_size=1, max_size=30), st.lists(events(), min_size=1, max_size=6)
 )
@@ -305,7 +305,7 @@ def test_whole_numbers_overflow_where_they_do(a: int, operator: str) -> None:
         assert index.match({}, context={"a": a, "b": b}) == {"yes" if expected is None else "no"}, (a, operator, b)
 
 
-@examples(59, 6_000)
+@examples(59, 2_500)
 @given(st.data())
 def test_programs_say_what_the_reference_says(data: st.DataObject) -> None:
     """Context filters in both directions, on values near the constants that they name."""

@@ -82,7 +82,7 @@ def filled(given: list[Subscription], late: list[Subscription], removed: list[st
     return index
 
 
-@examples(31, 3_000)
+@examples(31, 1_300)
 @given(
     st.lists(related_subscriptions(), max_size=25),
     st.lists(related_subscriptions(), max_size=8),
@@ -99,7 +99,7 @@ def test_related_filters(
         check(index, subscription.content)
 
 
-@examples(11, 1_000)
+@examples(11, 400)
 @given(
     st.lists(subscriptions(st.integers(0, 20).map("s{}".format)), max_size=15),
     st.lists(subscriptions(st.integers(0, 20).map("s{}".format)), max_size=5),

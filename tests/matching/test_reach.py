@@ -154,7 +154,7 @@ def is_within(reach: Reach, other: dict[str, Value], own: dict[str, Value]) -> b
     return all(abs(float(one) - float(two)) <= reach.radius + leeway for one, two in pairs)
 
 
-@examples(130, 10_000)
+@examples(130, 4_000)
 @given(st.data())
 def test_where_a_filter_is_true_the_other_is_within_reach(data: st.DataObject) -> None:
     condition = all_of(data.draw(st.lists(parts(), min_size=1, max_size=2)))

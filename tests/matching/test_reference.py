@@ -150,7 +150,7 @@ def test_patterns_mean_what_a_regular_expression_would(elements: Elements, text:
     assert like(text, elements) == bool(re.fullmatch(as_regex(elements), text, re.DOTALL))
 
 
-@examples(67, 5_000)
+@examples(67, 2_500)
 @given(conditions(), conditions(), contents)
 def test_de_morgan_and_the_laws_of_null(one: Condition, other: Condition, attributes: dict[str, Value]) -> None:
     scope = Scope(attributes)

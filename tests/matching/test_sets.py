@@ -135,7 +135,7 @@ def test_the_search_for_a_string_is_exact(
         and (high is None or text < high)
         and all(like(text, one) for one in required)
         and not any(like(text, one) for one in excluded)
-        for text in [*SHORT, *(text + "c" for text in SHORT), "c" * 7, "\0", "a\0", "ab\0"]
+        for text in [*SHORT, *(text + "c" for text in SHORT), *("\0" + text for text in SHORT), "c" * 7, "a\0", "ab\0"]
     )
     answer = automata.may_exist(interval, required, excluded)
     assert answer or not found, "a string exists and was not seen"

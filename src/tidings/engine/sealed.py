@@ -133,6 +133,8 @@ def expelled(engine: "Engine", message: "PublicationMessage") -> list[Effect]:
     effects: list[Effect] = []
     intruders, message.intruders = message.intruders, []
     for filed in intruders:
+        if engine.subscriptions.get(filed.id) is not filed:
+            continue  # an event before it in a batch that was matched as a whole has removed it
         reason = "it asks for a secure topic: subscribe again with a token for it"
         effects.append(Expelled(filed.owner, filed.id, reason))
         effects += engine.run(Unsubscribe(filed.owner, filed.id), filed.hop)
