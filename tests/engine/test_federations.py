@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.engine.overlay import LINE, Overlay, on_publications
 from tests.engine.test_overlay_agrees import OPERATIONS, play
-from tests.sizes import examples
+from tests.sizes import LONG, examples
 from tidings.engine.operations import Advertise, Publish, SetContext, Subscribe, TellLinks
 from tidings.policy import policies
 
@@ -104,6 +104,8 @@ def test_link_state_stays_within_a_sub_overlay() -> None:
 
 
 BESIDE = (*LINE, ("b4", "b1"))
+# A long run draws histories that show the fault of the strict xfails below, under advertisement routing.
+BESIDE_STRATEGIES = STRATEGIES[1:] if LONG else STRATEGIES
 
 
 def beside(strategies: tuple[str, str]) -> dict[str, Any]:
@@ -116,10 +118,7 @@ def beside(strategies: tuple[str, str]) -> dict[str, Any]:
 
 
 @examples(60, 1500)
-@given(
-    st.tuples(*[st.sampled_from([one for one in STRATEGIES if one != "advertisement"])] * 2),
-    st.lists(OPERATIONS, min_size=5, max_size=20),
-)
+@given(st.tuples(*[st.sampled_from(BESIDE_STRATEGIES)] * 2), st.lists(OPERATIONS, min_size=5, max_size=20))
 def test_over_two_gateways_everything_is_told_once(strategies: Any, operations: list[tuple[Any, ...]]) -> None:
     play(BESIDE, operations, **beside(strategies))
 
