@@ -37,7 +37,7 @@ $(VENV)/dev: $(VENV)/run requirements/dev.txt
 	@touch $@
 
 # What is compiled once is compiled here, and again where its source has changed: never in the middle of anything.
-$(VENV)/warm: $(VENV)/run $(wildcard src/tidings/matching/index/*.py)
+$(VENV)/warm: $(VENV)/run $(wildcard src/tidings/matching/index/kernels/*.py)
 	@echo "compiling the matching kernels (where they are new, this takes a minute) ..."
 	@$(BIN)/tidings warm
 	@touch $@

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tidings.engine.operations import (
     Advertise,
     Define,
+    DelegateContext,
     Disconnect,
-    Entrust,
     Operation,
     Publish,
     SetContext,
@@ -34,27 +34,27 @@ from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.policy import registry
-from tidings.policy.policy import Policy
-from tidings.policy.registry import policy_action, policy_condition
-from tidings.policy.statement import (
+from tidings.policy.ast import (
     ALL_POINTS,
     TRUE,
     Attach,
     Branch,
-    Call,
-    Comparison,
     Condition,
+    ElementCall,
+    ElementComparison,
     Matching,
     MessageType,
     Point,
-    Publication,
+    PublishTemplate,
     Rule,
+    RuleOperation,
     Values,
     Variable,
     all_of,
     any_of,
 )
-from tidings.policy.statement import Operation as Step
+from tidings.policy.policy import Policy
+from tidings.policy.registry import policy_action, policy_condition
 
 BROKER = "hub"
 CLIENTS = ["ann", "bob", "cyd"]
@@ -92,31 +92,31 @@ def own_elements() -> Iterator[None]:
     """Elements of one's own, as an application would register them: some raise, some of the time."""
 
     @policy_condition("HasB")
-    def has_b(situation: Any) -> bool:
-        return "b" in situation.attributes
+    def has_b(rule_context: Any) -> bool:
+        return "b" in rule_context.attributes
 
     @policy_condition("Fussy")
-    def fussy(situation: Any) -> bool:
-        if situation.attributes.get("a") == 1:
+    def fussy(rule_context: Any) -> bool:
+        if rule_context.attributes.get("a") == 1:
             raise ValueError("not this one")
-        return bool(situation.receiver != "bob")
+        return bool(rule_context.receiver != "bob")
 
     @policy_action("Stamp")
-    def stamp(situation: Any, text: str) -> None:
-        situation.add("stamp", f"{text} for {situation.receiver}")
+    def stamp(rule_context: Any, text: str) -> None:
+        rule_context.add("stamp", f"{text} for {rule_context.receiver}")
 
     @policy_action("Fail")
-    def fail(situation: Any) -> None:
+    def fail(rule_context: Any) -> None:
         raise RuntimeError("this always fails")
 
     @policy_action("ToText", effect="converts", messages=["Publication"])
-    def to_text(situation: Any) -> None:
+    def to_text(rule_context: Any) -> None:
         def convert(shaped: Any) -> bytes:
             if "a" not in shaped.attributes:
                 raise KeyError("a")
             return repr(sorted(shaped.attributes.items())).encode()
 
-        situation.convert(convert)
+        rule_context.convert(convert)
 
     names = ["HasB", "Fussy", "Stamp", "Fail", "ToText"]
     try:
@@ -126,31 +126,33 @@ def own_elements() -> Iterator[None]:
             registry.unregister(name)
 
 
-def _call(name: str, *arguments: Any) -> Call:
-    return Call(name, tuple(one if isinstance(one, Variable | Publication) else Constant(one) for one in arguments))
+def _call(name: str, *arguments: Any) -> ElementCall:
+    return ElementCall(
+        name, tuple(one if isinstance(one, Variable | PublishTemplate) else Constant(one) for one in arguments)
+    )
 
 
 _plain_conditions: st.SearchStrategy[Condition] = st.one_of(
     st.builds(
-        lambda operator, value: Comparison(_call("BrokerLoadIndex"), operator, Constant(value)),
+        lambda operator, value: ElementComparison(_call("BrokerLoadIndex"), operator, Constant(value)),
         st.sampled_from([">", "<="]),
         st.sampled_from([0.25, 0.75]),
     ),
     st.builds(
-        lambda operator, value: Comparison(_call("MessageSizeIndex"), operator, Constant(value)),
+        lambda operator, value: ElementComparison(_call("MessageSizeIndex"), operator, Constant(value)),
         st.sampled_from([">", "<", ">=", "!="]),
         st.sampled_from([0.25, 0.5, 1]),
     ),
-    st.just(Comparison(_call("BrokerLoadIndex"), "in", Values((Constant(0.5), Constant(0))))),
+    st.just(ElementComparison(_call("BrokerLoadIndex"), "in", Values((Constant(0.5), Constant(0))))),
 )
 _after: st.SearchStrategy[Condition] = st.sampled_from(
-    [_call("StrictMatch"), Comparison(_call("StrictMatch"), "=", Constant(False))]
+    [_call("StrictMatch"), ElementComparison(_call("StrictMatch"), "=", Constant(False))]
 )
 _asking: st.SearchStrategy[Condition] = st.sampled_from([_call("AuthenticateSender", one) for one in GROUPS])
 _receiving = st.sampled_from([_call("AuthenticateReceiver", one) for one in GROUPS])
 _own_conditions = st.sampled_from([_call("HasB"), _call("Fussy")])
-_MESSAGE = Publication((("class", Constant("DropMessage")), ("message", Variable("Message"))))
-_NEWS = Publication((("class", Constant("news")), ("of", Variable("Sender")), ("a", Constant(1))))
+_MESSAGE = PublishTemplate((("class", Constant("DropMessage")), ("message", Variable("Message"))))
+_NEWS = PublishTemplate((("class", Constant("news")), ("of", Variable("Sender")), ("a", Constant(1))))
 _shaping = [
     *(_call("RemoveAttributes", one) for one in ("a", "b", "stamp")),
     *(_call("KeepOnlyAttributes", *names) for names in (("a", "b"), ("class",))),
@@ -162,19 +164,21 @@ _own_actions = [_call("Stamp", "one"), _call("Stamp", "two"), _call("Fail"), _ca
 
 
 @st.composite
-def _rules(draw: st.DrawFn, message: MessageType, step: Step, where: str) -> Rule:
+def _rules(draw: st.DrawFn, message: MessageType, step: RuleOperation, where: str) -> Rule:
     on_events = message is MessageType.PUBLICATION
     matching = Matching.AFTER
     if on_events and where in ("message", "broker") and draw(st.integers(0, 3)) == 0:
         matching = Matching.BEFORE
     is_early = matching is Matching.BEFORE
     kinds: list[st.SearchStrategy[Condition]] = [_plain_conditions, _plain_conditions, _asking, _own_conditions]
-    if not is_early and step is Step.FORWARD:
+    if not is_early and step is RuleOperation.FORWARD:
         kinds += [_after, _after, _receiving]
     inner = st.one_of(kinds)
     some = st.lists(inner, min_size=2, max_size=3)
     conditions = st.one_of(st.just(TRUE), st.just(TRUE), inner, some.map(all_of), some.map(any_of))
-    actions = [_call("BlockMessage"), *_telling] if step is Step.FORWARD else [*_telling, _call("UninsertMessage")]
+    actions = (
+        [_call("BlockMessage"), *_telling] if step is RuleOperation.FORWARD else [*_telling, _call("UninsertMessage")]
+    )
     if on_events:
         actions += _shaping * 2 + _own_actions + ([] if is_early else [_call("TrimAttributes")] * 5)
     if is_early:
@@ -199,11 +203,11 @@ def _rules(draw: st.DrawFn, message: MessageType, step: Step, where: str) -> Rul
 @st.composite
 def policies(draw: st.DrawFn, where: str) -> str:
     """The text of a policy that may stand there: with a "message", an "advertisement", a "subscription", a "broker"."""
-    kinds = [(MessageType.PUBLICATION, Step.FORWARD)] * 5
+    kinds = [(MessageType.PUBLICATION, RuleOperation.FORWARD)] * 5
     if where == "advertisement":
-        kinds += [(MessageType.SUBSCRIPTION, Step.FORWARD), (MessageType.SUBSCRIPTION, Step.INSERT)]
+        kinds += [(MessageType.SUBSCRIPTION, RuleOperation.FORWARD), (MessageType.SUBSCRIPTION, RuleOperation.INSERT)]
     elif where == "subscription":
-        kinds.append((MessageType.UNSUBSCRIPTION, Step.FORWARD))
+        kinds.append((MessageType.UNSUBSCRIPTION, RuleOperation.FORWARD))
     rules = [draw(_rules(*draw(st.sampled_from(kinds)), where)) for _ in range(draw(st.integers(1, 2)))]
     return str(Policy(tuple(rules)))
 
@@ -281,7 +285,7 @@ def _changes(draw: st.DrawFn) -> Operation:
             return Unsubscribe(client, f"s-{draw(st.integers(1, 3))}-{client}")
         case _:
             others: list[Operation] = [Unadvertise(client, f"a-1-{client}"), Disconnect(client), Define(client, SCHEMA)]
-            others.append(Entrust(client, draw(st.sampled_from(CLIENTS)), draw(st.booleans())))
+            others.append(DelegateContext(client, draw(st.sampled_from(CLIENTS)), draw(st.booleans())))
             return draw(st.sampled_from(others))
 
 

@@ -37,7 +37,7 @@ _FILES = {
     "seeds": ("tests/simulation/", "tests/routing/"),
     "kills": (
         *("tests/process/", "tests/hub/test_killed.py", "tests/journal/test_crash.py"),
-        *("tests/services/test_authority_crash.py", "tests/services/test_tdn_crash.py", "tests/live/test_process.py"),
+        *("tests/services/test_authority_crash.py", "tests/services/test_tdn_crash.py", "tests/broker/test_process.py"),
     ),
     "mutants": (
         *("tests/security/test_mutants.py", "tests/simulation/test_mutations.py"),

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.process.rounds import Round
-from tidings.simulation.drawing import drawn
+from tidings.simulation.checking.random_histories import draw_history
 from tidings.simulation.report import report
 from tidings.simulation.topologies import line, ring, star
 
@@ -30,7 +30,7 @@ def main() -> int:
     until, wrong = time.monotonic() + 60 * asked.minutes, 0
     for turn, seed in enumerate(itertools.count(asked.seed), 1):
         is_round = turn % _TURNS == 0
-        wrong += _said(seed, _played(seed) if is_round else report(drawn(seed, pauses=seed % 2 == 0)))
+        wrong += _said(seed, _played(seed) if is_round else report(draw_history(seed, pauses=seed % 2 == 0)))
         left = until - time.monotonic()
         if is_round or left <= 0:
             rounds = turn // _TURNS

@@ -23,7 +23,7 @@ from tidings.model.expression import (
     Like,
     Negative,
     Not,
-    Own,
+    OwnContextValue,
     Rlike,
     Topic,
     ValueExpression,
@@ -116,7 +116,7 @@ xpaths = st.sampled_from(["/order/item[@price>10]", '//a[b="it\'s"]', "count(//x
 @st.composite
 def value_expressions(draw: st.DrawFn, context: bool = False, depth: int = 2) -> ValueExpression:
     leaves: list[st.SearchStrategy[ValueExpression]] = [constants, st.builds(Attribute, names)]
-    leaves.append(st.builds(Own, names) if context else st.builds(Attribute, system_names))
+    leaves.append(st.builds(OwnContextValue, names) if context else st.builds(Attribute, system_names))
     if depth == 0 or draw(st.integers(0, 3)) > 0:
         return draw(st.one_of(leaves))
     inner = value_expressions(context, depth - 1)

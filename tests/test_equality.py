@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import tidings
-from tests.client.centre import entity
+from tests.client.kmc import entity
 from tidings.filters import ContextFilter, Filter
 from tidings.model import filter as values
 from tidings.model.expression import Constant
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.values import Attributes, Context
-from tidings.security.certificates import Certificate
+from tidings.security.ca.certificates import Certificate
 
 
 def classes() -> Iterator[type]:
@@ -60,8 +60,11 @@ LOOP = Schema("Loop", {"a": int})
 ANN, BOB = entity("ann").certificate, entity("bob").certificate
 # Of each class with an equality of its own: makes equal values, and values that differ from these.
 EXAMPLES: dict[type, tuple[Callable[[], Any], Callable[[], Any]]] = {
-    values.Filter: (lambda: values.Filter(Constant(True)), lambda: values.Filter(Constant(False))),
-    values.ContextFilter: (lambda: values.ContextFilter(Constant(True)), lambda: values.ContextFilter(Constant(False))),
+    values.FilterValue: (lambda: values.FilterValue(Constant(True)), lambda: values.FilterValue(Constant(False))),
+    values.ContextFilterValue: (
+        lambda: values.ContextFilterValue(Constant(True)),
+        lambda: values.ContextFilterValue(Constant(False)),
+    ),
     Filter: (lambda: Filter.parse("a = 1"), lambda: Filter.parse("a = 2")),
     ContextFilter: (lambda: ContextFilter.parse("a = 1"), lambda: ContextFilter.parse("a = this.a")),
     Constant: (lambda: Constant(1), lambda: Constant(1.0)),
@@ -74,7 +77,7 @@ EXAMPLES: dict[type, tuple[Callable[[], Any], Callable[[], Any]]] = {
 
 
 def test_every_class_with_an_equality_of_its_own_has_an_example() -> None:
-    abstract = {"tidings.model.filter._FilterValue", "tidings.model.values.Values"}
+    abstract = {"tidings.model.filter._Predicate", "tidings.model.values.Values"}
     assert {one for name, one in OWN.items() if name not in abstract} == set(EXAMPLES)
 
 

@@ -32,17 +32,17 @@ _PRIVATE_USES = {
     "simulation/settling_mutations.py": 5,
     # Forged messages: the structure of a good one, with other fields.
     "security/test_discovery.py": 2,
-    "security/test_exchange.py": 2,
+    "security/test_rpc.py": 2,
     # Private keys, which no method may give away.
     "security/test_canary.py": 2,
-    "security/test_records.py": 1,
+    "security/test_topic_record.py": 1,
     # States that are set or observed in the middle of one operation.
     "engine/test_attacks.py": 1,
-    "engine/test_settling.py": 1,
+    "engine/test_settlement.py": 1,
     "journal/test_reader.py": 1,
     "matching/history.py": 1,
     "security/test_envelope.py": 1,
-    "services/test_centre_folder.py": 1,
+    "services/test_kmc_store.py": 1,
     "simulation/test_checker.py": 3,
     "test_architecture.py": 1,
 }

@@ -10,10 +10,9 @@ from tidings._version import __version__
 
 if TYPE_CHECKING:
     from tidings import security
-    from tidings.client import ConnectionState, connect, connect_sync
+    from tidings.client import Client, ConnectionState, connect, connect_sync
     from tidings.filters import ContextFilter, Filter, merge
-    from tidings.hub import Client, Hub, HubAdvertisement, HubSubscription, Receipt
-    from tidings.index import Index
+    from tidings.hub import Hub, HubAdvertisement, HubClient, HubSubscription, Receipt
     from tidings.matching.covering import Relation
     from tidings.model.advertisement import Advertisement
     from tidings.model.errors import (
@@ -40,12 +39,13 @@ if TYPE_CHECKING:
     from tidings.model.subscription import Subscription
     from tidings.model.values import Attributes, Context
     from tidings.policy import Policy, policies, policy_action, policy_condition
+    from tidings.text_index import Index
 
 _HOMES = {
     "Advertisement": "tidings.model.advertisement",
     "AttributeFilter": "tidings.model.schema",
     "Attributes": "tidings.model.values",
-    "Client": "tidings.hub",
+    "Client": "tidings.client",
     "ClosedError": "tidings.model.errors",
     "ConnectionState": "tidings.client",
     "Context": "tidings.model.values",
@@ -56,8 +56,9 @@ _HOMES = {
     "FilterError": "tidings.model.errors",
     "Hub": "tidings.hub",
     "HubAdvertisement": "tidings.hub",
+    "HubClient": "tidings.hub",
     "HubSubscription": "tidings.hub",
-    "Index": "tidings.index",
+    "Index": "tidings.text_index",
     "IndexDamagedError": "tidings.model.errors",
     "InvalidValueError": "tidings.model.errors",
     "MissingPackageError": "tidings.model.errors",
@@ -82,7 +83,7 @@ _HOMES = {
     "policies": "tidings.policy",
     "policy_action": "tidings.policy",
     "policy_condition": "tidings.policy",
-    "security": "tidings.security",  # a room with names of its own
+    "security": "tidings.security",  # a package, not a name in a module
     "uuid7": "tidings.model.identity",
 }
 
@@ -101,6 +102,7 @@ __all__ = [
     "FilterError",
     "Hub",
     "HubAdvertisement",
+    "HubClient",
     "HubSubscription",
     "Index",
     "IndexDamagedError",

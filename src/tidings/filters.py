@@ -1,4 +1,4 @@
-"""The public face of filters: parse, match and compare them, in a few words."""
+"""The public filters: parse filters, match them against events and contexts, and compare and merge them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeVar
@@ -15,75 +15,90 @@ from tidings.model.values import Attributes, Context
 _Kind = TypeVar("_Kind")
 
 
-class Filter(values.Filter, frozen=True, eq=False):
-    """Which events are meant, by content. Equal filters are equal in structure; `str` gives the canonical text."""
+class Filter(values.FilterValue, frozen=True, eq=False):
+    """A predicate over events: their subject, attributes and payload.
+
+    Filters of equal structure are equal; `str` gives the canonical text.
+    """
 
     @classmethod
     def parse(cls, text: str, format: str = "sql") -> Self:  # noqa: A002 - the public name
-        """Reads a filter in one of the formats sql, topic, tags, regex, xpath and padres, or raises a `FilterError`."""
+        """Parse a filter in one of the formats sql, topic, tags, regex, xpath and padres.
+
+        Raises:
+            FilterError: The text is not a filter of that format.
+        """
         return cls(language.parse_content(text, format))
 
     @classmethod
     def parse_many(cls, texts: Iterable[str], format: str = "sql") -> list[Self]:  # noqa: A002
-        """Reads many; texts that differ only in their literals are parsed once."""
+        """Parse several filters of one format. Texts that differ only in their literals are parsed once."""
         return [cls(language.parse_content(text, format)) for text in texts]
 
     def matches(
         self, attributes: Mapping[str, Any], *, subject: str | None = None, payload: bytes | None = None
     ) -> bool:
-        """Whether the filter is true of an event with these attributes; `None` and absence are the same."""
+        """Return whether the filter is true of an event with these attributes; a value of None counts as missing."""
         return reference.truth(self.expression, _scope(attributes, subject, payload)) is True
 
     def strictly_matches(
         self, attributes: Mapping[str, Any], *, subject: str | None = None, payload: bytes | None = None
     ) -> bool:
-        """It matches, and the attributes are exactly those that the filter speaks of."""
+        """Return whether the filter matches and names exactly the attributes that are present."""
         return reference.strictly_matches(self, _scope(attributes, subject, payload))
 
-    def covers(self, other: values.Filter) -> bool:
-        """Everything that the other matches, this one matches. A no may mean 'cannot tell'."""
-        return covering.covers(self, _of_kind(other, values.Filter))
+    def covers(self, other: values.FilterValue) -> bool:
+        """Return whether this filter matches everything that the other matches; False if that is undecidable."""
+        return covering.covers(self, _of_kind(other, values.FilterValue))
 
-    def overlaps(self, other: values.Filter) -> bool:
-        """Something matches both. A yes may mean 'cannot tell'."""
-        return covering.overlaps(self, _of_kind(other, values.Filter))
+    def overlaps(self, other: values.FilterValue) -> bool:
+        """Return whether something matches both filters; True if that is undecidable."""
+        return covering.overlaps(self, _of_kind(other, values.FilterValue))
 
-    def relation(self, other: values.Filter) -> Relation:
-        """Equal, covers, covered, overlaps or disjoint."""
-        return covering.relation(self, _of_kind(other, values.Filter))
+    def relation(self, other: values.FilterValue) -> Relation:
+        """Return how the filters relate: equal, covers, covered, overlaps or disjoint."""
+        return covering.relation(self, _of_kind(other, values.FilterValue))
 
 
-class ContextFilter(values.ContextFilter, frozen=True, eq=False):
-    """Which situations of the other party are meant; `this.` is one's own."""
+class ContextFilter(values.ContextFilterValue, frozen=True, eq=False):
+    """A predicate over the context of another party; `this.` refers to the own context."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads a context filter, or raises a `FilterError`."""
+        """Parse a context filter.
+
+        Raises:
+            FilterError: The text is not a context filter.
+        """
         return cls(language.parse_context(text))
 
     def matches(self, context: Mapping[str, Any], this: Mapping[str, Any] | None = None) -> bool:
-        """Whether the filter is true of the other party's context, given one's own."""
+        """Return whether the filter is true of the other party's `context`, where `this` is the own context."""
         return reference.truth(self.expression, Scope(Context.of(context), Context.of(this))) is True
 
-    def covers(self, other: values.ContextFilter) -> bool:
-        """In every pair of contexts where the other matches, this one matches. A no may mean 'cannot tell'."""
-        return covering.covers(self, _of_kind(other, values.ContextFilter))
+    def covers(self, other: values.ContextFilterValue) -> bool:
+        """Return whether this filter matches every pair of contexts that the other matches; False if undecidable."""
+        return covering.covers(self, _of_kind(other, values.ContextFilterValue))
 
-    def overlaps(self, other: values.ContextFilter) -> bool:
-        """Some pair of contexts matches both. A yes may mean 'cannot tell'."""
-        return covering.overlaps(self, _of_kind(other, values.ContextFilter))
-
-
-def merge(filters: Iterable[values.Filter], added: float = 0.0) -> list[Filter]:
-    """As few filters as can be found for what the given ones match; see `tidings.matching.merging`."""
-    given = [_of_kind(one, values.Filter) for one in filters]
-    return [Filter(one.expression) for one in covering.merge(given, added)]
+    def overlaps(self, other: values.ContextFilterValue) -> bool:
+        """Return whether some pair of contexts matches both filters; True if undecidable."""
+        return covering.overlaps(self, _of_kind(other, values.ContextFilterValue))
 
 
-def _of_kind(given: object, kind: type[_Kind]) -> _Kind:
-    if not isinstance(given, kind):
-        raise FilterError(f"a {kind.__name__} is needed, not {type(given).__name__}; {kind.__name__}.parse reads text")
-    return given
+def merge(filters: Iterable[values.FilterValue], added: float = 0.0) -> list[Filter]:
+    """Return a minimal list of filters, as far as one can be found, that together match the same as the given filters.
+
+    With `added` above 0 they may match a little more; see `tidings.matching.merging`.
+    """
+    checked = [_of_kind(each, values.FilterValue) for each in filters]
+    return [Filter(merged.expression) for merged in covering.merge(checked, added)]
+
+
+def _of_kind(value: object, kind: type[_Kind]) -> _Kind:
+    if not isinstance(value, kind):
+        name = kind.__name__.removesuffix("Value")  # the name of the public class
+        raise FilterError(f"a {name} is needed, not {type(value).__name__}; {name}.parse reads text")
+    return value
 
 
 def _scope(attributes: Mapping[str, Any], subject: str | None, payload: bytes | None) -> Scope:

@@ -12,7 +12,7 @@ from typing import IO, Any
 from unittest.mock import patch
 
 from tests.limits import PATIENCE
-from tidings.cli import main, terminal
+from tidings.cli import main, output
 
 Done = subprocess.CompletedProcess[str]
 
@@ -95,8 +95,8 @@ def _files(*, merged: bool) -> Iterator[list[IO[str]]]:
 @contextmanager
 def _wide(variables: Mapping[str, str]) -> Iterator[None]:
     """Consoles ask for their width when they are made, which is once a process."""
-    width = int(variables.get("COLUMNS", terminal.UNBOUNDED))
-    with patch.object(terminal.out, "_width", width), patch.object(terminal.err, "_width", width):
+    width = int(variables.get("COLUMNS", output.UNBOUNDED))
+    with patch.object(output.out, "_width", width), patch.object(output.err, "_width", width):
         yield
 
 

@@ -1,7 +1,6 @@
 """Benchmarks run on little, and what they are measured on has the properties that it claims. Speed is not tested."""
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,15 +8,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks import everything
+from benchmarks.matching import moving
+from benchmarks.overlay import routing
+from benchmarks.workloads import moving_workload, range_workload, string_workload, workload
 
 from tests.cli.command import as_json, run
 from tests.cli.test_cli import BENCHES
-from tidings.cli import bench
-from tidings.cli.bench import everything, moving, moving_workload, range_workload, routing, string_workload, workload
+from tidings.cli import measurement
 from tidings.engine import Engine
 from tidings.engine.operations import Subscribe
-from tidings.index import Index
-from tidings.index.rows import read
+from tidings.text_index import Index, subscription_of
 
 NETWORK = ["--brokers", "4", "--clients", "8", "--subscriptions", "3"]
 SMALL = [*NETWORK, "--events", "20"]
@@ -30,7 +31,7 @@ UNITS = {"s", "ms", "us", "ns", "us an event", "events/s", "rows/s", "times", "b
 @pytest.fixture
 def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks how fast anything was, so garbage may stay: to collect it takes longer than all that is measured."""
-    monkeypatch.setattr(bench, "gc", SimpleNamespace(collect=lambda: 0))
+    monkeypatch.setattr(measurement, "gc", SimpleNamespace(collect=lambda: 0))
 
 
 @pytest.mark.process
@@ -76,7 +77,9 @@ def test_benchmarks_measure_and_draw(arguments: list[str], measured: int, tmp_pa
 
 
 def test_without_json_there_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.report([bench.Measurement("a", 1234.5, "us", "2 us"), bench.Measurement("b", 0.01234, "s")], as_json=False)
+    measurement.report(
+        [measurement.Measurement("a", 1234.5, "us", "2 us"), measurement.Measurement("b", 0.01234, "s")], as_json=False
+    )
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["what", "measured", "goal", "beside", "it"],
         ["a", "1,234", "us", "2", "us"],
@@ -88,9 +91,9 @@ def test_without_json_there_is_a_table(capsys: pytest.CaptureFixture[str]) -> No
 def test_all_of_them_say_whose_each_number_is(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [name for name in BENCHES if name != "all"]
     for name in names:
-        module = import_module(f"tidings.cli.bench.{name}")
-        monkeypatch.setattr(module, "measure", lambda *_: [bench.Measurement("one", 1, "s")])
-    assert [one.what for one in everything.measure(10)] == [f"{name}: one" for name in names]
+        module = getattr(everything, name)
+        monkeypatch.setattr(module, "measure", lambda *_: [measurement.Measurement("one", 1, "s")])
+    assert [one.name for one in everything.measure(10)] == [f"{name}: one" for name in names]
 
 
 def share_that_matches(slots: Any, rows: Any) -> float:
@@ -177,7 +180,7 @@ def test_contexts_as_texts_and_structs_say_the_same() -> None:
     for given in (structs, moving.with_texts(structs)):
         engine = Engine()
         for row in subscriptions.to_pylist():
-            engine.handle(Subscribe(read(row)), 0)
+            engine.handle(Subscribe(subscription_of(row)), 0)
         batch = engine.batch(given)
         assert not batch.rejected.num_rows
         assert batch.matches.num_rows > 10

@@ -5,16 +5,19 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import typer
 
 from tests.cli.command import as_json, run, run_alone
 from tests.limits import PATIENCE
 from tidings._version import __version__
 from tidings.cli import demo, main
+from tidings.cli.app import app
 from tidings.policy import Policy
 
 BENCHES = [
@@ -63,6 +66,23 @@ def test_every_verb_has_help_with_an_example(verb: str) -> None:
     done = run(*verb.split(), "--help")
     assert done.returncode == 0
     assert "Example: tidings " + verb.split()[0] in " ".join(done.stdout.split())
+
+
+def groups(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The commands that have commands, by their words."""
+    if hasattr(command, "commands"):
+        yield path
+        for name, below in command.commands.items():
+            yield from groups(below, (*path, name))
+
+
+@pytest.mark.parametrize("words", [*groups(typer.main.get_command(app))], ids=" ".join)
+def test_a_list_of_commands_is_cut_nowhere_at_80_columns(words: tuple[str, ...]) -> None:
+    """A command whose first sentence is longer needs a `short_help`."""
+    done = run(*words, "-h", variables={**os.environ, "COLUMNS": "80"})
+    assert done.returncode == 0
+    listed = done.stdout.partition("Commands:")[2]
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
 
 
 def test_help_names_the_verbs_and_version_is_told() -> None:

@@ -32,5 +32,5 @@ def test_a_mistake_is_one_line_with_its_place(tmp_path: Path) -> None:
 def test_the_reference_is_a_page_and_for_machines_a_schema() -> None:
     assert run("config", "reference").stdout.startswith("# The broker's file\n")
     tables = as_json("config", "reference")["$defs"]
-    assert tables["Limits"]["properties"]["connections"]["minimum"] == 1
-    assert "Connections" in tables["Limits"]["properties"]["connections"]["description"]
+    assert tables["LimitsTable"]["properties"]["connections"]["minimum"] == 1
+    assert "Connections" in tables["LimitsTable"]["properties"]["connections"]["description"]

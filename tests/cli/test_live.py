@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import tidings as td
+from tests.broker.certified import Certified
+from tests.broker.running_broker import running_broker
 from tests.cli import command
 from tests.limits import PATIENCE
-from tests.live.certified import Certified
-from tests.live.serving import serving
 from tidings.cli.overlay import LocalOverlay
-from tidings.model.durability import NO_JOURNAL_AT_BROKER
+from tidings.model.receipt import NO_JOURNAL_AT_BROKER
 from tidings.simulation.topologies import line
 
 pytestmark = pytest.mark.process
@@ -130,7 +130,7 @@ def test_events_go_from_standard_input_to_a_subscriber_at_another_broker(overlay
 def test_publish_says_how_safe_events_are(
     tmp_path: Path, has_journal: bool, asked: str, safe: str, reason: str
 ) -> None:
-    with serving(tmp_path if has_journal else "") as where:
+    with running_broker(tmp_path if has_journal else "") as where:
         words = ("publish", "--connect", f"tidings://{where}", "--safe", asked)
         one = command.run(*words, "{}")
         assert re.fullmatch(rf"published \S+, {safe}{reason}\n", one.stdout), one
@@ -142,7 +142,7 @@ def test_publish_says_how_safe_events_are(
 
 
 def test_subscribe_says_that_the_broker_has_no_journal() -> None:
-    with serving() as where:
+    with running_broker() as where:
         words = ("subscribe", "--connect", f"tidings://{where}", "--name", "car-1", "--seconds", "0")
         durable, other = command.run(*words, "--durable", "box"), command.run(*words)
     assert durable.stderr == f"{NO_JOURNAL_AT_BROKER}\ntidings: car-1.durable.box waits for events\n"
@@ -372,7 +372,7 @@ def test_the_files_of_brokers_stay_in_the_folder(tmp_path: Path, name: str) -> N
 def test_who_has_the_folder_of_an_identity_has_its_name(tmp_path: Path) -> None:
     certified = Certified(tmp_path)
     certified.client("ann")
-    with serving(tls=certified.tls("b1")) as address:
+    with running_broker(tls=certified.tls("b1")) as address:
         words = ("--connect", f"tidings://{address}", "--identity", str(tmp_path / "ann"))
         assert command.as_json("overlay", "status", *words)[0]["broker"] == "b1"
         named = command.run("overlay", "status", *words, "--name", "bob")

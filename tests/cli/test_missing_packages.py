@@ -22,7 +22,7 @@ LIVE, SPARK = "pip install 'tidings[live]'", "pip install 'tidings[spark]'"
 POLICY = str(td.policies.remove("n"))
 # The words of a command that needs an optional package, and how the one line ends that it says without it.
 COMMANDS: dict[str, tuple[list[str], str]] = {
-    "broker": (["broker"], f"prometheus_client is not installed: {LIVE}"),
+    "broker": (["broker"], f"uvicorn is not installed: {LIVE}"),
     "overlay run": (["overlay", "run", "--brokers", "1", "--port", "0", "--folder", "overlay"], LIVE),
     "history": (["history", "hub"], f"pyspark is not installed: {SPARK}"),
     "policy try": (["policy", "try", "trim.policy", "hub"], f"pyspark is not installed: {SPARK}"),
@@ -63,7 +63,12 @@ def test_a_verb_says_in_one_line_what_to_install(base: Any, name: str) -> None:
 
 def test_what_cannot_be_imported_is_for_brokers_as_processes_and_for_spark(base: Any) -> None:
     """Whatever else needs an optional package imports it when it is used."""
-    live = {"tidings.cli.broker", "tidings.live.exposition", "tidings.live.http", "tidings.live.process"}
+    live = {
+        "tidings.cli.actions.broker",
+        "tidings.broker.ops.prometheus",
+        "tidings.broker.ops.http",
+        "tidings.broker.process",
+    }
     assert set(base["modules"]) == {*live, "tidings.spark.source"}
     for module, said in base["modules"].items():
         assert said.endswith(LIVE if module in live else SPARK)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import tidings as td
+from tests.broker.running_broker import running_broker
 from tests.cli import command
 from tests.limits import PATIENCE
-from tests.live.serving import serving
 from tidings.routing import STRATEGIES
 
 
@@ -82,7 +82,7 @@ def test_status_of_an_idle_spcf_overlay_is_settled(tmp_path: Path) -> None:
 
 
 def test_an_observer_changes_nothing_and_may_only_ask() -> None:
-    with serving() as address, td.connect_sync(str(address), "watcher", observer=True) as watcher:
+    with running_broker() as address, td.connect_sync(str(address), "watcher", observer=True) as watcher:
         assert watcher.ask("status")["clients"] == 1
         for refused in (
             lambda: watcher.publish({"n": 1}),

@@ -11,16 +11,16 @@ import pytest
 
 from tests.cli import command
 from tests.cli.test_live import ending
-from tests.client.centre import OWNER, Files, Serving, Topic, entity, now
 from tests.client.clock import tick
+from tests.client.kmc import OWNER, Files, Serving, Topic, entity, now
 from tests.limits import PATIENCE
-from tidings.cli import caller
-from tidings.client import centres
-from tidings.client.asking import ask
-from tidings.client.connecting import connect, connect_sync
-from tidings.client.discovery import Discovery
+from tidings.cli import connection
+from tidings.client.connector import connect, connect_sync
+from tidings.client.secure import kmc_client
+from tidings.client.secure.discovery import Discovery
+from tidings.client.secure.service_rpc import ask
 from tidings.model.errors import UnreachableError
-from tidings.security.advertised import Advertised
+from tidings.security.tdn.discovery_records import DiscoveryRecord
 
 pytestmark = pytest.mark.process
 
@@ -155,13 +155,13 @@ class _Beginning:
         self._topic = topic
         self.finds = self.keys = 0
         monkeypatch.setattr(Discovery, "find", self._found)
-        monkeypatch.setattr(centres, "ask", self._asked)
+        monkeypatch.setattr(kmc_client, "ask", self._asked)
 
-    async def _found(self, *_: object, **__: object) -> list[Advertised]:
+    async def _found(self, *_: object, **__: object) -> list[DiscoveryRecord]:
         self.finds += 1
         if self.finds == 1:
             raise UnreachableError("no discovery node has answered")
-        return [] if self.finds == 2 else [Advertised.topic(OWNER, self._topic.record, now())]
+        return [] if self.finds == 2 else [DiscoveryRecord.topic(OWNER, self._topic.record, now())]
 
     async def _asked(self, *given: Any, **more: Any) -> bytes:
         self.keys += 1
@@ -228,7 +228,7 @@ def test_the_broker_is_waited_for_too(shell: Shell, monkeypatch: pytest.MonkeyPa
             settings.update(more)
             return function(*given, **more)
 
-        monkeypatch.setattr(caller, function.__name__, spied)
+        monkeypatch.setattr(connection, function.__name__, spied)
     code, _, err = shell.run(*words)
     assert code == 0, err
     timeout = settings["timeout"]

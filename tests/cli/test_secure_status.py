@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.secured import SECOND, LiveWorld
-from tests.live.serving import serving
-from tidings.cli.overlay.views import Asked, status
-from tidings.cli.terminal import out
+from tests.broker.running_broker import running_broker
+from tests.broker.secured import SECOND, LiveWorld
+from tidings.cli.output import out
+from tidings.cli.overlay.status import StatusTargets, status
 
 
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str) -> str:
     monkeypatch.setattr(out, "width", 250)
-    status(Asked([place], None, "watcher", None, place), as_json=False)
+    status(StatusTargets([place], None, "watcher", None, place), as_json=False)
     return capsys.readouterr().out
 
 
@@ -31,12 +31,12 @@ def test_the_gate_has_a_column(
     if next_update:
         world.list_file.write_bytes(world.update(next_update=next_update - SECOND).data)
     given = world.security("b1", **({"revocations": ""} if next_update == 0 else {}))
-    with serving(**given) as address:
+    with running_broker(**given) as address:
         assert told in shown(capsys, monkeypatch, f"tidings://{address}")
 
 
 def test_where_there_is_no_gate_there_is_no_column(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving() as address:
+    with running_broker() as address:
         assert "security" not in shown(capsys, monkeypatch, f"tidings://{address}")

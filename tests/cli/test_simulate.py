@@ -11,11 +11,11 @@ from lxml import etree
 
 from tests.cli.command import Done, run, run_alone
 from tests.docs.shell import ROOT
-from tidings.cli.overlay_picture import checked_picture, draw, pictured
-from tidings.cli.simulate import simulate
+from tidings.cli.actions.simulate import simulate
+from tidings.cli.topology_picture import check_picture_path, draw, lay_out
 from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.simulation.checking.checker import Violation
 from tidings.simulation.scenario import Run, read
-from tidings.simulation.violation import Violation
 
 EXAMPLES = sorted((ROOT / "examples" / "scenarios").glob("*.toml"))
 SMALL = """\
@@ -123,7 +123,7 @@ def test_what_goes_wrong_is_said_and_how_to_do_it_again(
 ) -> None:
     scenario = read(small, seed=11)
     wrong = msgspec.structs.replace(Run(scenario).finish(), violations=[Violation("lost", "sub-1 was not told")])
-    monkeypatch.setattr("tidings.cli.simulate._run", lambda _: wrong)
+    monkeypatch.setattr("tidings.cli.actions.simulate._run", lambda _: wrong)
     with pytest.raises(TidingsError, match="violations: 1; --seed 11 does the same again"):
         simulate(scenario, picture=None, as_json=False)
     said = capsys.readouterr()
@@ -148,29 +148,29 @@ def test_a_picture_as_png(small: Path, tmp_path: Path) -> None:
 
 def test_the_busiest_link_is_the_widest_and_all_is_on_the_sheet(small: Path) -> None:
     outcome = Run(read(small)).finish()
-    picture = pictured(outcome)
-    widths = {frozenset((line.one.name, line.other.name)): line.width for line in picture.lines}
+    picture = lay_out(outcome)
+    widths = {frozenset((line.one.name, line.other.name)): line.width for line in picture.edges}
     busiest, *others = outcome.links
     assert all(widths[frozenset((busiest.one, busiest.other))] >= width for width in widths.values())
     assert outcome.links[0].messages > others[0].messages
-    assert all(0 < dot.x < 800 and 0 < dot.y < 800 for dot in picture.dots)
+    assert all(0 < dot.x < 800 and 0 < dot.y < 800 for dot in picture.nodes)
 
 
 def test_a_lone_broker_can_be_drawn(small: Path, tmp_path: Path) -> None:
     small.write_text(SMALL.replace("brokers = 3", "brokers = 1").replace('["b2"]', '["b1"]'))
     outcome = Run(read(small)).finish()
-    assert [tuple(dot[:3]) for dot in pictured(outcome).dots] == [("b1", 400, 400)]
+    assert [tuple(dot[:3]) for dot in lay_out(outcome).nodes] == [("b1", 400, 400)]
     draw(outcome, tmp_path / "lone.svg")
     assert "b1" in (tmp_path / "lone.svg").read_text()
 
 
 def test_what_png_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert checked_picture(Path("overlay.svg")) == Path("overlay.svg")
+    assert check_picture_path(Path("overlay.svg")) == Path("overlay.svg")
     with pytest.raises(TidingsError, match="PNG needs matplotlib"):
-        checked_picture(Path("overlay.png"))
+        check_picture_path(Path("overlay.png"))
     with pytest.raises(InvalidValueError):
-        checked_picture(Path("overlay"))
+        check_picture_path(Path("overlay"))
 
 
 STEPS = """\
@@ -202,7 +202,7 @@ def test_a_step_file_is_replayed(steps: Path) -> None:
 
 
 def test_the_violations_of_a_step_file_are_said(steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.simulation.checker.due", lambda subscription, event, context: True)
+    monkeypatch.setattr("tidings.simulation.checking.checker.due", lambda subscription, event, context: True)
     steps.write_text(STEPS.replace("n=2", "n=0"))
     done = tidings(steps)
     assert (done.returncode, done.stdout) == (1, "")

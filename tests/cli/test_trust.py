@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.certified import Certified
-from tidings.cli import trust
+from tests.broker.certified import Certified
+from tidings.cli.actions import trust
 from tidings.model.errors import InvalidValueError, SecurityError
-from tidings.security.trust import Group
+from tidings.security.trust_group import TrustGroup
 
 
 def test_a_secret_is_made_asked_for_given_and_taken(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_secret_is_made_asked_for_given_and_taken(tmp_path: Path) -> None:
     assert joined.read_bytes() == secret.read_bytes()
     assert joined.stat().st_mode & 0o777 == 0o600
     assert not key.exists()
-    Group.load("G", joined)
+    TrustGroup.load("G", joined)
 
 
 def test_no_file_is_written_over(tmp_path: Path) -> None:

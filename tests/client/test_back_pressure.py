@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import tidings as td
-from tests.live.cases import connect, run, running, until
-from tidings.client import Subscription
+from tests.broker.cases import connect, run, running, until
+from tidings.client import ClientSubscription
 from tidings.client import subscription as subscriptions
 
 PAYLOAD = bytes(16 * 1024)
@@ -17,7 +17,7 @@ async def flood(publisher: td.client.Client, count: int, payload: bytes | None =
     await asyncio.gather(*[publisher.publish({"n": n}, payload=payload, safe="accepted") for n in range(count)])
 
 
-async def numbers(held: Subscription, count: int) -> list[Any]:
+async def numbers(held: ClientSubscription, count: int) -> list[Any]:
     got: list[Any] = []
     while len(got) < count and (more := await held.take(timeout=60)):
         got += [note.attributes["n"] for note in more]
@@ -144,8 +144,8 @@ def test_a_callback_that_raises_is_called_with_the_next() -> None:
             await flood(car, 4, None)
             await until(lambda: len(seen) == 4)
             assert seen == [0, 1, 2, 3]
-            inbox = broker.desk.roster.subscriptions[held.id].inbox
-            await until(lambda: len(inbox.has_taken()) == 1)  # what was not acknowledged comes again some day
+            inbox = broker.node.registry.subscriptions[held.id].inbox
+            await until(lambda: len(inbox.taken_events()) == 1)  # what was not acknowledged comes again some day
 
     run(scenario())
 

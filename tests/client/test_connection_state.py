@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidings as td
-from tests.live.cases import connect, run, running, until
+from tests.broker.cases import connect, run, running, until
 from tidings.client import Client
 from tidings.model.errors import ClosedError, InvalidValueError, UnreachableError
 from tidings.testing import BrokerThread

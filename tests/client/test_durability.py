@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import tidings as td
-from tests.live.cases import address, connect, run, running
-from tests.live.serving import serving
-from tidings.client.underway import Publication, Underway
-from tidings.model.durability import NO_JOURNAL_AT_BROKER
+from tests.broker.cases import address, connect, run, running
+from tests.broker.running_broker import running_broker
+from tidings.client.in_flight import InFlight, PendingPublication
 from tidings.model.errors import PublishedBeforeError
 from tidings.model.event import Event
 from tidings.model.identity import uuid7
+from tidings.model.receipt import NO_JOURNAL_AT_BROKER
 from tidings.protocol import answers
 from tidings.protocol.publications import Safety
 
@@ -56,10 +56,10 @@ def test_a_durable_subscription_has_a_finding_where_the_broker_has_no_journal(tm
 
 
 def test_the_synchronous_client_says_the_same(tmp_path: Path) -> None:
-    with serving() as where, td.connect_sync(f"tidings://{where}", "car-1") as car:
+    with running_broker() as where, td.connect_sync(f"tidings://{where}", "car-1") as car:
         assert car.publish({"n": 1}, safe="journaled").safe == "accepted"
         assert car.subscribe("", durable="all").findings == [NO_JOURNAL_AT_BROKER]
-    with serving(tmp_path) as where, td.connect_sync(f"tidings://{where}", "car-1") as car:
+    with running_broker(tmp_path) as where, td.connect_sync(f"tidings://{where}", "car-1") as car:
         assert car.publish({"n": 1}, safe="journaled").safe == "journaled"
         assert car.subscribe("", durable="all").findings == []
 
@@ -111,9 +111,9 @@ def test_a_receipt_without_an_offset_says_only_what_is_certain(
     asked: Safety, journals: tuple[bool, ...], expected: str
 ) -> None:
     async def scenario() -> td.Receipt:
-        underway = Underway()
+        underway = InFlight()
         event = Event(id=uuid7(1, bytes(10)), publisher="cam-1", timestamp=1, sequence=1)
-        publication = Publication(event, asked, asyncio.get_running_loop().create_future())
+        publication = PendingPublication(event, asked, asyncio.get_running_loop().create_future())
         underway.publications[1] = publication
         for has_journal in journals:
             publication.note_sent(has_journal=has_journal)

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 import tidings as td
-from tests.live.cases import connect, run, running, until
-from tidings.client.subscription import Subscription
-from tidings.client.told import Told
+from tests.broker.cases import connect, run, running, until
+from tidings.client.subscription import ClientSubscription, NotificationDedup
 from tidings.model.event import Event
 from tidings.model.identity import uuid7
 from tidings.model.notification import Notification, Trace
 from tidings.model.values import Attributes
 from tidings.protocol import answers, requests
 from tidings.protocol.events import to_wire
-from tidings.protocol.notes import to_wire_note
-from tidings.protocol.publications import Published
+from tidings.protocol.notifications import notification_to_wire
+from tidings.protocol.publications import WirePublication
 
 MOST_OF_A_SUBSCRIPTION = 3  # objects that a search for circles looks at: it, its queue, and what calls its callback
 
@@ -40,10 +39,10 @@ def note(number: int, subscription: str = "s1") -> Notification:
         Trace("b1"),
         td.Receipt(event(1), 1),
         to_wire(event(1)),
-        to_wire_note(note(1)),
-        Published(1, bytes(16), 1, 0, Attributes.of({"n": 1})),
-        answers.Receipts((answers.Receipt(1, 1, 1),)),
-        requests.Subscribe(1, "s1"),
+        notification_to_wire(note(1)),
+        WirePublication(1, bytes(16), 1, 0, Attributes.of({"n": 1})),
+        answers.PublicationReceipts((answers.PublicationReceipt(1, 1, 1),)),
+        requests.SubscribeRequest(1, "s1"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -68,7 +67,7 @@ def test_a_subscription_to_which_nothing_comes_is_little_to_search() -> None:
             held += [await car.subscribe(f"n = {n}", callback=print) for n in range(10, 110)]
             gc.collect()
             new = gc.get_objects()
-            mine = [one for one in new if isinstance(one, Subscription)]
+            mine = [one for one in new if isinstance(one, ClientSubscription)]
             assert len(mine) == 100
             reached = {id(one) for one in mine}
             for one in mine:
@@ -81,25 +80,25 @@ def test_a_subscription_to_which_nothing_comes_is_little_to_search() -> None:
 
 
 def test_what_was_told_in_an_earlier_connection_is_not_told_again() -> None:
-    told = Told()
-    assert told.note(note(1))
-    assert told.note(note(1))  # in one connection a broker says what it means
+    told = NotificationDedup()
+    assert told.is_new(note(1))
+    assert told.is_new(note(1))  # in one connection a broker says what it means
     told.connected_again()
-    assert not told.note(note(1))
-    assert told.note(note(1, "s2"))
-    assert told.note(note(2))
+    assert not told.is_new(note(1))
+    assert told.is_new(note(1, "s2"))
+    assert told.is_new(note(2))
     told.connected_again()
-    assert [told.note(note(n)) for n in (1, 2, 3)] == [False, False, True]
-    assert not told.note(note(1, "s2"))
+    assert [told.is_new(note(n)) for n in (1, 2, 3)] == [False, False, True]
+    assert not told.is_new(note(1, "s2"))
 
 
 def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.client.told.MAX_REMEMBERED_NOTIFICATIONS", 3)
-    told = Told()
+    monkeypatch.setattr("tidings.client.subscription.MAX_REMEMBERED_NOTIFICATIONS", 3)
+    told = NotificationDedup()
     for n in range(5):
-        assert told.note(note(n))
+        assert told.is_new(note(n))
     told.connected_again()
-    assert [told.note(note(n)) for n in range(5)] == [True, True, False, False, False]
+    assert [told.is_new(note(n)) for n in range(5)] == [True, True, False, False, False]
 
 
 def test_publishing_and_notifying_leave_nothing_to_search() -> None:

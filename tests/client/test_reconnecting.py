@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import tidings as td
-from tests.live.cases import Raw, address, connect, hello, run, running, until
-from tests.live.certified import Certified
-from tidings.client import Client, Identity, Subscription
-from tidings.live.broker import Broker
+from tests.broker.cases import Raw, address, connect, hello, run, running, until
+from tests.broker.certified import Certified
+from tidings.broker.broker import Broker
+from tidings.client import Client, ClientSubscription, TlsIdentity
 from tidings.model.errors import ClosedError, InvalidValueError, PublishedBeforeError, UnreachableError
-from tidings.protocol.frames import Kind
+from tidings.protocol.frames import FrameKind
 
 LOOP = td.Schema("Loop", {"li": int, "lo": str})
 
@@ -35,7 +35,7 @@ async def cut(broker: Broker, client: Client) -> None:
     await until(lambda: client.session.connections > before)
 
 
-async def all_of(held: Subscription, count: int) -> list[Any]:
+async def all_of(held: ClientSubscription, count: int) -> list[Any]:
     """The numbers of so many notifications, after which no more come."""
     got: list[td.Notification] = []
     while len(got) < count and (more := await held.take(timeout=60)):
@@ -76,10 +76,10 @@ def test_everything_is_said_again_to_a_broker_that_was_started_anew() -> None:
         await until(lambda: not car.is_connected and not camera.is_connected)
         async with running(broker=where) as broker:
             await until(lambda: car.is_connected and camera.is_connected)
-            await until(lambda: broker.desk.roster.count("car-1") == 1 and "cam-1" in broker.sessions)
+            await until(lambda: broker.node.registry.count("car-1") == 1 and "cam-1" in broker.sessions)
             assert (await car.schema("Loop")) == LOOP
             assert [one["id"] for one in (await camera.topics())["advertisements"]] == [offer.id]
-            assert broker.desk.roster.contexts["car-1"] == {"x": 1}
+            assert broker.node.registry.contexts["car-1"] == {"x": 1}
             await camera.publish({"n": 1})
             assert numbers(await near.take(timeout=60)) == [1]
             async with connect(broker, "gps") as gps:
@@ -210,8 +210,8 @@ def test_a_program_that_holds_its_notifications_does_not_see_them_twice(tmp_path
             await until(lambda: held.waiting == 3)
             assert numbers(await held.take()) == [2, 3, 4]
             await held.acknowledge_all()
-            await until(lambda: broker.desk.roster.of("car-1")[0].waiting == 0)
-            await until(lambda: not broker.desk.roster.of("car-1")[0].inbox.has_taken())
+            await until(lambda: broker.node.registry.subscriptions_of("car-1")[0].waiting == 0)
+            await until(lambda: not broker.node.registry.subscriptions_of("car-1")[0].inbox.taken_events())
             await car.close()
 
     run(scenario())
@@ -263,10 +263,10 @@ def test_what_was_taken_back_before_the_connection_broke_is_no_error() -> None:
         async with running() as broker, connect(broker, "car-1") as car:
             held = await car.subscribe("a = 1")
             offer = await car.advertise("a = 1")
-            assert car.session.wire is not None
-            car.session.wire.on_frames = lambda frames: None  # the answers are lost on the way
+            assert car.session.transport is not None
+            car.session.transport.on_frames = lambda frames: None  # the answers are lost on the way
             doing = [asyncio.ensure_future(held.unsubscribe()), asyncio.ensure_future(car.unadvertise(offer))]
-            await until(lambda: not broker.desk.engine.advertisements.of("car-1"))
+            await until(lambda: not broker.node.engine.advertisements.of("car-1"))
             assert not any(one.done() for one in doing)
             await cut(broker, car)
             await asyncio.gather(*doing)
@@ -451,7 +451,7 @@ def test_a_broker_that_does_not_read_does_not_keep_a_client_from_closing() -> No
         async with running() as broker:
             client = connect(broker, "cam-1", patience=0.1)
             await client.__aenter__()
-            broker.sessions["cam-1"].connection.read(False)
+            broker.sessions["cam-1"].connection.set_reading(False)
             payload = bytes(1024 * 1024)
             publishing = [asyncio.ensure_future(client.publish({"n": n}, payload=payload)) for n in range(32)]
             await asyncio.sleep(0.05)
@@ -474,7 +474,7 @@ def test_a_task_that_is_cancelled_leaves_nothing_behind() -> None:
             assert publishing.cancelled()
             assert subscribing.cancelled()
             await car.ask("status")
-            assert broker.desk.roster.count("car-1") == 0
+            assert broker.node.registry.count("car-1") == 0
             assert (await car.publish({"n": 2})).event.sequence == 2
 
     run(scenario())
@@ -521,7 +521,7 @@ def test_a_frame_of_another_version_of_the_protocol_is_passed_over() -> None:
             async with Raw.to(broker) as raw:
                 raw.say(hello("raw"))
                 await raw.told()
-                raw.send(b"\0\0\0\2" + bytes([Kind.NOTE]) + b"x")
+                raw.send(b"\0\0\0\2" + bytes([FrameKind.NOTIFICATION]) + b"x")
                 assert "does not send frames of the kind 33" in (await raw.answered()).reason
 
     run(scenario())
@@ -557,7 +557,7 @@ def test_a_broker_that_closes_without_a_word_may_want_another_certificate(
     identity = None
     if has_certificate:
         shown = others.client("car")
-        identity = Identity(ours.client("anybody").authority, shown.certificate, shown.key)
+        identity = TlsIdentity(ours.client("anybody").authority, shown.certificate, shown.key)
 
     async def scenario() -> None:
         async with running(tls=ours.tls("b1")) as broker:
@@ -575,6 +575,6 @@ def test_a_handshake_that_breaks_off_is_told_with_a_reason(tmp_path: Path, caplo
             writer.close()
             await until(lambda: broker.metrics.bogus)
 
-    with caplog.at_level("DEBUG", logger="tidings.live"):
+    with caplog.at_level("DEBUG", logger="tidings.broker"):
         run(scenario())
     assert "has failed: it broke off in the handshake" in caplog.text

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidings as td
-from tests.client.centre import Centre, Files, Serving, Topic, centre, entity, member, secure
-from tests.live.cases import address, connect, run, running
+from tests.broker.cases import address, connect, run, running
+from tests.client.kmc import Centre, Files, Serving, Topic, centre, entity, member, secure
 from tests.sizes import examples
 from tidings import policies
-from tidings.client.security import Security
+from tidings.client.secure.settings import Security
 from tidings.model.errors import InvalidValueError, SecurityError
-from tidings.security.envelope import Seal
+from tidings.security.sealing.envelope import Seal
 
 
 def test_what_is_published_is_sealed_on_its_way_and_readable_where_it_arrives() -> None:
@@ -160,7 +160,7 @@ def test_what_is_given_and_does_not_fit_is_said_so(tmp_path: Path) -> None:
         td.connect(security=Security())
     with pytest.raises(InvalidValueError, match=r"security: .*nowhere: No such file"):
         td.connect(identity=entity("pub"), security=Security(topics=(tmp_path / "nowhere",)))
-    with pytest.raises(InvalidValueError, match="a Service or the file of one, not int"):
+    with pytest.raises(InvalidValueError, match="a ServiceRecord or the file of one, not int"):
         td.connect(identity=entity("pub"), security=Security(services=(7,)))  # type: ignore[arg-type]
 
 

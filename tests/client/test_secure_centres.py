@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 import tidings as td
-from tests.client.centre import AUTHORITY, KMC, OWNER, START, credentials, entity, now
-from tests.live.cases import address, connect, run, running, until
+from tests.broker.cases import address, connect, run, running, until
+from tests.client.kmc import AUTHORITY, KMC, OWNER, START, credentials, entity, now
 from tests.services.kmc_cases import Centre, centre
+from tidings.broker.broker import Broker
 from tidings.client import Client, Security
-from tidings.client.discovery import Discovery
-from tidings.live.broker import Broker
+from tidings.client.secure.discovery import Discovery
 from tidings.model.errors import SecurityError, UnreachableError
 from tidings.security import Role, TopicRecord
-from tidings.security import centre_questions as asked
-from tidings.security.advertised import Advertised
-from tidings.security.exchange import SERVICE_TOPIC, Service
+from tidings.security.rpc import kmc_messages
+from tidings.security.rpc.messages import SERVICE_TOPIC, ServiceRecord
+from tidings.security.tdn.discovery_records import DiscoveryRecord
 from tidings.services.tdn import DiscoveryService
 
 NODE = AUTHORITY.issue("tdn-1", Role.TDN, START)
@@ -45,7 +45,7 @@ async def advertised(broker: Broker, kmc: Centre, topic: TopicRecord) -> None:
     """At the node, by its owner; and the centre is there, too."""
     async with connect(broker, "owner-2") as client:
         looking = Discovery(client, OWNER, credentials())
-        await looking.advertise(Advertised.topic(OWNER, topic, now()))
+        await looking.advertise(DiscoveryRecord.topic(OWNER, topic, now()))
         async with asyncio.timeout(10):
             while not any(
                 one.service is not None and one.service.topic == kmc.service.topic
@@ -76,7 +76,7 @@ def test_who_is_given_nothing_finds_topics_and_centres_at_discovery_nodes(tmp_pa
 
 def test_who_begins_with_topics_that_nobody_tells_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would publish in the clear what is to be sealed."""
-    monkeypatch.setattr("tidings.client.centres._PATIENCE", 0.2)
+    monkeypatch.setattr("tidings.client.secure.kmc_client._ANSWER_SECONDS", 0.2)
 
     async def scenario() -> None:
         async with running() as broker:
@@ -88,7 +88,7 @@ def test_who_begins_with_topics_that_nobody_tells_it_does_not_begin(monkeypatch:
 
 
 def test_with_a_list_that_is_out_of_date_that_is_why_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.client.centres._PATIENCE", 0.2)
+    monkeypatch.setattr("tidings.client.secure.kmc_client._ANSWER_SECONDS", 0.2)
     given = Security(revocations=AUTHORITY.revocations(START, next_update=1), finds="*")
 
     async def scenario() -> None:
@@ -100,7 +100,7 @@ def test_with_a_list_that_is_out_of_date_that_is_why_nobody_answers(monkeypatch:
 
 
 def test_a_centre_that_nobody_knows_is_named_as_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.client.centres._PATIENCE", 0.2)
+    monkeypatch.setattr("tidings.client.secure.kmc_client._ANSWER_SECONDS", 0.2)
     topic = TopicRecord.make(OWNER, id=bytes(16), template="Sports=NBA", kmc=KMC.certificate)
 
     async def scenario() -> None:
@@ -121,7 +121,7 @@ def test_a_query_of_the_centre_is_answered_by_the_function_that_was_given(tmp_pa
         async with running() as broker, centre(broker, tmp_path) as kmc:
             topic = await kmc.topic(challenge=1)
             await kmc.grant(topic, "pub")
-            await kmc.ask(asked.ENROL, asked.Enrols((("the first pet?", "Rex"),)), entity("pub"))
+            await kmc.ask(kmc_messages.ENROL, kmc_messages.EnrolRequest((("the first pet?", "Rex"),)), entity("pub"))
             await asyncio.sleep(1.1)  # after which it is asked
             known = {"services": (kmc.service,), "topics": (topic,), "answer": answer and answering}
             async with client_of(broker, "pub", **known) as pub:
@@ -140,7 +140,7 @@ def test_who_cannot_get_a_token_for_now_does_not_come_back_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
     """Else what has waited for a durable subscription would be gone."""
-    monkeypatch.setattr("tidings.client.centres._PATIENCE", 0.5)
+    monkeypatch.setattr("tidings.client.secure.kmc_client._ANSWER_SECONDS", 0.5)
     AUTHORITY.issue("b1", Role.BROKER, now()).save(tmp_path / "b1")
     (tmp_path / "revocations").write_bytes(AUTHORITY.revocations(now()).data)
     tables: dict[str, Any] = {
@@ -154,14 +154,16 @@ def test_who_cannot_get_a_token_for_now_does_not_come_back_without_one(
             topic = await kmc.topic("Sports=NBA,Team=*")
             for name in ("pub", "fan"):
                 await kmc.grant(topic, name)
-            there, elsewhere = kmc.service, Service.make(KMC, "0" * 32, kmc.service.kem, kmc.service.version)
+            there, elsewhere = kmc.service, ServiceRecord.make(KMC, "0" * 32, kmc.service.kem, kmc.service.version)
             async with client_of(broker, "fan", services=(there,), topics=(topic,)) as fan:
                 await fan.subscribe("Sports = 'NBA'", durable="mine")
             async with client_of(broker, "pub", services=(there,), topics=(topic,)) as pub:
                 await pub.publish({"Sports": "NBA", "Team": "NYK"}, payload=b"1")
             if lacking == "answer":
-                await kmc.ask(asked.ENROL, asked.Enrols((("the first pet?", "Rex"),)), entity("fan"))
-                await kmc.ask(asked.TOPIC, asked.RegistersTopic(topic.data, challenge=1))
+                await kmc.ask(
+                    kmc_messages.ENROL, kmc_messages.EnrolRequest((("the first pet?", "Rex"),)), entity("fan")
+                )
+                await kmc.ask(kmc_messages.TOPIC, kmc_messages.RegisterTopicRequest(topic.data, challenge=1))
                 await asyncio.sleep(1.1)  # after which it is asked
             asks = there if lacking == "answer" else elsewhere
             async with client_of(broker, "fan", services=(asks,), topics=(topic,)) as fan:

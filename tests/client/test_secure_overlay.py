@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.client.centre import Centre, Files, Topic, centre, secure
-from tests.live.cases import address, connect, run, until
-from tests.live.secured import line, settled
-from tidings.client import Client, Subscription
-from tidings.live.broker import Broker
+from tests.broker.cases import address, connect, run, until
+from tests.broker.secured import line, settled
+from tests.client.kmc import Centre, Files, Topic, centre, secure
+from tidings.broker.broker import Broker
+from tidings.client import Client, ClientSubscription
 from tidings.model.errors import RefusedError, SecurityError
 from tidings.model.notification import Notification
-from tidings.security.envelope import Seal
+from tidings.security.sealing.envelope import Seal
 
 NBA = "Sports=NBA,Team=*"
 GAME = {"Sports": "NBA", "Team": "NYK"}
@@ -40,7 +40,7 @@ async def overlay(folder: Path, template: str = NBA, *, known: bool = True, **gi
         yield Overlay(brokers, kmc, topic)
 
 
-async def taken(held: Subscription, count: int) -> list[Notification]:
+async def taken(held: ClientSubscription, count: int) -> list[Notification]:
     notes: list[Notification] = []
     async with asyncio.timeout(10):
         while len(notes) < count:
@@ -66,7 +66,7 @@ def test_who_knows_nothing_of_the_topic_is_told_by_its_broker_and_may_all_the_sa
             receipts = await asyncio.gather(*(pub.publish({**GAME, "n": n}, payload=b"%d" % n) for n in range(20)))
             assert [one.event.attributes["n"] for one in receipts] == list(range(20))
             assert [one.payload for one in await taken(held, 20)] == [b"%d" % n for n in range(20)]
-            gate = there.brokers[0].gatehouse
+            gate = there.brokers[0].topic_security
             assert gate is not None
             assert set(gate.gate.refused) == {"token"}
 

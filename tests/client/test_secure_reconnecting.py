@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.client.centre import Centre, Files, Topic, centre, secure
+from tests.broker.cases import connect, run, running, until
+from tests.broker.secured import settled
+from tests.client.kmc import Centre, Files, Topic, centre, secure
 from tests.client.test_reconnecting import at, cut
 from tests.client.test_secure_overlay import GAME, NBA, advertised, overlay, taken
-from tests.live.cases import connect, run, running, until
-from tests.live.secured import settled
 from tidings.client import Client
 
 
@@ -37,7 +37,7 @@ def test_what_is_sent_again_is_the_same_and_arrives_once_in_order(tmp_path: Path
                     await cut(there.brokers[0], pub)
             await asyncio.gather(*publishing)
             assert [one.payload for one in await taken(held, 300)] == [b"%d" % n for n in range(300)]
-            gate = there.brokers[0].gatehouse
+            gate = there.brokers[0].topic_security
             assert gate is not None
             assert not gate.gate.refused
 
@@ -58,7 +58,7 @@ def test_a_subscription_is_proved_anew_wherever_its_client_connects(tmp_path: Pa
                 await pub.publish(GAME, payload=b"%d" % n, safe="settled")
                 assert [one.payload for one in await taken(held, 1)] == [b"%d" % n]
                 await cut(there.brokers[1], fan)
-                await until(lambda: there.brokers[1].desk.roster.count("fan") >= 2)
+                await until(lambda: there.brokers[1].node.registry.count("fan") >= 2)
 
     run(scenario())
 
@@ -141,7 +141,7 @@ def test_a_broker_that_was_started_anew_takes_sealed_events_and_tokens_again(tmp
         await until(lambda: not pub.is_connected)
         waiting = [asyncio.create_task(pub.publish(GAME, payload=b"%d" % n)) for n in (2, 3)]
         async with running(journal=journal, broker=where, **tables) as broker:
-            await until(lambda: fan.is_connected and broker.desk.roster.count("fan") >= 2)
+            await until(lambda: fan.is_connected and broker.node.registry.count("fan") >= 2)
             await asyncio.gather(*waiting)
             await pub.publish(GAME, payload=b"4")
             got = [one.payload for one in await taken(held, 1)]

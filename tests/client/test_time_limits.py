@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import tidings as td
-from tests.live.cases import connect, run, running, until
-from tidings.client import Client, Subscription, SyncSubscription
-from tidings.live.broker import Broker
+from tests.broker.cases import connect, run, running, until
+from tidings.broker.broker import Broker
+from tidings.client import Client, ClientSubscription, SyncSubscription
 from tidings.model.errors import ClosedError, InvalidValueError, RequestTimeoutError, TidingsError
 from tidings.testing import BrokerThread
 
@@ -34,7 +34,7 @@ async def abandoned(**given: Any) -> Any:
         await client.close()
 
 
-Request = Callable[[Client, Subscription, Any], Awaitable[Any]]
+Request = Callable[[Client, ClientSubscription, Any], Awaitable[Any]]
 
 REQUESTS: dict[str, Request] = {
     "publish": lambda client, _, limit: client.publish({"n": 1}, timeout=limit),
@@ -165,7 +165,7 @@ def test_a_request_that_is_answered_in_time_does_not_feel_its_limit() -> None:
             assert (await car.publish({"n": 1}, timeout=SECONDS)).event.sequence == 1
             assert len(await held.take(timeout=SECONDS)) == 1
             await held.close(timeout=SECONDS)
-            assert broker.desk.roster.count("car-1") == 0
+            assert broker.node.registry.count("car-1") == 0
 
     run(scenario())
 
@@ -182,11 +182,11 @@ def test_requests_whose_callers_wait_no_more_are_not_kept_and_not_sent_again() -
                 await car.subscribe("n = 1", timeout=SOON)
             with pytest.raises(RequestTimeoutError):
                 await car.advertise("n = 1", timeout=SOON)
-        assert not car.session.underway.requests
+        assert not car.session.in_flight.requests
         async with running(broker=where) as again:
             await until(lambda: car.is_connected)
             assert not (await car.topics())["advertisements"]
-            assert again.desk.roster.count("car-1") == 0
+            assert again.node.registry.count("car-1") == 0
             await car.close()
 
     run(scenario())
@@ -234,9 +234,9 @@ def test_a_subscription_that_was_closed_while_the_broker_was_away_does_not_come_
         await until(lambda: not car.is_connected)
         await first.close()
         async with running(broker=where) as again:
-            await until(lambda: again.desk.roster.count("car-1") == 1)
+            await until(lambda: again.node.registry.count("car-1") == 1)
             await car.topics()
-            assert [one.id for one in again.desk.roster.of("car-1")] == [second.id]
+            assert [one.id for one in again.node.registry.subscriptions_of("car-1")] == [second.id]
             await car.close()
 
     run(scenario())
@@ -251,7 +251,7 @@ def test_a_subscription_that_is_closed_while_it_begins_has_ended_at_the_broker()
             await held.close()
             await beginning
             await car.topics()
-            assert broker.desk.roster.count("car-1") == 0
+            assert broker.node.registry.count("car-1") == 0
 
     run(scenario())
 
@@ -260,11 +260,11 @@ def test_the_broker_is_waited_for_no_longer_than_said_when_a_subscription_is_clo
     async def scenario() -> None:
         async with running() as broker, connect(broker, "car-1") as car:
             held = await car.subscribe("n = 1")
-            broker.sessions["car-1"].connection.read(False)  # it is there, and does not answer
+            broker.sessions["car-1"].connection.set_reading(False)  # it is there, and does not answer
             await held.close(timeout=SOON)
             assert held.closed
-            broker.sessions["car-1"].connection.read(True)
-            await until(lambda: broker.desk.roster.count("car-1") == 0)
+            broker.sessions["car-1"].connection.set_reading(True)
+            await until(lambda: broker.node.registry.count("car-1") == 0)
 
     run(scenario())
 
@@ -272,7 +272,7 @@ def test_the_broker_is_waited_for_no_longer_than_said_when_a_subscription_is_clo
 # Taking after the end
 
 
-async def ended_by_the_broker(broker: Broker) -> tuple[Client, Subscription]:
+async def ended_by_the_broker(broker: Broker) -> tuple[Client, ClientSubscription]:
     """Another program has connected under its name; one notification waits."""
     car = connect(broker, "car-1")
     await car.__aenter__()

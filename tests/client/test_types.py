@@ -9,20 +9,20 @@ GOOD = """
 import asyncio
 from typing import assert_type
 import tidings as td
-from tidings.client import Client, Subscription, SyncClient, SyncSubscription
+from tidings.client import Client, ClientSubscription, SyncClient, SyncSubscription
 
 async def main() -> None:
     async with td.connect("tidings://127.0.0.1:7450", name="car-1", identity=None) as client:
         assert_type(client, Client)
         await client.set_context(x=10.0, y=20.0)
         async with client.subscribe("a = 1", publishers="x > this.x") as sub:
-            assert_type(sub, Subscription)
+            assert_type(sub, ClientSubscription)
             async for note in sub:
                 assert_type(note, td.Notification)
                 assert_type(note.event, td.Event)
         receipt = await client.publish({"a": 1}, safe="journaled")
         assert_type(receipt, td.Receipt)
-        assert_type(await client.subscribe(""), Subscription)
+        assert_type(await client.subscribe(""), ClientSubscription)
         assert_type(await client.schema("Loop"), td.Schema)
         async for old in client.replay(since=receipt):
             assert_type(old, td.Notification)

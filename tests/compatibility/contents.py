@@ -13,14 +13,14 @@ import tidings as td
 from tests.journal.cases import NOW
 from tidings.journal import Record
 from tidings.model import Notification, uuid7
-from tidings.model.schematext import versions_of
+from tidings.model.schema import versions_of
 from tidings.security import Credentials, Identity, Member, TopicRecord
-from tidings.security import centre_questions as questions
-from tidings.security.centre.changes import EpochMade
-from tidings.security.encoding import encoded
-from tidings.security.member import read_given
-from tidings.security.revocation import Update
-from tidings.services.centre_folder import CentreFolder
+from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.encoding import encode_canonical
+from tidings.security.kmc.state_changes import EpochAdded
+from tidings.security.member import decode_key_response
+from tidings.security.rpc import kmc_messages
+from tidings.services.kmc_store import KmcStore
 
 
 def event_id(number: int) -> UUID:
@@ -67,28 +67,28 @@ def notification_fields(note: Notification) -> dict[str, Any]:
     return as_json({**fields, "attributes": note.attributes, "context": event.context, "subject": event.subject})
 
 
-def member_of(identity: Identity, record: TopicRecord, revocations: Update) -> Member:
+def member_of(identity: Identity, record: TopicRecord, revocations: RevocationUpdate) -> Member:
     credentials = Credentials(identity.anchor)
     credentials.revoke(revocations)
     credentials.learn(record, NOW)
     return Member(identity, credentials)
 
 
-def decide(folder: CentreFolder, asker: Identity, kind: str, body: msgspec.Struct) -> bytes:
+def decide(folder: KmcStore, asker: Identity, kind: str, body: msgspec.Struct) -> bytes:
     """The centre's answer to a question, which it must not refuse."""
-    reply = folder.commit(folder.centre.decide(asker.certificate, kind, encoded(body), NOW), NOW)
+    reply = folder.commit(folder.centre.decide(asker.certificate, kind, encode_canonical(body), NOW), NOW)
     assert reply.refused is None, reply.refused
     return reply.body
 
 
-def fetch_keys(folder: CentreFolder, member: Member, record: TopicRecord) -> None:
+def fetch_keys(folder: KmcStore, member: Member, record: TopicRecord) -> None:
     wanted = member.wants(record, folder.centre.service.certificate)
-    member.take(read_given(decide(folder, member.identity, questions.KEYS, wanted)), NOW)
+    member.take(decode_key_response(decide(folder, member.identity, kmc_messages.KEYS, wanted)), NOW)
 
 
-def epoch_keys(folder: CentreFolder) -> dict[str, str]:
+def epoch_keys(folder: KmcStore) -> dict[str, str]:
     """The keys that the centre has made, by the numbers of their epochs, in hex."""
-    made = [change for change in folder.centre.snapshot() if isinstance(change, EpochMade)]
+    made = [change for change in folder.centre.snapshot() if isinstance(change, EpochAdded)]
     return {str(change.key.epoch): change.key.key.hex() for change in made}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.compatibility.release import Release
 from tidings.cli.overlay import LocalOverlay
-from tidings.cli.overlay.child import Child
+from tidings.cli.overlay.broker_process import ChildBroker
 from tidings.simulation.topologies import Topology
 
 # The matching kernels of a wheel would have to be compiled first, which takes more than a minute of processor time.
@@ -32,7 +32,7 @@ def unpack_wheel(release: Release, folder: Path) -> Path:
     return folder
 
 
-class OldBroker(Child):
+class OldBroker(ChildBroker):
     """A broker of a released version; `packages` is the folder of its unpacked wheel."""
 
     def __init__(self, release: Release, packages: Path, name: str, configuration: Path, log: Path) -> None:
@@ -68,5 +68,5 @@ class MixedOverlay(LocalOverlay):
         old = self.children[name]
         old.ask_to_stop()
         assert old.await_end(60) == 0
-        self.children[name] = Child(name, old.configuration, old.log)
+        self.children[name] = ChildBroker(name, old.configuration, old.log)
         self.restart(name)

@@ -8,11 +8,11 @@ from tests.compatibility import names
 from tests.compatibility.names import batch, stored
 from tests.compatibility.names.samples import Sample, rows, samples
 from tests.compatibility.release import Release
-from tidings.engine import records
+from tidings.broker.sessions.queries import Queries
+from tidings.engine import journal_codec
 from tidings.journal.record import LOST
-from tidings.live.questions import Questions
 from tidings.policy.policy import Policy
-from tidings.protocol.frames import Kind
+from tidings.protocol.frames import FrameKind
 
 pytestmark = pytest.mark.process
 
@@ -59,16 +59,16 @@ def test_every_sample_has_golden_bytes(by_label: dict[str, Sample]) -> None:
 
 
 def test_every_kind_of_frame_is_listed() -> None:
-    assert {int(kind) for kind in Kind} == stored.FRAMES.keys()
+    assert {int(kind) for kind in FrameKind} == stored.FRAMES.keys()
 
 
 def test_every_kind_of_row_has_a_sample() -> None:
     """Repair writes the kind LOST by itself, with nothing in it."""
-    assert {row.kind for row in rows().values()} == {*records.READERS, *records.ASIDE, LOST} - {LOST}
+    assert {row.kind for row in rows().values()} == {*journal_codec.READERS, *journal_codec.ASIDE, LOST} - {LOST}
 
 
 def test_every_question_is_listed() -> None:
-    questions = Questions(None)  # type: ignore[arg-type]  # it is only asked what it can answer
+    questions = Queries(None)  # type: ignore[arg-type]  # it is only asked what it can answer
     assert set(questions.names) == stored.QUESTIONS.keys()
 
 

@@ -12,11 +12,11 @@ from tidings import ContextFilter
 from tidings.journal import Journal
 from tidings.model.errors import SecurityError
 from tidings.security import Credentials, Gate, Identity, Right, Role, TopicRecord
-from tidings.security import centre_questions as questions
-from tidings.security.revocation import Update
+from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.rpc import kmc_messages
 from tidings.security.vault import Vault
-from tidings.services.authority_folder import PUBLISHED, AuthorityFolder, read_listing
-from tidings.services.centre_folder import CentreFolder
+from tidings.services.authority_store import PUBLISHED, AuthorityStore, read_listing
+from tidings.services.kmc_store import KmcStore
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def folder(release: Release, tmp_path: Path) -> Path:
     return release.unpack("security", tmp_path / "security")
 
 
-def open_centre(folder: Path) -> CentreFolder:
-    return CentreFolder.open(folder / "kmc", lambda lock: Vault.unlock(lock, PASSPHRASE, None))
+def open_centre(folder: Path) -> KmcStore:
+    return KmcStore.open(folder / "kmc", lambda lock: Vault.unlock(lock, PASSPHRASE, None))
 
 
-def revocations(folder: Path) -> Update:
-    return Update.read((folder / "ca" / PUBLISHED).read_bytes())
+def revocations(folder: Path) -> RevocationUpdate:
+    return RevocationUpdate.read((folder / "ca" / PUBLISHED).read_bytes())
 
 
 def topic(folder: Path) -> TopicRecord:
@@ -38,7 +38,7 @@ def topic(folder: Path) -> TopicRecord:
 
 def test_the_authority_knows_whom_it_issued_and_revoked(release: Release, folder: Path) -> None:
     expected = release.expected("security")
-    with AuthorityFolder.open(folder / "ca", lambda: PASSPHRASE) as authority:
+    with AuthorityStore.open(folder / "ca", lambda: PASSPHRASE) as authority:
         fresh = authority.issue("car-1", Role.ENTITY, NOW)
         authority.revoke("player", NOW, reason="left")
         update = authority.publish(NOW)
@@ -60,7 +60,7 @@ def test_the_centre_has_its_keys(release: Release, folder: Path) -> None:
     with open_centre(folder) as centre:
         assert epoch_keys(centre) == expected["epochs"]
         coach = Identity.load(folder / "coach")
-        decide(centre, coach, questions.ROTATE, questions.Rotates(topic(folder).id, compromised=True))
+        decide(centre, coach, kmc_messages.ROTATE, kmc_messages.RotateRequest(topic(folder).id, compromised=True))
     with open_centre(folder) as centre:
         keys = epoch_keys(centre)
         assert keys.keys() == {"1", "2", "3"}
@@ -77,8 +77,10 @@ def test_a_sealed_event_is_trusted_and_opened(release: Release, folder: Path) ->
     member = member_of(Identity.load(folder / "player"), topic(folder), revocations(folder))
     with open_centre(folder) as centre:
         coach = Identity.load(folder / "coach")
-        grant = questions.Grants(topic(folder).id, "player", int(Right.SUBSCRIBE), NOW + 86_400_000_000, history=True)
-        decide(centre, coach, questions.GRANT, grant)
+        grant = kmc_messages.GrantRequest(
+            topic(folder).id, "player", int(Right.SUBSCRIBE), NOW + 86_400_000_000, history=True
+        )
+        decide(centre, coach, kmc_messages.GRANT, grant)
         fetch_keys(centre, member, topic(folder))
     assert member.open(sealed, NOW).payload == expected
     Gate(member.credentials).admit(sealed, NOW)

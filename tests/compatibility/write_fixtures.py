@@ -31,15 +31,15 @@ from tidings.cli.overlay import LocalOverlay
 from tidings.journal import Journal, JournalOptions, Operation, Record
 from tidings.model import Event
 from tidings.security import Right, Role, TopicRecord
-from tidings.security import centre_questions as questions
+from tidings.security.rpc import kmc_messages
 from tidings.security.vault import Vault
-from tidings.services.authority_folder import AuthorityFolder
-from tidings.services.centre_folder import CentreFolder
+from tidings.services.authority_store import AuthorityStore
+from tidings.services.kmc_store import KmcStore
 from tidings.simulation.topologies import line
 from tidings.testing import VirtualClock
 
 if TYPE_CHECKING:
-    from tidings.client.synchronous import SyncClient
+    from tidings.client.sync import SyncClient
 
 PASSPHRASE = b"correct horse"
 WORK = 2**14  # of the passphrase's derivation: less than a centre takes, for tests that open one often
@@ -138,7 +138,7 @@ def write_hub(folder: Path) -> dict[str, Any]:
     return state
 
 
-def _publish(client: "td.hub.Client", clock: VirtualClock, first: int, last: int) -> None:
+def _publish(client: "td.hub.HubClient", clock: VirtualClock, first: int, last: int) -> None:
     for number in range(first, last):
         clock.time += SECOND
         client.publish({"n": number, "plate": f"a {number}"}, id=event_id(number))
@@ -239,7 +239,7 @@ def _tear_last_record(journal: Path) -> None:
 
 def write_security(folder: Path) -> dict[str, Any]:
     """Everything happens at the time `NOW`, and is checked at that time: no certificate is too old for a test."""
-    with AuthorityFolder.found(folder / "ca", "example", NOW, PASSPHRASE) as authority:
+    with AuthorityStore.create(folder / "ca", "example", NOW, PASSPHRASE) as authority:
         roles = {"kmc-1": Role.KMC, "b1": Role.BROKER, "coach": Role.ENTITY, "player": Role.ENTITY, "fan": Role.ENTITY}
         identities = {name: authority.issue(name, role, NOW) for name, role in roles.items()}
         authority.revoke("fan", NOW, reason="lost the key")
@@ -250,12 +250,14 @@ def write_security(folder: Path) -> dict[str, Any]:
     kmc, coach = identities["kmc-1"], identities["coach"]
     record = TopicRecord.make(coach, id=b"Sports=NBA......", template="Sports=NBA", kmc=kmc.certificate)
     (folder / "nba.record").write_bytes(record.data)
-    with CentreFolder.found(folder / "kmc", kmc, Vault.make(PASSPHRASE, None, work=WORK)) as centre:
+    with KmcStore.create(folder / "kmc", kmc, Vault.make(PASSPHRASE, None, work=WORK)) as centre:
         centre.commit(centre.centre.revocations(revocations, NOW), NOW)
-        decide(centre, coach, questions.TOPIC, questions.RegistersTopic(record.data, lifetime=3_600))
+        decide(centre, coach, kmc_messages.TOPIC, kmc_messages.RegisterTopicRequest(record.data, lifetime=3_600))
         rights = int(Right.of(("publish", "subscribe")))
         for name in ("coach", "player"):
-            decide(centre, coach, questions.GRANT, questions.Grants(record.id, name, rights, NOW + 30 * DAY))
+            decide(
+                centre, coach, kmc_messages.GRANT, kmc_messages.GrantRequest(record.id, name, rights, NOW + 30 * DAY)
+            )
         member = member_of(identities["coach"], record, revocations)
         fetch_keys(centre, member, record)
         event = Event.of(
@@ -267,7 +269,7 @@ def write_security(folder: Path) -> dict[str, Any]:
             payload=b"we play zone",
         )
         sealed = member.seal(event, NOW)
-        decide(centre, coach, questions.ROTATE, questions.Rotates(record.id))
+        decide(centre, coach, kmc_messages.ROTATE, kmc_messages.RotateRequest(record.id))
         epochs = epoch_keys(centre)
     with Journal.open(folder / "journal", name="sealed", salt=b"salt") as journal:
         journal.commit([Operation.publication(sealed)], NOW)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from tidings import Hub
+from tidings.coerce import content_filter, context_filter
 from tidings.engine.matcher import NaiveMatcher
-from tidings.hub.client import Client as HubClient
+from tidings.hub.client import HubClient
 from tidings.matching.reference import due
 from tidings.model.event import Event
 from tidings.model.identity import uuid7
@@ -17,7 +18,7 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context, Value
 from tidings.policy import policies
 from tidings.simulation import Topology, World
-from tidings.simulation.steps import (
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,
@@ -29,7 +30,6 @@ from tidings.simulation.steps import (
     Unadvertises,
     Unsubscribes,
 )
-from tidings.texts import content_filter, context_filter
 
 TRIM, REMOVE_B, KEEP_A = str(policies.trim()), str(policies.remove("b")), str(policies.keep_only("a"))
 
@@ -192,7 +192,7 @@ class SimulatorDriver:
         if name is not None and name not in world.clients:
             brokers = world.topology.brokers
             world.client(name, brokers[len(world.clients) % len(brokers)])
-        step.befall(world)
+        step.apply(world)
         world.settle()
         notes: list[Notification] = []
         for one, client in world.clients.items():

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.drivers import Told, told_of
-from tidings.client import Client, Subscription, connect
-from tidings.live.broker import Broker
-from tidings.live.configuration import Configuration
+from tidings.broker.broker import Broker
+from tidings.broker.config import BrokerConfiguration
+from tidings.client import Client, ClientSubscription, connect
 from tidings.model.errors import RefusedError
 from tidings.simulation import Topology
-from tidings.simulation.steps import (
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,
@@ -38,7 +38,7 @@ class LiveDriver:
         self._clients: dict[str, Client] = {}
         self._at: dict[str, str] = {}
         self._here: set[str] = set()
-        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        self._subscriptions: dict[str, dict[str, ClientSubscription]] = {}
         self._durable: dict[str, dict[str, Subscribes]] = {}
         self._loop.run_until_complete(self._start(strategy, topology, folder))
 
@@ -64,7 +64,7 @@ class LiveDriver:
                 "links": links,
                 "journal": {"folder": "" if folder is None else str(folder / name)},
             }
-            self._brokers[name] = Broker(Configuration.from_values(given))
+            self._brokers[name] = Broker(BrokerConfiguration.from_values(given))
             await self._brokers[name].start()
         async with asyncio.timeout(20):
             while any(len(one.links) < len(one.configuration.links) for one in self._brokers.values()):

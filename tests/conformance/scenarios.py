@@ -5,7 +5,7 @@ advertisements lead the way.
 """
 
 from tests.conformance.drivers import KEEP_A, REMOVE_B, TRIM
-from tidings.simulation.steps import (
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,

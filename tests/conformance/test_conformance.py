@@ -15,7 +15,7 @@ from tests.simulation.strategies import of_client
 from tests.sizes import examples
 from tidings.routing import STRATEGIES
 from tidings.simulation import Topology
-from tidings.simulation.steps import Advertises, Publishes, Step, Unadvertises
+from tidings.simulation.checking.steps import Advertises, Publishes, Step, Unadvertises
 from tidings.simulation.topologies import line, random_graph, ring, star, tree
 
 TOPOLOGIES = {"line": line(5), "star": star(5), "ring": ring(5), "tree": tree(5), "random": random_graph(5, 3, 7)}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidings as td
-from tests.live.cases import connect, run, running
+from tests.broker.cases import connect, run, running
 from tidings.matching.reference import Scope, truth
 from tidings.model.limits import MAX_INTEGER, MAX_STRING_CHARACTERS, MAX_TEXT_BYTES, MAX_XML_BYTES, MIN_INTEGER
 from tidings.simulation import World

@@ -13,11 +13,12 @@ from tests.engine.messages import subscribe
 from tests.histories import LARGE, histories, own_elements
 from tests.sizes import examples
 from tidings.engine import Engine, Settings
-from tidings.engine.archive import saved
-from tidings.engine.batch import Batch, stretch
+from tidings.engine.batch import publication_run
+from tidings.engine.batch.batch import BatchResult
 from tidings.engine.effects import Deliver, Effect
+from tidings.engine.journal_codec import row
 from tidings.engine.operations import Operation, Publish, SetContext, SetLoad, Trust
-from tidings.engine.records import row
+from tidings.engine.state.snapshot import encode_state
 from tidings.journal.segment import SCHEMA
 from tidings.model.event import Event
 from tidings.model.identity import ENTROPY_BYTES, uuid7
@@ -34,7 +35,7 @@ def _own_elements() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _always_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretch, "FEW", 0)
+    monkeypatch.setattr(publication_run, "MAX_SINGLE_ROWS", 0)
 
 
 def engine(**more: Any) -> Engine:
@@ -142,7 +143,7 @@ def vars_of(hop: Any) -> list[tuple[str, Any]]:
     return [(name, getattr(hop, name)) for name in hop.__struct_fields__]
 
 
-def noted(batch: Batch) -> list[Any]:
+def noted(batch: BatchResult) -> list[Any]:
     """The same of the columns."""
     return sorted(
         (
@@ -160,7 +161,7 @@ def noted(batch: Batch) -> list[Any]:
 @given(histories(), st.sampled_from([0, 0, 2, 100]))
 @examples(15, 240)
 def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None:
-    stretch.FEW = few  # so many are taken one by one
+    publication_run.MAX_SINGLE_ROWS = few  # so many are taken one by one
     one, other = engine(), engine()
     for part in in_parts(history, is_row):
         expected = handled(one, part)
@@ -170,7 +171,7 @@ def test_a_journal_leads_to_the_same_effects(history: History, few: int) -> None
             assert noted(found) == delivered(expected)
         else:
             assert handled(other, part) == expected
-    assert saved(other) == saved(one)
+    assert encode_state(other) == encode_state(one)
 
 
 @given(histories(moving=True), st.sampled_from([0, 0, 0, 5]))
@@ -206,7 +207,7 @@ def test_columns_lead_to_the_same_effects(history: History, observers: Any, requ
             assert noted(found) == delivered(expected)
         else:
             assert handled(other, part) == expected
-    assert saved(other) == saved(one)
+    assert encode_state(other) == encode_state(one)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from hypothesis import given
 from tests.histories import LARGE, histories, own_elements
 from tests.sizes import examples
 from tidings.engine import Engine, Settings
-from tidings.engine.archive import saved
 from tidings.engine.matcher import FastMatcher, NaiveMatcher
 from tidings.engine.operations import Operation
+from tidings.engine.state.snapshot import encode_state
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,4 +26,4 @@ def test_the_index_and_the_reference_lead_to_the_same_effects(history: list[tupl
     fast, naive = Engine(settings, FastMatcher()), Engine(settings, NaiveMatcher())
     for now, operation in history:
         assert fast.handle(operation, now) == naive.handle(operation, now), operation
-    assert saved(fast) == saved(naive)
+    assert encode_state(fast) == encode_state(naive)

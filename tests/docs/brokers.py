@@ -17,7 +17,7 @@ from typing import Any
 from sybil import Example
 from sybil.region import Lexeme
 
-from tests.live.serving import serving
+from tests.broker.running_broker import running_broker
 
 Evaluator = Callable[[Example], Any]
 _USUAL = re.compile(r"\b127\.0\.0\.1:(745[0-9])\b")
@@ -37,7 +37,7 @@ class Brokers:
             if self._addresses:
                 links.append({"broker": f"b{number - 1}", "address": self._addresses[-1]})
             broker = {"name": f"b{number}", "settling_ms": 20}
-            found = self._stack.enter_context(serving(folder / f"b{number}", broker=broker, links=links))
+            found = self._stack.enter_context(running_broker(folder / f"b{number}", broker=broker, links=links))
             self._addresses.append(str(found))
 
     def real(self, text: str) -> str:

@@ -31,8 +31,8 @@ from tidings.model import limits
 from tidings.model.expression import Comparison
 from tidings.model.values import Attributes
 from tidings.policy import registry
-from tidings.policy.placement import Where, is_associated, is_attached
-from tidings.policy.statement import Matching, MessageType, Operation
+from tidings.policy.ast import Matching, MessageType, RuleOperation
+from tidings.policy.placement import PolicyPlace, is_associated, is_attached
 
 Row = Mapping[str, str]
 
@@ -40,13 +40,13 @@ _TABLE = re.compile(r"(?:^\|[^\n]*\|[ \t]*(?:\n|\Z)){2,}", re.MULTILINE)
 _RULE = re.compile(r"\|(?:\s*:?-+:?\s*\|)+\s*")
 _CODE = re.compile(r"(`+)(.*)\1")
 _PLACES = {
-    "publish": Where.ATTACHED_TO_PUBLICATION,
-    "subscribe": Where.ATTACHED_TO_SUBSCRIPTION,
-    "advertise": Where.ATTACHED_TO_ADVERTISEMENT,
-    "unsubscribe": Where.ATTACHED_TO_UNSUBSCRIPTION,
-    "unadvertise": Where.ATTACHED_TO_UNADVERTISEMENT,
-    "set on a subscription": Where.ASSOCIATED_WITH_SUBSCRIPTION,
-    "set on an advertisement": Where.ASSOCIATED_WITH_ADVERTISEMENT,
+    "publish": PolicyPlace.ATTACHED_TO_PUBLICATION,
+    "subscribe": PolicyPlace.ATTACHED_TO_SUBSCRIPTION,
+    "advertise": PolicyPlace.ATTACHED_TO_ADVERTISEMENT,
+    "unsubscribe": PolicyPlace.ATTACHED_TO_UNSUBSCRIPTION,
+    "unadvertise": PolicyPlace.ATTACHED_TO_UNADVERTISEMENT,
+    "set on a subscription": PolicyPlace.ASSOCIATED_WITH_SUBSCRIPTION,
+    "set on an advertisement": PolicyPlace.ASSOCIATED_WITH_ADVERTISEMENT,
 }
 _HELD_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys([*FORMATS, "context filter"], ("outcome", "canonical", "error")),
@@ -165,7 +165,7 @@ def _element_answers(_: str, row: Row) -> dict[str, str]:
     limited = [
         " or ".join(one for one in words if one in declared)
         for words, declared in (
-            (Operation, element.operations),
+            (RuleOperation, element.operations),
             (MessageType, element.messages),
             (Matching, element.matching),
         )

@@ -1,7 +1,7 @@
 """The reference of a broker's file is what the program writes."""
 
 from tests.docs.shell import ROOT
-from tidings.live.configuration.reference import page
+from tidings.broker.config.reference_page import page
 
 
 def test_the_page_is_what_the_program_writes() -> None:

@@ -11,15 +11,15 @@ from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tidings.client import (
     Client,
+    ClientSubscription,
     ConnectionState,
-    Identity,
-    Subscription,
     SyncClient,
     SyncSubscription,
+    TlsIdentity,
     connect,
     connect_sync,
 )
-from tidings.client.security import Security
+from tidings.client.secure.settings import Security
 
 PAGE = (ROOT / "docs" / "reference" / "client.md").read_text()
 # What a client and its subscriptions say to each other.
@@ -50,7 +50,7 @@ def told(name: str, member: Any) -> list[str]:
 
 
 def is_awaited(member: Any) -> bool:
-    return inspect.iscoroutinefunction(member) or inspect.signature(member).return_annotation is Subscription
+    return inspect.iscoroutinefunction(member) or inspect.signature(member).return_annotation is ClientSubscription
 
 
 def members_of(kind: type) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def is_member(one: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("table", "kind", "inside"),
-    [("of a client", Client, INSIDE[0]), ("of a subscription", Subscription, INSIDE[1])],
+    [("of a client", Client, INSIDE[0]), ("of a subscription", ClientSubscription, INSIDE[1])],
 )
 def test_every_member_is_described(table: str, kind: type, inside: set[str]) -> None:
     expected = [told(name, one) for name, one in members_of(kind).items() if name not in inside]
@@ -76,7 +76,9 @@ def test_the_synchronous_face_has_what_is_told() -> None:
     of_client, of_subscription = members_of(SyncClient), members_of(SyncSubscription)
     assert set(of_client) - more == set(members_of(Client)) - INSIDE[0] - ONLY_ASYNCHRONOUS | {"name"}
     assert set(of_subscription) - more >= {"id", "lost", "waiting", "findings", "take", "acknowledge", "close"}
-    assert set(of_subscription) - more - {"lost", "refused", "findings"} <= set(members_of(Subscription)) - INSIDE[1]
+    assert (
+        set(of_subscription) - more - {"lost", "refused", "findings"} <= set(members_of(ClientSubscription)) - INSIDE[1]
+    )
     for name, *_ in rows_of("only synchronous"):
         key = name.partition("(")[0]
         assert told(key, (of_client | of_subscription)[key])[0] == name
@@ -92,7 +94,7 @@ def test_every_field_of_a_state_is_described() -> None:
     assert [row[0] for row in rows_of("field of a `ConnectionState`")] == list(ConnectionState.__struct_fields__)
 
 
-@pytest.mark.parametrize("kind", [Identity, Security])
+@pytest.mark.parametrize("kind", [TlsIdentity, Security])
 def test_every_parameter_of_an_identity_is_described_with_its_default(kind: type[msgspec.Struct]) -> None:
     fields = msgspec.structs.fields(kind)
     expected = {one.name: "" if one.required else repr(one.default) for one in fields}

@@ -11,21 +11,20 @@ from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tidings.simulation.faults import KINDS
 from tidings.simulation.scenario import Scenario
-from tidings.simulation.scenario.clients import Group, Offered, Wanted
-from tidings.simulation.scenario.overlay import SHAPES, Overlay
-from tidings.simulation.scenario.scenario import Publications, Workload
-from tidings.simulation.scenario.troubles import Trouble
+from tidings.simulation.scenario.clients import AdvertisementSpec, ClientGroup, SubscriptionSpec
+from tidings.simulation.scenario.overlay import SHAPES, OverlaySpec
+from tidings.simulation.scenario.scenario import FaultSpec, PublicationsSpec, Workload
 
 PAGE = (ROOT / "docs" / "reference" / "scenario-file.md").read_text()
 TABLES: dict[str, type[msgspec.Struct]] = {
     "the file": Scenario,
-    "`[overlay]`": Overlay,
-    "`[[clients]]`": Group,
-    "`subscriptions`": Wanted,
-    "`advertisements`": Offered,
+    "`[overlay]`": OverlaySpec,
+    "`[[clients]]`": ClientGroup,
+    "`subscriptions`": SubscriptionSpec,
+    "`advertisements`": AdvertisementSpec,
     "`[workload]`": Workload,
-    "`[[workload.publications]]`": Publications,
-    "`[[faults]]`": Trouble,
+    "`[[workload.publications]]`": PublicationsSpec,
+    "`[[faults]]`": FaultSpec,
 }
 
 

@@ -10,7 +10,7 @@ from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tidings.engine.settings import Settings
 from tidings.simulation import World
-from tidings.simulation.client import Client
+from tidings.simulation.client import SimulatedClient
 
 PAGE = (ROOT / "docs" / "reference" / "simulation.md").read_text()
 OF_HUBS = {"name", "strategy", "host", "govern", "observers", "large_message_bytes"}
@@ -40,5 +40,5 @@ def test_what_worlds_and_clients_do_is_named() -> None:
     inside = {"broker", "new_event_id", "draw_reconnection_delay"}
     assert {name for name in of_world if f"`{name}(" not in PAGE and f", `{name}(" not in PAGE} <= inside
     for name in ("connect", "disconnect", "move", "set_context", "let_set_context", "set_policy", "schema"):
-        assert hasattr(Client, name)
+        assert hasattr(SimulatedClient, name)
         assert f"`{name}" in PAGE

@@ -4,8 +4,8 @@ import re
 from typing import get_args
 
 from tests.docs.shell import ROOT
+from tidings.simulation.checking.checker import Kind
 from tidings.simulation.step_line import KEYWORDS
-from tidings.simulation.violation import Kind
 
 PAGE = (ROOT / "docs" / "reference" / "step-file.md").read_text()
 

@@ -10,53 +10,53 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.broker.running_broker import running_broker
 from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
-from tests.live.serving import serving
+from tidings.broker.sessions import queries
 from tidings.client.addresses import DEFAULT_PORT
-from tidings.live import questions
 from tidings.model import errors
 from tidings.model.notification import Trace
-from tidings.protocol import answers, challenges, handshake, notes, publications, requests
+from tidings.protocol import answers, handshake, notifications, publications, requests
 from tidings.protocol.events import Values, WireEvent
-from tidings.protocol.frames import Kind, Splitter, frame
-from tidings.protocol.publications import Safety, front, read_front
+from tidings.protocol.frames import FrameKind, FrameSplitter, frame
+from tidings.protocol.publications import Safety, decode_prefix, encode_prefix
 
 PAGE = (ROOT / "docs" / "reference" / "wire-protocol.md").read_text()
-BODIES: dict[Kind, type[msgspec.Struct]] = {
-    Kind.HELLO: handshake.Hello,
-    Kind.WELCOME: handshake.Welcome,
-    Kind.BYE: handshake.Bye,
-    Kind.PING: handshake.Ping,
-    Kind.CHALLENGE: challenges.Challenge,
-    Kind.PROOF: challenges.Proof,
-    Kind.PUBLISH: publications.Published,
-    Kind.BOUND: handshake.Bound,
-    Kind.SUBSCRIBE: requests.Subscribe,
-    Kind.UNSUBSCRIBE: requests.Unsubscribe,
-    Kind.ADVERTISE: requests.AdvertiseAll,
-    Kind.UNADVERTISE: requests.Unadvertise,
-    Kind.SET_CONTEXT: requests.SetContext,
-    Kind.ENTRUST: requests.Entrust,
-    Kind.SET_POLICY: requests.SetPolicy,
-    Kind.DEFINE: requests.Define,
-    Kind.ACKNOWLEDGE: requests.Acknowledge,
-    Kind.ASK: requests.Ask,
-    Kind.DONE: answers.Done,
-    Kind.REFUSED: answers.Refused,
-    Kind.RECEIPTS: answers.Receipts,
-    Kind.NOTE: notes.Note,
-    Kind.LOST: answers.Lost,
-    Kind.CONTEXT: answers.Context,
-    Kind.ANSWER: answers.Answer,
+BODIES: dict[FrameKind, type[msgspec.Struct]] = {
+    FrameKind.HELLO: handshake.Hello,
+    FrameKind.WELCOME: handshake.Welcome,
+    FrameKind.BYE: handshake.Bye,
+    FrameKind.PING: handshake.Ping,
+    FrameKind.CHALLENGE: handshake.Challenge,
+    FrameKind.PROOF: handshake.Proof,
+    FrameKind.PUBLISH: publications.WirePublication,
+    FrameKind.BOUND: handshake.SubjectBound,
+    FrameKind.SUBSCRIBE: requests.SubscribeRequest,
+    FrameKind.UNSUBSCRIBE: requests.UnsubscribeRequest,
+    FrameKind.ADVERTISE: requests.AdvertiseAll,
+    FrameKind.UNADVERTISE: requests.UnadvertiseRequest,
+    FrameKind.SET_CONTEXT: requests.SetContextRequest,
+    FrameKind.ENTRUST: requests.DelegateContextRequest,
+    FrameKind.SET_POLICY: requests.SetPolicyRequest,
+    FrameKind.DEFINE: requests.DefineSchemaRequest,
+    FrameKind.ACKNOWLEDGE: requests.AcknowledgeRequest,
+    FrameKind.ASK: requests.QueryRequest,
+    FrameKind.DONE: answers.RequestDone,
+    FrameKind.REFUSED: answers.RequestRefused,
+    FrameKind.RECEIPTS: answers.PublicationReceipts,
+    FrameKind.NOTIFICATION: notifications.WireNotification,
+    FrameKind.LOST: answers.NotificationsLost,
+    FrameKind.CONTEXT: answers.ContextChanged,
+    FrameKind.ANSWER: answers.QueryAnswer,
 }
-PARTS: dict[str, type[msgspec.Struct]] = {"receipt": answers.Receipt, "event": WireEvent, "trace": Trace}
+PARTS: dict[str, type[msgspec.Struct]] = {"receipt": answers.PublicationReceipt, "event": WireEvent, "trace": Trace}
 TABLES: dict[str, type[msgspec.Struct]] = {
     **{f"field of {kind.name}": body for kind, body in BODIES.items()},
     **{f"field of {name}": part for name, part in PARTS.items()},
-    "about of `explain`": questions.Explained,
-    "about of `replay`": questions.Replayed,
-    "about of `security`": questions.Secured,
+    "about of `explain`": queries.ExplainQuery,
+    "about of `replay`": queries.ReplayQuery,
+    "about of `security`": queries.SecureTopicQuery,
 }
 WORDS = {
     str: "text",
@@ -140,11 +140,11 @@ def test_every_message_is_an_array() -> None:
 
 
 def test_every_kind_is_listed_with_its_number() -> None:
-    assert {row[1]: int(row[0]) for row in rows_of("number")} == {kind.name: kind.value for kind in Kind}
+    assert {row[1]: int(row[0]) for row in rows_of("number")} == {kind.name: kind.value for kind in FrameKind}
 
 
 def test_every_kind_that_clients_meet_has_a_table() -> None:
-    assert set(Kind) - set(BODIES) == {Kind.PONG, Kind.OPERATION, Kind.PASS}
+    assert set(FrameKind) - set(BODIES) == {FrameKind.PONG, FrameKind.OPERATION, FrameKind.PASS}
 
 
 def test_levels_of_safety_are_listed() -> None:
@@ -179,7 +179,7 @@ def test_errors_that_are_listed_are_those_that_brokers_tell() -> None:
 
 
 def test_every_question_is_listed() -> None:
-    asked = questions.Questions(typing.cast("Any", None))
+    asked = queries.Queries(typing.cast("Any", None))
     assert [row[0] for row in rows_of("question")] == asked.names
 
 
@@ -202,7 +202,7 @@ def test_the_conversation_is_a_whole_one() -> None:
         ("client", "SUBSCRIBE"),
         ("broker", "DONE"),
         ("client", "PUBLISH"),
-        ("broker", "NOTE"),
+        ("broker", "NOTIFICATION"),
         ("broker", "RECEIPTS"),
         ("client", "BYE"),
     ]
@@ -211,27 +211,27 @@ def test_the_conversation_is_a_whole_one() -> None:
 @by_frame
 def test_a_frame_is_read_and_written_as_it_stands_there(kind: str, written: str, said: str) -> None:
     data = bytes.fromhex(written)
-    [(number, body)] = Splitter().feed(data)
-    assert Kind(number).name == kind
-    begin = read_front(body).end if number == Kind.PUBLISH else 0
-    message = msgspec.msgpack.decode(body[begin:], type=BODIES[Kind(number)])
-    again = (front() if begin else b"") + msgspec.msgpack.encode(message)
+    [(number, body)] = FrameSplitter().feed(data)
+    assert FrameKind(number).name == kind
+    begin = decode_prefix(body).end if number == FrameKind.PUBLISH else 0
+    message = msgspec.msgpack.decode(body[begin:], type=BODIES[FrameKind(number)])
+    again = (encode_prefix() if begin else b"") + msgspec.msgpack.encode(message)
     assert frame(number, again) == data
     assert notation(msgspec.msgpack.decode(body[begin:])) == re.sub(r"\s*\n\s*", " ", said.strip())
 
 
 def test_a_broker_says_its_part() -> None:
     """But for the times, which are its own."""
-    with serving() as address, socket.create_connection((address.host, address.port), timeout=60) as connection:
-        stream, splitter = iter(lambda: connection.recv(65_536), b""), Splitter()
-        frames = (one for data in stream for one in splitter.feed(data) if one[0] != Kind.PING)
+    with running_broker() as address, socket.create_connection((address.host, address.port), timeout=60) as connection:
+        stream, splitter = iter(lambda: connection.recv(65_536), b""), FrameSplitter()
+        frames = (one for data in stream for one in splitter.feed(data) if one[0] != FrameKind.PING)
         for who, kind, written, _ in CONVERSATION:
-            [(number, body)] = Splitter().feed(bytes.fromhex(written))
+            [(number, body)] = FrameSplitter().feed(bytes.fromhex(written))
             if who == "client":
                 connection.sendall(frame(number, body))
                 continue
             answered, answer = next(frames)
-            assert Kind(answered).name == kind
+            assert FrameKind(answered).name == kind
             assert without_times(answer) == without_times(body)
         assert list(frames) == [], "the broker closes after BYE"
 

@@ -12,8 +12,18 @@ import msgspec
 
 from tidings import ContextFilter, Filter, Policy
 from tidings.engine import Engine, Settings
-from tidings.engine.effects import Ask, Deliver, Effect, Log, Persist, Reject, Remark, Send, Told
-from tidings.engine.journey import Way
+from tidings.engine.effects import (
+    AskTrust,
+    Deliver,
+    Effect,
+    LogMessage,
+    MetaEventPublished,
+    Persist,
+    PolicyWarning,
+    Reject,
+    Send,
+)
+from tidings.engine.headers import Provenance
 from tidings.engine.matcher import Matcher, NaiveMatcher
 from tidings.engine.operations import (
     Advertise,
@@ -103,7 +113,7 @@ class Overlay:
             self.effects.append((broker, effect))
             if isinstance(effect, Send):
                 self.in_flight.setdefault((broker, effect.neighbour), deque()).append(effect.operation)
-            elif isinstance(effect, Ask):
+            elif isinstance(effect, AskTrust):
                 self.questions.append((broker, effect.party, effect.group))
         return effects
 
@@ -144,7 +154,7 @@ class Overlay:
     def receive(self, broker: str, neighbour: str, operation: Any, origin: str | None = None) -> list[Effect]:
         """What a neighbour might tell a broker, true or not: as a client's of its own, or of that origin, and new."""
         engine = self.engines[broker]
-        way = Way(origin or neighbour, (0, self.now + 1_000_000), engine.digest)
+        way = Provenance(origin or neighbour, (0, self.now + 1_000_000), engine.digest)
         if not isinstance(operation, Publish):
             operation = msgspec.structs.replace(operation, way=way)
         return self.do(broker, Receive(neighbour, operation))
@@ -157,7 +167,7 @@ class Overlay:
     def settle(self) -> None:
         """Until all brokers have told each other anew what they have, as they do when links come and go."""
         self.run()
-        while not all(engine.overlay.is_current for engine in self.engines.values()):
+        while not all(engine.convergence.is_current for engine in self.engines.values()):
             self.now += 100_000
             for name in self.engines:
                 self.step(name, Tick())
@@ -253,7 +263,7 @@ class Overlay:
 
     def notifications(self, client: str, *, meta: bool = False) -> list[Notification]:
         """What the client was told, in order: of events, or of the meta-events that brokers made."""
-        made = {one.event.id for one in self._of(Told, None)}
+        made = {one.event.id for one in self._of(MetaEventPublished, None)}
         found = [one.notification for one in self._of(Deliver, None) if one.notification.subscriber == client]
         return [one for one in found if (one.event.id in made) is meta]
 
@@ -263,13 +273,13 @@ class Overlay:
 
     def told(self, broker: str | None = None) -> list[dict[str, Any]]:
         """The meta-events that brokers made."""
-        return [dict(one.event.attributes) for one in self._of(Told, broker)]
+        return [dict(one.event.attributes) for one in self._of(MetaEventPublished, broker)]
 
     def told_classes(self, broker: str | None = None) -> list[Any]:
         return [one.get("class") for one in self.told(broker)]
 
     def logs(self, broker: str | None = None) -> list[str]:
-        return [one.line for one in self._of(Log, broker)]
+        return [one.line for one in self._of(LogMessage, broker)]
 
     def persisted(self, broker: str | None = None) -> list[tuple[str, str]]:
         return [(one.store, one.message) for one in self._of(Persist, broker)]
@@ -278,7 +288,7 @@ class Overlay:
         return [one.reason for one in self._of(Reject, broker)]
 
     def remarks(self, broker: str | None = None) -> list[str]:
-        return [one.finding for one in self._of(Remark, broker)]
+        return [one.finding for one in self._of(PolicyWarning, broker)]
 
     def on(self, one: str, other: str, kind: type[Kind]) -> list[Kind]:
         """What passed from one broker to the other."""

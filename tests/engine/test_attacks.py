@@ -8,11 +8,10 @@ import pytest
 
 from tests.engine.overlay import LINE, Overlay, on_publications, rule, statement
 from tidings import Filter
-from tidings.engine import compiling
-from tidings.engine.journey import Journey, Shape
+from tidings.engine.headers import CopyChanges, ForwardingHeader
 from tidings.engine.operations import (
     Advertise,
-    Entrust,
+    DelegateContext,
     Join,
     Publish,
     Receive,
@@ -22,8 +21,9 @@ from tidings.engine.operations import (
     Unadvertise,
     Unsubscribe,
 )
+from tidings.engine.state import filter_rules
 from tidings.model.advertisement import Advertisement
-from tidings.model.limits import MAX_POLICY_CHARACTERS, MAX_TOLD_EVENTS
+from tidings.model.limits import MAX_META_EVENTS_PER_MESSAGE, MAX_POLICY_CHARACTERS
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes, Context
 from tidings.policy import policies
@@ -46,14 +46,14 @@ def subscription(client: str, name: str = "forged", policy: Any = None) -> Subsc
 @pytest.mark.parametrize(
     "journey",
     [
-        Journey(meta=True),
-        Journey(own={"s-sub": Shape(blocked=True)}),
-        Journey(common=Shape(payload=b"forged")),
-        Journey(policy=BLOCK),
+        ForwardingHeader(meta=True),
+        ForwardingHeader(own={"s-sub": CopyChanges(blocked=True)}),
+        ForwardingHeader(common=CopyChanges(payload=b"forged")),
+        ForwardingHeader(policy=BLOCK),
     ],
     ids=["pretends to be a broker", "blocks others", "forges", "hides its policy"],
 )
-def test_a_client_does_not_say_what_happened_on_the_way(journey: Journey) -> None:
+def test_a_client_does_not_say_what_happened_on_the_way(journey: ForwardingHeader) -> None:
     hub = Overlay()
     hub.subscribe("b1", "sub")
     hub.do("b1", Publish(hub.event("pub", {"class": "PolicyException"}), journey))
@@ -70,7 +70,7 @@ def test_a_client_has_no_name_of_a_neighbour() -> None:
     line.advertise("b1", name)
     line.publish("b1", name, {})
     line.set_context("b1", name, x=1)
-    line.do("b1", Entrust(name, "mallory"))
+    line.do("b1", DelegateContext(name, "mallory"))
     line.disconnect("b1", name)
     assert line.rejected().pop() == f"{name} is the name of a broker; a link that is gone is left"
     assert line.engines["b1"].advertisements.get("$meta.b2") is not None
@@ -369,10 +369,10 @@ def test_nobody_sets_anothers_context_unless_it_is_let() -> None:
     hub = Overlay()
     hub.do("b1", SetContext("car", Context.of({"x": 1}), by="gps"))
     assert hub.rejected() == ["car does not let gps set its context"]
-    hub.do("b1", Entrust("car", "gps"))
+    hub.do("b1", DelegateContext("car", "gps"))
     hub.do("b1", SetContext("car", Context.of({"x": 1}), by="gps"))
     hub.do("b1", SetContext("car", Context.of({"x": 2}), by="mallory"))
-    hub.do("b1", Entrust("car", "gps", entrusted=False))
+    hub.do("b1", DelegateContext("car", "gps", entrusted=False))
     hub.do("b1", SetContext("car", Context.of({"x": 3}), by="gps"))
     assert len(hub.rejected()) == 3
     assert hub.engines["b1"].context("car") == Context.of({"x": 1})
@@ -385,15 +385,16 @@ def test_nobody_sets_anothers_context_unless_it_is_let() -> None:
 def test_however_many_rules_tell_the_number_of_meta_events_is_bounded(
     then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MAX_TOLD_EVENTS == 1000
-    monkeypatch.setattr("tidings.engine.telling.MAX_TOLD_EVENTS", 20)
+    assert MAX_META_EVENTS_PER_MESSAGE == 1000
+    monkeypatch.setattr("tidings.engine.steps.report.MAX_META_EVENTS_PER_MESSAGE", 20)
     hub = Overlay()
     for n in range(100):
         hub.subscribe("b1", f"c{n}", "n > 0", policy=on_publications(then))
     hub.clear()
     hub.publish("b1", "pub", {"n": 1})
     assert len(hub.told()) == 20
-    assert hub.logs() == ["80 meta-events about one message more than MAX_TOLD_EVENTS: they are not published"]
+    (line,) = hub.logs()
+    assert line == "80 meta-events about one message more than MAX_META_EVENTS_PER_MESSAGE: they are not published"
 
 
 def test_many_rules_of_one_publisher_are_compared_in_bounded_time() -> None:
@@ -450,8 +451,8 @@ def test_policies_that_are_too_large_are_refused_and_those_just_below_are_quick(
 
 def test_large_policies_that_are_always_others_do_not_fill_the_memory() -> None:
     for n in range(80):
-        compiling.compiled_text(statement(rule(then=f"Log('{n:05}{'x' * 3000}')")))
-    assert compiling._of_long_text.cache_info().currsize <= 64
+        filter_rules.compiled_text(statement(rule(then=f"Log('{n:05}{'x' * 3000}')")))
+    assert filter_rules._of_long_text.cache_info().currsize <= 64
 
 
 # Tired operators.
@@ -517,7 +518,7 @@ def test_what_cannot_be_read_is_refused_everywhere_and_raises_nowhere(text: str)
     line.unsubscribe("b2", "sub", policy=text)
     line.publish("b1", "pub", {}, policy=text)
     line.receive("b1", "b2", subscription("eve", policy=text))
-    line.do("b2", Receive("b1", Publish(line.event("pub", {}), Journey(policy=text))))
+    line.do("b2", Receive("b1", Publish(line.event("pub", {}), ForwardingHeader(policy=text))))
     assert len(line.rejected()) == 6
     assert all(one.startswith("policy: ") for one in line.rejected())
     assert line.received("sub") == []

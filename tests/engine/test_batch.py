@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidings.engine import Engine, Settings
-from tidings.engine.batch import stretch
+from tidings.engine.batch import publication_run
 from tidings.engine.effects import Deliver, Reject
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import Advertise, Join, Publish, SetPolicy, Subscribe, Trust
@@ -17,7 +17,7 @@ from tidings.model.advertisement import Advertisement
 from tidings.model.errors import InvalidValueError
 from tidings.model.identity import uuid7
 from tidings.model.subscription import Subscription
-from tidings.policy import factory
+from tidings.policy import presets
 
 IDS = [uuid7(now, bytes(10)) for now in range(1, 5)]
 ROWS: list[dict[str, Any]] = [{"a": 1, "b": 0.5}, {"a": 2, "c": "x"}, {"c": "y"}, {"a": 3, "b": 1.5, "c": "x"}]
@@ -30,7 +30,7 @@ TELLING = (
 
 @pytest.fixture(autouse=True)
 def _always_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretch, "FEW", 0)
+    monkeypatch.setattr(publication_run, "MAX_SINGLE_ROWS", 0)
 
 
 def engine(*contents: str, policy: str | None = None, **settings: Any) -> Engine:
@@ -93,8 +93,8 @@ def test_a_map_has_values_of_one_kind() -> None:
 
 
 def test_shapes_are_the_distinct_decisions() -> None:
-    made = engine("a >= 0", "a >= 1", policy=str(factory.trim()))
-    subscribe(made, "a >= 0", "s2", "c2", policy=str(factory.remove("a", convert="json")))
+    made = engine("a >= 0", "a >= 1", policy=str(presets.trim()))
+    subscribe(made, "a >= 0", "s2", "c2", policy=str(presets.remove("a", convert="json")))
     found = made.batch(table())
     assert found.matches.num_rows == 9
     assert found.shapes.select(["keeps", "removes", "conversion"]).to_pylist() == [
@@ -128,7 +128,7 @@ def test_rows_that_hold_no_event_are_rejected_and_the_others_are_not() -> None:
 def test_a_text_that_is_no_object_is_the_problem_of_its_row_alone(
     monkeypatch: pytest.MonkeyPatch, few: int, column: str
 ) -> None:
-    monkeypatch.setattr(stretch, "FEW", few)
+    monkeypatch.setattr(publication_run, "MAX_SINGLE_ROWS", few)
     texts = ['{"a": 1}', '{"a": ', "[1]", '{"a": 2}']
     given = whole(['{"a": 1}'] * 4)
     given = given.drop_columns([column]) if column in given.column_names else given
@@ -171,7 +171,7 @@ def test_a_copy_that_needs_an_answer_is_withheld_and_nothing_waits() -> None:
     assert pairs(found.matches) == [(0, "s0"), (1, "s0")]
     asked = [(one["event"], one["party"], one["group"]) for one in found.asks.to_pylist()]
     assert asked == [(0, "c1", "friends"), (1, "c1", "friends"), (3, "c0", "friends"), (3, "c1", "friends")]
-    assert not made.held
+    assert not made.deferred
     for client in ("c0", "c1"):
         made.handle(Trust(client, "friends", member=client == "c1", until=100), 0)
     assert pairs(made.batch(table()).matches) == [(0, "s1"), (1, "s1"), (3, "s1")]
@@ -185,7 +185,7 @@ def test_meta_events_are_numbered_on_and_their_deliveries_are_matches() -> None:
     (told,) = found.meta_events.to_pylist()
     assert (told["event"], told["cause"]) == (4, 0)
     assert json.loads(told["attributes"]) == {"class": "DropMessage", "was": "[a,1],[b,0.5]"}
-    assert [type(one).__name__ for one in found.effects()[0]] == ["Deliver", "Told", "Deliver"]
+    assert [type(one).__name__ for one in found.effects()[0]] == ["Deliver", "MetaEventPublished", "Deliver"]
 
 
 def test_together_a_client_gets_one_notification() -> None:
@@ -201,7 +201,7 @@ def test_what_was_delivered_stays_so_whatever_changes_afterwards() -> None:
     made = engine("a = 1")
     found = made.batch(table())
     before = found.effects()
-    made.handle(SetPolicy("c0", "s0", str(factory.trim())), 9)
+    made.handle(SetPolicy("c0", "s0", str(presets.trim())), 9)
     subscribe(made, "a = 2", "s0", "c0", durable="d")
     assert found.effects() == before
     (delivered,) = before[0]
@@ -210,9 +210,9 @@ def test_what_was_delivered_stays_so_whatever_changes_afterwards() -> None:
 
 
 def test_few_are_taken_one_by_one_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = engine("a >= 0", policy=str(factory.trim()))
+    made = engine("a >= 0", policy=str(presets.trim()))
     in_columns = made.batch(table()).effects()
-    monkeypatch.setattr(stretch, "FEW", 100)
+    monkeypatch.setattr(publication_run, "MAX_SINGLE_ROWS", 100)
     assert made.batch(table()).effects() == in_columns
 
 
@@ -238,7 +238,7 @@ def test_what_a_batch_refuses() -> None:
 
 def test_a_firewall_of_the_broker_stops_events_for_everyone_and_tells_nothing() -> None:
     made = engine("", "a >= 0")
-    subscribe(made, "a > 1", "wall", "hub", policy=str(factory.firewall(strict=False)))
+    subscribe(made, "a > 1", "wall", "hub", policy=str(presets.firewall(strict=False)))
     found = made.batch(table())
     assert pairs(found.matches) == [(0, "s0"), (0, "s1"), (2, "s0")]
     assert found.effects() == [made.handle(Publish(found.event(row)), row + 1) for row in range(4)]

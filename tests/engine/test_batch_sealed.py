@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tests.security.world import HOUR, NOW, World
 from tests.sizes import examples
 from tidings.engine import Engine, Settings
-from tidings.engine.batch import stretch
-from tidings.engine.effects import Deliver, Effect, Expelled, Learnt, Reject
+from tidings.engine.batch import publication_run
+from tidings.engine.effects import Deliver, Effect, Reject, SecurityNewsLearnt, SubscriptionExpelled
+from tidings.engine.journal_codec import row
 from tidings.engine.operations import Operation, Publish, Subscribe
-from tidings.engine.records import row
 from tidings.filters import Filter
 from tidings.journal.segment import SCHEMA
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.security import Gate, Right, Token
-from tidings.security.past import PastCredentials
+from tidings.security.tokens.credentials import HistoricalCredentials
 
 WORLD = World()
 PART = "Sports=NBA,Team=NYK"
@@ -47,7 +47,7 @@ ATTRIBUTES: list[dict[str, Any]] = [
 
 
 def gate(*, knows: bool, replays: bool) -> Gate:
-    credentials = PastCredentials(WORLD.authority.anchor)
+    credentials = HistoricalCredentials(WORLD.authority.anchor)
     credentials.revoke(WORLD.authority.revocations(NOW - HOUR))
     if knows:
         credentials.learn(WORLD.record, NOW)
@@ -121,7 +121,7 @@ def table(operations: list[Operation]) -> pa.Table:
 
 def meant(effects: list[Effect]) -> list[Effect]:
     """Without what a batch has no driver to tell."""
-    return [one for one in effects if not isinstance(one, Expelled | Learnt)]
+    return [one for one in effects if not isinstance(one, SubscriptionExpelled | SecurityNewsLearnt)]
 
 
 @examples(60, 2_000)
@@ -130,7 +130,7 @@ def test_a_batch_says_what_handle_says(history: list[Operation], knows: bool, re
     one_by_one = Engine(Settings(name="b1"), gate=gate(knows=knows, replays=replays))
     expected = [meant(one_by_one.handle(one, NOW + at)) for at, one in enumerate(history)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretch, "FEW", few)
+        patch.setattr(publication_run, "MAX_SINGLE_ROWS", few)
         together = Engine(Settings(name="b1"), gate=gate(knows=knows, replays=replays))
         found = [meant(one) for one in together.batch(table(history)).effects()]
     assert found == expected
@@ -142,7 +142,7 @@ def test_a_subscription_without_a_token_is_removed_once(few: int, monkeypatch: p
     events = [WORLD.event(number, attributes=ATTRIBUTES[0]) for number in (1, 2)]
     history: list[Operation] = [Subscribe(wanted), *(Publish(SEALERS["ann"].seal(one, NOW)) for one in events)]
     one_by_one, together = (Engine(Settings(name="b1"), gate=gate(knows=False, replays=False)) for _ in range(2))
-    monkeypatch.setattr(stretch, "FEW", few)
+    monkeypatch.setattr(publication_run, "MAX_SINGLE_ROWS", few)
     expected = [meant(one_by_one.handle(one, NOW + at)) for at, one in enumerate(history)]
     assert [len(one) for one in expected] == [0, 1, 0]
     assert [meant(one) for one in together.batch(table(history)).effects()] == expected

@@ -25,29 +25,29 @@ def _elements() -> Iterator[None]:
             raise ZeroDivisionError("on purpose")
 
     @registry.policy_condition("Fails")
-    def fails(situation: Any, then: bool = True) -> bool:
+    def fails(rule_context: Any, then: bool = True) -> bool:
         fault()
         return then
 
     @registry.policy_condition("Lies")
-    def lies(situation: Any) -> bool:
+    def lies(rule_context: Any) -> bool:
         return "not a boolean" if FAULTY["on"] else True  # type: ignore[return-value]
 
     @registry.policy_action("Breaks", effect="tells", operations=["Forward", "Insert"])
-    def breaks(situation: Any) -> None:
+    def breaks(rule_context: Any) -> None:
         fault()
 
     @registry.policy_action("Garbles", effect="converts", messages=["Publication"])
-    def garbles(situation: Any) -> None:
+    def garbles(rule_context: Any) -> None:
         def convert(shaped: Any) -> bytes:
             fault()
             return b"fine"
 
-        situation.convert(convert)
+        rule_context.convert(convert)
 
     @registry.policy_action("Nonsense", effect="converts", messages=["Publication"])
-    def nonsense(situation: Any) -> None:
-        situation.convert(lambda shaped: "text" if FAULTY["on"] else b"fine")
+    def nonsense(rule_context: Any) -> None:
+        rule_context.convert(lambda shaped: "text" if FAULTY["on"] else b"fine")
 
     yield
     for name in ("Fails", "Lies", "Breaks", "Garbles", "Nonsense"):
@@ -184,7 +184,7 @@ def test_an_exception_in_one_copy_leaves_the_others_alone() -> None:
 
 def test_an_element_that_this_process_does_not_know_blocks() -> None:
     @registry.policy_condition("Forgotten")
-    def forgotten(situation: Any) -> bool:
+    def forgotten(rule_context: Any) -> bool:
         return False
 
     try:

@@ -83,13 +83,13 @@ def test_answers_are_the_same_whatever_has_changed_since(
 
     for one in before:
         change(one)
-    fast.foresee(foreseen)
+    fast.prefetch(foreseen)
     for step in then:
         if isinstance(step, tuple):
             change(step)
         else:
             event = foreseen[step % len(foreseen)]
-            assert sorted(fast.concerned(event)) == sorted(naive.concerned(event))
+            assert sorted(fast.match_event(event)) == sorted(naive.match_event(event))
 
 
 def test_an_event_that_was_foreseen_is_not_matched_again() -> None:
@@ -99,7 +99,7 @@ def test_an_event_that_was_foreseen_is_not_matched_again() -> None:
         Event(id=uuid7(0, bytes(10)), publisher="p", timestamp=0, sequence=0, attributes=Attributes({"n": n}))
         for n in range(8)
     ]
-    matcher.foresee(foreseen)
+    matcher.prefetch(foreseen)
     matched = int(matcher.parts.matcher.counters[0])
-    assert [matcher.concerned(event) for event in foreseen] == [[], *[["s"]] * 7]
+    assert [matcher.match_event(event) for event in foreseen] == [[], *[["s"]] * 7]
     assert int(matcher.parts.matcher.counters[0]) == matched

@@ -6,8 +6,8 @@ import pytest
 
 from tests.engine.messages import event
 from tests.engine.overlay import LINE, Overlay
-from tidings.engine.explaining import HIDDEN
-from tidings.model.explanation import Explanation, Step
+from tidings.engine.steps.explain import HIDDEN
+from tidings.model.explanation import Explanation, ExplanationStep
 
 BLOCK = "PolicyStatement { On(Forward, Subscription) { If {} Then {BlockMessage()} } }"
 NEAR = "x between this.x - 2 and this.x + 2"
@@ -22,7 +22,7 @@ def explained(overlay: Overlay, given: dict[str, Any], client: str = "sub", **ab
     return found
 
 
-def first(found: Explanation) -> Step:
+def first(found: Explanation) -> ExplanationStep:
     return found.steps[0]
 
 
@@ -91,10 +91,12 @@ def test_a_subscription_that_is_covered_is_forwarded_by_another() -> None:
     overlay.advertise("b1", "pub")
     overlay.subscribe("b2", "wide", "n > 0")
     overlay.subscribe("b2", "sub", "n > 5")
-    assert first(explained(overlay, {"n": 9})) == Step("forward", True, "covered on the link to b1: by s-wide")
+    assert first(explained(overlay, {"n": 9})) == ExplanationStep(
+        "forward", True, "covered on the link to b1: by s-wide"
+    )
     seen = explained(overlay, {"n": 9}, viewer="sub")
-    assert (seen.delivered, first(seen)) == (True, Step("forward", True, "covered on the link to b1"))
-    assert first(explained(overlay, {"n": 9}, "wide")) == Step("forward", True, "forwarded to b1")
+    assert (seen.delivered, first(seen)) == (True, ExplanationStep("forward", True, "covered on the link to b1"))
+    assert first(explained(overlay, {"n": 9}, "wide")) == ExplanationStep("forward", True, "forwarded to b1")
 
 
 def test_brokers_on_the_way_are_asked_likewise() -> None:

@@ -10,13 +10,20 @@ from tests.engine.overlay import on_publications
 from tests.security.world import HOUR, NOW, World
 from tidings import ContextFilter
 from tidings.engine import Engine, Settings
-from tidings.engine.effects import Deliver, Effect, Expelled, Reject, Told, timed
-from tidings.engine.operations import Heed, Learn, Publish, Revoke, Subscribe
-from tidings.engine.sealed import may_keep
+from tidings.engine.effects import (
+    Deliver,
+    Effect,
+    MetaEventPublished,
+    Reject,
+    SubscriptionExpelled,
+    with_processing_time,
+)
+from tidings.engine.operations import ApplyNotice, LearnTopic, Publish, Revoke, Subscribe
+from tidings.engine.security.sealed_events import may_keep
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.security import Gate, Right
-from tidings.security.envelope import Seal
+from tidings.security.sealing.envelope import Seal
 
 NBA = "Sports = 'NBA'"
 
@@ -190,12 +197,12 @@ def test_deliveries_stop_when_somebody_is_revoked(who: str) -> None:
 def test_old_epochs_are_over_when_the_centre_says_so(world: World) -> None:
     broker = engine(world)
     broker.handle(bobs(world), NOW)
-    assert not broker.handle(Heed(world.notice(2).data), NOW)
+    assert not broker.handle(ApplyNotice(world.notice(2).data), NOW)
     assert "epoch 1 is over" in reasons(broker.handle(Publish(sealed(world)), NOW))[0]
     assert told(broker.handle(Publish(world.sealer(key=world.epoch_key(2)).seal(world.event(), NOW)), NOW))
 
 
-@pytest.mark.parametrize("operation", [Learn(b"x"), Heed(b"x"), Revoke(b"x")])
+@pytest.mark.parametrize("operation", [LearnTopic(b"x"), ApplyNotice(b"x"), Revoke(b"x")])
 def test_what_cannot_be_trusted_is_refused(world: World, operation: Any) -> None:
     assert reasons(engine(world).handle(operation, NOW))
     assert "has no gate" in reasons(Engine().handle(operation, NOW))[0]
@@ -241,12 +248,14 @@ def test_who_slipped_in_is_removed_when_a_sealed_event_meets_it(world: World) ->
     ):
         assert not reasons(broker.handle(operation, NOW))
     effects = broker.handle(Publish(sealed(world)), NOW)
-    assert [(one.client, one.subscription) for one in effects if isinstance(one, Expelled)] == [("eve", "s-eve")]
-    assert [one.event.attributes["subscription"] for one in effects if isinstance(one, Told)] == ["s-eve"]
+    assert [(one.client, one.subscription) for one in effects if isinstance(one, SubscriptionExpelled)] == [
+        ("eve", "s-eve")
+    ]
+    assert [one.event.attributes["subscription"] for one in effects if isinstance(one, MetaEventPublished)] == ["s-eve"]
     assert {one.subscriber for one in told(effects)} == {"bob", "olga", "eve"}
     assert [one.subscription for one in told(effects) if one.subscriber == "eve"] == ["s-all"]  # of the removal
     assert broker.subscriptions.get("s-eve") is None
-    assert not [one for one in broker.handle(Publish(sealed(world, 2)), NOW) if isinstance(one, Expelled)]
+    assert not [one for one in broker.handle(Publish(sealed(world, 2)), NOW) if isinstance(one, SubscriptionExpelled)]
 
 
 def test_what_another_broker_has_carried_here_is_kept_for_who_may_have_it() -> None:
@@ -277,7 +286,7 @@ def test_what_a_policy_takes_away_leaves_no_salt(world: World) -> None:
 def test_what_a_policy_adds_is_signed_by_the_broker(world: World) -> None:
     broker = engine(world)
     broker.handle(bobs(world, policy=on_publications("AppendPrevHop(), AugmentProcessingTime(attributes)")), NOW)
-    effects = timed(broker.handle(Publish(sealed(world)), NOW), "hub", 1_234)
+    effects = with_processing_time(broker.handle(Publish(sealed(world)), NOW), "hub", 1_234)
     [note] = told(effects)
     opened = world.opener().open(note.event, NOW)
     assert opened.payload == b"a secret of the team"
@@ -304,7 +313,7 @@ def test_a_sealed_payload_is_not_converted_and_that_is_told_once(world: World) -
         event = sealer.seal(world.event(number), NOW + number)
         effects = broker.handle(Publish(event), NOW)
         assert [note.payload for note in told(effects) if note.subscriber == "bob"] == [event.payload]
-        assert len([one for one in effects if isinstance(one, Told)]) == news
+        assert len([one for one in effects if isinstance(one, MetaEventPublished)]) == news
 
 
 def test_brokers_without_a_gate_trim_as_well(world: World) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from tests.engine.overlay import LINE, Overlay, on_publications
 from tests.security.world import NOW, World
-from tidings.engine.effects import Deliver, Learnt, Reject, Send, Settled
+from tidings.engine.effects import Deliver, PublicationSettled, Reject, SecurityNewsLearnt, Send
 from tidings.engine.operations import (
+    ApplyNotice,
     AskRevocations,
-    Heed,
-    Learn,
+    LearnTopic,
     Leave,
     Publish,
     Receive,
@@ -28,7 +28,7 @@ from tidings.engine.operations import (
 )
 from tidings.model.event import Event
 from tidings.security import Gate, Right
-from tidings.security.envelope import Seal
+from tidings.security.sealing.envelope import Seal
 
 NBA = "Sports = 'NBA'"
 STRATEGIES = ("advertisement", "gsf", "asf", "spcf")
@@ -97,12 +97,12 @@ def test_a_subscription_with_a_token_is_told_for_itself(world: World, strategy: 
 
 def test_what_a_broker_learns_all_learn_once(world: World) -> None:
     found = overlay(world)
-    found.do("b2", Learn(world.record.data))
+    found.do("b2", LearnTopic(world.record.data))
     assert sorted(told(found, TellTopics)) == [("b2", "b1"), ("b2", "b3"), ("b3", "b4")]
     assert all(_topics(found, name) == 1 for name in found.engines)
-    assert [name for name, one in found.effects if isinstance(one, Learnt)] == ["b1", "b3", "b4"]
+    assert [name for name, one in found.effects if isinstance(one, SecurityNewsLearnt)] == ["b1", "b3", "b4"]
     found.clear()
-    found.do("b2", Learn(world.record.data))
+    found.do("b2", LearnTopic(world.record.data))
     assert not found.passed
 
 
@@ -156,7 +156,7 @@ def test_revocations_and_notices_are_obeyed_everywhere_at_once(name: str) -> Non
     found.do(name, Revoke(world.authority.revocations(NOW + 1).data))
     assert not publish(found, "b1", sealer.seal(world.event(2), NOW + 2))
     found.clear()
-    found.do(name, Heed(world.notice(2).data))
+    found.do(name, ApplyNotice(world.notice(2).data))
     assert len(told(found, TellNotices)) == 3
     assert "epoch 1 is over" in _reasons(found, "b1", sealer.seal(world.event(3), NOW + 3))
 
@@ -197,7 +197,7 @@ def test_a_neighbour_that_let_an_event_pass_without_a_token_is_told_the_topic_on
     gates = {"b1": blind(world), "b2": blind(world)}
     found = Overlay(LINE[:1], gates=gates.get, now=NOW, resends=True)
     gates["b2"].credentials.learn(world.record, NOW)  # b1 has not heard of it
-    assert found.engines["b2"].assurance.news()  # type: ignore[union-attr]  # taken here, so that b1 is not told now
+    assert found.engines["b2"].topic_gossip.news()  # type: ignore[union-attr]  # taken here, so that b1 is not told now
     found.subscribe("b2", "bob", "true")
     found.advertise("b1", "ann", "true")
     found.clear()
@@ -301,7 +301,7 @@ def test_what_a_revoked_publisher_had_accepted_is_sent_again_only_if_it_came_in_
     found.clear()
     effects = found.do("b1", Republish(stored, found.now, ("b2",)))
     assert any(isinstance(one, Send) for one in effects) is goes
-    assert any(isinstance(one, Settled) for one in effects) is not goes
+    assert any(isinstance(one, PublicationSettled) for one in effects) is not goes
     assert any(isinstance(one, Deliver) for _, one in found.effects) is goes
 
 
@@ -309,5 +309,5 @@ def test_a_link_that_is_gone_is_forgotten(world: World) -> None:
     found = overlay(world, LINE[:1])
     found.do("b1", Leave("b2"))
     found.clear()
-    found.do("b1", Learn(world.record.data))
+    found.do("b1", LearnTopic(world.record.data))
     assert not [one for _, one in found.effects if isinstance(one, Send)]

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.engine.overlay import LINE, Overlay, on_publications, rule, statement
-from tidings.engine import meta
-from tidings.engine.operations import Advertise, Lost, Publish
+from tidings.engine import meta_events
+from tidings.engine.operations import Advertise, Publish, ReportLoss
 
 TELLS = on_publications("Publish('[class,Seen],[message,$Message]')")
 
@@ -12,7 +12,7 @@ TELLS = on_publications("Publish('[class,Seen],[message,$Message]')")
 # Ordinary events of reserved classes that only brokers may publish.
 
 
-@pytest.mark.parametrize("said", sorted(meta.RESERVED))
+@pytest.mark.parametrize("said", sorted(meta_events.RESERVED))
 def test_clients_may_not_publish_reserved_classes(said: str) -> None:
     hub = Overlay()
     hub.subscribe("b1", "sub")
@@ -21,7 +21,7 @@ def test_clients_may_not_publish_reserved_classes(said: str) -> None:
     assert hub.received("sub") == []
 
 
-@pytest.mark.parametrize("said", sorted(meta.BROKERS_OWN))
+@pytest.mark.parametrize("said", sorted(meta_events.BROKERS_OWN))
 @pytest.mark.parametrize("how", ["publish", "subscribe", "advertise", "set_policy", "on_exception", "insert"])
 def test_what_the_broker_alone_can_tell_no_rule_may_claim(said: str, how: str) -> None:
     hub, claims = Overlay(), f"Publish('[class,{said}],[cause,lies]')"
@@ -77,7 +77,7 @@ def test_a_meta_event_is_the_brokers() -> None:
 def test_lost_notifications_are_told() -> None:
     hub = Overlay()
     hub.subscribe("b1", "watch", "class = 'LostNotifications'")
-    hub.do("b1", Lost("sub", "s1", 3))
+    hub.do("b1", ReportLoss("sub", "s1", 3))
     (told,) = hub.received("watch", meta=True)
     assert (told["client"], told["subscription"], told["count"]) == ("sub", "s1", 3)
 

@@ -11,7 +11,7 @@ from tests.policy.strategies import branches
 from tests.sizes import examples
 from tidings import Policy
 from tidings.engine import Engine
-from tidings.policy.statement import Attach, Matching, MessageType, Operation, Point, Rule
+from tidings.policy.ast import Attach, Matching, MessageType, Point, Rule, RuleOperation
 
 CLIENTS = {"ann": "b1", "bob": "b2", "cyd": "b3"}
 A, S, P = MessageType.ADVERTISEMENT, MessageType.SUBSCRIPTION, MessageType.PUBLICATION
@@ -20,7 +20,7 @@ UA, US = MessageType.UNADVERTISEMENT, MessageType.UNSUBSCRIPTION
 
 @st.composite
 def rules(draw: st.DrawFn, messages: tuple[MessageType, ...], inherits: bool) -> Rule:
-    operation, message = draw(st.sampled_from(Operation)), draw(st.sampled_from(messages))
+    operation, message = draw(st.sampled_from(RuleOperation)), draw(st.sampled_from(messages))
     matching = draw(st.sampled_from([Matching.AFTER, Matching.AFTER, Matching.BEFORE]))
     return Rule(
         operation=operation,
@@ -87,7 +87,7 @@ def play(operations: list[tuple[Any, ...]], *, hold: bool, expiry: int) -> None:
         overlay.answer(*overlay.questions.pop(0), member=len(overlay.questions) % 2 == 0)
         overlay.run()
     for engine in overlay.engines.values():
-        assert not engine.held
+        assert not engine.deferred
         saved = engine.save()
         assert Engine.restore(engine.settings, saved).save() == saved
 

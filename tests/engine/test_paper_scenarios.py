@@ -16,7 +16,7 @@ from tests.policy.paper import FIGURES
 from tidings import Policy
 from tidings.engine.operations import Advertise, Subscribe
 from tidings.policy import policies, registry
-from tidings.policy.statement import Attach
+from tidings.policy.ast import Attach
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
 BROKERS = ("b1", "b2", "b3", "b4")
@@ -146,8 +146,8 @@ def test_a_notification_is_trimmed_and_then_written_as_xml(policy: Policy) -> No
 def _formats() -> Iterator[None]:
     for name in ("ToFormat1", "ToFormat2"):
 
-        def convert(situation: Any, said: str = name) -> None:
-            situation.convert(lambda shaped: said.encode())
+        def convert(rule_context: Any, said: str = name) -> None:
+            rule_context.convert(lambda shaped: said.encode())
 
         registry.policy_action(name, effect="converts", messages=["Publication"])(convert)
     yield

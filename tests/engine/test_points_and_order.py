@@ -170,8 +170,8 @@ def test_forward_is_evaluated_once_per_next_hop() -> None:
     seen: list[str | None] = []
 
     @registry.policy_condition("WhoReceives")
-    def who_receives(situation: Any) -> bool:
-        seen.append(situation.receiver)
+    def who_receives(rule_context: Any) -> bool:
+        seen.append(rule_context.receiver)
         return False
 
     try:
@@ -358,8 +358,8 @@ def test_values_of_conditions_are_fixed_per_message_broker_and_receiver() -> Non
     calls: list[str | None] = []
 
     @registry.policy_condition("Alternating")
-    def alternating(situation: Any) -> bool:
-        calls.append(situation.receiver)
+    def alternating(rule_context: Any) -> bool:
+        calls.append(rule_context.receiver)
         return len(calls) % 2 == 1
 
     try:

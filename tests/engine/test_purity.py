@@ -158,11 +158,11 @@ def test_an_operation_whose_first_step_waits_holds_its_sender_and_nobody_else() 
 def test_what_is_never_answered_is_bounded_and_never_let_through(
     held: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidings.engine.held.MAX_HELD_MESSAGES", 5)
+    monkeypatch.setattr("tidings.engine.overlay.deferred.MAX_DEFERRED_MESSAGES", 5)
     for n in range(8):
         held.publish("b1", "pub", {"class": "x", "n": n})
     assert len(held.rejected("b1")) == 3
-    assert "MAX_HELD_MESSAGES" in held.rejected("b1")[0]
+    assert "MAX_DEFERRED_MESSAGES" in held.rejected("b1")[0]
     assert numbers(held) == []
     held.answer("b1", "b2", "Enemies", member=False)
     held.run()

@@ -13,7 +13,7 @@ from tests.strategies import conditions, contents
 from tidings import Filter
 from tidings.engine.operations import Publish, Subscribe
 from tidings.policy import policies, registry
-from tidings.policy.widening import without
+from tidings.policy.filter_projection import without_attributes
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +21,12 @@ def _stamp() -> Iterator[None]:
     """`Stamp(name, value)` adds an attribute, `Write(text)` converts to that text and what is left of the event."""
 
     @registry.policy_action("Stamp", effect="adds", messages=["Publication"])
-    def stamp(situation: Any, name: str, value: str) -> None:
-        situation.add(name, value)
+    def stamp(rule_context: Any, name: str, value: str) -> None:
+        rule_context.add(name, value)
 
     @registry.policy_action("Write", effect="converts", messages=["Publication"])
-    def write(situation: Any, text: str) -> None:
-        situation.convert(lambda shaped: f"{text}:{','.join(sorted(shaped.attributes))}".encode())
+    def write(rule_context: Any, text: str) -> None:
+        rule_context.convert(lambda shaped: f"{text}:{','.join(sorted(shaped.attributes))}".encode())
 
     yield
     registry.unregister("Stamp")
@@ -313,8 +313,8 @@ def test_conflicts_are_told_once_per_pair_and_link() -> None:
 
 def test_a_pair_that_disagrees_about_ever_other_things_is_told_once() -> None:
     @registry.policy_action("StampNumbered", effect="adds", messages=["Publication"])
-    def numbered(situation: Any, value: str) -> None:
-        situation.add(f"n{situation.attributes['n']}", value)
+    def numbered(rule_context: Any, value: str) -> None:
+        rule_context.add(f"n{rule_context.attributes['n']}", value)
 
     try:
         hub = Overlay()
@@ -405,7 +405,7 @@ def test_strict_match_of_a_subscription_means_equal_filters(text: str, blocked: 
 def test_what_is_left_of_a_filter_covers_the_filter(
     content: Filter, removed: set[str], events: list[dict[str, Any]]
 ) -> None:
-    wider = without(content, removed)
+    wider = without_attributes(content, removed)
     assert not wider.names & removed
     for event in events:
         if content.matches(event):

@@ -6,7 +6,7 @@ from tests.engine.overlay import LINE, Overlay, on_publications, rule, statement
 from tidings import Policy
 from tidings.engine.operations import Publish, SetPolicy, Subscribe
 from tidings.policy import policies
-from tidings.policy.statement import ALL_POINTS, Attach, Matching
+from tidings.policy.ast import ALL_POINTS, Attach, Matching
 
 BLOCK = on_publications("BlockMessage()")
 LOG = on_publications("Log(seen)")

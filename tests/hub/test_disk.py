@@ -140,21 +140,21 @@ def test_a_failed_write_ends_the_hub(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.hub.archive.ROWS", 10)
+    monkeypatch.setattr("tidings.hub.journal_store.ROWS", 10)
     disk = FailingDisk()
     hub = Hub(tmp_path, disk=disk)
     client = hub.client("a")
     sub = client.subscribe("n > 0", durable="all")
-    archive = hub.desk.archive
-    assert archive is not None
+    journal_store = hub.processor.journal_store
+    assert journal_store is not None
 
     def refuse(offset: int, data: bytes) -> None:
         raise JournalFullError("no room for a snapshot")
 
-    monkeypatch.setattr(archive.journal, "write_snapshot", refuse)
+    monkeypatch.setattr(journal_store.journal, "write_snapshot", refuse)
     for n in range(1, 31):
         client.publish({"n": n})
-    assert archive.await_upkeep()
+    assert journal_store.await_upkeep()
     assert any("upkeep failed: no room for a snapshot" in note for note in hub.notes)
     hub.close()
     assert list((tmp_path / "snapshots").iterdir()) == []

@@ -10,8 +10,8 @@ from tests.journal.cases import UnsyncedDisk
 from tidings.hub import Hub
 from tidings.journal import Journal, JournalOptions
 from tidings.model import Notification
-from tidings.model.durability import NO_JOURNAL_IN_HUB
 from tidings.model.errors import InvalidValueError, JournalLockedError
+from tidings.model.receipt import NO_JOURNAL_IN_HUB
 from tidings.testing import VirtualClock
 
 TRIM = "PolicyStatement { On(Forward, Publication) { If {} Then { RemoveAttributes([secret]), ToJSON() } } }"
@@ -23,9 +23,9 @@ def opened(folder: Path | None, **given: object) -> Hub:
 
 def crash(hub: Hub) -> None:
     """What a killed process leaves: the files as they are, and no lock."""
-    archive = hub.desk.archive
-    assert archive is not None
-    archive.journal.release_lock()
+    journal_store = hub.processor.journal_store
+    assert journal_store is not None
+    journal_store.journal.release_lock()
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -412,19 +412,19 @@ def test_lost_rows_are_counted_and_told(tmp_path: Path) -> None:
 
 
 def test_logs_roll_and_old_segments_go_unless_they_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.hub.archive.ROWS", 30)
+    monkeypatch.setattr("tidings.hub.journal_store.ROWS", 30)
     options = JournalOptions(roll_records=20, convert=False)
     with opened(tmp_path, options=options) as hub:
         client = hub.client("a")
         sub = client.subscribe("n > 0", durable="all", limit=5)
         for n in range(1, 101):
             client.publish({"n": n})
-        archive = hub.desk.archive
-        assert archive is not None
-        assert archive.await_upkeep()
+        journal_store = hub.processor.journal_store
+        assert journal_store is not None
+        assert journal_store.await_upkeep()
         hub.snapshot()
         hub.snapshot()
-        archive.journal.roll()
+        journal_store.journal.roll()
         assert hub.retain(max_bytes=0) == 0
         seen: list[object] = []
         while notes := sub.take():

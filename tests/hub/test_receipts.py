@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sizes import examples
-from tidings.hub.receipts import Receipts
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event
 from tidings.model.identity import uuid7
+from tidings.runtime.receipts import Receipts
 
 IDS = [uuid7(number, bytes(10)) for number in range(3)]
 
@@ -45,7 +45,7 @@ steps = st.one_of(
 
 def said(receipts: Receipts, about: Event) -> object:
     try:
-        return receipts.of(about)
+        return receipts.first_receipt(about)
     except RefusedError as error:
         return str(error)
 
@@ -59,16 +59,16 @@ def test_what_is_noted_soon_is_known_like_what_is_noted(given_: list[Note | Aske
             case Note(one, offset):
                 if isinstance(said(at_once, one), str):
                     continue  # another one has its id: nobody notes it
-                at_once.note(one, offset)
-                soon.note_soon(one, offset)
+                at_once.record(one, offset)
+                soon.record_unhashed(one, offset)
             case Asked(one):
                 assert said(soon, one) == said(at_once, one)
             case UUID():
                 at_once.forget(step)
                 soon.forget(step)
             case "settled":
-                soon.settle()
-                assert not soon.is_fresh
+                soon.hash_pending()
+                assert not soon.has_unhashed
             case "saved":
                 assert sorted(map(msgspec.json.encode, soon.state())) == sorted(
                     map(msgspec.json.encode, at_once.state())
@@ -79,8 +79,8 @@ def test_what_is_noted_soon_is_known_like_what_is_noted(given_: list[Note | Aske
 
 def test_another_payload_under_the_same_seal_is_another_event() -> None:
     receipts = Receipts()
-    receipts.note_soon(event(IDS[0], b"seal", b"payload"), 3)
-    again = receipts.of(event(IDS[0], b"seal", b"payload"))
+    receipts.record_unhashed(event(IDS[0], b"seal", b"payload"), 3)
+    again = receipts.first_receipt(event(IDS[0], b"seal", b"payload"))
     assert again is not None
     assert again.offset == 3
     assert "another event was published" in str(said(receipts, event(IDS[0], b"seal", b"another")))
@@ -89,10 +89,10 @@ def test_another_payload_under_the_same_seal_is_another_event() -> None:
 def test_what_was_noted_without_a_place_gets_it_when_it_is_known() -> None:
     receipts = Receipts()
     sealed = event(IDS[0], b"seal", b"payload")
-    receipts.note_soon(sealed, -1)
-    assert receipts.of(sealed) is not None  # it came twice in one piece
-    receipts.note_soon(sealed, 5)
-    receipts.settle()
-    known = receipts.of(sealed)
+    receipts.record_unhashed(sealed, -1)
+    assert receipts.first_receipt(sealed) is not None  # it came twice in one piece
+    receipts.record_unhashed(sealed, 5)
+    receipts.hash_pending()
+    known = receipts.first_receipt(sealed)
     assert known is not None
     assert known.offset == 5

@@ -11,7 +11,7 @@ import tidings as td
 from tests.journal.cases import UnsyncedDisk
 from tests.sizes import examples
 from tidings.hub import Hub, HubSubscription
-from tidings.model.durability import NO_JOURNAL_IN_HUB
+from tidings.model.receipt import NO_JOURNAL_IN_HUB
 from tidings.testing import VirtualClock
 
 CLIENTS = ["a", "b", "c"]
@@ -70,24 +70,24 @@ class Pair:
         self.check()
 
     def again(self, how: str) -> None:
-        archive = self.touched.desk.archive
-        assert archive is not None
+        journal_store = self.touched.processor.journal_store
+        assert journal_store is not None
         if how == "snapshot":
             self.touched.snapshot()
         elif how == "full":  # as after an operation for which there was no room
-            desk = self.touched.desk
-            desk.engine = archive.rebuilt(desk)
+            processor = self.touched.processor
+            processor.engine = journal_store.rebuild_engine(processor)
         if how == "closed":
             self.touched.close()
         elif how == "killed":
-            archive.journal.release_lock()
+            journal_store.journal.release_lock()
         if how in ("closed", "killed"):
             self.trusted = False  # nobody is asked anew
             self.touched = self.opened()
             self.trusted = True
             for client in CLIENTS:  # in memory nobody has noticed
-                for held in self.touched.desk.roster.of(client):
-                    other = self.untouched.desk.roster.subscriptions[held.id]
+                for held in self.touched.processor.registry.subscriptions_of(client):
+                    other = self.untouched.processor.registry.subscriptions[held.id]
                     if held.durable is None:
                         other.take()
                     else:
@@ -97,7 +97,7 @@ class Pair:
     def check(self) -> None:
         assert self.touched.tables() == self.untouched.tables()
         waiting = [
-            {held.id: held.waiting for held in hub.desk.roster.subscriptions.values()}
+            {held.id: held.waiting for held in hub.processor.registry.subscriptions.values()}
             for hub in (self.untouched, self.touched)
         ]
         assert waiting[0] == waiting[1]

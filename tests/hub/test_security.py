@@ -10,7 +10,7 @@ import pytest
 from tests.engine.overlay import on_publications
 from tests.security.world import HOUR, NOW, World
 from tidings import Hub
-from tidings.hub.client import Client
+from tidings.hub.client import HubClient
 from tidings.journal import JournalOptions
 from tidings.model.errors import (
     ClosedError,
@@ -22,7 +22,7 @@ from tidings.model.errors import (
 )
 from tidings.model.event import Event
 from tidings.security import Gate, Sealer
-from tidings.security.envelope import Seal
+from tidings.security.sealing.envelope import Seal
 from tidings.testing import VirtualClock
 
 NBA = "Sports = 'NBA'"
@@ -46,10 +46,10 @@ class Stage:
 
     def reopen(self, *, killed: bool = False) -> Hub:
         if killed:  # no snapshot is written: everything is read from the journal
-            desk = self.hub.desk
-            assert desk.archive is not None
-            desk.archive.sync(desk.next)
-            desk.archive.rows_since_snapshot = 0
+            processor = self.hub.processor
+            assert processor.journal_store is not None
+            processor.journal_store.sync(processor.next)
+            processor.journal_store.rows_since_snapshot = 0
         self.hub.close()
         return self.open()
 
@@ -57,7 +57,7 @@ class Stage:
         self._number = self._number + 1 if number is None else number
         return self.sealer.seal(self.world.event(self._number, **more), self.clock.time + self._number)
 
-    def ann(self) -> Client:
+    def ann(self) -> HubClient:
         return self.hub.client("ann")
 
     def bob(self, content: str = NBA, **more: Any) -> Any:
@@ -127,7 +127,7 @@ def test_a_replay_under_another_id_is_refused_also_after_a_restart(stage: Stage,
     early, late = stage.event(), stage.event()
     stage.ann().publish_event(late)
     stage.reopen(killed=killed)
-    assert set(stage.hub.desk.engine.gate.credentials.topics) == {stage.world.record.id}  # type: ignore[union-attr]
+    assert set(stage.hub.processor.engine.gate.credentials.topics) == {stage.world.record.id}  # type: ignore[union-attr]
     with pytest.raises(RefusedError, match="came before"):
         stage.ann().publish_event(early)
 
@@ -141,17 +141,17 @@ def test_a_plain_event_under_a_known_id_is_still_refused(stage: Stage) -> None:
 
 def test_what_the_journal_could_not_take_may_be_sent_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     event = stage.event()
-    archive = stage.hub.desk.archive
-    assert archive is not None
-    whole: Callable[..., Any] = archive.append
+    journal_store = stage.hub.processor.journal_store
+    assert journal_store is not None
+    whole: Callable[..., Any] = journal_store.append
 
     def full(*_: Any) -> Any:
         raise JournalFullError("no room")
 
-    monkeypatch.setattr(archive, "append", full)
+    monkeypatch.setattr(journal_store, "append", full)
     with pytest.raises(JournalFullError):
         stage.ann().publish_event(event)
-    monkeypatch.setattr(archive, "append", whole)
+    monkeypatch.setattr(journal_store, "append", whole)
     stage.ann().publish_event(event)
 
 
@@ -161,7 +161,7 @@ def test_topics_notices_and_revocations_outlive_the_hub(stage: Stage, killed: bo
     stage.world.authority.revoke("eve", NOW)
     stage.hub.revoke(stage.world.authority.revocations(NOW).data)
     stage.reopen(killed=killed)
-    gate = stage.hub.desk.gate
+    gate = stage.hub.processor.gate
     assert gate is not None
     assert gate.credentials.revocations.version == 1
     assert gate.credentials.notice(stage.world.record.id) is not None

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.journal.cases import NOW, Image, UnsyncedDisk, contents, fill, filled, flip, log_of, publication, segments_of
 from tests.sizes import LONG, examples
 from tidings.journal import Journal, JournalOptions, JournalReader, Operation, Record, repair
-from tidings.journal.identity import Identity
 from tidings.journal.log import FILE_HEADER, RECORD_HEADER
-from tidings.journal.mark import mark_bytes
+from tidings.journal.manifest import JournalManifest
+from tidings.journal.sync import mark_bytes
 from tidings.model.errors import JournalDamagedError, JournalVersionError
 
-SEED = Identity("journal").seed
+SEED = JournalManifest("journal").seed
 _STRIDE = (5, 1)[LONG]  # of the bytes that are flipped, each by itself
 
 
@@ -211,7 +211,7 @@ def test_a_record_inside_a_payload_is_not_taken_for_one(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "a", salt=b"not to be guessed") as journal:
         held = fill(journal, 1)
         journal.commit([Operation.control("k", payload=forged * 2)], NOW)
-    (tmp_path / "a" / "synced").write_bytes(mark_bytes(1, Identity("journal", b"not to be guessed").seed))
+    (tmp_path / "a" / "synced").write_bytes(mark_bytes(1, JournalManifest("journal", b"not to be guessed").seed))
     os.truncate(log_of(tmp_path / "a"), log_of(tmp_path / "a").stat().st_size - 40)
     assert contents(tmp_path / "a") == held
 

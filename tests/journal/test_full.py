@@ -23,7 +23,7 @@ from tidings.journal import Journal, JournalOptions, Operation
 from tidings.journal.disk import is_temporary
 from tidings.journal.lock import FolderLock
 from tidings.journal.log import framed_size
-from tidings.journal.record import encoded
+from tidings.journal.record import encode_operations
 from tidings.model.errors import JournalFullError, JournalLockedError
 
 
@@ -34,7 +34,7 @@ def test_wherever_the_room_ends_a_batch_is_refused_whole(tmp_path: Path) -> None
         held = fill(journal, 3)
         before = log_of(tmp_path).read_bytes()
         size = journal.size
-        needed = framed_size(encoded(batch))
+        needed = framed_size(encode_operations(batch))
         for room in range(0, needed, 7):
             disk.room = room
             with pytest.raises(JournalFullError, match="nothing was written"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.journal.cases import NOW, FailingDisk, fill, publication, subscribing
 from tests.sizes import examples
-from tidings.journal import Journal, JournalOptions, JournalReader, Wanted
+from tidings.journal import Journal, JournalOptions, JournalReader, RecordSelection
 from tidings.journal import reader as reading
 from tidings.journal.segment import SCHEMA, record_batch
 from tidings.model.errors import JournalDamagedError, JournalError, OffsetGoneError
@@ -109,7 +109,7 @@ def test_wanted_rows_and_columns(
             journal.commit([(publication, subscribing)[number % 2](number) for number in range(15)], NOW)
     reader = JournalReader(folder)
     since, until = (None if one is None else NOW + one for one in times)
-    wanted = Wanted(columns, kinds, since, until)
+    wanted = RecordSelection(columns, kinds, since, until)
     everything = [row for batch in reader.read() for row in batch.to_pylist()]
     expected = [
         {name: row[name] for name in columns}
@@ -125,7 +125,7 @@ def test_segments_outside_of_the_time_are_not_opened(tmp_path: Path) -> None:
     with Journal.open(tmp_path, options=JournalOptions(roll_records=10)) as journal:
         fill(journal, 35)
         reader = JournalReader(tmp_path)
-        found = reader.stretches(0, 35, Wanted(since=NOW + 12, until=NOW + 25))
+        found = reader.stretches(0, 35, RecordSelection(since=NOW + 12, until=NOW + 25))
         assert [(one.first, one.next) for one in found] == [(10, 20), (20, 30)]
 
 
@@ -229,12 +229,12 @@ def test_a_log_that_becomes_a_segment_while_it_is_looked_at_is_found_there(
     with Journal.open(tmp_path, options=JournalOptions(convert=False)) as journal:
         journal.commit(map(publication, range(10)), 1)
         reader = JournalReader(tmp_path)
-        look = JournalReader._log_stretches
+        look = JournalReader._log_ranges
 
         def rolled_meanwhile(*given: Any) -> Any:
             if journal.unrolled or not list(tmp_path.rglob("*.parquet")):
                 journal.roll()
             return look(*given)
 
-        monkeypatch.setattr(JournalReader, "_log_stretches", rolled_meanwhile)
+        monkeypatch.setattr(JournalReader, "_log_ranges", rolled_meanwhile)
         assert sum(batch.num_rows for batch in reader.read()) == 10

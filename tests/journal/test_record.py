@@ -15,7 +15,7 @@ from tests.sizes import examples
 from tests.strategies import conditions, contents, strings
 from tidings import ContextFilter
 from tidings.journal import Journal, Operation
-from tidings.journal.record import decoded, encoded
+from tidings.journal.record import decode_operation, encode_operations
 from tidings.model import Event, InvalidValueError, uuid7
 from tidings.model.limits import MAX_INTEGER
 
@@ -86,7 +86,7 @@ def _typed(value: Any) -> Any:
 
 def test_bytes_of_an_operation() -> None:
     operation = Operation.publication(event(3))
-    assert decoded(encoded([operation])[0]) == operation
+    assert decode_operation(encode_operations([operation])[0]) == operation
 
 
 def test_a_control_operation_holds_no_event() -> None:

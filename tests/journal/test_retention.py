@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.sizes import examples
 from tidings.journal import Retention
-from tidings.journal.retention import DAY, Candidate, surplus
+from tidings.journal.closed_segments import DAY, Candidate, files_to_remove
 from tidings.model.errors import InvalidValueError
 
 steps = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(0, 9)), max_size=6)
@@ -29,7 +29,7 @@ def test_what_goes_had_to_go_and_what_stays_may_stay(
 ) -> None:
     parts = candidates(given)
     total = beside + sum(part.size for part in parts)
-    count = surplus(iter(parts), limit, total, before, max_bytes)
+    count = files_to_remove(iter(parts), limit, total, before, max_bytes)
     sizes = [total - sum(part.size for part in parts[:number]) for number in range(len(parts) + 1)]
     for number, part in enumerate(parts[:count]):
         assert part.next <= limit

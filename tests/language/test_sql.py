@@ -15,8 +15,7 @@ from tidings.language.sql import forget_templates, template_counts
 from tidings.language.tokens import LiteralToken, scan, split
 from tidings.model import limits
 from tidings.model.expression import And, Attribute, Comparison, Condition, Constant, In, Or
-from tidings.model.filter import ContextFilter as ContextFilterValue
-from tidings.model.filter import Filter as FilterValue
+from tidings.model.filter import ContextFilterValue, FilterValue
 
 
 @examples(180, 2_500)

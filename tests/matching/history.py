@@ -16,8 +16,8 @@ import pyarrow as pa
 
 import tidings as td
 from tidings import Context, ContextFilter, Event, uuid7
-from tidings.matching.index import neighbourhood
-from tidings.matching.index.several import Several
+from tidings.matching.index.batch import EventList
+from tidings.matching.index.spatial import group
 from tidings.matching.reference import due
 
 CONTENTS = (
@@ -69,12 +69,12 @@ class History:
             *(self._match, self._match, self._match, self._match_batch, self._flush, self._save, self._match_moving),
             *(self._tidy, self._match_several),
         ]
-        few = neighbourhood.FEW_CANDIDATES
-        neighbourhood.FEW_CANDIDATES = -(1 << 40) if self._by_place else few
+        few = group.FEW_CANDIDATES
+        group.FEW_CANDIDATES = -(1 << 40) if self._by_place else few
         try:
             return self._match_batch() + sum(self._random.choice(steps_of)() for _ in range(steps))
         finally:
-            neighbourhood.FEW_CANDIDATES = few
+            group.FEW_CANDIDATES = few
 
     # Changes
 
@@ -155,7 +155,7 @@ class History:
         return 0
 
     def _flush(self) -> int:
-        self._index.parts.store.settled()
+        self._index.parts.store.flushed_segments()
         return 0
 
     def _tidy(self) -> int:
@@ -211,7 +211,7 @@ class History:
     def _match_several(self) -> int:
         """Events as they are, of which each value may be of any kind."""
         events = [self._event() for _ in range(self._random.choice([0, 1, 8, 80]))]
-        found = self._index._attempt_pairs(Several(events))
+        found = self._index._attempt_pairs(EventList(events))
         assert found is not None
         pairs = {(e, self._index.id(at)) for e, at in zip(found[0].tolist(), found[1].tolist(), strict=True)}
         assert pairs == {(e, name) for e, event in enumerate(events) for name in self._expected(event)}
@@ -243,13 +243,13 @@ class History:
             name: pa.array([event.attributes.get(name) for event in events], ARROW[kind])
             for name, kind in KINDS.items()
         }
-        many, neighbourhood.MANY_CLIENTS = neighbourhood.MANY_CLIENTS, choose.choice([neighbourhood.MANY_CLIENTS, 3])
+        many, group.MANY_CLIENTS = group.MANY_CLIENTS, choose.choice([group.MANY_CLIENTS, 3])
         try:
             given = clients.dictionary_encode() if choose.random() < 0.5 else clients
             moves = self._index.moves(given, values, np.array(before))
             event, position = self._index.match_moving(self._table(events, columns), moves)
         finally:
-            neighbourhood.MANY_CLIENTS = many
+            group.MANY_CLIENTS = many
         pairs = {(e, self._index.id(at)) for e, at in zip(event.tolist(), position.tolist(), strict=True)}
         assert len(pairs) == len(event)
         expected, made = set(), 0

@@ -28,7 +28,7 @@ from tidings.model.expression import (
     any_of,
     walk,
 )
-from tidings.model.filter import Filter as FilterValue
+from tidings.model.filter import FilterValue
 from tidings.model.values import Value
 
 MIRROR = {Relation.COVERS: Relation.COVERED, Relation.COVERED: Relation.COVERS}

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.sizes import examples
-from tidings.matching.index import cells, lookup
-from tidings.matching.index.grid import Grid
+from tidings.matching.index.kernels import grid as grid_kernels
+from tidings.matching.index.kernels import hash_table
+from tidings.matching.index.spatial.grid import Grid
 from tidings.matching.reference import geo_distance
 
 Place = tuple[float, ...]
@@ -76,7 +77,7 @@ class Listed:
         nowhere = (math.nan,) * self.dimensions
         rows = [nowhere if place is None else place for place in places.values()]
         given = np.array(rows, np.float64).reshape(len(rows), self.dimensions)
-        self.grid.moved_many(np.array(list(places), np.int32), given)
+        self.grid.move_many(np.array(list(places), np.int32), given)
 
     def check(self, here: Place) -> None:
         given = self.grid.near(here).tolist()
@@ -147,7 +148,7 @@ class GridMachine(RuleBasedStateMachine):
     def agree(self) -> None:
         for here in self.asked:
             self.listed.check(here)
-        in_table = int((self.listed.grid.arrays.table[:, lookup.KIND] != 0).sum())
+        in_table = int((self.listed.grid.arrays.table[:, hash_table.KIND] != 0).sum())
         assert in_table <= 3 * len(self.listed.subscriptions)
 
 
@@ -237,7 +238,7 @@ class TestChurn:
         for i in range(19_900, 20_000):
             grid.remove(i)
         assert len(grid) == 0
-        assert not grid.arrays.table[:, lookup.KIND].any()
+        assert not grid.arrays.table[:, hash_table.KIND].any()
         assert grid.near((0.0, 0.0)).tolist() == []
 
     def test_after_a_crowd_the_arrays_shrink(self) -> None:
@@ -263,9 +264,9 @@ class TestChurn:
         random = np.random.default_rng(2)
         for _ in range(200):
             places = np.column_stack([random.uniform(-90, 90, 50), random.uniform(-180, 180, 50)])
-            grid.moved_many(np.arange(50, dtype=np.int32), places)
+            grid.move_many(np.arange(50, dtype=np.int32), places)
         assert grid.nbytes == before
-        assert (grid.arrays.table[:, lookup.KIND] != 0).sum() <= 150
+        assert (grid.arrays.table[:, hash_table.KIND] != 0).sum() <= 150
 
 
 def test_longitudes_of_very_many_turns_are_never_missed() -> None:
@@ -283,11 +284,11 @@ def test_whole_numbers_and_read_only_arrays_compile_nothing_anew() -> None:
     grid.put(1, 1, 5.0, (0.0, 0.0))
     places = np.asfortranarray([[3.0, 4.0], [math.nan, 0.0]])
     places.flags.writeable = False
-    grid.moved_many(np.array([1, 9], np.int64).astype(np.int32), places)
-    known = len(cells.near.signatures), len(cells.move_many.signatures)
+    grid.move_many(np.array([1, 9], np.int64).astype(np.int32), places)
+    known = len(grid_kernels.near.signatures), len(grid_kernels.move_many.signatures)
     assert grid.near((2, 3)).tolist() == [1]
-    grid.moved_many(np.array([1], np.int32), places[:1])
-    assert (len(cells.near.signatures), len(cells.move_many.signatures)) == known
+    grid.move_many(np.array([1], np.int32), places[:1])
+    assert (len(grid_kernels.near.signatures), len(grid_kernels.move_many.signatures)) == known
 
 
 def test_more_than_the_buffer_holds() -> None:
@@ -320,4 +321,4 @@ def test_who_has_no_place_is_near_nothing() -> None:
 
 def test_places_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="2 clients need 2 x 2 coordinates"):
-        Grid().moved_many(np.zeros(2, np.int32), np.zeros((2, 1)))
+        Grid().move_many(np.zeros(2, np.int32), np.zeros((2, 1)))

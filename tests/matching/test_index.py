@@ -26,11 +26,12 @@ from tidings import (
     Subscription,
     uuid7,
 )
-from tidings.matching.index import Index, neighbourhood
 from tidings.matching.index.conjuncts import conjuncts_of
+from tidings.matching.index.context_filters import ContextFilterPrograms
 from tidings.matching.index.contexts import Contexts
-from tidings.matching.index.programs import FALSE, TRUE
-from tidings.matching.index.scopes import Scopes
+from tidings.matching.index.index import SubscriptionIndex
+from tidings.matching.index.kernels.programs import FALSE, TRUE
+from tidings.matching.index.spatial import group
 from tidings.matching.reference import calculate, due, geo_distance, matches_context
 from tidings.model.expression import (
     Arithmetic,
@@ -42,12 +43,11 @@ from tidings.model.expression import (
     IsNull,
     Negative,
     Not,
-    Own,
+    OwnContextValue,
     ValueExpression,
     walk,
 )
-from tidings.model.filter import ContextFilter as ContextFilterValue
-from tidings.model.filter import Filter as FilterValue
+from tidings.model.filter import ContextFilterValue, FilterValue
 from tidings.model.limits import MAX_CONJUNCTS, MAX_CONTEXT_COLUMNS
 from tidings.model.values import Value
 
@@ -161,8 +161,8 @@ class IndexMachine(RuleBasedStateMachine):
 
     @initialize(by_place=st.booleans())
     def begin(self, by_place: bool) -> None:
-        self.few = neighbourhood.FEW_CANDIDATES
-        neighbourhood.FEW_CANDIDATES = -(1 << 40) if by_place else self.few  # with so few, content alone would decide
+        self.few = group.FEW_CANDIDATES
+        group.FEW_CANDIDATES = -(1 << 40) if by_place else self.few  # with so few, content alone would decide
         self.both = Both()
         self.event = Event.of({"a": 1}, id=uuid7(0, bytes(10)), publisher="pub", timestamp=0)
 
@@ -188,14 +188,14 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.both.index.parts.store.settled()
+        self.both.index.parts.store.flushed_segments()
 
     @rule()
     def renew(self) -> None:
         self.both.index.compact()
 
     def teardown(self) -> None:
-        neighbourhood.FEW_CANDIDATES = self.few
+        group.FEW_CANDIDATES = self.few
 
     @invariant()
     def agree(self) -> None:
@@ -217,7 +217,7 @@ def test_a_built_segment_agrees(given: list[Subscription], published: list[Event
         both.put(subscription)
     for client in ("ann", "bob"):
         both.set_context(client, {"a": 1, "b": 2.0})
-    both.index.parts.store.settled()
+    both.index.parts.store.flushed_segments()
     for event in published:
         both.check(event)
 
@@ -232,22 +232,22 @@ def test_conjuncts_are_few() -> None:
         assert not found[0].exact
 
 
-def one_by_one(index: Index, texts: list[str]) -> None:
+def one_by_one(index: SubscriptionIndex, texts: list[str]) -> None:
     for i, text in enumerate(texts):
         index.put(Subscription(id=f"s{i}", subscriber="ann", content=Filter.parse(text)))
 
 
 class TestManySubscriptions:
     def test_segments_grow_and_merge(self) -> None:
-        index = Index()
+        index = SubscriptionIndex()
         one_by_one(index, [f"class = 'c{i % 7}' and n between {i % 50} and {i % 50 + 5}" for i in range(6_000)])
-        assert len(index.parts.store.shelves) < 4
+        assert len(index.parts.store.stored_segments) < 4
         for k in range(0, 60, 7):
             expected = {f"s{i}" for i in range(6_000) if i % 7 == 3 and i % 50 <= k <= i % 50 + 5}
             assert index.match({"class": "c3", "n": k}) == expected
 
     def test_the_dead_are_buried(self) -> None:
-        index = Index()
+        index = SubscriptionIndex()
         one_by_one(index, [f"n = {i % 100}" for i in range(3_000)])
         for i in range(0, 3_000, 2):
             index.remove(f"s{i}")
@@ -256,13 +256,13 @@ class TestManySubscriptions:
         assert index.match({"n": 50}) == set()
 
     def test_identical_subscriptions_overflow_no_buffer(self) -> None:
-        index = Index()
+        index = SubscriptionIndex()
         one_by_one(index, ["n > 3"] * 10_000)
         assert len(index.match({"n": 4})) == 10_000
         assert index.match({"n": 3}) == set()
 
     def test_many_attributes(self) -> None:
-        index = Index()
+        index = SubscriptionIndex()
         one_by_one(index, [f"a{i} = 1" for i in range(5_000)])
         assert index.match({f"a{i}": 1 for i in range(500)}) == {f"s{i}" for i in range(500)}
 
@@ -285,10 +285,10 @@ class TestManySubscriptions:
 )
 @pytest.mark.parametrize("built", [False, True])
 def test_edges(text: str, event: dict[str, Any], expected: bool, built: bool) -> None:
-    index = Index()
+    index = SubscriptionIndex()
     one_by_one(index, [text])
     if built:
-        index.parts.store.settled()
+        index.parts.store.flushed_segments()
     assert (index.match(event) == {"s0"}) is expected
 
 
@@ -297,7 +297,7 @@ def test_edges(text: str, event: dict[str, Any], expected: bool, built: bool) ->
 )
 @pytest.mark.parametrize("operator", ["+", "-", "*", "%"])
 def test_whole_numbers_overflow_where_they_do(a: int, operator: str) -> None:
-    index = Index()
+    index = SubscriptionIndex()
     for name, text in (("yes", f"a {operator} b is null"), ("no", f"a {operator} b is not null")):
         index.put(Subscription(id=name, subscriber="ann", publishers=ContextFilter.parse(text)))
     for b in (0, 1, -1, 2, -2, 2**31, 2**32 - 1, -(2**33), 2**62, 2**63 - 1, -(2**63), 3037000499, -3037000500):
@@ -311,11 +311,11 @@ def test_programs_say_what_the_reference_says(data: st.DataObject) -> None:
     """Context filters in both directions, on values near the constants that they name."""
     condition = data.draw(conditions(context=True))
     nodes = list(walk(condition))
-    names = sorted({node.name for node in nodes if isinstance(node, Attribute | Own)}) or ["a"]
+    names = sorted({node.name for node in nodes if isinstance(node, Attribute | OwnContextValue)}) or ["a"]
     known: list[Value] = [0, 1, -1, 2**63 - 1, -(2**63), 2**53 + 1, 0.5, "a", True]
     known += [node.value for node in nodes if isinstance(node, Constant) and node.value is not None]
     contexts = st.fixed_dictionaries({}, optional={name: st.sampled_from(known) for name in names})
-    wanted, index = ContextFilterValue(condition), Index()
+    wanted, index = ContextFilterValue(condition), SubscriptionIndex()
     index.put(Subscription(id="asks", subscriber="ann", publishers=wanted))
     index.put(Subscription(id="asked", subscriber="ann"))
     for _ in range(3):
@@ -342,15 +342,15 @@ def test_programs_say_what_the_reference_says_of_distances_on_the_sphere(data: s
     bounds: list[Value] = [0, 1000, 20_015_114, 0.0 if exact is None else exact]
     if exact is not None:
         bounds += [math.nextafter(exact, 0), math.nextafter(exact, math.inf), exact * (1 + 1e-12), exact * (1 - 1e-6)]
-    call = Call("geo_distance", (Attribute("lat"), Attribute("lon"), Own("lat"), Own("lon")))
+    call = Call("geo_distance", (Attribute("lat"), Attribute("lon"), OwnContextValue("lat"), OwnContextValue("lon")))
     inner = Call("distance", (call, Constant(0), Constant(0), Constant(0)))
     lefts: list[ValueExpression] = [call, call, Negative(call), Arithmetic(call, "*", Constant(1)), inner]
-    rights: list[ValueExpression] = [call, Own("r"), Constant("a"), Constant(None), *map(Constant, bounds)]
+    rights: list[ValueExpression] = [call, OwnContextValue("r"), Constant("a"), Constant(None), *map(Constant, bounds)]
     left, right = data.draw(st.sampled_from(lefts)), data.draw(st.sampled_from(rights))
     plain = Comparison(left, data.draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="])), right)
     conditions: list[Condition] = [plain, Not(plain), IsNull(left), Comparison(right, plain.operator, left)]
     condition = data.draw(st.sampled_from(conditions))
-    wanted, index = ContextFilterValue(condition), Index()
+    wanted, index = ContextFilterValue(condition), SubscriptionIndex()
     index.put(Subscription(id="asks", subscriber="ann", publishers=wanted))
     index.put(Subscription(id="asked", subscriber="ann"))
     index.set_context("ann", mine)
@@ -361,12 +361,12 @@ def test_programs_say_what_the_reference_says_of_distances_on_the_sphere(data: s
 
 def test_distances_on_the_sphere_need_no_reference() -> None:
     contexts = Contexts()
-    scopes = Scopes(contexts)
-    number = scopes.enter(ContextFilter.parse("geo_distance(lat, lon, this.lat, this.lon) < 20000"))
+    scopes = ContextFilterPrograms(contexts)
+    number = scopes.acquire(ContextFilter.parse("geo_distance(lat, lon, this.lat, this.lon) < 20000"))
     contexts.set("ann", Context.of({"lat": 48.1, "lon": 11.5}))
     one = np.zeros(1, np.int32)
     for lon, expected in ((11.6, TRUE), (12.6, FALSE)):
-        answers = scopes.judge_publisher(one, np.array([number], np.int32), one, {"lat": 48.1, "lon": lon})
+        answers = scopes.evaluate_publisher(one, np.array([number], np.int32), one, {"lat": 48.1, "lon": lon})
         assert answers.tolist() == [expected]
 
 
@@ -403,14 +403,14 @@ def test_filters_that_come_with_events_leave_nothing_behind() -> None:
 
 
 def test_an_unchanged_context_is_noticed() -> None:
-    index = Index()
+    index = SubscriptionIndex()
     assert index.set_context("ann", {"x": 1}) is True
     assert index.set_context("ann", {"x": 1}) is False
     assert index.set_context("ann", {"x": 1.0}) is True
 
 
 def test_a_box_moves_with_its_subscriber() -> None:
-    index = Index()
+    index = SubscriptionIndex()
     near = ContextFilter.parse("x between this.x - 20 and this.x + 20")
     index.put(Subscription(id="s", subscriber="car", content=Filter.parse("msg = 'accident'"), publishers=near))
     accident = {"msg": "accident"}
@@ -635,15 +635,15 @@ def test_nothing_grows_with_those_who_come_and_go() -> None:
             index.remove(f"s{i - 50}")
             index.set_context(f"c{i - 50}", {})
     assert len(index) == 50
-    assert index.parts.register.size < 2_000
+    assert index.parts.position_table.size < 2_000
     assert len(index.parts.contexts) == 50
     assert len(index.parts.contexts.clients) < 100
-    assert len(index.parts.scopes.saved()["users"]) < 5_000
+    assert len(index.parts.programs.saved()["users"]) < 5_000
     assert index.match({"n": 19_990}, context={"x": 10**6}) == {"s19990"}
 
 
 def test_words_that_no_filter_mentions_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.matching.index._SOME", 200)
+    monkeypatch.setattr("tidings.matching.index.index._COMPACTION_SLACK", 200)
     index = td.Index()
     kept = {"kept": "class = 'kept' and s like 'k%' and n > 3", "near": "class = 'kept' and s like '%k'"}
     box = "x between this.x - 1 and this.x + 1"

@@ -13,7 +13,7 @@ from tests.sizes import examples
 from tests.strategies import conditions
 from tidings import AttributeFilter, ContextFilter, Filter, Schema, Subscription
 from tidings.matching import covering
-from tidings.model.filter import Filter as FilterValue
+from tidings.model.filter import FilterValue
 
 S = Schema("S", {"a": int, "b": int, "c": str})
 
@@ -71,9 +71,9 @@ def filled(given: list[Subscription], late: list[Subscription], removed: list[st
     index = td.Index()
     for one in given:
         index.put(one)
-    index.parts.store.settled()
-    for home in index.parts.homes.values():
-        home.store.settled()
+    index.parts.store.flushed_segments()
+    for group in index.parts.spatial_groups.values():
+        group.store.flushed_segments()
     for one in late:
         index.put(one)
     for name in removed:

@@ -15,10 +15,10 @@ import pytest
 import tidings as td
 from tests.sizes import sized
 from tidings import Attributes, FilterError, InvalidValueError
-from tidings.matching.index import stringtests
+from tidings.matching.index import string_tests
 from tidings.matching.reference import Scope, truth
 from tidings.model.expression import Attribute, Comparison, Constant
-from tidings.model.filter import Filter
+from tidings.model.filter import FilterValue
 from tidings.model.limits import (
     MAX_ATTRIBUTES,
     MAX_CACHED_STRINGS,
@@ -95,7 +95,7 @@ class TestManyOfAKind:
 
     def test_an_attribute_each(self) -> None:
         index, many = td.Index(), 40_000  # more than a word of blocks
-        contents = (Filter(Comparison(Attribute(f"a{i}"), ">=", Constant(i % 7))) for i in range(many))
+        contents = (FilterValue(Comparison(Attribute(f"a{i}"), ">=", Constant(i % 7))) for i in range(many))
         index.put_many([td.Subscription(id=f"s{i}", subscriber="ann", content=one) for i, one in enumerate(contents)])
         asked = range(0, many, many // 100)
         event: dict[str, Any] = {f"a{i}": i % 5 for i in asked}
@@ -197,7 +197,7 @@ class TestNothing:
         index.add("s1", "b IS NULL")
         index.add("s2", "")
         if built:
-            index.parts.store.settled()
+            index.parts.store.flushed_segments()
         assert index.match_batch(pa.table({"a": pa.array([], pa.int64())})).num_rows == 0
         assert pairs(index, pa.table({"unheard_of": [1, 2]})) == {(0, 1), (0, 2), (1, 1), (1, 2)}
         assert pairs(index, pa.table({"attributes": ["{}"]})) == {(0, 1), (0, 2)}
@@ -279,7 +279,7 @@ class TestMuch:
 
     def test_endless_strings_leave_nothing_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Neither many short ones, nor long ones, nor ones that pass many tests."""
-        monkeypatch.setattr(stringtests, "_ROOM", MEGABYTE)
+        monkeypatch.setattr(string_tests, "_CACHE_BYTES_MAX", MEGABYTE)
         index = index_of(["c = 'a'", "c LIKE 'x%'", "d LIKE '%y'", *(f"e LIKE '{'z' * i}%'" for i in range(1, 200))])
         index.match_batch(pa.table({"c": [f"x{i}" for i in range(MAX_CACHED_STRINGS)]}))
         with no_more_than(10):

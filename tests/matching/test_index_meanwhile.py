@@ -11,10 +11,10 @@ import pytest
 
 import tidings as td
 from tidings import Filter
-from tidings.matching.index.batch import Batch
-from tidings.matching.index.columns import Columns, Events
+from tidings.matching.index.batch import EventBatch
+from tidings.matching.index.columns import Columns, EncodedEvents
 from tidings.matching.index.conjuncts import StringTest, conjuncts_of
-from tidings.matching.index.stringtests import StringTests
+from tidings.matching.index.string_tests import StringTests
 
 
 @contextmanager
@@ -135,18 +135,18 @@ def test_batches_go_on_while_others_come_and_go() -> None:
 
 def test_a_batch_that_was_disturbed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """In parts, whose events keep their numbers."""
-    index, encoded = td.Index(), Batch.encoded
+    index, encoded = td.Index(), EventBatch.encoded
     index.add("s", "n = 1")
     index.add("box", "n < 3", subscriber="car", publishers="x between this.x - 1 and this.x + 1")
     index.set_context("car", {"x": 5})
 
-    def disturbed(batch: Batch, columns: Columns) -> Events:
+    def disturbed(batch: EventBatch, columns: Columns) -> EncodedEvents:
         found = encoded(batch, columns)
         monkeypatch.undo()
         index.add("s", "m = 1 and n > 0")
         return found
 
-    monkeypatch.setattr(Batch, "encoded", disturbed)
+    monkeypatch.setattr(EventBatch, "encoded", disturbed)
     rows = 1_000
     table = pa.table(
         {"n": [i % 5 for i in range(rows)], "m": [1] * rows, "context": [{"x": i % 7} for i in range(rows)]}
@@ -168,8 +168,8 @@ def test_ids_that_are_listed_while_another_one_comes_are_listed_again(monkeypatc
         return made
 
     monkeypatch.setattr(pa, "array", disturbed)
-    index.parts.register.ids()
-    assert index.parts.register.ids().to_pylist() == ["first", "second"]
+    index.parts.position_table.ids()
+    assert index.parts.position_table.ids().to_pylist() == ["first", "second"]
 
 
 def test_threads_that_have_ended_leave_no_memory_behind() -> None:
@@ -207,10 +207,10 @@ def test_what_changes_while_an_index_is_put_in_order_counts(merged: bool) -> Non
     for i in range(1_100):
         index.add(f"s{i}", f"n >= {i}")
     store = index.parts.store
-    shelves = store.scattered()
-    assert len(shelves) == 2
-    assert store.scattered() == []  # one at a time
-    ordered = store.one_shelf(shelves)
+    sources = store.begin_merge()
+    assert len(sources) == 2
+    assert store.begin_merge() == []  # one at a time
+    ordered = store.merge(sources)
     index.remove("s1")
     index.remove("s1090")
     index.add("s2", "n < 0")
@@ -218,7 +218,7 @@ def test_what_changes_while_an_index_is_put_in_order_counts(merged: bool) -> Non
         index.add(f"t{i}", f"n = {i}")
     expected = index.match({"n": 1_200})
     before = len(store.segments)
-    store.replace(shelves, ordered)
+    store.end_merge(sources, ordered)
     assert index.match({"n": 1_200}) == expected
     assert {"s0", "s1099"} <= expected
     assert expected.isdisjoint({"s1", "s1090", "s2"})

@@ -17,8 +17,8 @@ import tidings as td
 from tests.limits import PATIENCE
 from tests.matching import history
 from tests.sizes import variants
-from tidings.matching.index import building, cells, compiling, kernels, nearby, programs
-from tidings.matching.index.grid import Grid
+from tidings.matching.index.kernels import grid, grid_match, jit, match, programs, segments
+from tidings.matching.index.spatial.grid import Grid
 
 ROOT = Path(__file__).parent.parent.parent
 _RUN = 10 * PATIENCE  # seconds for whole histories, and for compiling where `make` has not done so
@@ -63,43 +63,43 @@ class TestOnceReady:
         grid = Grid()
         for client in range(3):
             grid.put(client, client, 0.5, None)
-        grid.moved_many(np.arange(6, dtype=np.int32)[::2] // 2, places)
+        grid.move_many(np.arange(6, dtype=np.int32)[::2] // 2, places)
         assert [grid.near((x, x + 1)).tolist() for x in (1.0, 3.0, 5.0)] == [[0], [1], [2]]
         assert compiled == []
 
     def test_every_kernel_has_one_signature_and_takes_no_other(self) -> None:
         td.Index()
-        found = [one.dispatcher for one in compiling.KERNELS]
-        assert len(found) == compiling.count() > 10
+        found = [one.dispatcher for one in jit.KERNELS]
+        assert len(found) == jit.count() > 10
         assert all(len(one.signatures) == 1 for one in found)
         with pytest.raises(TypeError, match="No matching definition"):
-            building.hash_clusters(np.zeros(4096, np.int8))
+            segments.hash_clusters(np.zeros(4096, np.int8))
         with pytest.raises(TypeError, match="No matching definition"):
-            kernels.in_event_order(*(np.zeros(2, np.int64)[::2] for _ in range(3)))
+            match.in_event_order(*(np.zeros(2, np.int64)[::2] for _ in range(3)))
 
     def test_whatever_python_calls_is_a_kernel(self) -> None:
         """The functions of these files that have no underscore and are called elsewhere are all in the list."""
-        known = {one.dispatcher.__name__ for one in compiling.KERNELS}
+        known = {one.dispatcher.__name__ for one in jit.KERNELS}
         index = ROOT / "src" / "tidings" / "matching" / "index"
-        for module in (building, cells, kernels):
+        for module in (segments, grid, match):
             name = module.__name__.rpartition(".")[2]
-            others = "".join(path.read_text() for path in index.glob("*.py") if path.stem != name)
+            others = "".join(path.read_text() for path in index.rglob("*.py") if str(path) != module.__file__)
             called = {one for one in vars(module) if f"{name}.{one}(" in others}
             assert called
             assert called <= known
-        assert {programs.judge.__name__, programs.write_rows.__name__, programs.last_changes.__name__} <= known
-        assert {nearby.near_event.__name__, nearby.near_events.__name__} <= known
+        assert {programs.run_programs.__name__, programs.write_rows.__name__, programs.last_changes.__name__} <= known
+        assert {grid_match.near_event.__name__, grid_match.near_events.__name__} <= known
 
 
 PROBE = """
 import logging, sys
 logging.basicConfig(format="%(name)s: %(message)s")
-from tidings.matching.index import compiling
-compiling.KERNELS[:] = [one for one in compiling.KERNELS if one.dispatcher.__name__ == "in_event_order"]
-outcome = compiling.ready()
-compiling.ready()
+from tidings.matching.index.kernels import jit
+jit.KERNELS[:] = [one for one in jit.KERNELS if one.dispatcher.__name__ == "in_event_order"]
+outcome = jit.ready()
+jit.ready()
 import numpy as np
-from tidings.matching.index.kernels import in_event_order
+from tidings.matching.index.kernels.match import in_event_order
 order = np.arange(2)
 assert in_event_order(order, order + 1, np.array([7, 8], np.int32))[1].tolist() == [7, 8]
 print(outcome.compiled, outcome.cache)
@@ -163,7 +163,7 @@ class TestTheCache:
     @pytest.mark.slow
     def test_the_whole_index_works_where_nothing_can_be_written(self, tmp_path: Path) -> None:
         code = (
-            "from tidings.matching.index.compiling import ready; ready(lambda kernel: print(kernel, flush=True));"
+            "from tidings.matching.index.kernels.jit import ready; ready(lambda kernel: print(kernel, flush=True));"
             "import tidings as td; i = td.Index(); i.add('s', 'a = 1'); print(*i.match({'a': 1}))"
         )
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **read_only_installation(tmp_path)}
@@ -172,7 +172,7 @@ class TestTheCache:
         ) as process:
             lines = lines_of(process)
         assert process.returncode == 0
-        assert len(lines) == compiling.count() + 1
+        assert len(lines) == jit.count() + 1
         assert lines[-1] == "s"
 
 
@@ -194,7 +194,7 @@ def read_only_installation(tmp_path: Path) -> dict[str, str]:
     """A copy of the package with a file where the cache should be. (Permissions would not stop root.)"""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src" / "tidings", tmp_path / "tidings", ignore=ignored)
-    (tmp_path / "tidings" / "matching" / "index" / "__pycache__").touch()
+    (tmp_path / "tidings" / "matching" / "index" / "kernels" / "__pycache__").touch()
     nowhere = "/dev/null/nowhere"
     return {"PYTHONPATH": str(tmp_path), "HOME": nowhere, "XDG_CACHE_HOME": nowhere, "NUMBA_CACHE_DIR": nowhere}
 

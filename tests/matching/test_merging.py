@@ -13,9 +13,9 @@ from tests.strategies import conditions, contents, values
 from tidings import Filter, merge
 from tidings.matching.formula import values_where, when_true
 from tidings.matching.reference import Scope, truth
-from tidings.matching.wording import condition_for
+from tidings.matching.to_condition import condition_for
 from tidings.model.expression import Attribute, Condition
-from tidings.model.filter import Filter as FilterValue
+from tidings.model.filter import FilterValue
 from tidings.model.values import Value
 
 

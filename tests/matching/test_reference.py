@@ -13,7 +13,7 @@ from tidings import AttributeFilter, Context, ContextFilter, Event, Filter, Sche
 from tidings.language import parse_content, parse_context
 from tidings.matching.reference import Scope, due, geo_distance, like, truth
 from tidings.model.expression import And, Condition, IsNull, Not, Or
-from tidings.model.patterns import Elements, Wild
+from tidings.model.patterns import Elements, Wildcard
 from tidings.model.values import Value
 
 BIG = 2**53
@@ -140,12 +140,12 @@ def test_strict_matching_wants_exactly_the_filters_attributes() -> None:
 
 
 def as_regex(elements: Elements) -> str:
-    wild = {Wild.ANY: ".", Wild.RUN: ".*", Wild.LEVEL: "[^/]*"}
-    return "".join(wild[one] if isinstance(one, Wild) else re.escape(one) for one in elements)
+    wild = {Wildcard.ANY: ".", Wildcard.RUN: ".*", Wildcard.LEVEL: "[^/]*"}
+    return "".join(wild[one] if isinstance(one, Wildcard) else re.escape(one) for one in elements)
 
 
 @examples(400, 20_000)
-@given(st.lists(st.sampled_from(["a", "b", "/", *Wild]), max_size=7).map(tuple), st.text("ab/", max_size=9))
+@given(st.lists(st.sampled_from(["a", "b", "/", *Wildcard]), max_size=7).map(tuple), st.text("ab/", max_size=9))
 def test_patterns_mean_what_a_regular_expression_would(elements: Elements, text: str) -> None:
     assert like(text, elements) == bool(re.fullmatch(as_regex(elements), text, re.DOTALL))
 

@@ -15,8 +15,8 @@ from tidings.matching.numbers import GREATEST, LEAST, Number, NumberSet
 from tidings.matching.reference import like
 from tidings.matching.strings import StringSet
 from tidings.model.limits import MAX_INTEGER, MAX_PATTERN_STEPS, MIN_INTEGER
-from tidings.model.patterns import Elements, Wild
-from tidings.model.patterns import like as like_elements
+from tidings.model.patterns import Elements, Wildcard
+from tidings.model.patterns import parse_like as like_elements
 
 EDGES = [
     0,
@@ -114,7 +114,7 @@ def test_prefixes_at_the_end_of_the_alphabet() -> None:
 
 
 SHORT = ["".join(letters) for length in range(6) for letters in product("ab/", repeat=length)]
-elements = st.lists(st.sampled_from(["a", "b", "/", Wild.ANY, Wild.RUN, Wild.LEVEL]), max_size=3).map(tuple)
+elements = st.lists(st.sampled_from(["a", "b", "/", Wildcard.ANY, Wildcard.RUN, Wildcard.LEVEL]), max_size=3).map(tuple)
 
 
 @examples(300, 10_000)

@@ -54,8 +54,8 @@ ABOUT = {"subject": "/news/sports/football/today", "publisher": "publisher-of-ne
 def one_by_one(index: td.Index, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         index.add(**row)
-    for store in (index.parts.store, *(home.store for home in index.parts.homes.values())):
-        store.settled()  # what came last would be looked at one by one
+    for store in (index.parts.store, *(group.store for group in index.parts.spatial_groups.values())):
+        store.flushed_segments()  # what came last would be looked at one by one
 
 
 def at_once(index: td.Index, rows: list[dict[str, Any]]) -> None:

@@ -8,27 +8,27 @@ from hypothesis import strategies as st
 from tests.strategies import floats, integers
 from tidings.model.expression import Constant
 from tidings.policy import registry
-from tidings.policy.calls import VARIABLES
-from tidings.policy.elements import Element, Kind, Parameter, Role
-from tidings.policy.policy import Policy
-from tidings.policy.statement import (
+from tidings.policy.ast import (
     TRUE,
     Attach,
     Branch,
-    Call,
-    Comparison,
     Condition,
+    ElementCall,
+    ElementComparison,
     Matching,
     MessageType,
-    Operation,
     Point,
-    Publication,
+    PublishTemplate,
     Rule,
+    RuleOperation,
     Values,
     Variable,
     all_of,
     any_of,
 )
+from tidings.policy.call_checks import VARIABLES
+from tidings.policy.elements import ArgumentKind, Element, ElementRole, Parameter
+from tidings.policy.policy import Policy
 
 _characters = st.characters(exclude_categories=["Cs", "Cc", "Cn"], include_characters="\t\n\r")
 strings = st.one_of(
@@ -46,19 +46,19 @@ _plain = st.one_of(st.booleans(), _numbers, strings).map(Constant)
 
 
 @cache
-def arguments(kind: Kind, exception: bool) -> st.SearchStrategy[Any]:
+def arguments(kind: ArgumentKind, exception: bool) -> st.SearchStrategy[Any]:
     known = [name for name in VARIABLES if exception or name != "Exception"]
     variables = st.builds(Variable, st.sampled_from(known))
     scalars = st.one_of(_plain, variables)
-    made: dict[Kind, st.SearchStrategy[Any]] = {
-        Kind.BOOLEAN: st.booleans().map(Constant),
-        Kind.NUMBER: _numbers.map(Constant),
-        Kind.STRING: st.one_of(strings.map(Constant), variables),
-        Kind.NAME: names.map(Constant),
-        Kind.VALUE: scalars,
-        Kind.LIST: st.lists(scalars, max_size=3).map(lambda items: Values(tuple(items))),
-        Kind.PUBLICATION: st.dictionaries(names, scalars, min_size=1, max_size=3).map(
-            lambda said: Publication(tuple(said.items()))
+    made: dict[ArgumentKind, st.SearchStrategy[Any]] = {
+        ArgumentKind.BOOLEAN: st.booleans().map(Constant),
+        ArgumentKind.NUMBER: _numbers.map(Constant),
+        ArgumentKind.STRING: st.one_of(strings.map(Constant), variables),
+        ArgumentKind.NAME: names.map(Constant),
+        ArgumentKind.VALUE: scalars,
+        ArgumentKind.LIST: st.lists(scalars, max_size=3).map(lambda items: Values(tuple(items))),
+        ArgumentKind.PUBLICATION: st.dictionaries(names, scalars, min_size=1, max_size=3).map(
+            lambda said: PublishTemplate(tuple(said.items()))
         ),
     }
     return made[kind]
@@ -70,7 +70,7 @@ def argument(parameter: Parameter, exception: bool) -> st.SearchStrategy[Any]:
     return arguments(parameter.kind, exception)
 
 
-def calls_of(element: Element, exception: bool) -> st.SearchStrategy[Call]:
+def calls_of(element: Element, exception: bool) -> st.SearchStrategy[ElementCall]:
     """Calls with all arguments that the element needs, and each number of those that it may have."""
     required = [one for one in element.parameters if not one.optional and not one.many]
     some = [argument(one, exception) for one in required]
@@ -82,24 +82,24 @@ def calls_of(element: Element, exception: bool) -> st.SearchStrategy[Call]:
         else:
             some = [*some, argument(one, exception)]
             shapes.append(st.tuples(*some))
-    return st.one_of(shapes).map(lambda given: Call(element.name, given))
+    return st.one_of(shapes).map(lambda given: ElementCall(element.name, given))
 
 
 def tests_of(element: Element, exception: bool) -> st.SearchStrategy[Condition]:
-    call, kind = calls_of(element, exception), element.gives or Kind.VALUE
+    call, kind = calls_of(element, exception), element.gives or ArgumentKind.VALUE
     value = arguments(kind, exception)
-    if kind is Kind.BOOLEAN:
-        return st.one_of(call, st.builds(Comparison, call, st.sampled_from(["=", "!="]), value))
+    if kind is ArgumentKind.BOOLEAN:
+        return st.one_of(call, st.builds(ElementComparison, call, st.sampled_from(["=", "!="]), value))
     values = st.lists(value, max_size=3).map(lambda items: Values(tuple(items)))
     return st.one_of(
-        st.builds(Comparison, call, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), value),
-        st.builds(Comparison, call, st.just("in"), values),
+        st.builds(ElementComparison, call, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), value),
+        st.builds(ElementComparison, call, st.just("in"), values),
     )
 
 
 @cache
 def branches(
-    operation: Operation, message: MessageType, matching: Matching, exception: bool
+    operation: RuleOperation, message: MessageType, matching: Matching, exception: bool
 ) -> st.SearchStrategy[Branch]:
     known = [registry.find(name) for name in registry.names()]
     fitting = [
@@ -107,8 +107,8 @@ def branches(
         for one in known
         if one and operation in one.operations and message in one.messages and matching in one.matching
     ]
-    tests = st.one_of([tests_of(one, exception) for one in fitting if one.role is Role.CONDITION])
-    actions = st.one_of([calls_of(one, exception) for one in fitting if one.role is Role.ACTION])
+    tests = st.one_of([tests_of(one, exception) for one in fitting if one.role is ElementRole.CONDITION])
+    actions = st.one_of([calls_of(one, exception) for one in fitting if one.role is ElementRole.ACTION])
     nested = st.recursive(
         tests,
         lambda inner: st.one_of(
@@ -121,7 +121,7 @@ def branches(
 
 @st.composite
 def rules(draw: st.DrawFn) -> Rule:
-    kind = draw(st.sampled_from(Operation)), draw(st.sampled_from(MessageType)), draw(st.sampled_from(Matching))
+    kind = draw(st.sampled_from(RuleOperation)), draw(st.sampled_from(MessageType)), draw(st.sampled_from(Matching))
     return Rule(
         operation=kind[0],
         message=kind[1],

@@ -8,11 +8,11 @@ import pytest
 import tidings as td
 from tidings.model.expression import Constant
 from tidings.policy import registry
-from tidings.policy.actions import executed
-from tidings.policy.conditions import evaluated
-from tidings.policy.elements import BUILT_IN, Effect, Element, Kind, Role
-from tidings.policy.situation import Facts, Outcome, Situation
-from tidings.policy.statement import Call, Matching, MessageType, Operation, Publication
+from tidings.policy.ast import ElementCall, Matching, MessageType, PublishTemplate, RuleOperation
+from tidings.policy.elements import BUILT_IN, ActionEffect, ArgumentKind, Element, ElementRole
+from tidings.policy.evaluation.actions import compile_action
+from tidings.policy.evaluation.conditions import compile_condition
+from tidings.policy.evaluation.evaluation import MessageFacts, RuleContext, RuleOutcome
 
 CONDITIONS = {"AuthenticateReceiver", "AuthenticateSender", "MessageSizeIndex", "BrokerLoadIndex", "StrictMatch"}
 ACTIONS = {
@@ -31,11 +31,11 @@ def _forgotten() -> Iterator[None]:
 
 
 def test_what_is_built_in() -> None:
-    assert {one.name for one in BUILT_IN if one.role is Role.CONDITION} == CONDITIONS
-    assert {one.name for one in BUILT_IN if one.role is Role.ACTION} == ACTIONS
+    assert {one.name for one in BUILT_IN if one.role is ElementRole.CONDITION} == CONDITIONS
+    assert {one.name for one in BUILT_IN if one.role is ElementRole.ACTION} == ACTIONS
     for one in BUILT_IN:
-        assert (one.gives is None) is (one.role is Role.ACTION)
-        assert (one.effect is None) is (one.role is Role.CONDITION)
+        assert (one.gives is None) is (one.role is ElementRole.ACTION)
+        assert (one.effect is None) is (one.role is ElementRole.CONDITION)
         assert one.summary
         assert not any(parameter.many for parameter in one.parameters[:-1])
 
@@ -49,7 +49,7 @@ def test_a_condition_of_ones_own() -> None:
         parse(condition="IsWeekend()")
 
     @td.policy_condition
-    def is_weekend(situation: Any, zone: str = "UTC") -> bool:
+    def is_weekend(rule_context: Any, zone: str = "UTC") -> bool:
         """Saturday or Sunday in that zone.
 
         More about it.
@@ -60,7 +60,7 @@ def test_a_condition_of_ones_own() -> None:
     assert element is not None
     assert element.signature == "IsWeekend([zone])"
     assert element.summary == "Saturday or Sunday in that zone."
-    assert element.gives is Kind.BOOLEAN
+    assert element.gives is ArgumentKind.BOOLEAN
     assert element.function is is_weekend
     assert [(one.name, one.default) for one in element.parameters] == [("zone", Constant("UTC"))]
     parse(condition="IsWeekend() && IsWeekend(CET)")
@@ -71,14 +71,14 @@ def test_a_condition_of_ones_own() -> None:
 
 def test_an_action_of_ones_own() -> None:
     @td.policy_action("Stamp", effect="adds", messages=["Publication"])
-    def stamp(situation: Any, name: str, *values: float) -> None: ...
+    def stamp(rule_context: Any, name: str, *values: float) -> None: ...
 
     element = registry.find("Stamp")
     assert element is not None
     assert element.signature == "Stamp(name, [values...])"
-    assert element.effect is Effect.ADDS
+    assert element.effect is ActionEffect.ADDS
     assert element.messages == {MessageType.PUBLICATION}
-    assert element.operations == {Operation.FORWARD}
+    assert element.operations == {RuleOperation.FORWARD}
     assert element.changes_message
     assert [(one.name, one.many) for one in element.parameters] == [("name", False), ("values", True)]
     parse("Stamp(a), Stamp(a, 1), Stamp(a, 1, 2.5)")
@@ -90,22 +90,22 @@ def test_an_action_of_ones_own() -> None:
 
 def test_a_condition_that_needs_a_receiver_stands_in_forward_rules() -> None:
     @td.policy_condition(needs_receiver=True)
-    def near_receiver(situation: Any) -> bool:
+    def near_receiver(rule_context: Any) -> bool:
         return True
 
     element = registry.find("NearReceiver")
     assert element is not None
-    assert element.operations == {Operation.FORWARD}
+    assert element.operations == {RuleOperation.FORWARD}
     assert element.matching == {Matching.AFTER}
 
 
 def test_names_as_they_are() -> None:
     @td.policy_condition
-    def HTTPReachable(situation: Any) -> bool:  # noqa: N802 - the element's name
+    def HTTPReachable(rule_context: Any) -> bool:  # noqa: N802 - the element's name
         return True
 
     @td.policy_condition
-    def alarmed(situation: Any) -> bool:
+    def alarmed(rule_context: Any) -> bool:
         return True
 
     assert {"HTTPReachable", "Alarmed"} <= set(registry.names())
@@ -113,7 +113,7 @@ def test_names_as_they_are() -> None:
     assert "HTTPReachable() && Alarmed()" in str(parse(condition="HTTPReachable() && Alarmed()"))
 
 
-def first(situation: Any) -> bool:
+def first(rule_context: Any) -> bool:
     return True
 
 
@@ -140,10 +140,10 @@ def test_functions_that_are_refused() -> None:
     def nothing() -> bool:
         return True
 
-    def named(situation: Any, *, zone: str) -> bool:
+    def named(rule_context: Any, *, zone: str) -> bool:
         return True
 
-    def odd(situation: Any, zone: dict[str, str]) -> bool:
+    def odd(rule_context: Any, zone: dict[str, str]) -> bool:
         return True
 
     for function, message in (
@@ -168,17 +168,17 @@ def test_what_is_built_in_stays() -> None:
 @pytest.mark.parametrize("element", BUILT_IN, ids=lambda element: element.name)
 def test_every_element_has_a_meaning(element: Element) -> None:
     """What has none would fail its rule, and block, with a LookupError."""
-    given = {Kind.PUBLICATION: Publication((("class", Constant("X")),))}
+    given = {ArgumentKind.PUBLICATION: PublishTemplate((("class", Constant("X")),))}
     arguments = tuple(
         given.get(one.kind, Constant(one.choices[0] if one.choices else "a")) for one in element.parameters
     )
-    facts = Facts(MessageType.PUBLICATION, "b", "", 0.5, "a", str, lambda: 0.5, lambda *_: True)
-    situation = Situation(facts, "c")
-    call = Call(element.name, arguments)
-    if element.role is Role.ACTION:
-        situation.outcome = Outcome(1)
-        executed(call, 0)(situation)
+    facts = MessageFacts(MessageType.PUBLICATION, "b", "", 0.5, "a", str, lambda: 0.5, lambda *_: True)
+    rule_context = RuleContext(facts, "c")
+    call = ElementCall(element.name, arguments)
+    if element.role is ElementRole.ACTION:
+        rule_context.outcome = RuleOutcome(1)
+        compile_action(call, 0)(rule_context)
     else:
-        condition = evaluated(call)
+        condition = compile_condition(call)
         assert condition is not None
-        assert condition(situation) in (True, False, 0.5)
+        assert condition(rule_context) in (True, False, 0.5)

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from tidings import Policy, PolicyError
-from tidings.policy.statement import (
+from tidings.policy.ast import (
     ALL_POINTS,
     Attach,
     Branch,
-    Call,
+    ElementCall,
     Matching,
     MessageType,
-    Operation,
     Point,
+    RuleOperation,
 )
 
 
@@ -29,9 +29,9 @@ def condition(text: str) -> str:
     return line.split("If {", 1)[1].rsplit("} Then", 1)[0]
 
 
-@pytest.mark.parametrize("operation", Operation)
+@pytest.mark.parametrize("operation", RuleOperation)
 @pytest.mark.parametrize("message", MessageType)
-def test_every_rule_type(operation: Operation, message: MessageType) -> None:
+def test_every_rule_type(operation: RuleOperation, message: MessageType) -> None:
     (rule,) = body("If {} Then {Log()}", f"{operation},{message}").rules
     assert (rule.operation, rule.message) == (operation, message)
 
@@ -100,7 +100,7 @@ def test_exceptions_have_branches() -> None:
     ).rules
     assert [branch.actions for branch in rule.on_exception] == [
         (),
-        (Call("Log", rule.on_exception[1].actions[0].arguments), Call("BlockMessage")),
+        (ElementCall("Log", rule.on_exception[1].actions[0].arguments), ElementCall("BlockMessage")),
     ]
 
 

@@ -7,52 +7,52 @@ import pytest
 from tests.policy.paper import FIGURES, FRAGMENTS
 from tidings import Policy
 from tidings.model.expression import Constant
-from tidings.policy.conflicts import findings
-from tidings.policy.placement import Where, check_placement
-from tidings.policy.statement import (
+from tidings.policy.ast import (
     TRUE,
-    And,
+    AllOf,
     Attach,
     Branch,
-    Call,
-    Comparison,
     Condition,
+    ElementCall,
+    ElementComparison,
     MessageType,
-    Operation,
     Point,
-    Publication,
+    PublishTemplate,
     Rule,
+    RuleOperation,
     Variable,
 )
+from tidings.policy.lint import findings
+from tidings.policy.placement import PolicyPlace, check_placement
 
-FORWARD, INSERT = Operation.FORWARD, Operation.INSERT
+FORWARD, INSERT = RuleOperation.FORWARD, RuleOperation.INSERT
 ADVERTISEMENT, SUBSCRIPTION = MessageType.ADVERTISEMENT, MessageType.SUBSCRIPTION
 PUBLICATION = MessageType.PUBLICATION
 INGRESS, EGRESS, ROUTING = Point.INGRESS, Point.EGRESS, Point.ROUTING
-BLOCK = Call("BlockMessage")
+BLOCK = ElementCall("BlockMessage")
 
 
-def call(name: str, *arguments: str) -> Call:
-    return Call(name, tuple(map(Constant, arguments)))
+def call(name: str, *arguments: str) -> ElementCall:
+    return ElementCall(name, tuple(map(Constant, arguments)))
 
 
-def branch(condition: Condition, *actions: Call) -> Branch:
+def branch(condition: Condition, *actions: ElementCall) -> Branch:
     return Branch(condition, actions)
 
 
-def rule(operation: Operation, message: MessageType, points: set[Point], *branches: Branch, **more: Any) -> Rule:
+def rule(operation: RuleOperation, message: MessageType, points: set[Point], *branches: Branch, **more: Any) -> Rule:
     return Rule(operation=operation, message=message, points=frozenset(points), branches=branches, **more)
 
 
-def event(**attributes: str) -> Call:
+def event(**attributes: str) -> ElementCall:
     said = [*((name, Constant(value)) for name, value in attributes.items()), ("message", Variable("Message"))]
-    return Call("Publish", (Publication(tuple(said)),))  # type: ignore[arg-type]
+    return ElementCall("Publish", (PublishTemplate(tuple(said)),))  # type: ignore[arg-type]
 
 
-HEAVY = And(
+HEAVY = AllOf(
     (
-        Comparison(Call("MessageSizeIndex"), ">", Constant(0.8)),
-        Comparison(Call("BrokerLoadIndex"), ">", Constant(0.75)),
+        ElementComparison(ElementCall("MessageSizeIndex"), ">", Constant(0.8)),
+        ElementComparison(ElementCall("BrokerLoadIndex"), ">", Constant(0.75)),
     )
 )
 ZONES = (
@@ -61,13 +61,15 @@ ZONES = (
     branch(TRUE, BLOCK),
 )
 TREES: dict[int, tuple[Rule, ...]] = {
-    4: (rule(FORWARD, PUBLICATION, {EGRESS}, branch(TRUE, Call("TrimAttributes"))),),
+    4: (rule(FORWARD, PUBLICATION, {EGRESS}, branch(TRUE, ElementCall("TrimAttributes"))),),
     6: (
         rule(
             FORWARD,
             PUBLICATION,
             {INGRESS, EGRESS, ROUTING},
-            branch(TRUE, *map(Call, ("AugmentBrokerHostInfo", "AugmentBrokerLoadIndex", "AugmentProcessingTime"))),
+            branch(
+                TRUE, *map(ElementCall, ("AugmentBrokerHostInfo", "AugmentBrokerLoadIndex", "AugmentProcessingTime"))
+            ),
         ),
     ),
     7: (
@@ -77,7 +79,7 @@ TREES: dict[int, tuple[Rule, ...]] = {
             {INGRESS},
             branch(
                 HEAVY,
-                Call("UninsertMessage"),
+                ElementCall("UninsertMessage"),
                 event(**{"class": "DropMessage", "cause": "Broker load"}),
             ),
         ),
@@ -85,7 +87,7 @@ TREES: dict[int, tuple[Rule, ...]] = {
     ),
     8: (
         rule(FORWARD, ADVERTISEMENT, {INGRESS, ROUTING}, branch(TRUE, BLOCK)),
-        rule(FORWARD, SUBSCRIPTION, {INGRESS, ROUTING}, branch(TRUE, Call("FloodMessage"))),
+        rule(FORWARD, SUBSCRIPTION, {INGRESS, ROUTING}, branch(TRUE, ElementCall("FloodMessage"))),
     ),
     13: (
         rule(
@@ -109,7 +111,7 @@ TREES: dict[int, tuple[Rule, ...]] = {
         rule(FORWARD, PUBLICATION, {ROUTING}, *ZONES, attach=Attach.ALWAYS),
         rule(FORWARD, PUBLICATION, {INGRESS}, *ZONES),
     ),
-    22: (rule(FORWARD, PUBLICATION, {ROUTING}, branch(Call("StrictMatch"), BLOCK)),),
+    22: (rule(FORWARD, PUBLICATION, {ROUTING}, branch(ElementCall("StrictMatch"), BLOCK)),),
 }
 
 
@@ -127,13 +129,13 @@ def test_there_is_nothing_to_find_in_it(figure: int) -> None:
 
 
 GIVEN_WITH = {
-    4: Where.ASSOCIATED_WITH_SUBSCRIPTION,
-    6: Where.ATTACHED_TO_PUBLICATION,
-    7: Where.ASSOCIATED_WITH_ADVERTISEMENT,
-    8: Where.ATTACHED_TO_ADVERTISEMENT,
-    13: Where.ATTACHED_TO_ADVERTISEMENT,
-    16: Where.ATTACHED_TO_ADVERTISEMENT,
-    22: Where.ATTACHED_TO_SUBSCRIPTION,
+    4: PolicyPlace.ASSOCIATED_WITH_SUBSCRIPTION,
+    6: PolicyPlace.ATTACHED_TO_PUBLICATION,
+    7: PolicyPlace.ASSOCIATED_WITH_ADVERTISEMENT,
+    8: PolicyPlace.ATTACHED_TO_ADVERTISEMENT,
+    13: PolicyPlace.ATTACHED_TO_ADVERTISEMENT,
+    16: PolicyPlace.ATTACHED_TO_ADVERTISEMENT,
+    22: PolicyPlace.ATTACHED_TO_SUBSCRIPTION,
 }
 
 
@@ -143,16 +145,16 @@ def test_it_may_stand_where_the_paper_puts_it(figure: int) -> None:
 
 
 FRAGMENT_TREES: dict[str, tuple[Branch, ...]] = {
-    "stacked": (branch(TRUE, Call("TrimAttributes"), Call("ToXML")),),
-    "without If": (branch(TRUE, Call("TrimAttributes"), Call("ToXML")),),
+    "stacked": (branch(TRUE, ElementCall("TrimAttributes"), ElementCall("ToXML")),),
+    "without If": (branch(TRUE, ElementCall("TrimAttributes"), ElementCall("ToXML")),),
     "proxy": (
-        branch(call("AuthenticateReceiver", "Domain1"), Call("ToFormat1")),
-        branch(call("AuthenticateReceiver", "Domain2"), Call("ToFormat2")),
+        branch(call("AuthenticateReceiver", "Domain1"), ElementCall("ToFormat1")),
+        branch(call("AuthenticateReceiver", "Domain2"), ElementCall("ToFormat2")),
     ),
     "both groups": (
-        branch(And((call("AuthenticateReceiver", "TrustGroup1"), call("AuthenticateReceiver", "TrustGroup2")))),
+        branch(AllOf((call("AuthenticateReceiver", "TrustGroup1"), call("AuthenticateReceiver", "TrustGroup2")))),
     ),
-    "the first of Sec. 3.3": (branch(TRUE, Call("AppendPrevHop")),),
+    "the first of Sec. 3.3": (branch(TRUE, ElementCall("AppendPrevHop")),),
     "the second of Sec. 3.3": (branch(TRUE, call("RemoveAttributes", "d2", "d3", "dn")),),
 }
 

@@ -13,9 +13,9 @@ import sys
 import time
 from typing import Any
 
-from tidings.live.broker import Broker
-from tidings.live.configuration import Configuration
-from tidings.matching.index import compiling
+from tidings.broker.broker import Broker
+from tidings.broker.config import BrokerConfiguration
+from tidings.matching.index.kernels import jit
 
 _LOOK = 0.002  # seconds between two looks whether a process has ended
 
@@ -63,7 +63,7 @@ class Forked:
 
 
 def _nurse() -> None:
-    compiling.ready()
+    jit.ready()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who die
     for line in sys.stdin:
         if os.fork() == 0:
@@ -72,7 +72,7 @@ def _nurse() -> None:
 
 
 async def _serve(tables: dict[str, dict[str, Any]]) -> None:
-    listens = await Broker(Configuration.from_values(tables)).start()
+    listens = await Broker(BrokerConfiguration.from_values(tables)).start()
     sys.stdout.write(json.dumps({"process": os.getpid(), "listens": str(listens)}) + "\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

@@ -26,7 +26,7 @@ class RelayedOverlay(LocalOverlay):
         for relay in self.relays.values():
             await relay.close()
 
-    def way(self, link: Edge, address: str) -> str:
+    def link_address(self, link: Edge, address: str) -> str:
         self.relays[link].target = address
         return self.relays[link].address
 

@@ -10,7 +10,7 @@ from tests.process.overlay import RelayedOverlay
 from tests.process.publishers import Publisher
 from tests.process.subscribers import Subscriber
 from tests.process.verdict import Verdict, written_down
-from tidings.cli.overlay.files import JOURNAL
+from tidings.cli.overlay.local import JOURNAL
 from tidings.model.errors import TidingsError
 from tidings.simulation.topologies import Topology
 

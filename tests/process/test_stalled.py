@@ -3,9 +3,9 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from tests.live.serving import serving
+from tests.broker.running_broker import running_broker
 from tidings.client import Client, connect
-from tidings.client.subscription import Subscription
+from tidings.client.subscription import ClientSubscription
 
 _SUBSCRIBERS = 100
 _SMALL, _LARGE = 200, 300
@@ -13,7 +13,7 @@ _PAYLOAD = bytes(64 * 1024)  # all of them together are more than sockets hold
 
 
 def test_a_stalled_subscriber_costs_the_others_nothing() -> None:
-    with serving(limits={"queue_bytes": 256 * 1024}) as address:
+    with running_broker(limits={"queue_bytes": 256 * 1024}) as address:
         asyncio.run(_played(f"tidings://{address}"))
 
 
@@ -24,7 +24,7 @@ async def _played(address: str) -> None:
             return await stack.enter_async_context(connect(address, name))
 
         stalled = await (await client("stalled")).subscribe("n > 0", limit=1)
-        others: list[Subscription] = [
+        others: list[ClientSubscription] = [
             await (await client(f"s{number}")).subscribe("n > 0 and size = 'small'")
             for number in range(1, _SUBSCRIBERS)
         ]

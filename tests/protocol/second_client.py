@@ -24,7 +24,7 @@ PUBLISH, SUBSCRIBE, UNSUBSCRIBE, ADVERTISE, UNADVERTISE, SET_CONTEXT, ENTRUST, S
     17,
 )
 DEFINE, ACKNOWLEDGE, ASK = 18, 19, 20
-DONE, REFUSED, RECEIPTS, NOTE, LOST, CONTEXT, ANSWER = 30, 31, 32, 33, 34, 35, 36
+DONE, REFUSED, RECEIPTS, NOTIFICATION, LOST, CONTEXT, ANSWER = 30, 31, 32, 33, 34, 35, 36
 
 Frame = tuple[int, Any]
 
@@ -181,7 +181,7 @@ class SecondClient:
         kind, body = self.next_frame()
         if kind == PING:
             self.send(PONG, body)
-        elif kind == NOTE:
+        elif kind == NOTIFICATION:
             self.notes.append(body)
         elif kind == RECEIPTS:
             self.receipts.update({one[0]: one for one in body[0]})

@@ -6,19 +6,18 @@ from hypothesis import strategies as st
 
 from tests.strategies import conditions, contents, integers, names, strings, values
 from tidings import ContextFilter, Filter
-from tidings.engine.journey import Journey, Route, Shape, Way
+from tidings.engine.headers import CopyChanges, ForwardingHeader, Provenance, Route
 from tidings.engine.operations import (
     Acknowledge,
     Advertise,
     Announce,
     AskRevocations,
-    Carried,
-    Carry,
-    Complete,
+    BacklogStored,
+    ClaimClients,
     Define,
-    Done,
+    PhaseComplete,
+    PhaseDone,
     Publish,
-    Reside,
     SetContext,
     SetPolicy,
     Settle,
@@ -27,6 +26,7 @@ from tidings.engine.operations import (
     TellNotices,
     TellRevocations,
     TellTopics,
+    TransferBacklog,
     Travelling,
     Unadvertise,
     Unsubscribe,
@@ -131,7 +131,7 @@ advertisements = st.builds(
 ways = st.one_of(
     st.none(),
     st.builds(
-        Way,
+        Provenance,
         st.sampled_from(["b1", "b2"]),
         st.tuples(_counts, _counts),
         _digests,
@@ -140,7 +140,7 @@ ways = st.one_of(
     ),
 )
 _shapes = st.builds(
-    Shape,
+    CopyChanges,
     st.booleans(),
     st.frozensets(names, max_size=3),
     st.lists(st.tuples(names, values), max_size=3).map(tuple),
@@ -159,8 +159,10 @@ _routes = st.builds(
     _counts,
     *[st.lists(_clients, max_size=2).map(tuple)] * 3,
 )
-journeys = st.builds(Journey, _policies, st.booleans(), _shapes, st.dictionaries(_ids, _shapes, max_size=2), _routes)
-passages = st.builds(Publish, events, journeys)
+journeys = st.builds(
+    ForwardingHeader, _policies, st.booleans(), _shapes, st.dictionaries(_ids, _shapes, max_size=2), _routes
+)
+seen_events = st.builds(Publish, events, journeys)
 _links = st.builds(LinkState, _clients, _counts, st.dictionaries(_clients, st.integers(1, 1000), max_size=3))
 _numbers = st.integers(0, 1000)
 _signed = st.lists(st.binary(max_size=20), max_size=3).map(tuple)
@@ -175,8 +177,8 @@ OPERATIONS: tuple[st.SearchStrategy[Any], ...] = (
     st.builds(SetPolicy, _clients, _ids, _policies, ways),
     st.builds(Define, _clients, schemas),
     st.builds(TellLinks, st.lists(_links, max_size=3).map(tuple)),
-    st.builds(Done, _digests, _numbers),
-    st.builds(Complete, _digests, _numbers),
+    st.builds(PhaseDone, _digests, _numbers),
+    st.builds(PhaseComplete, _digests, _numbers),
     st.builds(
         Announce,
         _clients,
@@ -186,16 +188,16 @@ OPERATIONS: tuple[st.SearchStrategy[Any], ...] = (
         st.lists(_hashes, max_size=3).map(tuple),
     ),
     st.builds(Acknowledge, _clients, _digests, _numbers),
-    st.builds(Reside, _clients, _digests, st.dictionaries(_clients, integers, max_size=3)),
+    st.builds(ClaimClients, _clients, _digests, st.dictionaries(_clients, integers, max_size=3)),
     st.builds(
-        Carry,
+        TransferBacklog,
         _clients,
         _clients,
         _numbers,
         st.lists(st.tuples(notifications(), _ids), max_size=2).map(tuple),
         st.dictionaries(_clients, contexts, max_size=2),
     ),
-    st.builds(Carried, _clients, _numbers),
+    st.builds(BacklogStored, _clients, _numbers),
     st.builds(Settle, st.lists(st.tuples(uuids, _counts), max_size=3).map(tuple)),
     st.builds(TellTopics, _signed),
     st.builds(TellNotices, _signed),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.sizes import examples
 from tidings.model.limits import MAX_FRAME_BYTES, MAX_FRAME_BYTES_BEFORE_HELLO
-from tidings.protocol.frames import FramingError, Kind, Splitter, frame
+from tidings.protocol.frames import FrameKind, FrameSplitter, FramingError, frame
 
 Frame = tuple[int, bytes]
 LIMIT = 100
@@ -42,7 +42,7 @@ CASES = [
 
 def read(pieces: Iterable[bytes]) -> tuple[list[Frame], str]:
     """The frames of a stream, and what was wrong with it."""
-    splitter, found = Splitter(LIMIT), list[Frame]()
+    splitter, found = FrameSplitter(LIMIT), list[Frame]()
     try:
         for piece in pieces:
             found += splitter.feed(piece)
@@ -72,9 +72,9 @@ def test_frames_come_out_the_same_however_their_bytes_come_in(case: Case, way: s
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", [case for case in CASES if case.frames and not case.error], ids=lambda case: case.name)
 def test_what_follows_a_frame_is_kept_for_the_next_one(case: Case, way: str) -> None:
-    following = frame(Kind.BYE, b"later")
+    following = frame(FrameKind.BYE, b"later")
     found, _ = read([*WAYS[way](case.data + following[:7]), following[7:]])
-    assert found == [*case.frames, (Kind.BYE, b"later")]
+    assert found == [*case.frames, (FrameKind.BYE, b"later")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=60)), max_size=6), st.data())
@@ -95,16 +95,16 @@ def test_garbage_is_refused_at_the_same_place_wherever_it_is_cut(stream: bytes, 
 
 
 def test_little_is_taken_until_it_is_known_who_speaks() -> None:
-    splitter = Splitter()
-    large = frame(Kind.PUBLISH, bytes(MAX_FRAME_BYTES_BEFORE_HELLO))
+    splitter = FrameSplitter()
+    large = frame(FrameKind.PUBLISH, bytes(MAX_FRAME_BYTES_BEFORE_HELLO))
     with pytest.raises(FramingError, match="the most are 4,096"):
         splitter.feed(large[:5])
-    splitter = Splitter()
+    splitter = FrameSplitter()
     splitter.welcome()
-    assert splitter.feed(large) == [(Kind.PUBLISH, bytes(MAX_FRAME_BYTES_BEFORE_HELLO))]
+    assert splitter.feed(large) == [(FrameKind.PUBLISH, bytes(MAX_FRAME_BYTES_BEFORE_HELLO))]
     with pytest.raises(FramingError, match=f"the most are {MAX_FRAME_BYTES:,}"):
         splitter.feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
 
 
 def test_no_two_kinds_have_the_same_number() -> None:
-    assert len({int(kind) for kind in Kind}) == len(Kind.__members__)
+    assert len({int(kind) for kind in FrameKind}) == len(FrameKind.__members__)

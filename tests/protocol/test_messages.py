@@ -20,23 +20,22 @@ from tidings.model.notification import Notification
 from tidings.model.schema import Schema
 from tidings.protocol import answers, handshake, requests
 from tidings.protocol.events import WireEvent, from_wire, to_wire
-from tidings.protocol.frames import HEAD_BYTES, FramingError, Kind, Splitter
-from tidings.protocol.notes import NoteWriter, read_note
-from tidings.protocol.operations import operation_frame, read_operation, read_passed
-from tidings.protocol.publications import Published, check_front, check_vector, front, read_front
-from tidings.protocol.unreadable import UNREADABLE
+from tidings.protocol.frames import HEAD_BYTES, UNREADABLE, FrameKind, FrameSplitter, FramingError
+from tidings.protocol.notifications import NotificationWriter, decode_notification
+from tidings.protocol.operations import decode_forwarded, operation_frame, read_operation
+from tidings.protocol.publications import WirePublication, check_prefix, check_vector, decode_prefix, encode_prefix
 
 MESSAGES: list[type[msgspec.Struct]] = [
     found
     for module in (answers, handshake, requests)
     for _, found in inspect.getmembers(module, inspect.isclass)
     if issubclass(found, msgspec.Struct) and found.__module__ == module.__name__
-] + [Published]
+] + [WirePublication]
 LOOP = Schema("Loop", {"li": int, "ts": int, "lo": str})
 
 
 def unframed(data: bytes) -> tuple[int, bytes]:
-    splitter = Splitter()
+    splitter = FrameSplitter()
     splitter.welcome()
     [found] = splitter.feed(data)
     return found
@@ -90,18 +89,18 @@ def test_an_event_comes_out_as_it_went_in(event: Event) -> None:
 @given(st.lists(strategies.notifications(), min_size=1, max_size=3))
 @examples(60, 1_000)
 def test_a_notification_comes_out_as_it_went_in_whatever_was_written_before_it(notes: list[Notification]) -> None:
-    writer = NoteWriter()
+    writer = NotificationWriter()
     for note in [*notes, *notes[:1], *notes]:
         kind, body = unframed(writer.frame(note))
-        assert kind == Kind.NOTE
-        assert read_note(body, note.subscriber) == note
+        assert kind == FrameKind.NOTIFICATION
+        assert decode_notification(body, note.subscriber) == note
 
 
 @given(strategies.operations)
 @examples(240, 5_000)
 def test_an_operation_between_brokers_comes_out_as_it_went_in(operation: Travelling) -> None:
     kind, body = unframed(operation_frame(operation))
-    assert kind == Kind.OPERATION
+    assert kind == FrameKind.OPERATION
     assert read_operation(body) == operation
 
 
@@ -119,12 +118,14 @@ def test_every_operation_that_travels_is_drawn_here() -> None:
     assert found == travelling
 
 
-@given(strategies.passages, st.one_of(st.just((0, 0)), st.tuples(st.integers(1, 2**32 - 1), st.integers(0, 2**1024))))
+@given(
+    strategies.seen_events, st.one_of(st.just((0, 0)), st.tuples(st.integers(1, 2**32 - 1), st.integers(0, 2**1024)))
+)
 @examples(100, 2_000)
 def test_a_publication_between_brokers_comes_out_as_it_went_in(passed: Publish, ahead: tuple[int, int]) -> None:
     kind, body = unframed(operation_frame(passed, *ahead))
-    assert kind == Kind.PASS
-    found, back = read_passed(body)
+    assert kind == FrameKind.PASS
+    found, back = decode_forwarded(body)
     assert (found.number, found.vector) == ahead
     assert back == passed
 
@@ -142,18 +143,18 @@ def test_a_mutated_operation_is_read_or_refused(operation: Travelling, data: st.
     assert read_operation(operation_frame(found)[HEAD_BYTES:]) == found
 
 
-@given(strategies.passages, st.data())
+@given(strategies.seen_events, st.data())
 @examples(87, 2_000)
 def test_a_mutated_publication_is_read_or_refused(passed: Publish, data: st.DataObject) -> None:
     body = bytearray(operation_frame(passed)[HEAD_BYTES:])
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     try:
-        ahead, found = read_passed(bytes(body[: data.draw(st.integers(0, len(body)))]))
+        ahead, found = decode_forwarded(bytes(body[: data.draw(st.integers(0, len(body)))]))
     except UNREADABLE:
         return
     again = operation_frame(found, ahead.number, ahead.vector)
-    assert read_passed(again[HEAD_BYTES:])[1] == found
+    assert decode_forwarded(again[HEAD_BYTES:])[1] == found
 
 
 # What stands in front of a publication
@@ -163,26 +164,26 @@ def test_a_mutated_publication_is_read_or_refused(passed: Publish, data: st.Data
     ("number", "vector"), [(0, 0), (1, 0), (1, 0b101), (2**32 - 1, 1), (7, 2**1023), (7, 2**2040 - 1)]
 )
 def test_number_and_vector_stand_in_front(number: int, vector: int) -> None:
-    data = front(number, vector) + b"rest"
-    ahead = read_front(data)
+    data = encode_prefix(number, vector) + b"rest"
+    ahead = decode_prefix(data)
     assert (ahead.number, ahead.vector, data[ahead.end :]) == (number, vector, b"rest")
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\0\0\0\1", b"\0\0\0\1\x02x", b"\0\0\0\0\xff"])
 def test_a_front_that_ends_too_early_is_refused(body: bytes) -> None:
     with pytest.raises(FramingError, match="ends"):
-        read_front(body)
+        decode_prefix(body)
 
 
 def test_a_vector_is_compared_with_the_schema_and_with_what_was_published() -> None:
-    check_front(read_front(front(1, 0b111)), LOOP)
+    check_prefix(decode_prefix(encode_prefix(1, 0b111)), LOOP)
     with pytest.raises(SchemaError, match="bit 3 is beyond its 3 attributes"):
-        check_front(read_front(front(1, 0b1000)), LOOP)
-    check_vector(read_front(front(1, 0b101)), LOOP, {"li": 1, "lo": "x"})
+        check_prefix(decode_prefix(encode_prefix(1, 0b1000)), LOOP)
+    check_vector(decode_prefix(encode_prefix(1, 0b101)), LOOP, {"li": 1, "lo": "x"})
     with pytest.raises(SchemaError, match="the vector does not say"):
-        check_vector(read_front(front(1, 0b111)), LOOP, {"li": 1, "lo": "x"})
+        check_vector(decode_prefix(encode_prefix(1, 0b111)), LOOP, {"li": 1, "lo": "x"})
     with pytest.raises(SchemaError, match="has no attribute zz"):
-        check_vector(read_front(front(1, 0b1)), LOOP, {"zz": 1})
+        check_vector(decode_prefix(encode_prefix(1, 0b1)), LOOP, {"zz": 1})
 
 
 # Errors
@@ -208,7 +209,7 @@ def test_a_vector_is_compared_with_the_schema_and_with_what_was_published() -> N
 )
 def test_an_error_is_told_as_it_was_raised(error: TidingsError) -> None:
     refused = answers.refusal(5, error)
-    back = answers.error_of(msgspec.msgpack.decode(msgspec.msgpack.encode(refused), type=answers.Refused))
+    back = answers.error_of(msgspec.msgpack.decode(msgspec.msgpack.encode(refused), type=answers.RequestRefused))
     assert refused.request == 5
     assert type(back) is type(error)
     assert str(back) == str(error)
@@ -218,19 +219,21 @@ def test_an_error_is_told_as_it_was_raised(error: TidingsError) -> None:
 
 @pytest.mark.parametrize("name", ["", "NoSuchError", "caret", "printable", "_WINDOW", "__name__"])
 def test_an_error_of_an_unknown_kind_is_a_refusal(name: str) -> None:
-    error = answers.error_of(answers.Refused(1, name, "why", "admit"))
+    error = answers.error_of(answers.RequestRefused(1, name, "why", "admit"))
     assert type(error) is RefusedError
     assert (error.step, error.reason) == ("admit", "why")
 
 
-@pytest.mark.parametrize("kind", [one for one in vars(errors).values() if isinstance(one, type)])
+@pytest.mark.parametrize(
+    "kind", [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, TidingsError)]
+)
 def test_whatever_error_is_named_it_is_told(kind: type[TidingsError]) -> None:
-    error = answers.error_of(answers.Refused(1, kind.__name__, "why", "admit", "text", 2))
+    error = answers.error_of(answers.RequestRefused(1, kind.__name__, "why", "admit", "text", 2))
     assert type(error) is kind
     assert "why" in str(error)
 
 
-SUBSCRIBE = requests.Subscribe(7, "s1", "n > 3", token=b"token", proof=b"proof")
+SUBSCRIBE = requests.SubscribeRequest(7, "s1", "n > 3", token=b"token", proof=b"proof")
 
 
 @pytest.mark.parametrize(
@@ -251,19 +254,19 @@ SUBSCRIBE = requests.Subscribe(7, "s1", "n > 3", token=b"token", proof=b"proof")
 )
 def test_a_proof_is_of_all_that_is_asked_for(change: dict[str, Any]) -> None:
     other = msgspec.structs.replace(SUBSCRIBE, **change)
-    assert requests.proved(other, "b1") != requests.proved(SUBSCRIBE, "b1")
+    assert requests.signed_request_bytes(other, "b1") != requests.signed_request_bytes(SUBSCRIBE, "b1")
 
 
 def test_a_proof_is_for_one_broker_and_says_neither_the_number_nor_itself() -> None:
-    said = requests.proved(SUBSCRIBE, "b1")
-    assert requests.proved(msgspec.structs.replace(SUBSCRIBE, request=8, proof=None), "b1") == said
-    assert requests.proved(SUBSCRIBE, "b2") != said
+    said = requests.signed_request_bytes(SUBSCRIBE, "b1")
+    assert requests.signed_request_bytes(msgspec.structs.replace(SUBSCRIBE, request=8, proof=None), "b1") == said
+    assert requests.signed_request_bytes(SUBSCRIBE, "b2") != said
 
 
 def test_an_advertisement_that_offers_all_names_is_read_by_older_brokers_as_one_that_offers_none() -> None:
     said = requests.AdvertiseAll(7, "a1", "n > 0", (), ("y",), None, True)
-    older = msgspec.msgpack.decode(msgspec.msgpack.encode(said), type=requests.Advertise)
-    assert older == requests.Advertise(7, "a1", "n > 0", (), ("y",), None)
+    older = msgspec.msgpack.decode(msgspec.msgpack.encode(said), type=requests.AdvertiseRequest)
+    assert older == requests.AdvertiseRequest(7, "a1", "n > 0", (), ("y",), None)
 
 
 @pytest.mark.parametrize("written", [[7, "a1"], [7, "a1", "n > 0", []], [7, "a1", "n > 0", ["x"], [], None]])

@@ -16,7 +16,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.live.serving import serving
+from tests.broker.running_broker import running_broker
 from tests.protocol import second_client as wire
 from tests.protocol.second_client import Closed, Refused, SecondClient, Unpacker, event_id, packed
 from tests.sizes import examples
@@ -27,7 +27,7 @@ Connect = Callable[..., SecondClient]
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
-    with serving(broker={"operators": ["operator"]}) as found:
+    with running_broker(broker={"operators": ["operator"]}) as found:
         yield found.host, found.port
 
 
@@ -143,7 +143,7 @@ def test_pings_are_answered_with_their_number(connect: Connect) -> None:
 
 
 def test_a_broker_that_stops_says_that_one_may_try_again() -> None:
-    with serving() as found:
+    with running_broker() as found:
         client = SecondClient((found.host, found.port), "left-behind")
         assert client.ping(1) == 1
     with client, pytest.raises(Closed) as closed:
@@ -161,7 +161,7 @@ def test_with_tls_a_client_has_the_name_in_its_certificate(tmp_path: Path) -> No
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(context)
     authority.issue_cert(common_name="car-1").configure_cert(context)
-    with serving(tls={name: str(file) for name, file in files.items()}) as found:
+    with running_broker(tls={name: str(file) for name, file in files.items()}) as found:
         address = found.host, found.port
         with SecondClient(address, "car-1", tls=context) as client:
             assert client.ping(1) == 1
@@ -267,7 +267,7 @@ def test_values_that_cannot_be_are_refused(connect: Connect, harm: Any) -> None:
 
 
 def test_a_durable_subscription_brings_again_what_was_not_acknowledged(tmp_path: Path) -> None:
-    with serving(tmp_path) as found:
+    with running_broker(tmp_path) as found:
         address = found.host, found.port
         with SecondClient(address, "writer") as writer:
             reader = SecondClient(address, "reader")
@@ -283,7 +283,7 @@ def test_a_durable_subscription_brings_again_what_was_not_acknowledged(tmp_path:
             assert reader.subscribe("another.id", "n >= 0", durable="all") == held
             assert attributes(reader.take(3)) == [{"n": 2}, {"n": 3}, {"n": 4}]
             reader.leave()
-    with serving(tmp_path) as found, SecondClient((found.host, found.port), "reader") as reader:
+    with running_broker(tmp_path) as found, SecondClient((found.host, found.port), "reader") as reader:
         assert reader.welcome[9] is True
         held = reader.subscribe("reader.1", "n >= 0", durable="all")
         notes = reader.take(3)
@@ -295,7 +295,7 @@ def test_a_durable_subscription_brings_again_what_was_not_acknowledged(tmp_path:
 
 
 def test_no_more_comes_than_may_be_unacknowledged(tmp_path: Path) -> None:
-    with serving(tmp_path) as found, SecondClient((found.host, found.port), "slow") as client:
+    with running_broker(tmp_path) as found, SecondClient((found.host, found.port), "slow") as client:
         held = client.subscribe("slow.1", "n >= 0", durable="all", limit=2)
         for n in range(5):
             client.publish({"n": n})
@@ -406,7 +406,7 @@ def test_what_holds_already_may_be_said_again(connect: Connect) -> None:
 
 
 def test_every_question_is_answered(tmp_path: Path) -> None:
-    with serving(tmp_path) as found, SecondClient((found.host, found.port), "operator") as client:
+    with running_broker(tmp_path) as found, SecondClient((found.host, found.port), "operator") as client:
         client.ask_for(wire.DEFINE, "Loop", [{"li": "int"}])
         client.subscribe("operator.1", "n > 3")
         chosen = event_id()
@@ -524,7 +524,7 @@ def test_a_length_that_cannot_be_ends_the_connection(connect: Connect, length: i
 
 def test_what_a_slow_reader_loses_is_told_where_it_is_missing() -> None:
     limits = {"queue_bytes": 100_000, "slow_consumer": "lose_oldest"}
-    with serving(limits=limits) as found:
+    with running_broker(limits=limits) as found:
         address = found.host, found.port
         with SecondClient(address, "slow") as slow, SecondClient(address, "writer") as writer:
             slow.subscribe("slow.1", "n >= 0")
@@ -543,14 +543,14 @@ def test_what_a_slow_reader_loses_is_told_where_it_is_missing() -> None:
                     lost += count
                     due += count
                     assert (subscription, total) == ("slow.1", lost)
-                elif kind == wire.NOTE:
+                elif kind == wire.NOTIFICATION:
                     assert body[1][4] == {"n": due}
                     due += 1
             assert came
 
 
 def test_who_says_nothing_for_too_long_is_gone() -> None:
-    with serving(heartbeat={"interval_ms": 20, "patience": 5}) as found:
+    with running_broker(heartbeat={"interval_ms": 20, "patience": 5}) as found:
         with SecondClient((found.host, found.port), "asleep") as client:
             assert wire.PING in unanswered(client)
         with SecondClient((found.host, found.port), "awake") as client:

@@ -10,7 +10,7 @@ from tests.strategies import contents
 from tidings.model.limits import MAX_BLOOM_BYTES
 from tidings.model.values import Context
 from tidings.routing.bloom import Bloom
-from tidings.routing.identity import context_id
+from tidings.routing.context_id import context_id
 
 
 def ids(kind: str, count: int) -> list[bytes]:

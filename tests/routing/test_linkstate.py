@@ -156,13 +156,13 @@ def test_news_floods_a_ring_and_stops() -> None:
     overlay.run()
     told = sum(len(overlay.on(*link, TellLinks)) for link in overlay.passed if "b0" not in link)
     assert told == len(ring) + 1  # once over each link, and twice where it meets itself
-    digests = {digest(overlay.engines[name].overlay.states) for name in ("b1", "b2", "b3", "b4")}
+    digests = {digest(overlay.engines[name].convergence.states) for name in ("b1", "b2", "b3", "b4")}
     assert len(digests) == 1
 
 
 def test_what_is_known_is_not_told_on() -> None:
     overlay = Overlay(LINE)
-    known = overlay.engines["b2"].overlay.states.all()
+    known = overlay.engines["b2"].convergence.states.all()
     assert overlay.do("b2", Receive("b1", TellLinks(known))) == []
     assert overlay.passed == {}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sizes import examples
-from tidings.routing.topology import Topology, link, links_of
+from tidings.routing.topology import BrokerGraph, link, links_of
 
 _NAMES = [f"b{number}" for number in range(9)]
 
@@ -51,7 +51,7 @@ def naive_parents(links: dict[tuple[str, str], int], root: str) -> dict[str, str
 @given(_networks())
 def test_trees_are_those_of_a_naive_search(links: dict[tuple[str, str], int]) -> None:
     for around in {"b0", *(end for ends in links for end in ends)}:
-        topology = Topology.of(links, around)
+        topology = BrokerGraph.of(links, around)
         assert topology.brokers == reached_from(links, around)
         for root in topology.brokers:
             assert topology.tree(root).parents == naive_parents(links, root)
@@ -62,13 +62,13 @@ def test_trees_are_those_of_a_naive_search(links: dict[tuple[str, str], int]) ->
 @given(_networks())
 def test_all_brokers_of_a_component_have_the_same_topology(links: dict[tuple[str, str], int]) -> None:
     for ends in links:
-        assert Topology.of(links, ends[0]) is Topology.of(dict(reversed(links.items())), ends[1])
+        assert BrokerGraph.of(links, ends[0]) is BrokerGraph.of(dict(reversed(links.items())), ends[1])
 
 
 @examples(100, 2000)
 @given(_networks())
 def test_paths_and_what_is_below_follow_from_parents(links: dict[tuple[str, str], int]) -> None:
-    topology = Topology.of(links, "b0")
+    topology = BrokerGraph.of(links, "b0")
     for root in topology.brokers:
         tree = topology.tree(root)
         assert tree.parent(root) is None
@@ -88,23 +88,23 @@ def test_paths_and_what_is_below_follow_from_parents(links: dict[tuple[str, str]
 
 def test_the_cheaper_way_wins_though_it_has_more_hops() -> None:
     links = links_of([("a", "b"), ("b", "c"), ("c", "d"), ("a", "d", 4)])
-    assert Topology.of(links, "a").tree("a").path("d") == ["a", "b", "c", "d"]
+    assert BrokerGraph.of(links, "a").tree("a").path("d") == ["a", "b", "c", "d"]
 
 
 def test_of_ways_of_the_same_cost_the_one_with_fewer_hops_wins() -> None:
     links = links_of([("a", "b"), ("b", "c"), ("c", "d"), ("a", "d", 3)])
-    assert Topology.of(links, "a").tree("a").path("d") == ["a", "d"]
+    assert BrokerGraph.of(links, "a").tree("a").path("d") == ["a", "d"]
 
 
 def test_of_ways_of_the_same_cost_and_length_the_smaller_name_wins() -> None:
     links = links_of([("a", "c"), ("a", "b"), ("c", "d"), ("b", "d")])
-    assert Topology.of(links, "a").tree("a").path("d") == ["a", "b", "d"]
-    assert Topology.of(links, "a").tree("d").path("a") == ["d", "b", "a"]
+    assert BrokerGraph.of(links, "a").tree("a").path("d") == ["a", "b", "d"]
+    assert BrokerGraph.of(links, "a").tree("d").path("a") == ["d", "b", "a"]
 
 
 def test_a_broker_sees_its_own_component_only() -> None:
     links = links_of([("a", "b"), ("c", "d")])
-    assert Topology.of(links, "a").brokers == {"a", "b"}
-    assert list(Topology.of(links, "d").links) == [("c", "d")]
-    assert Topology.of(links, "e").brokers == {"e"}
-    assert Topology.of(links, "e").shared.neighbours("e") == ()
+    assert BrokerGraph.of(links, "a").brokers == {"a", "b"}
+    assert list(BrokerGraph.of(links, "d").links) == [("c", "d")]
+    assert BrokerGraph.of(links, "e").brokers == {"e"}
+    assert BrokerGraph.of(links, "e").shared.neighbours("e") == ()

@@ -12,8 +12,8 @@ from tidings.model.event import Event
 from tidings.model.identity import uuid7
 from tidings.model.values import Attributes, Context
 from tidings.security import Authority, Right, Role, Token, TopicRecord
-from tidings.security.encoding import Signed, encoded, purpose
-from tidings.security.envelope import Seal
+from tidings.security.encoding import SignedValue, encode_canonical, signing_input
+from tidings.security.sealing.envelope import Seal
 
 # Doors: where a client's event enters, between brokers, from a journal (as on Spark), and at a subscriber; and at
 # brokers that leave signatures to subscribers, where only tokens and topics are judged.
@@ -104,15 +104,15 @@ def _tokens(world: World) -> Iterator[Attack]:
     for index, kind in enumerate(("body", "signature")):
         cut = [*raw]
         cut[index] = cut[index][:-1]
-        yield Attack(f"a token with a short {kind}", msgspec.structs.replace(good, token=encoded(tuple(cut))))
+        yield Attack(f"a token with a short {kind}", msgspec.structs.replace(good, token=encode_canonical(tuple(cut))))
     body = msgspec.msgpack.decode(raw[0])
     for index, value in enumerate(body):
         changed = _changed(value)
-        forged = encoded(Signed(encoded([*body[:index], changed, *body[index + 1 :]]), raw[1]))
+        forged = encode_canonical(SignedValue(encode_canonical([*body[:index], changed, *body[index + 1 :]]), raw[1]))
         yield Attack(f"a token whose field {index} was changed", msgspec.structs.replace(good, token=forged))
-    resigned = encoded(Signed(raw[0], world.eve.sign("token", raw[0])))
+    resigned = encode_canonical(SignedValue(raw[0], world.eve.sign("token", raw[0])))
     yield Attack("a token signed anew by somebody else", msgspec.structs.replace(good, token=resigned))
-    purposes = encoded(Signed(raw[0], world.kmc.sign("notice", raw[0])))
+    purposes = encode_canonical(SignedValue(raw[0], world.kmc.sign("notice", raw[0])))
     yield Attack("a token signed for another purpose", msgspec.structs.replace(good, token=purposes))
     longer = b"\xdc\x00\x02" + world.token().data[1:]
     yield Attack("a token in another encoding", msgspec.structs.replace(good, token=longer))
@@ -250,7 +250,7 @@ def _signed_nonsense(world: World) -> Iterator[Attack]:
     ) -> Attack:
         changed = msgspec.structs.replace(good, payload=payload)
         made = msgspec.structs.replace(seal, **said)
-        signature = world.signing["ann"].sign(purpose("event", made.digest(changed)))
+        signature = world.signing["ann"].sign(signing_input("event", made.digest(changed)))
         return Attack(
             f"{name}, signed by its publisher",
             msgspec.structs.replace(changed, signature=msgspec.structs.replace(made, signature=signature).data),

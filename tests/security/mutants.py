@@ -29,42 +29,54 @@ def _security(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/security/test_{name}.py" for name in names)
 
 
-_CORE = _security("attacks", "envelope", "records", "exchange", "discovery", "trust", "joining", "challenge")
-_CENTRE = _security("centre")
-_LIVE = tuple(f"tests/live/test_security_{name}.py" for name in ("sessions", "events", "durable", "revocations"))
+_CORE = _security(
+    *("attacks", "envelope", "topic_record", "rpc", "discovery", "trust_group", "enrolment", "key_possession")
+)
+_CENTRE = _security("kmc")
+_LIVE = tuple(f"tests/broker/test_security_{name}.py" for name in ("sessions", "events", "durable", "revocations"))
 _ENGINE = (
     *("tests/engine/test_gate.py", "tests/engine/test_gate_overlay.py", "tests/hub/test_security.py"),
-    "tests/live/test_security_durable.py",
+    "tests/broker/test_security_durable.py",
 )
 # Where what comes from others is judged, and the tests that show it.
 MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         [
-            *("security.batches", "security.certificates", "security.credentials", "security.encoding"),
-            *("security.envelope", "security.gate", "security.keys", "security.opening", "security.records"),
-            *("security.replay", "security.revocation", "security.root"),
-            *("security.template", "security.token"),
+            *(
+                "security.sealing.merkle_batch",
+                "security.ca.certificates",
+                "security.tokens.credentials",
+                "security.encoding",
+            ),
+            *(
+                "security.sealing.envelope",
+                "security.gate",
+                "security.sealing.keys",
+                "security.member",
+                "security.topic_record",
+            ),
+            *("security.sealing.replay", "security.ca.revocation", "security.sealing.attribute_merkle"),
+            *("security.template", "security.tokens.token"),
         ],
         _CORE,
     ),
-    "security.signatures": _security("signatures", "attacks"),
-    "security.inspection": _security("inspection"),
-    "security.exchange": _security("exchange"),
-    "security.advertised": _security("discovery"),
-    "security.discovery": _security("discovery"),
-    "security.trust": _security("trust"),
-    "security.joining": _security("joining"),
-    "security.challenge": _security("challenge"),
-    "security.past": _security("past"),
-    "security.vault": ("tests/services/test_centre_folder.py",),
-    "security.member": _security("member"),
-    "security.centre_questions": _CENTRE,
-    **{f"security.centre.{name}": _CENTRE for name in ("centre", "challenges", "giving", "granting", "state")},
-    "engine.sealed": _ENGINE,
-    "live.gatehouse": _LIVE,
-    "live.examining": ("tests/live/test_examining.py",),
+    "security.sealing.signatures": _security("signatures", "attacks"),
+    "security.batch_verifier": _security("batch_verifier"),
+    "security.rpc.messages": _security("rpc"),
+    "security.tdn.discovery_records": _security("discovery"),
+    "security.tdn.discovery_node": _security("discovery"),
+    "security.trust_group": _security("trust_group", "enrolment"),
+    "security.ca.certificates": (*_CORE, *_security("key_possession")),
+    "security.tokens.credentials": (*_CORE, *_security("historical_credentials")),
+    "security.vault": ("tests/services/test_kmc_store.py",),
+    "security.member": (*_CORE, *_security("member")),
+    "security.rpc.kmc_messages": _CENTRE,
+    **{f"security.kmc.{name}": _CENTRE for name in ("centre", "challenges", "key_issuing", "grants", "state")},
+    "engine.security.sealed_events": _ENGINE,
+    "broker.security.topic_security": _LIVE,
+    "broker.security.reauthentication": ("tests/broker/test_reauthentication.py",),
 }
-_REFUSALS = ("SecurityError", "Refused")
+_REFUSALS = ("SecurityError", "Refusal")
 _USES = ("check", "verify", "pass_on", "subscription")  # how the names of checks begin, where they are called
 
 

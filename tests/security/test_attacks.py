@@ -6,10 +6,10 @@ from tests.security.attacks import BROKER, CLIENT, SUBSCRIBER, TRUSTING, Attack,
 from tests.security.world import HOUR, NOW, World
 from tidings.model.errors import SecurityError
 from tidings.security import Right, Token
-from tidings.security.authority import NEXT_UPDATE
-from tidings.security.envelope import Seal
+from tidings.security.ca.authority import NEXT_UPDATE
 from tidings.security.gate import proof_of
-from tidings.security.notices import Notice, SignedNotice
+from tidings.security.sealing.envelope import Seal
+from tidings.security.tokens.notices import Notice, SignedNotice
 
 WORLD = World()
 ATTACKS = attacks(WORLD)
@@ -67,7 +67,7 @@ def test_replays_are_refused_where_they_enter(verifies: bool) -> None:
             gate.admit(refused, NOW)
     assert gate.refused["replay"] == 4
     anew = WORLD.gate(verifies=verifies)
-    anew.ingress.recall(gate.ingress.state())
+    anew.ingress.record_all(gate.ingress.state())
     with pytest.raises(SecurityError, match="came before"):
         anew.admit(second, NOW)
     recalled = WORLD.gate(verifies=verifies)
@@ -85,7 +85,7 @@ def test_what_is_too_old_or_from_the_future_is_refused() -> None:
 
 
 def test_what_came_before_is_refused_even_where_its_publisher_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.security.replay.MAX_REPLAY_INSTANCES", 1)
+    monkeypatch.setattr("tidings.security.sealing.replay.MAX_REPLAY_INSTANCES", 1)
     gate = WORLD.gate()
     first = WORLD.sealer().seal(WORLD.event(1), NOW)
     for event in (first, WORLD.sealer().seal(WORLD.event(2), NOW + 1)):
@@ -96,8 +96,8 @@ def test_what_came_before_is_refused_even_where_its_publisher_was_forgotten(monk
 
 def test_a_publisher_that_has_very_many_instances_has_nobody_elses_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one token would be enough to have all others refused for a while."""
-    monkeypatch.setattr("tidings.security.replay.MAX_REPLAY_INSTANCES_OF_ONE", 2)
-    monkeypatch.setattr("tidings.security.replay.MAX_REPLAY_INSTANCES", 4)
+    monkeypatch.setattr("tidings.security.sealing.replay.MAX_REPLAY_INSTANCES_OF_ONE", 2)
+    monkeypatch.setattr("tidings.security.sealing.replay.MAX_REPLAY_INSTANCES", 4)
     gate, eves = WORLD.gate(), WORLD.token("eve")
     gate.admit(WORLD.sealer().seal(WORLD.event(1), NOW), NOW)
     many = [WORLD.sealer(eves, who="eve").seal(WORLD.event(2, "eve"), NOW + 100 + step) for step in range(9)]

@@ -9,7 +9,7 @@ from tidings.model.event import Event
 from tidings.security import Gate, Right
 
 
-def gate_of(world: World) -> Gate:
+def load_gate(world: World) -> Gate:
     gate = world.gate()
     gate.credentials.revoke(world.authority.revocations(world.now))
     return gate
@@ -25,7 +25,7 @@ def test_a_deny_rule_is_not_bypassed(tmp_path: Path) -> None:
         attributes = {"Sports": "NBA", "Team": team, "n": number}
         return sealer.seal(world.event(number, attributes=attributes), world.now + number, number)
 
-    with td.Hub(tmp_path / "hub", gate=gate_of(world)) as hub:
+    with td.Hub(tmp_path / "hub", gate=load_gate(world)) as hub:
         bob, ann = hub.client("bob"), hub.client("ann")
         first = bob.subscribe("Sports = 'NBA'", token=token, durable="mine")
         hub.subscribe("Team = 'LAL'", policy=td.policies.firewall(strict=False))
@@ -38,7 +38,7 @@ def test_a_deny_rule_is_not_bypassed(tmp_path: Path) -> None:
         assert got == {first.id: ["NYK"], second.id: [], everything.id: ["NYK", "NYK"]}
         replayed = [note.attributes["Team"] for one in (first, second, everything) for note in one.replay(since=0)]
         assert set(replayed) == {"NYK"}
-    with td.Hub(tmp_path / "hub", gate=gate_of(world)) as hub:
+    with td.Hub(tmp_path / "hub", gate=load_gate(world)) as hub:
         again = hub.client("bob").subscribe("Sports = 'NBA'", token=token, durable="mine")
         again.redeliver()
         assert {note.attributes["Team"] for note in again.replay(since=0)} == {"NYK"}

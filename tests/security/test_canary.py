@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from tests.client.centre import AUTHORITY, KMC, OWNER, now
-from tests.live.cases import connect, run, running
+from tests.broker.cases import connect, run, running
+from tests.client.kmc import AUTHORITY, KMC, OWNER, now
 from tests.services.kmc_cases import KEY, Centre, centre
-from tidings.live.condition import gauges
-from tidings.live.exposition import Exposition
+from tidings.broker.ops.health import gauges
+from tidings.broker.ops.prometheus import PrometheusPage
 from tidings.model.errors import TidingsError
-from tidings.security import sealing
-from tidings.security.certificates import Role, written_key
-from tidings.security.keys import commitment
+from tidings.security.ca.certificates import Role, written_key
+from tidings.security.sealing import sealer
+from tidings.security.sealing.keys import commitment
 from tidings.security.suites import Suite
 
 CANARY = b"the canary sings at noon"
@@ -61,7 +61,7 @@ def test_nobody_sees_a_secret(
         contents.append(content)
         return commitment(suite, content, instance)
 
-    monkeypatch.setattr(sealing, "commitment", noted)
+    monkeypatch.setattr(sealer, "commitment", noted)
     shown: dict[str, bytes] = {}
     found: dict[str, bytes] = {}
     broker_folder = tmp_path / "broker"
@@ -98,7 +98,7 @@ def test_nobody_sees_a_secret(
                 shown["reprs"] = repr([*kmc.members.values(), kmc.server, kmc.server.centre, pub, fan, broker]).encode()
                 shown["values"] = repr([vars(one) for one in kmc.members.values()]).encode()
                 found.update(secrets_of(kmc, contents))
-            shown["metrics"] = Exposition(broker.name, broker.metrics, lambda: gauges(broker, 0)).page()[0]
+            shown["metrics"] = PrometheusPage(broker.name, broker.metrics, lambda: gauges(broker, 0)).page()[0]
 
     run(scenario())
     shown["logs"] = "\n".join(record.getMessage() + str(record.exc_text) for record in caplog.records).encode()

@@ -9,21 +9,26 @@ from hypothesis import strategies as st
 
 from tests.sizes import examples
 from tidings.model.errors import InvalidValueError, SecurityError
-from tidings.security import advertised
-from tidings.security.advertised import DAY, LONGEST, Advertised, Kind, service_id
-from tidings.security.authority import Authority
-from tidings.security.certificates import Role
-from tidings.security.credentials import Credentials
-from tidings.security.discovery import FRESHNESS, DiscoveryNode
-from tidings.security.discovery_questions import Finds, Kept, Replicates
-from tidings.security.encoding import Signed, decoded, encoded
-from tidings.security.exchange import Service
-from tidings.security.identity import Identity
-from tidings.security.overlaps import Overlaps
-from tidings.security.query import Query
-from tidings.security.records import TopicRecord
-from tidings.security.restriction import Restriction, fits
-from tidings.security.template import Template
+from tidings.security.ca.authority import Authority
+from tidings.security.ca.certificates import Role
+from tidings.security.ca.identity import Identity
+from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical
+from tidings.security.rpc.messages import ServiceRecord
+from tidings.security.rpc.tdn_messages import FindRequest, ReplicatedRecord, ReplicateRequest
+from tidings.security.tdn import discovery_records
+from tidings.security.tdn.discovery_node import FRESHNESS, DiscoveryNode, TopicQuery
+from tidings.security.tdn.discovery_records import (
+    DAY,
+    LONGEST,
+    DiscoveryRecord,
+    RecordKind,
+    Visibility,
+    fits,
+    service_id,
+)
+from tidings.security.template import Template, TemplateIndex
+from tidings.security.tokens.credentials import Credentials
+from tidings.security.topic_record import TopicRecord
 
 NOW = 1_790_000_000_000_000
 SECOND = 1_000_000
@@ -54,21 +59,21 @@ def record(owner: Identity, template: str, version: int = 1) -> TopicRecord:
     return TopicRecord.make(owner, id=id, template=template, kmc=KMC.certificate, version=version)
 
 
-def topic(owner: Identity, template: str, now: int = NOW, **given: object) -> Advertised:
-    return Advertised.topic(owner, record(owner, template), now, **given)  # type: ignore[arg-type]
+def topic(owner: Identity, template: str, now: int = NOW, **given: object) -> DiscoveryRecord:
+    return DiscoveryRecord.topic(owner, record(owner, template), now, **given)  # type: ignore[arg-type]
 
 
-def centre(now: int = NOW, **given: object) -> Advertised:
-    service = Service.make(KMC, "aa", b"k" * 32, 1)
-    return Advertised.of_service(KMC, service, now, **given)  # type: ignore[arg-type]
+def centre(now: int = NOW, **given: object) -> DiscoveryRecord:
+    service = ServiceRecord.make(KMC, "aa", b"k" * 32, 1)
+    return DiscoveryRecord.of_service(KMC, service, now, **given)  # type: ignore[arg-type]
 
 
 def templates(there: DiscoveryNode, wanted: str, asker: object = READER, now: int = NOW) -> list[str]:
-    found = there.find(Finds(wanted), asker, now)  # type: ignore[arg-type]
-    return sorted(str(one.record.template) for one in map(Advertised, found.advertised) if one.record is not None)
+    found = there.find(FindRequest(wanted), asker, now)  # type: ignore[arg-type]
+    return sorted(str(one.record.template) for one in map(DiscoveryRecord, found.advertised) if one.record is not None)
 
 
-def put(there: DiscoveryNode, said: Advertised, now: int | None = None) -> Kept | None:
+def put(there: DiscoveryNode, said: DiscoveryRecord, now: int | None = None) -> ReplicatedRecord | None:
     return there.advertise(said.data, said.owner, said.created if now is None else now)
 
 
@@ -93,7 +98,7 @@ def put(there: DiscoveryNode, said: Advertised, now: int | None = None) -> Kept 
     ],
 )
 def test_a_query_finds_topics_that_are_meant(wanted: str, found: list[str]) -> None:
-    query, there, known = Query.parse(wanted), node(), ["/a/b", "/a/c", "x=1,y=*", "z=2"]
+    query, there, known = TopicQuery.parse(wanted), node(), ["/a/b", "/a/c", "x=1,y=*", "z=2"]
     for one in known:
         put(there, topic(ANNA, one))
     assert [one for one in known if query.matches(Template.parse(one))] == found == templates(there, wanted)
@@ -102,33 +107,33 @@ def test_a_query_finds_topics_that_are_meant(wanted: str, found: list[str]) -> N
 @pytest.mark.parametrize("wanted", ["", "x" * 1_025, "x=1,x=2", "x=", "x=a*"])
 def test_a_query_that_cannot_be_read_is_told(wanted: str) -> None:
     with pytest.raises(InvalidValueError):
-        Query.parse(wanted)
+        TopicQuery.parse(wanted)
 
 
 def test_a_topic_is_found_with_the_centre_that_counts_for_it() -> None:
     there = node()
     assert put(there, topic(ANNA, "/a")) is not None
     assert put(there, centre()) is not None
-    found = [Advertised(one) for one in there.find(Finds("/a"), READER, NOW).advertised]
-    assert [one.kind for one in found] == [Kind.TOPIC, Kind.SERVICE]
+    found = [DiscoveryRecord(one) for one in there.find(FindRequest("/a"), READER, NOW).advertised]
+    assert [one.kind for one in found] == [RecordKind.TOPIC, RecordKind.SERVICE]
     assert found[1].service is not None
     assert found[1].service.topic == "aa"
-    (only,) = there.find(Finds(centre=KMC.certificate.fingerprint), READER, NOW).advertised
-    assert Advertised(only).kind is Kind.SERVICE
-    assert there.find(Finds(centre=b"other"), READER, NOW).advertised == ()
-    assert there.find(Finds(), READER, NOW).advertised == ()
+    (only,) = there.find(FindRequest(centre=KMC.certificate.fingerprint), READER, NOW).advertised
+    assert DiscoveryRecord(only).kind is RecordKind.SERVICE
+    assert there.find(FindRequest(centre=b"other"), READER, NOW).advertised == ()
+    assert there.find(FindRequest(), READER, NOW).advertised == ()
 
 
 def test_who_asks_for_everything_finds_a_centre_that_has_no_topic_yet() -> None:
     there = node()
     assert put(there, centre()) is not None
-    (only,) = there.find(Finds("*"), READER, NOW).advertised
-    assert Advertised(only).kind is Kind.SERVICE
-    assert there.find(Finds("/a"), READER, NOW).advertised == ()
+    (only,) = there.find(FindRequest("*"), READER, NOW).advertised
+    assert DiscoveryRecord(only).kind is RecordKind.SERVICE
+    assert there.find(FindRequest("/a"), READER, NOW).advertised == ()
 
 
 def test_an_answer_brings_what_the_asker_lacks_of_the_revocations() -> None:
-    found = node().find(Finds("*"), READER, NOW)
+    found = node().find(FindRequest("*"), READER, NOW)
     assert found.revocations is not None
 
 
@@ -138,32 +143,32 @@ def test_an_answer_brings_what_the_asker_lacks_of_the_revocations() -> None:
 @pytest.mark.parametrize(
     ("restriction", "name", "role", "may"),
     [
-        (Restriction(), "car-1", Role.ENTITY, True),
-        (Restriction(("car-1",)), "car-1", Role.ENTITY, True),
-        (Restriction(("car-1",)), "car-12", Role.ENTITY, False),
-        (Restriction(("bus-*", "car-*")), "car-12", Role.ENTITY, True),
-        (Restriction(("bus-*",)), "car-12", Role.ENTITY, False),
-        (Restriction((), ("broker", "kmc")), "car-1", Role.ENTITY, False),
-        (Restriction((), ("broker", "kmc")), "b1", Role.BROKER, True),
-        (Restriction(("car-*",), ("broker",)), "car-1", Role.ENTITY, False),
-        (Restriction(("nobody",)), "owner-0", Role.ENTITY, True),
+        (Visibility(), "car-1", Role.ENTITY, True),
+        (Visibility(("car-1",)), "car-1", Role.ENTITY, True),
+        (Visibility(("car-1",)), "car-12", Role.ENTITY, False),
+        (Visibility(("bus-*", "car-*")), "car-12", Role.ENTITY, True),
+        (Visibility(("bus-*",)), "car-12", Role.ENTITY, False),
+        (Visibility((), ("broker", "kmc")), "car-1", Role.ENTITY, False),
+        (Visibility((), ("broker", "kmc")), "b1", Role.BROKER, True),
+        (Visibility(("car-*",), ("broker",)), "car-1", Role.ENTITY, False),
+        (Visibility(("nobody",)), "owner-0", Role.ENTITY, True),
     ],
 )
-def test_who_may_not_find_a_topic_learns_nothing(restriction: Restriction, name: str, role: Role, may: bool) -> None:
+def test_who_may_not_find_a_topic_learns_nothing(restriction: Visibility, name: str, role: Role, may: bool) -> None:
     asker = AUTHORITY.issue(name, role, NOW).certificate
     there, bare = node(), node()
     put(there, topic(ANNA, "/a", restriction=restriction))
     put(there, centre(restriction=restriction))
-    kmc = Finds(centre=KMC.certificate.fingerprint)
-    assert len(there.find(Finds("/a"), asker, NOW).advertised) == (1 + (name != "owner-0") if may else 0)
+    kmc = FindRequest(centre=KMC.certificate.fingerprint)
+    assert len(there.find(FindRequest("/a"), asker, NOW).advertised) == (1 + (name != "owner-0") if may else 0)
     if not may:
-        assert there.find(Finds("*"), asker, NOW) == bare.find(Finds("*"), asker, NOW)
+        assert there.find(FindRequest("*"), asker, NOW) == bare.find(FindRequest("*"), asker, NOW)
         assert there.find(kmc, asker, NOW) == bare.find(kmc, asker, NOW)
 
 
 def test_a_refusal_names_no_topic_that_the_asker_may_not_find() -> None:
     there = node()
-    put(there, topic(ANNA, "x=1,y=2", restriction=Restriction(("owner-1",))))
+    put(there, topic(ANNA, "x=1,y=2", restriction=Visibility(("owner-1",))))
     with pytest.raises(SecurityError, match=r"overlaps x=1,y=2 of owner-0"):
         put(there, topic(BERT, "x=1,y=*"))
     with pytest.raises(SecurityError) as refused:
@@ -200,7 +205,7 @@ drawn_templates = st.one_of(
 def test_overlapping_templates_are_found_without_a_look_at_each(
     todo: list[tuple[int, Template | None]], wanted: Template
 ) -> None:
-    overlaps: Overlaps[int] = Overlaps()
+    overlaps: TemplateIndex[int] = TemplateIndex()
     held: dict[int, Template] = {}
     for key, template in todo:
         if template is None:
@@ -209,7 +214,7 @@ def test_overlapping_templates_are_found_without_a_look_at_each(
         else:
             overlaps.put(key, template)
             held[key] = template
-    assert sorted(overlaps.near(wanted)) == sorted(key for key, one in held.items() if one.overlaps(wanted))
+    assert sorted(overlaps.overlapping(wanted)) == sorted(key for key, one in held.items() if one.overlaps(wanted))
 
 
 # What is refused
@@ -220,11 +225,11 @@ def test_only_its_owner_advertises_a_topic() -> None:
     with pytest.raises(SecurityError, match="owner-0 advertises what is its own"):
         there.advertise(said.data, BERT.certificate, NOW)
     with pytest.raises(SecurityError, match="is not one of owner-1"):
-        Advertised.topic(BERT, record(ANNA, "/a"), NOW)
+        DiscoveryRecord.topic(BERT, record(ANNA, "/a"), NOW)
     with pytest.raises(SecurityError, match="the service is not owner-1"):
-        Advertised.of_service(BERT, Service.make(KMC, "aa", b"k" * 32, 1), NOW)
+        DiscoveryRecord.of_service(BERT, ServiceRecord.make(KMC, "aa", b"k" * 32, 1), NOW)
     with pytest.raises(SecurityError, match="is no kmc"):
-        put(there, Advertised.of_service(BERT, Service.make(BERT, "aa", b"k" * 32, 1), NOW))
+        put(there, DiscoveryRecord.of_service(BERT, ServiceRecord.make(BERT, "aa", b"k" * 32, 1), NOW))
 
 
 GOOD = topic(ANNA, "/a").data
@@ -239,16 +244,16 @@ def test_an_advertisement_that_was_altered_is_refused(drawn: int, bit: int) -> N
     with pytest.raises(SecurityError):
         there.advertise(altered, ANNA.certificate, NOW)
     with pytest.raises(SecurityError):
-        there.join(Kept(altered, 0, NOW), NOW)
+        there.join(ReplicatedRecord(altered, 0, NOW), NOW)
     assert there.kept() == []
 
 
-def forged(good: Advertised, signer: Identity, changed: dict[str, object]) -> bytes:
+def forged(good: DiscoveryRecord, signer: Identity, changed: dict[str, object]) -> bytes:
     """The same with other fields, signed again by somebody."""
-    body = decoded(decoded(good.data, Signed, "").body, advertised._Body, "")
+    body = decode_canonical(decode_canonical(good.data, SignedValue, "").body, discovery_records._Body, "")
     fields = {name: getattr(body, name) for name in body.__struct_fields__} | changed
-    data = encoded(advertised._Body(**fields))
-    return encoded(Signed(data, signer.sign(advertised.PURPOSE, data)))
+    data = encode_canonical(discovery_records._Body(**fields))
+    return encode_canonical(SignedValue(data, signer.sign(discovery_records.PURPOSE, data)))
 
 
 STRANGER = Authority.found("authority", NOW).issue("owner-0", Role.ENTITY, NOW)
@@ -264,10 +269,10 @@ STRANGER = Authority.found("authority", NOW).issue("owner-0", Role.ENTITY, NOW)
         (ANNA, {"id": b"another id......"}, "owner"),
         (ANNA, {"expires": NOW + LONGEST + 1}, "form"),
         (ANNA, {"expires": NOW - 1}, "form"),
-        (ANNA, {"kind": Kind.WITHDRAWN}, "form"),
-        (ANNA, {"restriction": Restriction(("",))}, "form"),
-        (ANNA, {"restriction": Restriction(("a",) * 257)}, "form"),
-        (ANNA, {"restriction": Restriction((), ("king",))}, "form"),
+        (ANNA, {"kind": RecordKind.WITHDRAWN}, "form"),
+        (ANNA, {"restriction": Visibility(("",))}, "form"),
+        (ANNA, {"restriction": Visibility(("a",) * 257)}, "form"),
+        (ANNA, {"restriction": Visibility((), ("king",))}, "form"),
         (ANNA, {"said": b"nonsense"}, "form"),
         (ANNA, {"created": NOW + FRESHNESS + 1}, "expired"),
     ],
@@ -278,7 +283,7 @@ def test_forged_advertisements_are_refused(signer: Identity, changed: dict[str, 
         node().advertise(data, ANNA.certificate, NOW)
     assert refused.value.check == check
     with pytest.raises(SecurityError) as refused:
-        node().join(Kept(data, 0, NOW), NOW)
+        node().join(ReplicatedRecord(data, 0, NOW), NOW)
     assert refused.value.check == check
 
 
@@ -305,10 +310,10 @@ def test_a_later_one_is_later_by_its_version_and_by_its_time(changed: dict[str, 
 
 
 def test_what_another_node_keeps_is_as_bounded_as_what_owners_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Kept(topic(ANNA, "/a").data, 0, NOW)
+    kept = ReplicatedRecord(topic(ANNA, "/a").data, 0, NOW)
     with pytest.raises(SecurityError, match="to be forgotten"):
         node().join(kept, NOW + LONGEST)
-    monkeypatch.setattr("tidings.security.discovery.MAX_ADVERTISED", 0)
+    monkeypatch.setattr("tidings.security.tdn.discovery_node.MAX_ADVERTISED", 0)
     with pytest.raises(SecurityError, match="topics and services"):
         node().join(kept, NOW)
 
@@ -316,7 +321,7 @@ def test_what_another_node_keeps_is_as_bounded_as_what_owners_say(monkeypatch: p
 def test_who_says_again_what_was_kept_and_never_shown_is_told_why() -> None:
     there, later = node(), topic(BERT, "/a")
     put(there, topic(ANNA, "/a"))
-    there.join(Kept(later.data, 0, NOW + 1), NOW + 1)
+    there.join(ReplicatedRecord(later.data, 0, NOW + 1), NOW + 1)
     with pytest.raises(SecurityError, match="overlaps"):
         put(there, later, NOW + 1)
 
@@ -328,7 +333,7 @@ def test_what_is_too_large_is_not_read() -> None:
 
 def test_nothing_is_advertised_for_longer_than_its_owner_has_a_certificate() -> None:
     brief = AUTHORITY.issue("owner-0", Role.ENTITY, NOW, days=1)
-    good = Advertised.topic(brief, record(ANNA, "/a"), NOW)
+    good = DiscoveryRecord.topic(brief, record(ANNA, "/a"), NOW)
     assert good.expires == brief.certificate.not_after
     put(node(), good)
     data = forged(good, brief, {"expires": NOW + 2 * DAY})
@@ -338,7 +343,7 @@ def test_nothing_is_advertised_for_longer_than_its_owner_has_a_certificate() -> 
 
 def test_what_came_before_is_refused() -> None:
     there = node()
-    first, second = topic(ANNA, "/a"), topic(ANNA, "/a", NOW + SECOND, restriction=Restriction(("owner-1",)))
+    first, second = topic(ANNA, "/a"), topic(ANNA, "/a", NOW + SECOND, restriction=Visibility(("owner-1",)))
     put(there, first)
     put(there, second)
     with pytest.raises(SecurityError, match="is known, and later"):
@@ -346,7 +351,7 @@ def test_what_came_before_is_refused() -> None:
     with pytest.raises(SecurityError, match="made too long ago"):
         put(node("other"), first, NOW + FRESHNESS + 1)
     assert put(there, second, NOW + DAY) is None  # it is here: to say it again changes nothing
-    put(there, Advertised.topic(ANNA, record(ANNA, "/a", 2), NOW + 3 * SECOND))
+    put(there, DiscoveryRecord.topic(ANNA, record(ANNA, "/a", 2), NOW + 3 * SECOND))
     with pytest.raises(SecurityError, match="of the topic's record is known"):
         put(there, topic(ANNA, "/a", NOW + 4 * SECOND))
 
@@ -361,14 +366,14 @@ def test_who_was_revoked_advertises_nothing_and_is_found_no_more() -> None:
         one.name: TopicRecord.make(one, id=one.name.encode().ljust(16), template="/a", kmc=KMC.certificate)
         for one in (owner, other)
     }
-    put(there, Advertised.topic(owner, said["owner"], NOW))
-    there.join(Kept(Advertised.topic(other, said["other"], NOW).data, 0, NOW + 1), NOW + 1)
+    put(there, DiscoveryRecord.topic(owner, said["owner"], NOW))
+    there.join(ReplicatedRecord(DiscoveryRecord.topic(other, said["other"], NOW).data, 0, NOW + 1), NOW + 1)
     assert [one.owner.name for one in there.shown()] == ["owner"]
     authority.revoke("owner", NOW + SECOND)
     assert there.revoke(authority.revocations(NOW + SECOND), NOW + SECOND) == 1
     assert [one.owner.name for one in there.shown()] == ["other"]
     with pytest.raises(SecurityError, match="revoked"):
-        put(there, Advertised.topic(owner, said["owner"], NOW + 2 * SECOND))
+        put(there, DiscoveryRecord.topic(owner, said["owner"], NOW + 2 * SECOND))
 
 
 def test_it_ends_when_its_owner_said_or_withdrew_it() -> None:
@@ -377,7 +382,7 @@ def test_it_ends_when_its_owner_said_or_withdrew_it() -> None:
     put(there, topic(ANNA, "/b"))
     assert templates(there, "*") == ["/a", "/b"]
     assert templates(there, "*", now=NOW + DAY) == ["/b"]
-    put(there, Advertised.withdrawal(ANNA, record(ANNA, "/b").id, NOW + DAY))
+    put(there, DiscoveryRecord.withdrawal(ANNA, record(ANNA, "/b").id, NOW + DAY))
     assert templates(there, "*", now=NOW + DAY) == []
     put(there, topic(BERT, "/b", NOW + DAY))
     with pytest.raises(SecurityError, match="overlaps /b of owner-1"):
@@ -388,7 +393,7 @@ def test_it_ends_when_its_owner_said_or_withdrew_it() -> None:
 
 
 def test_there_is_room_for_so_many_of_one_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.security.discovery.MAX_ADVERTISED_BY_ONE", 2)
+    monkeypatch.setattr("tidings.security.tdn.discovery_node.MAX_ADVERTISED_BY_ONE", 2)
     there = node()
     put(there, topic(ANNA, "/a"))
     put(there, topic(ANNA, "/b"))
@@ -396,7 +401,7 @@ def test_there_is_room_for_so_many_of_one_owner(monkeypatch: pytest.MonkeyPatch)
         put(there, topic(ANNA, "/c"))
     put(there, topic(ANNA, "/a", NOW + 1))
     put(there, topic(BERT, "/c"))
-    monkeypatch.setattr("tidings.security.discovery.MAX_ADVERTISED", 3)
+    monkeypatch.setattr("tidings.security.tdn.discovery_node.MAX_ADVERTISED", 3)
     with pytest.raises(SecurityError, match="topics and services"):
         put(there, topic(CARL, "/d"))
 
@@ -405,10 +410,10 @@ def test_an_answer_has_room_for_so_much_and_says_that_there_is_more(monkeypatch:
     there, other = node("one"), node("other")
     for template in ("/a", "/b", "/c"):
         put(there, topic(ANNA, template))
-    monkeypatch.setattr("tidings.security.discovery.MAX_FOUND_BYTES", 2 * len(topic(ANNA, "/a").data) + 200)
-    found = there.find(Finds("*"), READER, NOW)
+    monkeypatch.setattr("tidings.security.tdn.discovery_node.MAX_FOUND_BYTES", 2 * len(topic(ANNA, "/a").data) + 200)
+    found = there.find(FindRequest("*"), READER, NOW)
     assert (len(found.advertised), found.more) == (2, True)
-    assert not there.find(Finds("/a"), READER, NOW).more
+    assert not there.find(FindRequest("/a"), READER, NOW).more
     copy(there, other, NOW)
     assert other.shown() != []
     assert templates(other, "/c") == ["/c"]
@@ -421,27 +426,27 @@ def test_what_is_there_during_a_walk_is_found_once_whatever_comes_and_goes(
 ) -> None:
     """Between two pages topics are advertised and withdrawn; and the next page comes from another node."""
     nodes, now = [node("one"), node("other")], NOW
-    secret = Restriction(("owner-1",))
+    secret = Visibility(("owner-1",))
     said = {n: topic(OWNERS[n % 3], f"/{n}", restriction=secret if n == 7 else None) for n in range(12)}
     there = set(range(0, 12, 2)) | {7}
     for n in there:
         for one in nodes:
             put(one, said[n])
     stayed, ever, found = set(there), set(there), list[bytes]()
-    wanted = Finds("*")
+    wanted = FindRequest("*")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tidings.security.discovery.MAX_FOUND_BYTES", room * (len(said[0].data) + 100))
+        patched.setattr("tidings.security.tdn.discovery_node.MAX_FOUND_BYTES", room * (len(said[0].data) + 100))
         for turn in itertools.count():
             page = nodes[turn % 2].find(wanted, READER, now)
             assert page.advertised or not page.more
-            found += [Advertised(data).id for data in page.advertised]
+            found += [DiscoveryRecord(data).id for data in page.advertised]
             if not page.more:
                 break
-            wanted = Finds("*", after=Advertised(page.advertised[-1]).key)
+            wanted = FindRequest("*", after=DiscoveryRecord(page.advertised[-1]).key)
             for comes, n in changes[turn] if turn < len(changes) else ():
                 now += 1
                 owner = OWNERS[n % 3]
-                made = topic(owner, f"/{n}", now) if comes else Advertised.withdrawal(owner, said[n].id, now)
+                made = topic(owner, f"/{n}", now) if comes else DiscoveryRecord.withdrawal(owner, said[n].id, now)
                 for one in nodes:
                     put(one, made, now)
                 stayed -= set() if comes else {n}
@@ -457,11 +462,11 @@ def test_what_is_there_during_a_walk_is_found_once_whatever_comes_and_goes(
 
 def copy(there: DiscoveryNode, to: DiscoveryNode, now: int) -> int:
     """All that the one lacks of the other."""
-    after, new = Replicates(), 0
+    after, new = ReplicateRequest(), 0
     while True:
         changes = there.changes(after, now)
         new += sum(to.join(one, now) is not None for one in changes.kept)
-        after = Replicates(changes.instance, changes.number)
+        after = ReplicateRequest(changes.instance, changes.number)
         if not changes.more:
             return new
 
@@ -469,12 +474,12 @@ def copy(there: DiscoveryNode, to: DiscoveryNode, now: int) -> int:
 def test_only_what_is_new_is_copied_and_an_instance_that_is_gone_does_not_count() -> None:
     there = node("one")
     put(there, topic(ANNA, "/a"))
-    first = there.changes(Replicates(), NOW)
+    first = there.changes(ReplicateRequest(), NOW)
     put(there, topic(ANNA, "/b"))
-    second = there.changes(Replicates(first.instance, first.number), NOW)
+    second = there.changes(ReplicateRequest(first.instance, first.number), NOW)
     assert [len(one.kept) for one in (first, second)] == [1, 1]
-    assert there.changes(Replicates(second.instance, second.number), NOW).kept == ()
-    assert len(there.changes(Replicates(b"before", second.number), NOW).kept) == 2
+    assert there.changes(ReplicateRequest(second.instance, second.number), NOW).kept == ()
+    assert len(there.changes(ReplicateRequest(b"before", second.number), NOW).kept) == 2
 
 
 def test_of_two_owners_who_claim_the_same_at_once_the_first_keeps_it_at_every_node() -> None:
@@ -484,7 +489,7 @@ def test_of_two_owners_who_claim_the_same_at_once_the_first_keeps_it_at_every_no
     for there, to in ((one, two), (two, one)):
         copy(there, to, NOW + 2)
     assert templates(one, "*") == templates(two, "*") == ["x=1,y=*"]
-    put(two, Advertised.withdrawal(BERT, record(BERT, "x=1,y=*").id, NOW + 3))
+    put(two, DiscoveryRecord.withdrawal(BERT, record(BERT, "x=1,y=*").id, NOW + 3))
     copy(two, one, NOW + 4)
     assert templates(one, "*", now=NOW + 4) == templates(two, "*", now=NOW + 4) == ["x=1,y=2"]
     with pytest.raises(SecurityError, match="overlaps"):
@@ -524,7 +529,7 @@ def test_nodes_that_know_the_same_show_the_same_and_no_two_owners_overlap(
         else:
             said = topic(owner, template, now, lifetime=150 * DAY)
             if what == "withdraw":
-                said = Advertised.withdrawal(owner, record(owner, template).id, now)
+                said = DiscoveryRecord.withdrawal(owner, record(owner, template).id, now)
             try:
                 put(there, said)
             except SecurityError as error:
@@ -545,15 +550,17 @@ def test_nodes_that_know_the_same_show_the_same_and_no_two_owners_overlap(
         assert one.owner.name == two.owner.name or not one.record.template.overlaps(two.record.template)
 
 
-def shown(there: DiscoveryNode, now: int) -> list[Advertised]:
-    there.find(Finds(), READER, now)  # time passes
+def shown(there: DiscoveryNode, now: int) -> list[DiscoveryRecord]:
+    there.find(FindRequest(), READER, now)  # time passes
     return there.shown()
 
 
-def chosen(there: DiscoveryNode, now: int) -> list[Advertised]:
+def chosen(there: DiscoveryNode, now: int) -> list[DiscoveryRecord]:
     """What is to be shown, from all that is kept: in the order of who was first, all that exclude none before."""
-    found: list[Advertised] = []
-    for since, _, said in sorted((one.since, Advertised(one.data).id, Advertised(one.data)) for one in there.kept()):
+    found: list[DiscoveryRecord] = []
+    for since, _, said in sorted(
+        (one.since, DiscoveryRecord(one.data).id, DiscoveryRecord(one.data)) for one in there.kept()
+    ):
         assert since <= now
         if said.record is None or said.expires <= now:
             continue

@@ -16,10 +16,10 @@ from tidings.model.event import Event
 from tidings.model.limits import MAX_INSTANCE_BYTES, MAX_INSTANCE_MESSAGES
 from tidings.model.values import Attributes, Context
 from tidings.security import Opener, Suite, open_sealed, seal
-from tidings.security.encoding import encoded
-from tidings.security.envelope import ContentKeys, Seal, rewrapped, trimmed
-from tidings.security.keys import Keyring, commitment
-from tidings.security.root import SALT, check
+from tidings.security.encoding import encode_canonical
+from tidings.security.sealing.attribute_merkle import SALT, check
+from tidings.security.sealing.envelope import ContentKeys, Seal, rewrap, trim
+from tidings.security.sealing.keys import Keyring, commitment
 
 WORLD = World()
 NAMES = st.text("abcdé", min_size=1, max_size=4)
@@ -56,7 +56,7 @@ def test_what_policies_leave_of_an_event_can_be_checked_and_opened(
     attributes = {"Sports": "NBA", "Team": "NYK", **attributes}
     event = WORLD.event(attributes=attributes, context=context, payload=payload or None)
     sealed = seal(event, WORLD.sealer())
-    cut = trimmed(with_only(sealed, kept | {"Sports"}, kept_context))
+    cut = trim(with_only(sealed, kept | {"Sports"}, kept_context))
     said = Seal.of(cut)
     assert {name[1:] for name in said.salts} == {*cut.attributes, *cut.context}
     opened = WORLD.opener().open(cut, NOW)
@@ -66,7 +66,7 @@ def test_what_policies_leave_of_an_event_can_be_checked_and_opened(
 def test_what_was_taken_away_cannot_be_guessed_from_what_is_left() -> None:
     sealed = seal(WORLD.event(), WORLD.sealer())
     salt = Seal.of(sealed).salts["ascore"]
-    cut = trimmed(with_only(sealed, {"Sports", "Team"}, set()))
+    cut = trim(with_only(sealed, {"Sports", "Team"}, set()))
     assert len(salt) == SALT
     assert salt in (sealed.signature or b"")
     assert salt not in (cut.signature or b"")
@@ -76,7 +76,7 @@ def test_what_was_taken_away_cannot_be_guessed_from_what_is_left() -> None:
 def test_who_is_told_an_event_cannot_guess_whom_it_was_for() -> None:
     event = WORLD.event(subscribers=ContextFilter.parse("rank > 3"), policy=None)
     sealed = seal(event, WORLD.sealer())
-    shown = trimmed(msgspec.structs.replace(sealed, subscribers=None), shown=True)
+    shown = trim(msgspec.structs.replace(sealed, subscribers=None), for_subscriber=True)
     assert Seal.of(sealed).scope_salt
     assert not Seal.of(shown).scope_salt
     assert WORLD.opener().open(shown, NOW).payload == event.payload
@@ -191,7 +191,7 @@ def test_no_nonce_is_used_twice_under_one_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spent", "limit"), [("messages", MAX_INSTANCE_MESSAGES), ("bytes", MAX_INSTANCE_BYTES), ("forks", -1)]
+    ("spent", "limit"), [("messages", MAX_INSTANCE_MESSAGES), ("bytes", MAX_INSTANCE_BYTES), ("fork_count", -1)]
 )
 def test_a_content_key_that_is_used_up_gives_way_to_another(spent: str, limit: int) -> None:
     sealer = WORLD.sealer()
@@ -220,7 +220,7 @@ def test_a_forked_process_counts_under_a_key_of_its_own() -> None:
 def test_a_content_key_is_wrapped_anew_without_touching_what_is_signed() -> None:
     event, after = WORLD.event(), WORLD.epoch_key(2)
     sealed = seal(event, WORLD.sealer())
-    again = rewrapped(sealed, WORLD.key, after)
+    again = rewrap(sealed, WORLD.key, after)
     assert again.payload == sealed.payload
     assert Seal.of(again).signature == Seal.of(sealed).signature
     assert WORLD.opener(after).open(again, NOW) == event
@@ -237,12 +237,12 @@ def test_only_what_is_wrapped_under_the_one_key_is_wrapped_under_the_other() -> 
     second, third = WORLD.epoch_key(2), WORLD.epoch_key(3)
     for before, after in ((second, third), (WORLD.key, elsewhere), (beside, second), (beside, elsewhere)):
         with pytest.raises(SecurityError, match="another epoch, or on another topic"):
-            rewrapped(sealed, before, after)
+            rewrap(sealed, before, after)
 
 
 def test_a_salt_has_its_size() -> None:
     """Else some of it could be taken for the name of an attribute."""
-    short, leaf = b"short", hashlib.sha256(b"\x00short" + encoded(("a", "n", "int", 1))).digest()
+    short, leaf = b"short", hashlib.sha256(b"\x00short" + encode_canonical(("a", "n", "int", 1))).digest()
     with pytest.raises(SecurityError, match="n is not as its publisher signed it"):
         check({"n": 1}, {}, {"an": short}, leaf, {})
 

@@ -8,8 +8,8 @@ import pytest
 from tests.security.world import HOUR, NOW, World
 from tidings.model.errors import SecurityError
 from tidings.security import Right, Token
-from tidings.security.centre_questions import GivesKeys
-from tidings.security.member import Member, read_given
+from tidings.security.member import Member, decode_key_response
+from tidings.security.rpc.kmc_messages import KeyResponse
 
 WORLD = World()
 
@@ -24,8 +24,8 @@ def token(who: Member, world: World = WORLD, **said: object) -> Token:
     return world.token("bob", **{"key": who.verification_key, **said})  # type: ignore[arg-type]
 
 
-def given(one: Token, world: World = WORLD, **changed: object) -> GivesKeys:
-    made = GivesKeys(one.data, (world.key,), world.notice(1).data, 100, NOW + HOUR)
+def given(one: Token, world: World = WORLD, **changed: object) -> KeyResponse:
+    made = KeyResponse(one.data, (world.key,), world.notice(1).data, 100, NOW + HOUR)
     return msgspec.structs.replace(made, **changed)
 
 
@@ -48,7 +48,7 @@ def test_what_is_given_is_sealed_with() -> None:
         (lambda bob: given(token(bob, kmc=WORLD.other_kmc)), "not the centre"),
     ],
 )
-def test_what_is_somebody_elses_is_not_taken(answer: Callable[[Member], GivesKeys], reason: str) -> None:
+def test_what_is_somebody_elses_is_not_taken(answer: Callable[[Member], KeyResponse], reason: str) -> None:
     bob = member()
     with pytest.raises(SecurityError, match=reason):
         bob.take(answer(bob), NOW)
@@ -79,7 +79,7 @@ def test_nothing_is_taken_for_who_was_revoked() -> None:
     ],
 )
 def test_without_a_right_a_token_and_a_key_nothing_is_sealed(
-    answer: Callable[[Member], GivesKeys] | None, when: int, reason: str
+    answer: Callable[[Member], KeyResponse] | None, when: int, reason: str
 ) -> None:
     bob = member()
     if answer is not None:
@@ -98,4 +98,4 @@ def test_who_has_left_seals_nothing_though_it_has_a_key() -> None:
 
 def test_an_answer_that_is_none_is_not_read() -> None:
     with pytest.raises(SecurityError, match="cannot be read"):
-        read_given(b"nonsense")
+        decode_key_response(b"nonsense")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.cases import Raw, run
-from tests.live.secured import LiveWorld, advertised, line, proven, publish, settled, wanted
+from tests.broker.cases import Raw, run
+from tests.broker.secured import LiveWorld, advertised, line, proven, publish, settled, wanted
 from tests.security.attacks import BROKER, CLIENT, attacks
 from tests.security.world import World
 from tidings.engine.effects import Deliver, Send
 from tidings.engine.engine import Engine
-from tidings.engine.journey import Journey, Route
+from tidings.engine.headers import ForwardingHeader, Route
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import Connect, Join, Publish, Receive, Subscribe
 from tidings.engine.settings import Settings
@@ -33,7 +33,7 @@ def today() -> World:
     return World(now=time.time_ns() // 1_000)
 
 
-def gate_of(world: World) -> Gate:
+def load_gate(world: World) -> Gate:
     gate = world.gate()
     gate.credentials.revoke(world.authority.revocations(world.now))
     return gate
@@ -42,7 +42,7 @@ def gate_of(world: World) -> Gate:
 @pytest.mark.parametrize("is_durable", [False, True])
 def test_through_a_hub(tmp_path: Path, is_durable: bool) -> None:
     world = today()
-    with Hub(tmp_path if is_durable else None, gate=gate_of(world)) as hub:
+    with Hub(tmp_path if is_durable else None, gate=load_gate(world)) as hub:
         bob = hub.client("bob").subscribe("Sports = 'NBA'", token=world.token("bob", Right.SUBSCRIBE).data)
         everything = hub.client("eve").subscribe("")
         ann, passed = hub.client("ann"), []
@@ -66,7 +66,7 @@ def test_by_a_durable_replay(tmp_path: Path, is_killed: bool) -> None:
     world = today()
     token = world.token("bob", Right.SUBSCRIBE).data
     tried, good = 0, world.sealer().seal(world.event(1), world.now)
-    hub = Hub(tmp_path, gate=gate_of(world))
+    hub = Hub(tmp_path, gate=load_gate(world))
     hub.client("bob").subscribe("Sports = 'NBA'", token=token, durable="d").close()
     for _, event, doors in attacks(world):
         if CLIENT in doors:
@@ -75,10 +75,10 @@ def test_by_a_durable_replay(tmp_path: Path, is_killed: bool) -> None:
                 hub.client(event.publisher).publish_event(event)
     hub.client("ann").publish_event(good)
     if is_killed:  # a copy of what is on the disk: there is no snapshot
-        hub = Hub(shutil.copytree(tmp_path, tmp_path.with_name("killed")), gate=gate_of(world))
+        hub = Hub(shutil.copytree(tmp_path, tmp_path.with_name("killed")), gate=load_gate(world))
     else:
         hub.close()
-        hub = Hub(tmp_path, gate=gate_of(world))
+        hub = Hub(tmp_path, gate=load_gate(world))
     with hub:
         bob = hub.client("bob").subscribe("Sports = 'NBA'", token=token, durable="d")
         assert [note.event.id for note in bob.replay()] == [note.event.id for note in bob.take()] == [good.id]
@@ -92,7 +92,7 @@ class Attacked:
         self._world, self.begins = world, world.now
 
     def gate(self, broker: str) -> Gate:
-        return gate_of(self._world)
+        return load_gate(self._world)
 
     def token(self, client: str) -> bytes | None:
         return self._world.token(client, Right.SUBSCRIBE).data if client == "bob" else None
@@ -123,7 +123,7 @@ def test_through_a_simulated_overlay(strategy: str) -> None:
 
 def test_between_brokers() -> None:
     world = today()
-    engine = Engine(Settings(name="b1"), gate=gate_of(world))
+    engine = Engine(Settings(name="b1"), gate=load_gate(world))
     now = world.now
     engine.handle(Join("b2"), now)
     engine.handle(Connect("bob"), now)
@@ -132,7 +132,7 @@ def test_between_brokers() -> None:
     engine.handle(Subscribe(wanted), now)
 
     def effects(event: object) -> list[object]:
-        journey = Journey(route=Route("b2", flood=True))
+        journey = ForwardingHeader(route=Route("b2", flood=True))
         return list(engine.handle(Receive("b2", Publish(event, journey)), now + 1))  # type: ignore[arg-type]
 
     told = {
@@ -160,7 +160,7 @@ def test_through_live_brokers(tmp_path: Path) -> None:
             Raw.client(brokers[1], "bob") as bob,
         ):
             await advertised(ann)
-            assert isinstance(await bob.asked(proven(world, wanted(world), bob)), answers.Done)
+            assert isinstance(await bob.asked(proven(world, wanted(world), bob)), answers.RequestDone)
             await settled(brokers)
             refused = 0
             for number, (_, event, doors) in enumerate(attacks(world), 10):
@@ -168,7 +168,7 @@ def test_through_live_brokers(tmp_path: Path) -> None:
                     ann.send(publish(event, number))
                     refused += 1
             for _ in range(refused):
-                assert isinstance(await ann.answered(), answers.Refused)
+                assert isinstance(await ann.answered(), answers.RequestRefused)
             assert refused > 500
             good = world.sealed(1)
             ann.send(publish(good, 5))

@@ -15,9 +15,9 @@ from tests.security.world import NOW, World
 from tests.sizes import examples
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
-from tidings.security import batches, signatures
-from tidings.security.envelope import Seal
-from tidings.security.signatures import Signatures
+from tidings.security.sealing import merkle_batch, signatures
+from tidings.security.sealing.envelope import Seal
+from tidings.security.sealing.signatures import Signatures
 
 WORLD = World()
 BATCH = WORLD.sealer().seal_all([WORLD.event(number) for number in range(1, 12)], NOW)
@@ -95,7 +95,7 @@ def test_a_batch_costs_one_signature(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_very_many_batches_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signatures, "_MOST", 3)
+    monkeypatch.setattr(signatures, "_MAX_CACHED", 3)
     known = Signatures()
     sealer = WORLD.sealer()
     for _ in range(10):
@@ -125,7 +125,7 @@ def test_every_node_of_a_tree_is_hashed_once(monkeypatch: pytest.MonkeyPatch) ->
         hashed[data] += 1
         return sha256(data)
 
-    monkeypatch.setattr(batches, "sha256", counting)
+    monkeypatch.setattr(merkle_batch, "sha256", counting)
     known = Signatures()
     for event in WHOLE:
         known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
@@ -139,7 +139,7 @@ def test_nothing_is_remembered_of_what_was_not_signed() -> None:
         path = seal.path[: place % 6], bytes(32), seal.path[place % 6 + 1 :]
         forged = msgspec.structs.replace(seal, path=(*path[0], path[1], *path[2]))
         assert verdict(known, event, forged, KEY) == "the event is not as its publisher signed it"
-    assert known.place_counts == []
+    assert known.node_counts == []
     assert known.root_count == 0
 
 
@@ -156,14 +156,14 @@ def test_a_known_place_serves_no_other_batch_key_or_size() -> None:
 
 
 def test_very_many_places_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signatures, "_MOST_PLACES", 10)
+    monkeypatch.setattr(signatures, "_MAX_NODES", 10)
     known = Signatures()
     sealer = WORLD.sealer()
     for _ in range(10):
         for event in sealer.seal_all([WORLD.event(number) for number in range(1, 5)], NOW):
             known.check(Seal.of(event).digest(event), Seal.of(event), KEY)
-            assert sum(known.place_counts) <= 10
-    assert 0 < len(known.place_counts) <= 3
+            assert sum(known.node_counts) <= 10
+    assert 0 < len(known.node_counts) <= 3
 
 
 # Many at once

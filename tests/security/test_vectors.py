@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from tests.sizes import LONG
 from tidings.model.errors import SecurityError
-from tidings.security import certificates
-from tidings.security.certificates import Certificate
-from tidings.security.keys import EpochKey
-from tidings.security.signatures import Signatures
+from tidings.security.ca import certificates
+from tidings.security.ca.certificates import Certificate
+from tidings.security.sealing.keys import EpochKey
+from tidings.security.sealing.signatures import Signatures
 from tidings.security.suites import Suite
 
 vectors = pytest.importorskip("cryptography_vectors", reason="the vectors are a package of the development group")
@@ -112,7 +112,7 @@ def test_signatures_of_events() -> None:
 
 def test_signatures_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the purpose that ours are made for: those who made the vectors know of none."""
-    monkeypatch.setattr(certificates, "purpose", lambda name, body: body)
+    monkeypatch.setattr(certificates, "signing_input", lambda purpose, body: body)
     _, _, lines = text("asymmetric", "ECDSA", "FIPS_186-3", "SigVer.rsp").partition("[P-256,SHA-256]")
     results = {"P": 0, "F": 0}
     for one in blocks(lines.partition("\n[")[0]):

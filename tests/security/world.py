@@ -19,7 +19,7 @@ from tidings.security import (
     Token,
     TopicRecord,
 )
-from tidings.security.notices import Notice, SignedNotice
+from tidings.security.tokens.notices import Notice, SignedNotice
 
 NOW = 1_790_000_000_000_000
 HOUR = 3_600_000_000

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidings.security.authority import Authority
-from tidings.security.certificates import Role
-from tidings.security.identity import Identity
-from tidings.security.records import TopicRecord
+from tidings.security.ca.authority import Authority
+from tidings.security.ca.certificates import Role
+from tidings.security.ca.identity import Identity
+from tidings.security.topic_record import TopicRecord
 
 PEOPLE = {"owner": Role.ENTITY, "reader": Role.ENTITY, "kmc-1": Role.KMC, "tdn-1": Role.TDN, "tdn-2": Role.TDN}
 

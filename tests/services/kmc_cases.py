@@ -8,19 +8,19 @@ from typing import Any, TypeVar
 import msgspec
 
 import tidings as td
-from tests.client.centre import AUTHORITY, HOUR, KMC, OWNER, entity, now
-from tests.live.cases import address, connect
+from tests.broker.cases import address, connect
+from tests.client.kmc import AUTHORITY, HOUR, KMC, OWNER, entity, now
+from tidings.broker.broker import Broker
 from tidings.client import Client
-from tidings.client.asking import ask
-from tidings.client.security import Security
-from tidings.live.broker import Broker
+from tidings.client.secure.service_rpc import ask
+from tidings.client.secure.settings import Security
 from tidings.security import Member, Right, TopicRecord
-from tidings.security import centre_questions as asked
-from tidings.security.encoding import encoded
-from tidings.security.identity import Identity
+from tidings.security.ca.identity import Identity
+from tidings.security.encoding import encode_canonical
+from tidings.security.rpc import kmc_messages
 from tidings.security.vault import Vault
-from tidings.services.centre_folder import CentreFolder
-from tidings.services.kmc import CentreServer
+from tidings.services.kmc import KmcServer
+from tidings.services.kmc_store import KmcStore
 
 KEY = bytes(range(32))
 _Body = TypeVar("_Body")
@@ -29,7 +29,7 @@ _Body = TypeVar("_Body")
 class Centre:
     """What owners do with it, each in one line."""
 
-    def __init__(self, broker: Broker, server: CentreServer, owner: Client) -> None:
+    def __init__(self, broker: Broker, server: KmcServer, owner: Client) -> None:
         self.broker, self.server, self._owner = broker, server, owner
         self.members: dict[str, Member] = {}
 
@@ -38,21 +38,21 @@ class Centre:
         return self.server.centre.service
 
     async def ask(self, kind: str, body: Any, who: Identity = OWNER, **given: Any) -> bytes:
-        return await ask(self._owner, who, self.service, kind, encoded(body), **given)
+        return await ask(self._owner, who, self.service, kind, encode_canonical(body), **given)
 
     async def topic(self, template: str = "Sports=NBA", **given: int) -> TopicRecord:
         made = TopicRecord.make(
             OWNER, id=template.encode().ljust(16, b".")[:16], template=template, kmc=KMC.certificate
         )
-        await self.ask(asked.TOPIC, asked.RegistersTopic(made.data, **given))
+        await self.ask(kmc_messages.TOPIC, kmc_messages.RegisterTopicRequest(made.data, **given))
         return made
 
     async def grant(self, topic: TopicRecord, name: str, *rights: str, until: int = 24 * HOUR) -> None:
         wanted = int(Right.of(rights or ("publish", "subscribe")))
-        await self.ask(asked.GRANT, asked.Grants(topic.id, name, wanted, now() + until))
+        await self.ask(kmc_messages.GRANT, kmc_messages.GrantRequest(topic.id, name, wanted, now() + until))
 
     async def revoke(self, topic: TopicRecord, name: str) -> None:
-        await self.ask(asked.REVOKE, asked.Revokes(name, topic.id))
+        await self.ask(kmc_messages.REVOKE, kmc_messages.RevokeRequest(name, topic.id))
 
     def member(self, name: str, *topics: TopicRecord) -> Client:
         known = Security((self.service,), topics, AUTHORITY.revocations(now()))
@@ -65,13 +65,13 @@ async def centre(broker: Broker, folder: Path, **given: Any) -> AsyncIterator[Ce
     """One that is in the folder, or a new one."""
     path = folder / "kmc"
     if path.exists():
-        held = CentreFolder.open(path, lambda lock: Vault.unlock(lock, None, KEY))
+        held = KmcStore.open(path, lambda lock: Vault.unlock(lock, None, KEY))
     else:
-        held = CentreFolder.found(path, KMC, Vault.make(None, KEY))
+        held = KmcStore.create(path, KMC, Vault.make(None, KEY))
         held.commit(held.centre.revocations(AUTHORITY.revocations(now()), now()), now())
     async with connect(broker, KMC.name) as client, connect(broker, OWNER.name) as owner:
         with held:
-            async with CentreServer(held, client, **given) as server:
+            async with KmcServer(held, client, **given) as server:
                 yield Centre(broker, server, owner)
 
 

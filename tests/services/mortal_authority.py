@@ -4,8 +4,8 @@ import sys
 import time
 from pathlib import Path
 
-from tidings.security.certificates import Role
-from tidings.services.authority_folder import AuthorityFolder
+from tidings.security.ca.certificates import Role
+from tidings.services.authority_store import AuthorityStore
 
 
 def say(*words: object) -> None:
@@ -16,9 +16,9 @@ def say(*words: object) -> None:
 def live(path: Path, life: int) -> None:
     now = time.time_ns() // 1000
     if (path / "certificate.pem").exists():
-        folder = AuthorityFolder.open(path, lambda: None)
+        folder = AuthorityStore.open(path, lambda: None)
     else:
-        folder = AuthorityFolder.found(path, "example", now, None)
+        folder = AuthorityStore.create(path, "example", now, None)
     for turn in range(1_000_000):
         name = f"car-{life}-{turn}"
         folder.issue(name, Role.ENTITY, now)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.sizes import sized
-from tidings.security.certificates import Role
-from tidings.security.credentials import Credentials
-from tidings.services.authority_folder import AuthorityFolder
+from tidings.security.ca.certificates import Role
+from tidings.security.tokens.credentials import Credentials
+from tidings.services.authority_store import AuthorityStore
 
 pytestmark = pytest.mark.process
 
@@ -41,7 +41,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
                     revoked.add(value)
                 else:
                     published = max(published, int(value))
-        with AuthorityFolder.open(folder, lambda: None) as again:
+        with AuthorityStore.open(folder, lambda: None) as again:
             known = {one.name: one.serial.hex() for one in again.authority.issued}
             assert issued.items() <= known.items()
             assert len({one.serial for one in again.authority.issued}) == len(again.authority.issued)

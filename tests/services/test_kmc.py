@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.client.centre import AUTHORITY, KMC, OWNER, START, credentials, entity, now
-from tests.live.cases import connect, run, running, until
+from tests.broker.cases import connect, run, running, until
+from tests.client.kmc import AUTHORITY, KMC, OWNER, START, credentials, entity, now
 from tests.services.kmc_cases import Centre, centre, read
-from tidings.client.discovery import Discovery
+from tidings.client.secure.discovery import Discovery
 from tidings.journal.disk import Disk
 from tidings.model.errors import ClosedError, JournalFailedError, RefusedError, SecurityError, UnreachableError
 from tidings.security import Member, Role
-from tidings.security import centre_questions as asked
-from tidings.security.envelope import Seal
-from tidings.security.exchange import SERVICE_TOPIC, Service
-from tidings.security.notices import SignedNotice
-from tidings.security.restriction import Restriction
+from tidings.security.rpc import kmc_messages
+from tidings.security.rpc.messages import SERVICE_TOPIC, ServiceRecord
+from tidings.security.sealing.envelope import Seal
+from tidings.security.tdn.discovery_records import Visibility
+from tidings.security.tokens.notices import SignedNotice
 from tidings.security.vault import Vault
-from tidings.services.centre_folder import CentreFolder
-from tidings.services.kmc import CentreServer
+from tidings.services.kmc import KmcServer
+from tidings.services.kmc_store import KmcStore
 from tidings.services.tdn import DiscoveryService
 from tidings.testing import BrokerThread
 
@@ -112,7 +112,7 @@ def test_a_revocation_of_the_authority_reaches_the_centre_over_the_overlay(tmp_p
             await kmc.grant(topic, "gone")
             gone = AUTHORITY.issue("gone", Role.ENTITY, START)
             held = Member(gone, kmc.server.centre.credentials)
-            await kmc.ask(asked.KEYS, held.wants(topic, KMC.certificate), gone)
+            await kmc.ask(kmc_messages.KEYS, held.wants(topic, KMC.certificate), gone)
             told = await anybody.subscribe("security = 'notice'")
             revoked = len(AUTHORITY.revoked)
             AUTHORITY.revoke("gone", now())
@@ -127,7 +127,7 @@ def test_a_revocation_of_the_authority_reaches_the_centre_over_the_overlay(tmp_p
                 notice = SignedNotice((await anext(told)).payload or b"").notice
             assert (notice.epoch, notice.accepted, set(notice.grants)) == (2, 2, {gone.certificate.fingerprint.hex()})
             with pytest.raises(UnreachableError):  # whom nobody trusts gets no answer
-                await kmc.ask(asked.KEYS, held.wants(topic, KMC.certificate), gone, timeout=1.0)
+                await kmc.ask(kmc_messages.KEYS, held.wants(topic, KMC.certificate), gone, timeout=1.0)
 
     run(scenario())
 
@@ -174,7 +174,9 @@ def test_a_centre_that_is_flooded_moves_and_is_found_again(tmp_path: Path) -> No
                 )
                 await until(lambda: kmc.service.version == 2)
             assert kmc.service.topic != before
-            await until(lambda: Service((tmp_path / "kmc" / "service.bin").read_bytes()).topic == kmc.service.topic)
+            await until(
+                lambda: ServiceRecord((tmp_path / "kmc" / "service.bin").read_bytes()).topic == kmc.service.topic
+            )
             await kmc.grant(topic, "pub")
             refused = kmc.server.answering.refused.total()
             async with connect(broker, "mallory") as mallory:
@@ -190,7 +192,7 @@ def test_questions_that_come_together_are_all_answered_and_share_what_is_written
         async with running() as broker, centre(broker, tmp_path) as kmc:
             topic = await kmc.topic()
             await asyncio.gather(*(kmc.grant(topic, f"p{number}") for number in range(100)))
-            (listed,) = read(await kmc.ask(asked.LIST, b""), asked.Listed).topics
+            (listed,) = read(await kmc.ask(kmc_messages.LIST, b""), kmc_messages.ListResponse).topics
             assert len(listed.grants) == 100
             assert sorted(one.version for one in listed.grants) == list(range(1, 101))
 
@@ -209,13 +211,13 @@ class Failing(Disk):
 def test_a_disk_that_fails_ends_the_centre_and_nothing_is_told(tmp_path: Path) -> None:
     async def scenario() -> None:
         disk = Failing()
-        folder = CentreFolder.found(tmp_path / "kmc", KMC, Vault.make(None, bytes(32)), disk=disk)
+        folder = KmcStore.create(tmp_path / "kmc", KMC, Vault.make(None, bytes(32)), disk=disk)
         folder.commit(folder.centre.revocations(AUTHORITY.revocations(now()), now()), now())
         async with (
             running() as broker,
             connect(broker, KMC.name) as client,
             connect(broker, OWNER.name) as owner,
-            CentreServer(folder, client) as server,
+            KmcServer(folder, client) as server,
         ):
             serving = asyncio.create_task(server.serve())
             kmc = Centre(broker, server, owner)
@@ -223,7 +225,7 @@ def test_a_disk_that_fails_ends_the_centre_and_nothing_is_told(tmp_path: Path) -
             told = await owner.subscribe("security = 'notice'")
             disk.fails = True
             with pytest.raises(RefusedError, match="cannot keep its state"):
-                await kmc.ask(asked.ROTATE, asked.Rotates(topic.id, True))
+                await kmc.ask(kmc_messages.ROTATE, kmc_messages.RotateRequest(topic.id, True))
             with pytest.raises(JournalFailedError):
                 await serving
             with pytest.raises(RefusedError, match="cannot keep its state"):
@@ -275,13 +277,13 @@ def test_a_query_is_asked_and_answered_over_the_overlay(tmp_path: Path, caplog: 
             topic = await kmc.topic(challenge=1)
             await kmc.grant(topic, "pub")
             pub = entity("pub")
-            await kmc.ask(asked.ENROL, asked.Enrols((("the first pet?", "Rex"),)), pub)
+            await kmc.ask(kmc_messages.ENROL, kmc_messages.EnrolRequest((("the first pet?", "Rex"),)), pub)
             await asyncio.sleep(1.1)
             member = Member(pub, kmc.server.centre.credentials)
             with pytest.raises(RefusedError, match=r"challenge: the first pet\?"):
-                await kmc.ask(asked.KEYS, member.wants(topic, KMC.certificate), pub)
-            await kmc.ask(asked.CHALLENGE, asked.AnswersChallenge("the first pet?", "rex"), pub)
-            await kmc.ask(asked.KEYS, member.wants(topic, KMC.certificate), pub)
+                await kmc.ask(kmc_messages.KEYS, member.wants(topic, KMC.certificate), pub)
+            await kmc.ask(kmc_messages.CHALLENGE, kmc_messages.AnswerChallengeRequest("the first pet?", "rex"), pub)
+            await kmc.ask(kmc_messages.KEYS, member.wants(topic, KMC.certificate), pub)
 
     run(scenario())
     assert "pub was refused keys: a query is to be answered first" in caplog.text
@@ -296,7 +298,7 @@ def test_a_centre_is_found_at_discovery_nodes_wherever_it_moves(tmp_path: Path) 
             update = AUTHORITY.revocations(now())
             async with (
                 DiscoveryService(node_client, node, tmp_path / "tdn", revocations=update),
-                centre(broker, tmp_path, bogus=10, restriction=Restriction(("pub",))) as kmc,
+                centre(broker, tmp_path, bogus=10, restriction=Visibility(("pub",))) as kmc,
             ):
                 looking = Discovery(client, entity("pub"), credentials())
                 blind = Discovery(client, entity("mallory"), credentials())
@@ -330,8 +332,8 @@ def checking(folder: Path) -> dict[str, Any]:
 def test_brokers_learn_topics_from_the_centre_and_refuse_whom_it_has_revoked(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(**checking(tmp_path)) as broker, centre(broker, tmp_path) as kmc:
-            assert broker.gatehouse is not None
-            known = broker.gatehouse.gate.credentials
+            assert broker.topic_security is not None
+            known = broker.topic_security.gate.credentials
             topic = await kmc.topic()
             await until(lambda: topic.id in known.topics and known.notice(topic.id) is not None)
             async with connect(broker, "anybody") as anybody:

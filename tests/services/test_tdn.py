@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.broker.cases import connect, run, running, until
+from tests.broker.secured import LiveWorld, line
 from tests.journal.cases import FailingDisk
-from tests.live.cases import connect, run, running, until
-from tests.live.secured import LiveWorld, line
+from tidings.broker.broker import Broker
 from tidings.client import Client
-from tidings.client.asking import ask
-from tidings.client.discovery import Discovery, Page
-from tidings.live.broker import Broker
+from tidings.client.secure.discovery import Discovery, DiscoveryPage
+from tidings.client.secure.service_rpc import ask
 from tidings.model.errors import (
     InvalidValueError,
     JournalError,
@@ -24,17 +24,15 @@ from tidings.model.errors import (
     SecurityError,
     UnreachableError,
 )
-from tidings.security.advertised import Advertised, Kind
-from tidings.security.authority import Authority
-from tidings.security.certificates import Role
-from tidings.security.credentials import Credentials
-from tidings.security.discovery_questions import ASK, HELLO, REPLICATE, REPLY_TO, TOPIC, Found, Replicates
-from tidings.security.encoding import encoded
-from tidings.security.exchange import SERVICE_TOPIC, Service
-from tidings.security.identity import Identity
-from tidings.security.records import TopicRecord
-from tidings.security.respondent import Respondent
-from tidings.security.restriction import Restriction
+from tidings.security.ca.authority import Authority
+from tidings.security.ca.certificates import Role
+from tidings.security.ca.identity import Identity
+from tidings.security.encoding import encode_canonical
+from tidings.security.rpc.messages import SERVICE_TOPIC, RpcServer, ServiceRecord
+from tidings.security.rpc.tdn_messages import ASK, HELLO, REPLICATE, REPLY_TO, TOPIC, FindResponse, ReplicateRequest
+from tidings.security.tdn.discovery_records import DiscoveryRecord, RecordKind, Visibility
+from tidings.security.tokens.credentials import Credentials
+from tidings.security.topic_record import TopicRecord
 from tidings.services.tdn import DiscoveryService
 
 NOW = time.time_ns() // 1000
@@ -56,10 +54,10 @@ def credentials() -> Credentials:
     return made
 
 
-def topic(owner: Identity, template: str, **given: Any) -> Advertised:
+def topic(owner: Identity, template: str, **given: Any) -> DiscoveryRecord:
     id = (owner.name + template).encode().ljust(16, b".")[:16]  # noqa: A001
     record = TopicRecord.make(owner, id=id, template=template, kmc=KMC.certificate)
-    return Advertised.topic(owner, record, now(), **given)
+    return DiscoveryRecord.topic(owner, record, now(), **given)
 
 
 @contextlib.asynccontextmanager
@@ -91,19 +89,19 @@ def test_a_topic_and_its_centre_are_found_by_who_may(tmp_path: Path) -> None:
             connect(broker, "carl") as carl,
             connect(broker, "kmc-1") as kmc,
         ):
-            secret = topic(ANNA, "x=1", restriction=Restriction(("bert",)))
+            secret = topic(ANNA, "x=1", restriction=Visibility(("bert",)))
             assert await looking(anna, ANNA).advertise(secret) == ["tdn-0"]
-            service = Respondent(KMC, credentials()).service("aa", 1)
-            assert await looking(kmc, KMC).advertise(Advertised.of_service(KMC, service, now())) == ["tdn-0"]
+            service = RpcServer(KMC, credentials()).service("aa", 1)
+            assert await looking(kmc, KMC).advertise(DiscoveryRecord.of_service(KMC, service, now())) == ["tdn-0"]
             assert await names(looking(bert, BERT), "x=1") == ["kmc-1", "x=1"]
             assert await names(looking(carl, CARL), "*") == ["kmc-1"]
             (found,) = await looking(carl, CARL).find(centre=KMC.certificate.fingerprint)
-            assert found.kind is Kind.SERVICE
+            assert found.kind is RecordKind.SERVICE
             assert found.service is not None
             assert found.service.topic == "aa"
             with pytest.raises(RefusedError, match=r"overlaps a topic of another owner"):
                 await looking(carl, CARL).advertise(topic(CARL, "x=1,y=2"))
-            gone = Advertised.withdrawal(ANNA, secret.id, now())
+            gone = DiscoveryRecord.withdrawal(ANNA, secret.id, now())
             assert await looking(anna, ANNA).withdraw(gone) == ["tdn-0"]
             assert await names(looking(bert, BERT), "x=1") == []
             assert node.answering.refused == {}
@@ -123,7 +121,7 @@ def test_all_pages_are_walked_up_to_a_limit_and_by_another_node_if_one_is_gone(
         ):
             owner, reader = looking(anna, ANNA), looking(carl, CARL)
             made = [topic(ANNA, f"/{number}") for number in range(8)]
-            monkeypatch.setattr("tidings.security.discovery.MAX_FOUND_BYTES", 3 * (len(made[0].data) + 100))
+            monkeypatch.setattr("tidings.security.tdn.discovery_node.MAX_FOUND_BYTES", 3 * (len(made[0].data) + 100))
             async with serving(broker, NODES[1], tmp_path):
                 for one in made:
                     assert await owner.advertise(one) == ["tdn-0", "tdn-1"]
@@ -135,8 +133,8 @@ def test_all_pages_are_walked_up_to_a_limit_and_by_another_node_if_one_is_gone(
                 found = await anext(pages)
                 assert len(found) == 3
                 (first, *_) = reader.known  # from now on it does not answer
-                monkeypatch.setattr("tidings.client.discovery._SHORT", 0.1)
-                reader.known[first] = Respondent(NODES[2], credentials()).service("nobody", now())
+                monkeypatch.setattr("tidings.client.secure.discovery._KNOWN_NODE_SECONDS", 0.1)
+                reader.known[first] = RpcServer(NODES[2], credentials()).service("nobody", now())
             async for page in pages:
                 found += page
             assert [one.key for one in found] == expected
@@ -152,17 +150,19 @@ ONE, TWO = sorted((topic(ANNA, "/1"), topic(ANNA, "/2")), key=lambda one: one.ke
 @pytest.mark.parametrize(
     ("after", "found"),
     [
-        (None, Found((), more=True)),
-        (None, Found((TWO.data, ONE.data))),
-        (None, Found((ONE.data, ONE.data))),
-        (ONE.key, Found((ONE.data,), more=True)),
-        (TWO.key, Found((ONE.data,))),
+        (None, FindResponse((), more=True)),
+        (None, FindResponse((TWO.data, ONE.data))),
+        (None, FindResponse((ONE.data, ONE.data))),
+        (ONE.key, FindResponse((ONE.data,), more=True)),
+        (TWO.key, FindResponse((ONE.data,))),
     ],
 )
-def test_a_page_that_leads_nowhere_is_not_taken(after: tuple[bytes, str] | None, found: Found) -> None:
+def test_a_page_that_leads_nowhere_is_not_taken(after: tuple[bytes, str] | None, found: FindResponse) -> None:
     with pytest.raises(SecurityError, match="the discovery node"):
-        Page(after, encoded(found))
-    assert [one.key for one in Page(ONE.key, encoded(Found((TWO.data,)))).advertised] == [TWO.key]
+        DiscoveryPage(after, encode_canonical(found))
+    assert [one.key for one in DiscoveryPage(ONE.key, encode_canonical(FindResponse((TWO.data,)))).advertised] == [
+        TWO.key
+    ]
 
 
 def test_what_one_node_was_told_is_known_to_all_that_come_later_and_survives_the_others(tmp_path: Path) -> None:
@@ -245,14 +245,16 @@ def test_only_discovery_nodes_get_copies_and_give_them(tmp_path: Path) -> None:
         ):
             (service,) = await looking(anna, ANNA).nodes()
             with pytest.raises(RefusedError, match="anna is no discovery node"):
-                await ask(anna, ANNA, service, REPLICATE, encoded(Replicates()))
+                await ask(anna, ANNA, service, REPLICATE, encode_canonical(ReplicateRequest()))
             with pytest.raises(RefusedError, match="does not know the question"):
                 await ask(anna, ANNA, service, "everything")
             with pytest.raises(RefusedError, match="this is no question"):
                 await ask(anna, ANNA, service, "find", b"nonsense")
             # Somebody else who answers, even with a certificate, is no discovery node.
-            impostor = Service.make(BERT, "bb", b"k" * 32, now())
-            stranger = Service.make(Authority.found("authority", NOW).issue("tdn-9", Role.TDN, NOW), "cc", b"k" * 32, 1)
+            impostor = ServiceRecord.make(BERT, "bb", b"k" * 32, now())
+            stranger = ServiceRecord.make(
+                Authority.found("authority", NOW).issue("tdn-9", Role.TDN, NOW), "cc", b"k" * 32, 1
+            )
             async with connect(broker, "bert") as bert:
 
                 async def answer(note: Any) -> None:
@@ -294,7 +296,7 @@ def test_a_node_has_the_right_role_and_a_folder_of_its_own(tmp_path: Path) -> No
 
 
 def test_the_ledger_is_rewritten_when_most_of_it_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.services.discovery_folder._LARGE", 10_000)
+    monkeypatch.setattr("tidings.services.tdn._LARGE", 10_000)
 
     async def scenario() -> None:
         async with running() as broker, connect(broker, "anna") as anna:
@@ -328,7 +330,7 @@ def test_over_several_brokers_with_gates_nodes_get_the_revocations_from_them(tmp
             discovery = Discovery(ann, world.ann, Credentials(world.authority.anchor))
             await until(lambda: not one.lacks_revocations and not two.lacks_revocations)
             await until(lambda: one.others.known and two.others.known)
-            said = Advertised.topic(world.ann, world.record, now(), restriction=Restriction(("carl",)))
+            said = DiscoveryRecord.topic(world.ann, world.record, now(), restriction=Visibility(("carl",)))
             assert await discovery.advertise(said) == ["tdn-0", "tdn-1"]
             found = await Discovery(client, carl, Credentials(world.authority.anchor)).find("Sports=NBA")
             assert [one.data for one in found] == [said.data]

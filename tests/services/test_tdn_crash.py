@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import tidings as td
-from tests.live.cases import run
-from tests.live.serving import serving
+from tests.broker.cases import run
+from tests.broker.running_broker import running_broker
 from tests.services.discovery_world import DiscoveryWorld
 from tests.sizes import sized
-from tidings.client.discovery import Discovery
-from tidings.client.security import now
+from tidings.client.secure.discovery import Discovery
+from tidings.client.secure.settings import now
 from tidings.model.errors import UnreachableError
-from tidings.security.advertised import Advertised
-from tidings.security.credentials import Credentials
+from tidings.security.tdn.discovery_records import DiscoveryRecord
+from tidings.security.tokens.credentials import Credentials
 
 pytestmark = pytest.mark.process
 
@@ -33,11 +33,11 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
             with world.node("tdn-1", address) as process:
                 found = {str(one.record.template): one for one in await discovery.find("*") if one.record is not None}
                 for template, data in told.items():
-                    assert found[template].data == data or found[template].version > Advertised(data).version
+                    assert found[template].data == data or found[template].version > DiscoveryRecord(data).version
                 turn = 0
                 while True:
                     template = f"life={life},turn={turn % 5}"
-                    said = Advertised.topic(owner, world.record(template), now())
+                    said = DiscoveryRecord.topic(owner, world.record(template), now())
                     try:
                         await discovery.advertise(said, timeout=0.7)
                     except UnreachableError:
@@ -49,7 +49,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
                         asyncio.get_running_loop().call_later(draw.uniform(0.05, 0.5), process.kill)
                     turn += 1
 
-    with serving() as at:
+    with running_broker() as at:
         for life in range(LIVES):
             run(live(f"tidings://{at}", life))
     assert len(told) > LIVES

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tidings.simulation.history import History
+from tidings.simulation.checking.checker import Kind, Violation
+from tidings.simulation.checking.history import History
 from tidings.simulation.report import report
-from tidings.simulation.violation import Kind, Violation
 
 FAULTS: dict[int, Kind] = {
     **dict.fromkeys((632, 1792, 1830), "lost"),

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from tidings.engine import admission, passing, placing, situations
-from tidings.engine.announcing import Announcer
-from tidings.engine.book import Book
 from tidings.engine.effects import Effect, Send
 from tidings.engine.engine import Engine
-from tidings.engine.operations import Announce, Reside, Subscribe
-from tidings.engine.overlay import Overlay
-from tidings.engine.passages import Passages
-from tidings.engine.tables import Filed
+from tidings.engine.operations import Announce, ClaimClients, Subscribe
+from tidings.engine.overlay.context_announcements import ContextAnnouncer
+from tidings.engine.overlay.convergence import Convergence
+from tidings.engine.state.broker_state import BrokerState
+from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.seen_events import SeenEvents
+from tidings.engine.steps import admit, contexts, next_hops, propagation
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.routing import spcf
 from tidings.routing.bloom import Bloom
-from tidings.routing.strategy import Around, Placed
+from tidings.routing.strategy import OverlayView, RoutedSubscription
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -36,55 +36,55 @@ def mutation(made: Mutation) -> Mutation:
 @mutation
 def attraction_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     """Events with a new context are pruned at once, while the subscriptions that it attracts are under way."""
-    patch.setattr(Announcer, "is_known", lambda announcer, context: True)
+    patch.setattr(ContextAnnouncer, "is_known", lambda announcer, context: True)
 
 
 @mutation
 def attraction_is_acknowledged_ahead_of_those_below(patch: pytest.MonkeyPatch) -> None:
-    onward = Announcer._onward
+    onward = ContextAnnouncer._forward_announcement
 
-    def hasty(announcer: Announcer, told: Announce, origin: str) -> list[Effect]:
+    def hasty(announcer: ContextAnnouncer, told: Announce, origin: str) -> list[Effect]:
         effects = onward(announcer, told, origin)
         if (origin, told.number) in announcer._waiting:
-            effects += announcer._acknowledged(origin, told.number)
+            effects += announcer._handle_acknowledged(origin, told.number)
         return effects
 
-    patch.setattr(Announcer, "_onward", hasty)
+    patch.setattr(ContextAnnouncer, "_forward_announcement", hasty)
 
 
 @mutation
 def a_context_does_not_count_after_it_has_changed(patch: pytest.MonkeyPatch) -> None:
-    def without_grace(engine: Engine, filed: Filed[Subscription], audience: Bloom | None) -> bool:
+    def without_grace(engine: Engine, filed: FilterEntry[Subscription], audience: Bloom | None) -> bool:
         return audience is None or filed.context in audience
 
-    patch.setattr(passing, "_is_for", without_grace)
+    patch.setattr(next_hops, "_audience_may_include", without_grace)
 
 
 @mutation
 def connecting_does_not_count_as_setting_the_empty_context(patch: pytest.MonkeyPatch) -> None:
-    held = Announcer.held
+    held = ContextAnnouncer.set_client_contexts
 
-    def of_those_set(announcer: Announcer, client: str, *contexts: Context) -> tuple[list[Effect], list[Effect]]:
+    def of_those_set(announcer: ContextAnnouncer, client: str, *contexts: Context) -> tuple[list[Effect], list[Effect]]:
         return held(announcer, client, *(one for one in contexts if one))
 
-    patch.setattr(Announcer, "held", of_those_set)
+    patch.setattr(ContextAnnouncer, "set_client_contexts", of_those_set)
 
 
 def unannounced_contexts_stay_unannounced(patch: pytest.MonkeyPatch) -> None:
     """No event is lost by that, so it is not among those that a checker can find."""
-    patch.setattr(situations, "published_from", lambda engine, client, context: [])
+    patch.setattr(contexts, "announce_publisher_context", lambda engine, client, context: [])
 
 
 @mutation
 def subscriptions_do_not_follow_their_subscribers_context(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(placing, "again", lambda engine, filed: [])
+    patch.setattr(propagation, "repropagate", lambda engine, filed: [])
 
 
 @mutation
 def the_subscribers_own_broker_is_among_the_destinations(patch: pytest.MonkeyPatch) -> None:
-    def all_of_them(around: Around, one: Placed) -> set[str]:
-        selected = around.announced.reach(one.bound).brokers
-        return {broker for broker in selected if broker != around.name and broker in around.topology.brokers}
+    def all_of_them(overlay: OverlayView, subscription: RoutedSubscription) -> set[str]:
+        selected = overlay.announced.selection(subscription.bound_publishers).brokers
+        return {broker for broker in selected if broker != overlay.name and broker in overlay.topology.brokers}
 
     patch.setattr(spcf, "destinations", all_of_them)
 
@@ -95,23 +95,23 @@ def the_subscribers_own_broker_is_among_the_destinations(patch: pytest.MonkeyPat
 @mutation
 def this_is_bound_at_the_receiver(patch: pytest.MonkeyPatch) -> None:
     """Which does not know the subscriber's context."""
-    bind = Book.bind
+    bind = BrokerState.bind
 
-    def unbound(book: Book, filed: Filed[Subscription]) -> None:
+    def unbound(book: BrokerState, filed: FilterEntry[Subscription]) -> None:
         bind(book, filed)
-        filed.bound = filed.value.publishers
+        filed.bound_publishers = filed.value.publishers
 
-    patch.setattr(Book, "bind", unbound)
+    patch.setattr(BrokerState, "bind", unbound)
 
 
 @mutation
 def a_subscribers_context_does_not_go_ahead_of_its_subscription(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(placing, "_context_ahead", lambda engine, client, neighbour: [])
+    patch.setattr(propagation, "_send_context_first", lambda engine, client, neighbour: [])
 
 
 @mutation
 def a_subscribers_context_is_not_sent_when_it_changes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(situations, "_sent_after", lambda *_, **__: [])
+    patch.setattr(contexts, "_send_to_holders", lambda *_, **__: [])
 
 
 # Where subscriptions are
@@ -119,39 +119,39 @@ def a_subscribers_context_is_not_sent_when_it_changes(patch: pytest.MonkeyPatch)
 
 @mutation
 def covering_is_not_undone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(placing, "uncover", lambda engine, filed, neighbour: [])
+    patch.setattr(propagation, "uncover", lambda engine, filed, neighbour: [])
 
 
 @mutation
 def subscriptions_are_not_withdrawn(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(placing, "withdraw", lambda engine, filed, neighbour: [])
+    patch.setattr(propagation, "withdraw", lambda engine, filed, neighbour: [])
 
 
 @mutation
 def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "admit_news", lambda engine, known, way, sender: None)
+    patch.setattr(admit, "admit_newer_version", lambda engine, known, way, sender: None)
 
 
 @mutation
 def brokers_keep_what_they_have_of_clients_that_moved(patch: pytest.MonkeyPatch) -> None:
-    def deaf(overlay: Overlay, told: Reside, sender: str) -> list[Effect]:
+    def deaf(overlay: Convergence, told: ClaimClients, sender: str) -> list[Effect]:
         beside = overlay.topology.shared.neighbours(overlay._name)
         return [Send(name, told) for name in beside if name != sender]
 
-    patch.setattr(Overlay, "take_residents", deaf)
+    patch.setattr(Convergence, "take_claims", deaf)
 
 
 @mutation
 def a_former_subscription_becomes_a_clients_when_its_link_is_gone(patch: pytest.MonkeyPatch) -> None:
     """Then the broker takes the subscriber for its own client."""
-    relayed = Book._relayed
+    new_remote_entry = BrokerState._new_remote_entry
 
-    def by_links_of_now(book: Book, given: Subscription, hop: str) -> Filed[Any]:
+    def by_links_of_now(book: BrokerState, given: Subscription, hop: str) -> FilterEntry[Any]:
         if hop in book.neighbours:
-            return relayed(book, given, hop)
-        return Filed(given, hop, book.name, is_own=False, governs=False)
+            return new_remote_entry(book, given, hop)
+        return FilterEntry(given, hop, book.name, is_own=False, governs=False)
 
-    patch.setattr(Book, "_relayed", by_links_of_now)
+    patch.setattr(BrokerState, "_new_remote_entry", by_links_of_now)
 
 
 # A changed network
@@ -159,36 +159,36 @@ def a_former_subscription_becomes_a_clients_when_its_link_is_gone(patch: pytest.
 
 @mutation
 def subscriptions_are_not_told_anew_in_a_changed_network(patch: pytest.MonkeyPatch) -> None:
-    begin = Overlay._begin
+    begin = Convergence._begin
 
-    def silently(overlay: Overlay) -> list[Effect]:
+    def silently(overlay: Convergence) -> list[Effect]:
         return [one for one in begin(overlay) if not (isinstance(one, Send) and isinstance(one.operation, Subscribe))]
 
-    patch.setattr(Overlay, "_begin", silently)
+    patch.setattr(Convergence, "_begin", silently)
 
 
 @mutation
 def events_do_not_wait_while_tables_are_made_anew(patch: pytest.MonkeyPatch) -> None:
     """They go everywhere at once, and overtake those before them."""
-    patch.setattr(passing, "waits", lambda engine, message: False)
+    patch.setattr(next_hops, "must_wait", lambda engine, message: False)
 
 
 @mutation
 def events_do_not_turn_where_their_way_ends(patch: pytest.MonkeyPatch) -> None:
     """At a link that is gone, or by trees that are not known there."""
-    patch.setattr(passing, "_turn", lambda message: None)
+    patch.setattr(next_hops, "_flood_from_here", lambda message: None)
 
 
 @mutation
 def the_end_of_a_phase_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
-    advance = Overlay.advance
+    advance = Convergence.advance
 
-    def at_once(overlay: Overlay) -> list[Effect]:
-        overlay._ready = True
+    def at_once(overlay: Convergence) -> list[Effect]:
+        overlay._has_sent_phase = True
         overlay._reported.update(overlay.topology.shared.children(overlay._name))
         return advance(overlay)
 
-    patch.setattr(Overlay, "advance", at_once)
+    patch.setattr(Convergence, "advance", at_once)
 
 
 @mutation
@@ -198,9 +198,9 @@ def what_was_not_told_anew_is_not_swept(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def what_is_told_under_another_digest_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Overlay, "takes", lambda overlay, digest: (True, []))
+    patch.setattr(Convergence, "accepts_digest", lambda overlay, digest: (True, []))
 
 
 @mutation
 def events_may_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Passages, "in_order", lambda passages, client, publisher, number, timestamp, now: True)
+    patch.setattr(SeenEvents, "is_in_order", lambda seen_events, client, publisher, number, timestamp, now: True)

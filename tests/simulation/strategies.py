@@ -3,7 +3,8 @@
 from hypothesis import strategies as st
 
 from tidings.routing import STRATEGIES
-from tidings.simulation.drawing import (
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.random_histories import (
     CONTENTS,
     DURABLE,
     NETWORKS,
@@ -14,9 +15,7 @@ from tidings.simulation.drawing import (
     outage,
     places,
 )
-from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Restart, Slow
-from tidings.simulation.history import History
-from tidings.simulation.steps import (
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,
@@ -30,6 +29,7 @@ from tidings.simulation.steps import (
     Unsubscribes,
     Waits,
 )
+from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Restart, Slow
 from tidings.simulation.topologies import Edge, Topology, line, random_graph, ring, star, tree
 
 _numbers = st.integers(0, 3)

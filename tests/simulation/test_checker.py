@@ -8,13 +8,9 @@ import pytest
 
 from tidings.engine.matcher import NaiveMatcher
 from tidings.simulation import World
-from tidings.simulation.checker import Checker
-from tidings.simulation.faults import Crash, Cut, Heal, Restart
-from tidings.simulation.history import History
-from tidings.simulation.knowledge import Knowledge
-from tidings.simulation.report import report
-from tidings.simulation.step_file import read
-from tidings.simulation.steps import (
+from tidings.simulation.checking.checker import Checker
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,
@@ -26,6 +22,10 @@ from tidings.simulation.steps import (
     Subscribes,
     Unsubscribes,
 )
+from tidings.simulation.faults import Crash, Cut, Heal, Restart
+from tidings.simulation.report import report
+from tidings.simulation.routing_state import RoutingState
+from tidings.simulation.step_file import read
 from tidings.simulation.topologies import line
 
 HOMES = {"pub": "b1", "sub": "b3"}
@@ -221,9 +221,9 @@ def test_events_of_a_publisher_that_has_moved_may_come_late_to_a_durable_subscri
         checker.take_all([Publishes("pub", {"n": 2}), Publishes("pub", {"n": 3}), *steps])
         world.settle()
         world.clients["sub"].notifications.reverse()
-        checker._read["sub"] = 0
-        checker._got.clear()
-        checker._last.clear()
+        checker._checked_counts["sub"] = 0
+        checker._notified.clear()
+        checker._last_sequences.clear()
         assert [one.kind for one in checker.take_all([Settles()])] == expected
 
 
@@ -236,14 +236,14 @@ def test_what_a_client_says_while_its_broker_is_down_counts_when_it_is_heard() -
         *(Publishes("pub", {"n": 2}), Settles()),
     ]
     assert checker.take_all(steps) == []
-    assert checker.unheard() == []
+    assert checker.unreached_clients() == []
 
 
 def test_brokers_that_know_different_things_are_told_apart() -> None:
     world, _ = watched("spcf")
     other, checker = watched("spcf")
     checker.take_all([SetsContext("pub", {"x": 1}), Settles()])
-    one, two = (Knowledge.of(each.broker("b2").engine) for each in (world, other))
+    one, two = (RoutingState.of(each.broker("b2").engine) for each in (world, other))
     assert one.differences(one) == []
     assert {line.split()[0] for line in one.differences(two)} >= {"announced", "content"}
 

@@ -13,7 +13,7 @@ from tidings import RefusedError
 from tidings.engine.matcher import NaiveMatcher
 from tidings.engine.operations import Unsubscribe
 from tidings.simulation import World
-from tidings.simulation.faults import Crash, Cut, Fault, Heal, Lossy, Restart, Slow, drawn
+from tidings.simulation.faults import Crash, Cut, Fault, Heal, Lossy, Restart, Slow, draw_faults
 from tidings.simulation.topologies import Topology, line, random_graph, ring, tree
 
 
@@ -289,14 +289,14 @@ def test_faults_come_at_their_times() -> None:
     world.run(1.0)
     world.schedule([Crash(0.5, "b1"), Restart(2.0, "b1"), Cut(0.25, "b2", "b3", one_way=True), Heal(3.0, "b2", "b3")])
     world.run(0.3)
-    assert world.network.ways["b2", "b3"].is_cut
-    assert not world.network.ways["b3", "b2"].is_cut
+    assert world.network.paths["b2", "b3"].is_cut
+    assert not world.network.paths["b3", "b2"].is_cut
     assert world.broker("b1").is_up
     world.run(0.3)
     assert not world.broker("b1").is_up
     world.settle()
     assert world.broker("b1").is_up
-    assert not world.network.ways["b2", "b3"].is_cut
+    assert not world.network.paths["b2", "b3"].is_cut
 
 
 def test_faults_can_be_written_down() -> None:
@@ -307,8 +307,8 @@ def test_faults_can_be_written_down() -> None:
 @examples(50, 1000)
 @given(st.integers(0, 1000), st.sampled_from([line(3), tree(5), random_graph(6, 3, 1)]))
 def test_drawn_faults_are_those_of_the_seed_and_leave_everything_whole(seed: int, topology: Topology) -> None:
-    faults = drawn(topology, seed, count=6, seconds=20.0)
-    assert faults == drawn(topology, seed, count=6, seconds=20.0)
+    faults = draw_faults(topology, seed, count=6, seconds=20.0)
+    assert faults == draw_faults(topology, seed, count=6, seconds=20.0)
     assert list(faults) == sorted(faults, key=lambda fault: fault.at)
     crashed = {fault.broker for fault in faults if isinstance(fault, Crash)}
     for broker in crashed:
@@ -329,7 +329,7 @@ def test_drawn_faults_are_those_of_the_seed_and_leave_everything_whole(seed: int
 def test_after_drawn_faults_everybody_is_served_again(seed: int, topology: Topology, strategy: str) -> None:
     world = World(topology, seed=seed, strategy=strategy, matcher=NaiveMatcher)
     publisher, _ = served(world, "b5")
-    world.schedule(drawn(topology, seed, count=5, seconds=15.0))
+    world.schedule(draw_faults(topology, seed, count=5, seconds=15.0))
     world.run(16.0)
     world.settle()
     before = len(world.notifications("sub"))
@@ -354,7 +354,7 @@ def test_a_durable_subscriber_that_roams_through_faults_is_served_in_the_end_and
 ) -> None:
     world = World(topology, seed=seed, strategy=strategy, matcher=NaiveMatcher)
     publisher, subscriber = served(world, "b5", durable="mine")
-    world.schedule(drawn(topology, seed, count=4, seconds=10.0))
+    world.schedule(draw_faults(topology, seed, count=4, seconds=10.0))
     for number, (pause, broker) in enumerate(moves):
         if publisher.is_connected:
             publisher.publish({"n": 10 + number})

@@ -4,7 +4,7 @@ from hypothesis import given
 
 from tests.simulation.strategies import histories
 from tests.sizes import examples
-from tidings.simulation.history import History
+from tidings.simulation.checking.history import History
 from tidings.simulation.step_file import StepFile, write
 
 

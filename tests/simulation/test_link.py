@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from tests.sizes import examples
 from tidings.engine.operations import Travelling, Unsubscribe
-from tidings.simulation.chance import drawn_from
-from tidings.simulation.clock import SECOND, Clock
-from tidings.simulation.counters import Tally
-from tidings.simulation.link import HEARTBEAT, PATIENCE, Link
-from tidings.simulation.network import Conditions, Way
+from tidings.simulation.clock import SECOND, SimulatedClock
+from tidings.simulation.counters import LinkTally
+from tidings.simulation.link import HEARTBEAT, PATIENCE, SimulatedLink
+from tidings.simulation.network import Conditions, NetworkPath
+from tidings.simulation.rng import seeded_random
 
 DOWN = (PATIENCE + 2) * HEARTBEAT  # after so long a silence is noticed
 
@@ -40,11 +40,11 @@ class Pair:
     """Two brokers, `a` and `b`, and the link between them."""
 
     def __init__(self, seed: int = 0, **conditions: float) -> None:
-        self.clock = Clock()
-        chance = drawn_from(seed, "network")
+        self.clock = SimulatedClock()
+        chance = seeded_random(seed, "network")
         made = Conditions(jitter=500, **conditions)  # type: ignore[arg-type]
-        self.there, self.back = Way(self.clock, chance, made), Way(self.clock, chance, made)
-        self.link = Link(self.clock, "a", "b", (self.there, self.back), (Tally(), Tally()), 1)
+        self.there, self.back = NetworkPath(self.clock, chance, made), NetworkPath(self.clock, chance, made)
+        self.link = SimulatedLink(self.clock, "a", "b", (self.there, self.back), (LinkTally(), LinkTally()), 1)
         self.a, self.b = Listener(), Listener()
         for end, listener in zip(self.link.ends, (self.a, self.b), strict=True):
             end.start(listener)
@@ -151,7 +151,7 @@ def test_nothing_of_an_old_incarnation_is_taken_for_the_new() -> None:
     pair = Pair(latency=400_000)
     pair.send(0, "old")
     pair.link.ends[1].stop()
-    pair.link.stir()
+    pair.link.start_heartbeats()
     pair.link.ends[1].start(pair.b)
     pair.run(4 * SECOND)
     pair.send(0, "new")
@@ -163,7 +163,7 @@ def test_nothing_of_an_old_incarnation_is_taken_for_the_new() -> None:
 def test_a_broker_that_is_gone_is_missed() -> None:
     pair = Pair()
     pair.link.ends[1].stop()
-    pair.link.stir()
+    pair.link.start_heartbeats()
     pair.run(DOWN)
     assert pair.a.heard == ["up", "down"]
     assert pair.b.heard == ["up"]

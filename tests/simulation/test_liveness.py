@@ -1,6 +1,6 @@
 """Who was heard of lately is there."""
 
-from tidings.routing.liveness import Liveness
+from tidings.simulation.link import Liveness
 
 
 def test_so_many_heartbeats_may_fail_to_come_and_no_more() -> None:

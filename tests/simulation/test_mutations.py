@@ -11,9 +11,9 @@ from tidings.engine.operations import Publish
 from tidings.model.event import Event
 from tidings.model.values import Attributes, Context
 from tidings.simulation import World
-from tidings.simulation.faults import Cut, Heal
-from tidings.simulation.history import History
-from tidings.simulation.steps import (
+from tidings.simulation.checking.checker import Kind
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.steps import (
     Advertises,
     Moves,
     Publishes,
@@ -24,8 +24,8 @@ from tidings.simulation.steps import (
     Unsubscribes,
     Waits,
 )
+from tidings.simulation.faults import Cut, Heal
 from tidings.simulation.topologies import Topology, line, ring
-from tidings.simulation.violation import Kind
 
 OFFER = ("x",)
 

@@ -8,12 +8,12 @@ import pytest
 from tests.simulation.known_faults import FAULTS_WITH_PAUSES, check
 from tests.sizes import sized
 from tidings.engine.matcher import NaiveMatcher
-from tidings.engine.overlay import PATIENCE
+from tidings.engine.overlay.convergence import PATIENCE
 from tidings.routing import STRATEGIES
 from tidings.simulation import World
-from tidings.simulation.client import Client
+from tidings.simulation.checking.random_histories import draw_history
+from tidings.simulation.client import SimulatedClient
 from tidings.simulation.clock import SECOND
-from tidings.simulation.drawing import drawn
 from tidings.simulation.faults import Pause
 from tidings.simulation.topologies import Topology, line, ring, star
 
@@ -34,7 +34,7 @@ class Stage:
         self.world.settle()
         self.count = 0
 
-    def publishes_at(self, name: str, broker: str) -> Client:
+    def publishes_at(self, name: str, broker: str) -> SimulatedClient:
         client = self.world.client(name, broker)
         client.advertise("n > 0", id=f"{name}-offers")
         return client
@@ -266,13 +266,13 @@ def test_a_publisher_goes_elsewhere_when_its_broker_crashes(strategy: str) -> No
 def test_nothing_is_lost_in_the_histories_of_these_seeds(first: int) -> None:
     """With pauses among the faults. Whether tables are as new is judged elsewhere."""
     for seed in range(first, first + _TOGETHER):
-        history = drawn(seed, pauses=True, steps=60)
+        history = draw_history(seed, pauses=True, steps=60)
         check(history, [one for one in history.violations() if one.kind != "tables"], FAULTS_WITH_PAUSES)
 
 
 def test_seeds_draw_pauses() -> None:
-    assert any(isinstance(step, Pause) for step in drawn(1, pauses=True, steps=60).steps)
-    assert not any(isinstance(step, Pause) for step in drawn(1, steps=60).steps)
+    assert any(isinstance(step, Pause) for step in draw_history(1, pauses=True, steps=60).steps)
+    assert not any(isinstance(step, Pause) for step in draw_history(1, steps=60).steps)
 
 
 def test_what_is_settled_need_not_be_kept() -> None:
@@ -281,11 +281,11 @@ def test_what_is_settled_need_not_be_kept() -> None:
     stage.publish(10, 0.1)
     stage.check()
     broker = stage.world.brokers["b2"]
-    assert broker.debts.needed == len(broker.disk.journal) == 10
+    assert broker.redelivery.needed == len(broker.disk.journal) == 10
     stage.world.crash("b3")
     stage.world.settle()
     stage.publish(5, 0.1)
     stage.world.settle()
-    assert broker.debts.needed == 10
-    broker.debts.forget("b3")
-    assert broker.debts.needed == 15
+    assert broker.redelivery.needed == 10
+    broker.redelivery.forget("b3")
+    assert broker.redelivery.needed == 15

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tidings.simulation.faults import Crash, Cut, Heal, Restart
-from tidings.simulation.history import History
-from tidings.simulation.reduction import reduced
-from tidings.simulation.steps import (
+from tidings.simulation.checking.checker import Violation
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,
@@ -16,8 +15,9 @@ from tidings.simulation.steps import (
     Subscribes,
     Waits,
 )
+from tidings.simulation.faults import Crash, Cut, Heal, Restart
+from tidings.simulation.reduction import reduce_history
 from tidings.simulation.topologies import Edge, Topology
-from tidings.simulation.violation import Violation
 
 RING = Topology(("b1", "b2", "b3", "b4"), (Edge("b1", "b2", 3), Edge("b2", "b3"), Edge("b3", "b4"), Edge("b4", "b1")))
 STEPS: tuple[Step, ...] = (
@@ -52,7 +52,7 @@ def judged(steps: tuple[Step, ...] = STEPS) -> Judged:
 
 
 def test_only_what_is_needed_for_the_symptom_is_left() -> None:
-    small = reduced(judged())
+    small = reduce_history(judged())
     assert small.steps == (Subscribes("sub", "s", durable="d"), Publishes("pub"))
     assert len(small.topology.brokers) == 2
     assert [edge.cost for edge in small.topology.edges] == [1]
@@ -72,7 +72,7 @@ def test_steps_refer_to_brokers_and_clients_that_are_left() -> None:
 
     history = judged()
     fields = {name: getattr(history, name) for name in History.__struct_fields__}
-    reduced(Watched(**fields))
+    reduce_history(Watched(**fields))
     assert len(tried) > 20
     for one in tried:
         found = History.violations(one)
@@ -87,14 +87,14 @@ def test_attempts_bound_how_many_histories_are_run() -> None:
 
     counts: list[int] = []
     history = judged()
-    small = reduced(Counted(**{name: getattr(history, name) for name in History.__struct_fields__}), attempts=5)
+    small = reduce_history(Counted(**{name: getattr(history, name) for name in History.__struct_fields__}), attempts=5)
     assert len(counts) == 6  # the first run finds the symptom
     assert len(small.steps) < len(STEPS)
 
 
 def test_a_history_in_which_nothing_goes_wrong_stays_as_it_is() -> None:
     history = judged((Settles(), Settles()))
-    assert reduced(history) is history
+    assert reduce_history(history) is history
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 
 from tidings.routing import STRATEGIES
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.steps import Advertises, Publishes, Settles, Step, Subscribes, Waits
 from tidings.simulation.faults import Crash, Cut, Fault, Heal, Restart
-from tidings.simulation.history import History
-from tidings.simulation.steps import Advertises, Publishes, Settles, Step, Subscribes, Waits
 from tidings.simulation.topologies import Topology, ring
 
 SAID: tuple[Step, ...] = (Advertises("pub", "ad"), Subscribes("sub", "s"), Settles())

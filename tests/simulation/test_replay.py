@@ -8,7 +8,7 @@ import pytest
 
 from tests.sizes import sized
 from tidings.simulation import World
-from tidings.simulation.faults import drawn
+from tidings.simulation.faults import draw_faults
 from tidings.simulation.topologies import tree
 
 HISTORY = """
@@ -30,7 +30,7 @@ def digest(seed: int, *, faults: bool = True) -> str:
         client.subscribe("m = 'a' or m = 'b'", id=f"second{number}")
     world.settle()
     if faults:
-        world.schedule(drawn(topology, seed, count=4, seconds=8.0))
+        world.schedule(draw_faults(topology, seed, count=4, seconds=8.0))
     for turn in range(20):
         for number, client in enumerate(clients):
             if client.is_connected:

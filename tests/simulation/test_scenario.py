@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.sizes import examples
 from tidings import InvalidValueError
 from tidings.routing import STRATEGIES
-from tidings.simulation.chance import drawn_from
+from tidings.simulation.checking.steps import Moves, Publishes, SetsContext
 from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Restart, Slow
-from tidings.simulation.scenario import Outcome, Run, Scenario, read
-from tidings.simulation.scenario.clients import Group
-from tidings.simulation.scenario.overlay import Overlay
-from tidings.simulation.scenario.schedule import schedule
-from tidings.simulation.scenario.values import OneOf, drawn, filled
-from tidings.simulation.steps import Moves, Publishes, SetsContext
+from tidings.simulation.rng import seeded_random
+from tidings.simulation.scenario import Run, Scenario, ScenarioOutcome, read
+from tidings.simulation.scenario.clients import ClientGroup
+from tidings.simulation.scenario.overlay import OverlaySpec
+from tidings.simulation.scenario.run import schedule
+from tidings.simulation.scenario.values import OneOf, draw_value, fill_template
 
 FILE = """\
 seed = 3
@@ -65,7 +65,7 @@ def scenario_of(tmp_path: Path, text: str = FILE, **changed: Any) -> Scenario:
     return read(path, **changed)
 
 
-def outcome_of(tmp_path: Path, text: str = FILE, **changed: Any) -> Outcome:
+def outcome_of(tmp_path: Path, text: str = FILE, **changed: Any) -> ScenarioOutcome:
     return Run(scenario_of(tmp_path, text, **changed)).finish()
 
 
@@ -138,20 +138,20 @@ def test_progress_is_told_in_seconds_of_the_workload(tmp_path: Path) -> None:
 @examples(100, 1000)
 @given(st.integers(-5, 5), st.integers(0, 5), st.integers(0, 2**32))
 def test_a_list_of_two_numbers_is_a_range(low: int, span: int, seed: int) -> None:
-    chance = drawn_from(seed, "test")
-    whole, real = drawn([low, low + span], chance), drawn([float(low), low + span], chance)
+    chance = seeded_random(seed, "test")
+    whole, real = draw_value([low, low + span], chance), draw_value([float(low), low + span], chance)
     assert type(whole) is int
     assert type(real) is float
     assert low <= whole <= low + span
     assert low <= real <= low + span
-    assert drawn(OneOf(one_of=[low, low + span]), chance) in (low, low + span)
-    assert drawn([low, "text"], chance) in (low, "text")
-    assert drawn(low, chance) == low
+    assert draw_value(OneOf(one_of=[low, low + span]), chance) in (low, low + span)
+    assert draw_value([low, "text"], chance) in (low, "text")
+    assert draw_value(low, chance) == low
 
 
 def test_values_are_written_into_filters_as_the_language_does() -> None:
     values: dict[str, bool | int | float | str] = {"name": "O'Hara", "yes": True, "less": -1}
-    assert filled("a = {name} and b = {yes} and c > {less} and d rlike 'x{2}'", values) == (
+    assert fill_template("a = {name} and b = {yes} and c > {less} and d rlike 'x{2}'", values) == (
         "a = 'O''Hara' and b = TRUE and c > -1 and d rlike 'x{2}'"
     )
 
@@ -160,15 +160,15 @@ def test_values_are_written_into_filters_as_the_language_does() -> None:
 @given(st.integers(1, 30), st.integers(1, 12))
 def test_clients_are_spread_evenly(count: int, brokers: int) -> None:
     names = tuple(f"b{number}" for number in range(brokers))
-    homes = Group(name="c", count=count).homes(names, drawn_from(0, "test"))
+    homes = ClientGroup(name="c", count=count).homes(names, seeded_random(0, "test"))
     most = [homes.count(name) for name in names]
     assert sum(most) == count
     assert max(most) - min(most) <= 1
 
 
 def test_listed_brokers_are_taken_in_turn() -> None:
-    group = Group(name="c", count=3, brokers=["b2", "b5"])
-    assert group.homes(("b1", "b2", "b5"), drawn_from(0, "test")) == ["b2", "b5", "b2"]
+    group = ClientGroup(name="c", count=3, brokers=["b2", "b5"])
+    assert group.homes(("b1", "b2", "b5"), seeded_random(0, "test")) == ["b2", "b5", "b2"]
     assert group.names() == ["c-1", "c-2", "c-3"]
 
 
@@ -223,13 +223,13 @@ def test_drawn_faults_are_within_the_workload(tmp_path: Path) -> None:
     ],
 )
 def test_shapes(said: dict[str, Any], edges: list[tuple[str, str]]) -> None:
-    made = msgspec.convert(said, Overlay).made(0)
+    made = msgspec.convert(said, OverlaySpec).made(0)
     assert [edge[:2] for edge in made.edges] == edges
     assert {edge.cost for edge in made.edges} == {1}
 
 
 def test_costs_are_drawn_unless_a_link_names_its_own() -> None:
-    overlay = Overlay(links=[["a", "b", 9], ["b", "c"], ["c", "d"], ["d", "e"]], costs=[2, 5])
+    overlay = OverlaySpec(links=[["a", "b", 9], ["b", "c"], ["c", "d"], ["d", "e"]], costs=[2, 5])
     costs = [edge.cost for edge in overlay.made(1).edges]
     assert costs[0] == 9
     assert all(2 <= cost <= 5 for cost in costs[1:])

@@ -13,13 +13,13 @@ from tests.security.world import HOUR, NOW
 from tests.security.world import World as Certified
 from tests.sizes import examples
 from tidings.engine.matcher import NaiveMatcher
-from tidings.engine.operations import Learn, Publish, Revoke
+from tidings.engine.operations import LearnTopic, Publish, Revoke
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event
 from tidings.security import Gate, Right, Role, Sealer, Token
 from tidings.simulation import World
-from tidings.simulation.drawing import drawn
-from tidings.simulation.history import History
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.random_histories import draw_history
 from tidings.simulation.report import report
 from tidings.simulation.topologies import Topology, line, ring, star
 
@@ -133,7 +133,7 @@ def test_a_topic_that_is_learnt_at_one_broker_is_closed_at_all(strategy: str) ->
     world.client("eve", "b4").subscribe(f"a = {SECURE} and n > 0", id="slips")
     world.settle()
     carl.publish({"a": SECURE, "n": 1})
-    world.do("b1", Learn(members.certified.record.data))
+    world.do("b1", LearnTopic(members.certified.record.data))
     world.settle()
     with pytest.raises(RefusedError, match="publish with a token"):
         carl.publish({"a": SECURE, "n": 2})
@@ -180,7 +180,7 @@ def test_a_revocation_is_obeyed_behind_a_link_that_was_down_meanwhile(strategy: 
 @given(st.integers(0, 1 << 32))
 @examples(8, 200)
 def test_whatever_happens_what_is_sealed_is_told_to_members_alone(seed: int) -> None:
-    plain = drawn(seed)
+    plain = draw_history(seed)
     sealed = SealedHistory(**{name: getattr(plain, name) for name in History.__struct_fields__})
     kinds = {one.kind for one in sealed.violations()}
     routing = {one.kind for one in plain.violations()} if kinds else set()  # faults of routing

@@ -6,9 +6,9 @@ import pytest
 from tests.simulation.known_faults import FAULTS, check
 from tests.sizes import sized
 from tidings.routing import STRATEGIES
-from tidings.simulation.drawing import drawn
+from tidings.simulation.checking.random_histories import draw_history
+from tidings.simulation.checking.steps import Moves, Step, Waits
 from tidings.simulation.faults import Crash, Cut
-from tidings.simulation.steps import Moves, Step, Waits
 
 SEEDS = sized(24, 2_500)
 _TOGETHER = 20  # seeds of a test: so that several processes can share them
@@ -17,22 +17,22 @@ _TOGETHER = 20  # seeds of a test: so that several processes can share them
 @pytest.mark.parametrize("first", range(0, SEEDS, _TOGETHER))
 def test_nothing_goes_wrong_in_the_histories_of_these_seeds(first: int) -> None:
     for seed in range(first, first + _TOGETHER):
-        history = drawn(seed)
+        history = draw_history(seed)
         check(history, history.violations(), FAULTS)
 
 
 def test_seeds_draw_every_strategy_and_faults_of_all_kinds() -> None:
-    histories = [drawn(seed) for seed in range(40)]
+    histories = [draw_history(seed) for seed in range(40)]
     assert {one.strategy for one in histories} == STRATEGIES.keys()
     kinds = {type(step).__name__ for one in histories for step in one.steps}
     assert {"Cut", "Heal", "Crash", "Restart", "Slow", "Lossy", "Moves", "Leaves", "Returns", "Publishes"} <= kinds
-    assert histories == [drawn(seed) for seed in range(40)]
-    assert not any(isinstance(step, Cut | Crash) for step in drawn(1, faults=False).steps)
+    assert histories == [draw_history(seed) for seed in range(40)]
+    assert not any(isinstance(step, Cut | Crash) for step in draw_history(1, faults=False).steps)
 
 
 def test_seeds_draw_subscribers_that_move_when_a_failure_is_noticed() -> None:
     for strategy in STRATEGIES:
-        histories = [drawn(seed, strategy=strategy) for seed in range(40)]
+        histories = [draw_history(seed, strategy=strategy) for seed in range(40)]
         following = [three for one in histories for three in zip(one.steps, one.steps[1:], one.steps[2:], strict=False)]
         assert any(
             isinstance(first, Cut | Crash) and _is_long(then) and isinstance(last, Moves)

@@ -5,10 +5,10 @@ import pytest
 
 from tests.simulation.settling_mutations import MUTATIONS
 from tests.sizes import variants
-from tidings.simulation.drawing import drawn
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.random_histories import draw_history
+from tidings.simulation.checking.steps import Advertises, Moves, Publishes, Settles, Step, Subscribes, Waits
 from tidings.simulation.faults import Crash, Cut, Heal, Restart, Slow
-from tidings.simulation.history import History
-from tidings.simulation.steps import Advertises, Moves, Publishes, Settles, Step, Subscribes, Waits
 from tidings.simulation.topologies import Topology, line, ring
 
 LOSSY = {"loss": 0.2, "duplication": 0.1, "reordering": 0.2}
@@ -24,7 +24,7 @@ def history(strategy: str, topology: Topology, homes: dict[str, str], *steps: St
 
 
 def seeds(*numbers: int) -> tuple[History, ...]:
-    return tuple(drawn(number, pauses=True, steps=60) for number in numbers)
+    return tuple(draw_history(number, pauses=True, steps=60) for number in numbers)
 
 
 ENDS = {"pub": "b1", "sub": "b3"}

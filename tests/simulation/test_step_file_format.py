@@ -9,12 +9,9 @@ from tests.sizes import examples
 from tests.strategies import characters, floats, integers
 from tidings.model.errors import InvalidValueError
 from tidings.policy import policies as ready_policies
-from tidings.simulation.drawing import drawn
-from tidings.simulation.faults import Crash, Cut, Fault, Heal, Lossy, Pause, Restart, Resume, Slow
-from tidings.simulation.faults import drawn as drawn_faults
-from tidings.simulation.history import History
-from tidings.simulation.step_file import StepFile, read, write
-from tidings.simulation.steps import (
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.random_histories import draw_history
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,
@@ -28,6 +25,8 @@ from tidings.simulation.steps import (
     Unsubscribes,
     Waits,
 )
+from tidings.simulation.faults import Crash, Cut, Fault, Heal, Lossy, Pause, Restart, Resume, Slow, draw_faults
+from tidings.simulation.step_file import StepFile, read, write
 from tidings.simulation.topologies import Edge, Topology
 
 NEWLINE = "\n"
@@ -118,8 +117,8 @@ def test_reading_gives_the_history_of_a_property_test(history: History) -> None:
 
 def test_reading_gives_the_histories_of_seeds() -> None:
     for seed in range(40):
-        history = drawn(seed, pauses=True)
-        faults: tuple[Fault, ...] = drawn_faults(history.topology, seed, count=3, seconds=9.0)
+        history = draw_history(seed, pauses=True)
+        faults: tuple[Fault, ...] = draw_faults(history.topology, seed, count=3, seconds=9.0)
         with_times = History(topology=history.topology, homes=history.homes, steps=(*history.steps, *faults))
         for one in (history, with_times):
             assert read(write(StepFile(one))).history == one

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tidings.simulation.checking.checker import Violation
 from tidings.simulation.step_file import StepFile, read
-from tidings.simulation.violation import Violation
 
 FOLDER = Path(__file__).parent / "histories"
 FILES = {path: read(path.read_text(), path.name) for path in sorted(FOLDER.glob("*.steps"))}

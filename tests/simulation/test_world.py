@@ -218,7 +218,7 @@ def test_an_operator_sets_a_policy_at_one_broker() -> None:
 def test_a_world_that_cannot_settle_says_what_moves() -> None:
     world = World(line(2), latency=10.0)
     world.client("pub", "b1").advertise()
-    with pytest.raises(UnsettledError, match=r"not settled after 1 s: End\.take"):
+    with pytest.raises(UnsettledError, match=r"not settled after 1 s: LinkEnd\.receive_operation"):
         world.settle(limit=1.0)
     assert not world.is_quiet
     world.settle()

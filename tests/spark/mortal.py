@@ -10,7 +10,7 @@ from tests.conformance.scenarios import OFFER
 from tidings.client import connect
 from tidings.model.values import Value
 from tidings.simulation import Topology
-from tidings.simulation.steps import (
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,

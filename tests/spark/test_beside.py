@@ -16,7 +16,7 @@ import pytest
 from tests.limits import PATIENCE
 from tests.sizes import sized
 from tests.spark.settings import TOML as SETTINGS_IN_TOML
-from tidings.cli.overlay.child import Child
+from tidings.cli.overlay.broker_process import ChildBroker
 from tidings.client import SyncClient, SyncSubscription, connect_sync
 from tidings.journal.lock import FILE as LOCK
 from tidings.model.values import Value
@@ -26,10 +26,10 @@ SUBSCRIPTIONS = {"all": "n >= 0", "even": "even = true", "late": "n >= 2000"}
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[Child]:
+def broker(folder: Path) -> Iterator[ChildBroker]:
     path = folder / "broker.toml"
     path.write_text(f'[broker]\nname = "b1"\nlisten = "127.0.0.1:0"\n\n[journal]\nfolder = "{folder / "journal"}"\n')
-    child = Child("b1", path, folder / "broker.log")
+    child = ChildBroker("b1", path, folder / "broker.log")
     child.start()
     try:
         child.await_ready(PATIENCE)

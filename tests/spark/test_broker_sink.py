@@ -9,8 +9,8 @@ import pytest
 from tests.spark.test_beside import broker
 from tidings.client import connect_sync
 from tidings.model.errors import InvalidValueError
-from tidings.spark.broker_sink import BrokerSink, to_broker
 from tidings.spark.pipeline.configuration import read
+from tidings.spark.sinks.broker_sink import BrokerSink, to_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

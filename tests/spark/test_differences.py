@@ -1,7 +1,7 @@
 """Where Spark SQL answers differently on purpose: both answers, and why.
 
 An answer is True, False, None for unknown, or the name of an error. Anyone who moves a filter to `DataFrame.filter`
-meets these, and `test_judge.py` keeps away from them.
+meets these, and `test_row_checks.py` keeps away from them.
 """
 
 import math
@@ -144,7 +144,7 @@ def spark_answer(spark: "SparkSession", text: str, attributes: dict[str, Any]) -
 
     table = pa.table({name: [value] for name, value in (attributes or {"unused": 0}).items()})
     try:
-        # A backslash is twice a backslash to Spark, as in test_judge.py.
+        # A backslash is twice a backslash to Spark, as in test_row_checks.py.
         answer: Answer = spark.createDataFrame(table).selectExpr(text.replace("\\", "\\\\")).toArrow()[0][0].as_py()
     except PySparkException as error:
         return str(error.getCondition())

@@ -11,8 +11,9 @@ from tests.conformance.drivers import Told
 from tests.sizes import sized
 from tests.spark.mortal import MortalDriver, everybody_back, steps, take_all
 from tidings.simulation.topologies import line
-from tidings.spark import history, overlay, retrace, route
+from tidings.spark import history, retrace, route
 from tidings.spark.pipeline import Folder, Pipeline
+from tidings.spark.replay import merged_journals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +69,7 @@ def test_two_linked_brokers(spark: "SparkSession", tmp_path: Path, seed: int) ->
     journals = [spark.read.format("tidings").load(folder) for folder in folders]
     passed = sum(one.where("kind = 'passed'").count() for one in journals)
     assert passed > 0
-    together = overlay.read(spark, folders).cache()
+    together = merged_journals.read(spark, folders).cache()
     events = history.events(together)
     assert events.count() == sum(history.events(one).count() for one in journals)
     assert events.select("id").distinct().count() == events.count()

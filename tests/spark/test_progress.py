@@ -9,13 +9,13 @@ import pytest
 
 from tidings.journal.lock import FolderLock
 from tidings.model.errors import TidingsError
-from tidings.spark.pipeline.backlog import Backlog
-from tidings.spark.pipeline.configuration import Configuration, Events, Result, Subscriptions
-from tidings.spark.pipeline.failure import reason_of
-from tidings.spark.pipeline.ledger import BOOTSTRAP, Entry, Ledger
+from tidings.spark.executor_errors import reason_of
+from tidings.spark.pipeline.backlog import SourceBacklog
+from tidings.spark.pipeline.configuration import EventsTable, PipelineConfiguration, SinkTable, SubscriptionsTable
+from tidings.spark.pipeline.ledger import BOOTSTRAP, Ledger, LedgerEntry
 from tidings.spark.pipeline.progress import progress_of
 from tidings.spark.pipeline.status import status_of
-from tidings.spark.tally import Tally
+from tidings.spark.shards.output_rows import TaskCounts
 
 WRAPPED = (
     "[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred "
@@ -35,9 +35,9 @@ def told(batch: int, **spent: int) -> dict[str, Any]:
     return {"batchId": batch, "durationMs": spent, "processedRowsPerSecond": 5.0, "sources": []}
 
 
-def entry(batch: int, **more: Any) -> Entry:
-    counts, so_far = Tally(events=10, matches=2), Tally(events=10 * (batch + 1), matches=2 * (batch + 1))
-    return Entry(
+def entry(batch: int, **more: Any) -> LedgerEntry:
+    counts, so_far = TaskCounts(events=10, matches=2), TaskCounts(events=10 * (batch + 1), matches=2 * (batch + 1))
+    return LedgerEntry(
         batch=batch, places=[], watermark=7, counts=counts, so_far=so_far, started=batch, ended=batch + 0.5, **more
     )
 
@@ -91,24 +91,24 @@ def test_status_needs_the_ledger_alone(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_what_spark_has_not_noted(tmp_path: Path) -> None:
-    configuration = Configuration(
+    configuration = PipelineConfiguration(
         checkpoint="checkpoint",
-        sinks=[Result(format="console")],
-        events=Events(path="events"),
-        subscriptions=Subscriptions(path="subscriptions"),
+        sinks=[SinkTable(format="console")],
+        events=EventsTable(path="events"),
+        subscriptions=SubscriptionsTable(path="subscriptions"),
     )
     for name in ("events/a b.json", "events/2.json", "events/.3.json", "events/_tmp/4.json", "subscriptions/1.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    backlog = Backlog(configuration, tmp_path)
-    assert backlog.waiting({}).files == 3
+    backlog = SourceBacklog(configuration, tmp_path)
+    assert backlog.measure({}).files == 3
     note(tmp_path, "0/0", "events/a%20b.json")
-    assert backlog.waiting({}).files == 2
+    assert backlog.measure({}).files == 2
     note(tmp_path, "1/0", "subscriptions/1.json")
     note(tmp_path, "0/9.compact", "events/2.json")  # which has all that was before
-    assert backlog.waiting({}).files == 1
+    assert backlog.measure({}).files == 1
     note(tmp_path, "0/10", "events/a%20b.json")
-    assert backlog.waiting({}).files == 0
+    assert backlog.measure({}).files == 0
 
 
 def note(base: Path, name: str, path: str) -> None:

@@ -152,9 +152,14 @@ def test_content_in_several_shards(spark: "SparkSession", shards: int) -> None:
 
 
 def test_so_many_shards_as_subscriptions_need() -> None:
-    from tidings.spark.registry import MOST_IN_A_SHARD, shards_for
+    from tidings.spark.shards.registry import MAX_SUBSCRIPTIONS_PER_SHARD, shards_for
 
-    assert [shards_for(one) for one in (0, 1, MOST_IN_A_SHARD, MOST_IN_A_SHARD + 1)] == [1, 1, 1, 2]
+    assert [shards_for(one) for one in (0, 1, MAX_SUBSCRIPTIONS_PER_SHARD, MAX_SUBSCRIPTIONS_PER_SHARD + 1)] == [
+        1,
+        1,
+        1,
+        2,
+    ]
 
 
 def test_content_is_matched_where_the_events_are(spark: "SparkSession") -> None:
@@ -297,11 +302,11 @@ def test_what_only_cuts_is_done_by_many_shards(spark: "SparkSession") -> None:
 @pytest.mark.parametrize("kind", ["array<string>", "string"])
 def test_a_null_offers_all_names_of_a_context_and_an_empty_array_none(spark: "SparkSession", kind: str) -> None:
     """In `route` and in `explain`; the journal's own form of an offer is text."""
-    from tidings.engine import records
+    from tidings.engine import journal_codec
     from tidings.journal import Operation
-    from tidings.spark.building import planned as engine_of
-    from tidings.spark.explain import _advertised
-    from tidings.spark.route import planned
+    from tidings.spark.replay.explain import _advertisement_rows
+    from tidings.spark.route import shard_plan
+    from tidings.spark.shards.shard_builder import base_engine as engine_of
 
     offers: dict[str, list[str] | None] = {"all": None, "none": [], "some": ["x"]}
     given = [
@@ -310,11 +315,11 @@ def test_a_null_offers_all_names_of_a_context_and_an_empty_array_none(spark: "Sp
     ]
     frame = spark.createDataFrame(given, f"id string, publisher string, content string, publisher_context {kind}")
     wanted = {name: None if offer is None else tuple(offer) for name, offer in offers.items()}
-    engine = engine_of(planned("", Settings(name="spark"), frame, None, None))
+    engine = engine_of(shard_plan("", Settings(name="spark"), frame, None, None))
     assert {one.id: one.value.publisher_context for one in engine.advertisements} == wanted
-    [begins] = _advertised(frame)
+    [begins] = _advertisement_rows(frame)
     rows = [Operation(kind="advertise", client="p", id=row["id"], body=row["body"]) for row in begins.collect()]
-    explained = [records.operation(row) for row in rows]
+    explained = [journal_codec.operation(row) for row in rows]
     assert {one.advertisement.id: one.advertisement.publisher_context for one in explained} == wanted  # type: ignore[union-attr]
-    [left_out] = _advertised(frame.select("id", "publisher"))
+    [left_out] = _advertisement_rows(frame.select("id", "publisher"))
     assert all('"publisher_context_all":true' in row["body"] for row in left_out.collect())

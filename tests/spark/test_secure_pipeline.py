@@ -19,8 +19,8 @@ from tests.spark.test_security import (
     subscription_rows,
 )
 from tidings.model.errors import InvalidValueError
-from tidings.spark import trust
 from tidings.spark.pipeline.configuration import read
+from tidings.spark.shards import trusted_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,8 +104,8 @@ def test_tokens_of_a_pipeline_decide_who_gets_what(spark: "SparkSession", tmp_pa
     from tidings.spark.pipeline import Folder
 
     traffic = Traffic(5)
-    tokens = spark.createDataFrame(traffic.trust(), trust.DDL)
-    notes, refused = expected(traffic, trust.Trust.of(tokens).gate(knows_all=True), governed=False)
+    tokens = spark.createDataFrame(traffic.trust(), trusted_keys.DDL)
+    notes, refused = expected(traffic, trusted_keys.TrustedKeys.of(tokens).gate(knows_all=True), governed=False)
     assert len({reason for _, _, reason in refused}) >= 8
     spark.createDataFrame(event_rows(traffic), EVENTS).repartition(2).write.parquet(str(tmp_path / "events"))
     nobody = spark.createDataFrame([], "client string, timestamp bigint, context string")
@@ -136,7 +136,7 @@ def test_files_of_authority_and_centres_say_whom_to_trust(spark: "SparkSession",
     ]
     (tmp_path / "subscriptions" / "1.json").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     ran(spark, tmp_path, OF_EVENTS)
-    gate = trust.Trust.of(spark.createDataFrame(traffic.trust(), trust.DDL)).gate(knows_all=True)
+    gate = trusted_keys.TrustedKeys.of(spark.createDataFrame(traffic.trust(), trusted_keys.DDL)).gate(knows_all=True)
     assert told(spark, tmp_path) == expected(traffic, gate, governed=False)
 
 

@@ -24,11 +24,12 @@ from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.security import Gate, Right, Token
-from tidings.security.envelope import Seal
-from tidings.security.notices import Notice, SignedNotice
-from tidings.spark import history, retrace, route, trust
-from tidings.spark.broker_sink import BrokerClients
+from tidings.security.sealing.envelope import Seal
+from tidings.security.tokens.notices import Notice, SignedNotice
+from tidings.spark import history, retrace, route
 from tidings.spark.pipeline.sinks import IntoBroker, IntoHub
+from tidings.spark.shards import trusted_keys
+from tidings.spark.sinks.broker_sink import BrokerClients
 from tidings.testing import VirtualClock
 
 if TYPE_CHECKING:
@@ -145,11 +146,11 @@ def subscription_rows(traffic: Traffic, *, governed: bool) -> list[tuple[Any, ..
 def expected(traffic: Traffic, gate: Gate, *, governed: bool) -> tuple[set[Any], set[Any]]:
     """What an engine with that gate does, one by one: notifications, and what is refused."""
     engine = Engine(Settings(name="spark"), gate=gate)
-    engine.is_recalling = True  # tokens of subscriptions are judged when something is due to them
+    engine.is_replaying = True  # tokens of subscriptions are judged when something is due to them
     for one in traffic.subscriptions:
         if governed or one.policy is None:
             assert not [effect for effect in engine.handle(Subscribe(one), NOW) if isinstance(effect, Reject)]
-    engine.is_recalling = False
+    engine.is_replaying = False
     notes, refused = set(), set()
     for at, event in traffic.events:
         for effect in engine.handle(Publish(event), at):
@@ -181,8 +182,8 @@ def test_events_are_checked_and_handed_out_as_an_engine_does_it(
     traffic = Traffic(seed)
     events = spark.createDataFrame(event_rows(traffic), EVENTS).repartition(2)
     wanted = spark.createDataFrame(subscription_rows(traffic, governed=governed), SUBSCRIPTIONS)
-    tokens = spark.createDataFrame(traffic.trust(), trust.DDL)
-    gate = trust.Trust.of(tokens).gate(knows_all=True)
+    tokens = spark.createDataFrame(traffic.trust(), trusted_keys.DDL)
+    gate = trusted_keys.TrustedKeys.of(tokens).gate(knows_all=True)
     notes, refused = expected(traffic, gate, governed=governed)
     assert {name.split()[0] for _, name, _, _ in notes} == {"whole", "part", "short", "none", "publisher", "others"}
     sealed = {str(one.id) for _, one in traffic.events if one.signature is not None}
@@ -270,7 +271,7 @@ def test_a_hubs_journal_tells_who_got_what_was_sealed(
     assert refused > 10
     assert {name.split()[0] for _, name, _, _ in notes} >= {"whole", "part", "short", "none"}
     journal = history.read(spark, str(tmp_path / "hub")).cache()
-    tokens = spark.createDataFrame([traffic.trust()[0]], trust.DDL)
+    tokens = spark.createDataFrame([traffic.trust()[0]], trusted_keys.DDL)
     again, rejected = found(retrace(journal, tokens=tokens))
     # With a token that has ended nothing is taken from a hub any more, not even what was plain.
     assert notes <= again
@@ -287,7 +288,7 @@ def test_what_is_found_of_sealed_events_is_told_to_nobody_in_the_clear(
     traffic = Traffic(5)
     events = spark.createDataFrame(event_rows(traffic), EVENTS)
     wanted = spark.createDataFrame(subscription_rows(traffic, governed=True), SUBSCRIPTIONS)
-    routed = route(events, wanted, tokens=spark.createDataFrame(traffic.trust(), trust.DDL))
+    routed = route(events, wanted, tokens=spark.createDataFrame(traffic.trust(), trusted_keys.DDL))
     notes = routed.notifications.cache()
     plain = {(row["event_id"], row["subscription_id"]) for row in notes.filter("signature IS NULL").collect()}
     count = notes.count()
@@ -329,6 +330,6 @@ def test_every_attack_is_rejected(spark: "SparkSession") -> None:
         ("record", world.record.data),
         ("revocations", world.authority.revocations(NOW - HOUR).data),
     ]
-    routed = route(events, wanted, tokens=spark.createDataFrame(told, trust.DDL))
+    routed = route(events, wanted, tokens=spark.createDataFrame(told, trusted_keys.DDL))
     assert [row["event_id"] for row in routed.notifications.collect()] == [str(good.id)]
     assert routed.rejected.where("step = 'admit'").count() == len(forged) > 500

@@ -1,5 +1,6 @@
 """The session starts without noise, is shared, and says what to do where it cannot start."""
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from tests.limits import PATIENCE
 from tidings import TidingsError
 from tidings.spark import daemon, session
-from tidings.spark.java import check_java, java_version
+from tidings.spark.session import check_java, java_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,10 +114,16 @@ def python(code: str) -> "subprocess.CompletedProcess[str]":
 def test_workers_of_a_local_session_have_tidings_loaded(spark: "SparkSession") -> None:
     def loaded(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         for batch in batches:
-            column = pa.array(["tidings.spark.shard" in sys.modules] * len(batch))
+            column = pa.array(["tidings.spark.shards.shard_worker" in sys.modules] * len(batch))
             yield pa.RecordBatch.from_arrays([column], ["loaded"])
 
     assert {row.loaded for row in spark.range(4).mapInArrow(loaded, "loaded boolean").collect()} == {True}
+
+
+@pytest.mark.parametrize("module", daemon.MODULES)
+def test_the_modules_that_workers_are_forked_with_exist(module: str) -> None:
+    """A name that is wrong would go unnoticed: a worker imports what its daemon has not."""
+    assert importlib.util.find_spec(module) is not None
 
 
 def test_what_cannot_be_loaded_is_left_to_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

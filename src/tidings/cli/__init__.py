@@ -1,4 +1,8 @@
-"""The command `tidings`. Exit 0 is success, 1 a refusal, 2 a call that was not understood; errors are one line each."""
+"""Run the command `tidings`, and turn errors into one line on standard error and an exit code.
+
+Exit codes: 0 success, 1 an error of Tidings or of the system, 2 a command line that cannot be parsed, 130 interrupted
+(Ctrl-C), 141 standard output was closed by its reader.
+"""
 
 import io
 import logging
@@ -8,12 +12,12 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Runs the command line and ends the process."""
+    """Run the command line and exit the process with its exit code."""
     log = logging.getLogger("tidings.client")
     log.addFilter(_is_not_reported)
     try:
         code = _run()
-    except KeyboardInterrupt:  # also while it is still being loaded
+    except KeyboardInterrupt:  # also while modules are still being imported
         code = 130
     finally:
         log.removeFilter(_is_not_reported)
@@ -21,12 +25,13 @@ def main() -> NoReturn:
 
 
 def _is_not_reported(record: logging.LogRecord) -> bool:
-    """Whether a line of the log is about something else than the connection: a `ConnectionReport` tells of that."""
+    """Return False for a log record about the connection, which `ConnectionReport` already writes, and True for all
+    others."""
     return not hasattr(record, "connection_state")
 
 
 def _run() -> int:
-    """The exit code."""
+    """Run the typer application, write an error line if it fails, and return the exit code."""
     from typer.exceptions import Abort, TyperException
 
     from tidings.cli.app import app
@@ -35,52 +40,55 @@ def _run() -> int:
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter still gets the line
+            stream.reconfigure(errors="backslashreplace")  # a character that the terminal's encoding lacks is escaped
     try:
         code = app(standalone_mode=False) or 0
         if sys.stdout is not None:
             sys.stdout.flush()
     except TyperException as error:
         code = getattr(error, "exit_code", 2)
-        _complain(error.format_message() if hasattr(error, "format_message") else str(error), _path_of(error))
+        _print_error(error.format_message() if hasattr(error, "format_message") else str(error), _path_of(error))
     except TidingsError as error:
         code = 1
-        _complain(str(error))
+        _print_error(str(error))
     except ImportError as error:
         missing = missing_package(error)
         if missing is None:
             raise
         code = 1
-        _complain(str(missing))
+        _print_error(str(missing))
     except Abort:
         code = 130
-    except BrokenPipeError:  # whoever read our output has left: `tidings ... | head`
+    except BrokenPipeError:  # the reader of standard output has exited: `tidings ... | head`
         sys.stderr.close()
         code = 141
-    except OSError as error:  # such as no room where the output goes
+    except OSError as error:  # for instance a full disk behind standard output
         code = 1
-        _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
-        _write_nowhere()
+        _print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+        _discard_output()
     return int(code)
 
 
-def _write_nowhere() -> None:
-    """What is left of the output goes nowhere: else the interpreter tries once more at its end, and complains."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _discard_output() -> None:
+    """Redirect standard output to /dev/null, so that the interpreter's flush at exit does not fail and print a
+    second error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def _path_of(error: Exception) -> str:
+    """Return the command path of a typer error (`tidings policy check`), or `tidings` if it has none."""
     context = getattr(error, "ctx", None)
     return context.command_path if context is not None else "tidings"
 
 
-def _complain(message: str, command: str = "") -> None:
-    if message.startswith("Usage:"):  # a group without a verb shows its help
+def _print_error(message: str, command: str = "") -> None:
+    """Write one error line to standard error, with a hint at the command's `--help` if `command` is given."""
+    if message.startswith("Usage:"):  # a command group without a subcommand raises its help text as the error
         sys.stderr.write(message + "\n")
         return
-    from tidings.cli.harmless import harmless
+    from tidings.cli.output import escape_control
 
     hint = f" (see '{command} --help')" if command else ""
-    sys.stderr.write(f"tidings: {harmless(message)}{hint}\n")
+    sys.stderr.write(f"tidings: {escape_control(message)}{hint}\n")

@@ -1,4 +1,5 @@
-"""The verbs of the command line. Each imports what it needs when it runs, so that `tidings --help` is quick."""
+"""The typer application `tidings` with its top-level commands. Each command imports its modules when it runs, so that
+`tidings --help` stays fast."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,15 +7,15 @@ from typing import Annotated
 import typer
 
 from tidings._version import __version__
-from tidings.cli.authorities import ca
-from tidings.cli.benches import bench
-from tidings.cli.brokers import brokers
-from tidings.cli.centres import kmc
-from tidings.cli.clients import clients
-from tidings.cli.discoveries import tdn, topics
-from tidings.cli.journals import journal
+from tidings.cli.commands.bench import bench
+from tidings.cli.commands.broker import brokers
+from tidings.cli.commands.ca import ca
+from tidings.cli.commands.client import clients
+from tidings.cli.commands.journal import journal
+from tidings.cli.commands.kmc import kmc
+from tidings.cli.commands.topics import tdn, topics
+from tidings.cli.commands.trust import trust
 from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, IdentityFile, OperatorName
-from tidings.cli.trust_groups import trust
 
 Since = Annotated[str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.")]
 Until = Annotated[str | None, typer.Option(help="Events accepted before this time.")]
@@ -22,6 +23,7 @@ Until = Annotated[str | None, typer.Option(help="Events accepted before this tim
 app = typer.Typer(
     name="tidings",
     help="Content-based, context-aware publish/subscribe.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -59,8 +61,8 @@ app.add_typer(tdn)
 app.add_typer(topics)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"tidings {__version__}")
         raise typer.Exit
 
@@ -74,7 +76,7 @@ def _tidings(
     """Content-based, context-aware publish/subscribe."""
 
 
-@app.command()
+@app.command(short_help="Play the whole story on this machine, step by step.")
 def demo(
     spark: Annotated[bool, typer.Option(help="Ask Spark SQL the same questions at the end (needs Java 17).")] = True,
     as_json: AsJson = False,
@@ -88,18 +90,18 @@ def demo(
     play(spark=spark, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Compile the matching kernels ahead of their first use.")
 def warm(as_json: AsJson = False) -> None:
     """Compile the matching kernels now, so that no program that uses the index has to wait for it later.
 
     Example: tidings warm
     """
-    from tidings.cli.warm import warm
+    from tidings.cli.actions.warm import warm
 
     warm(as_json)
 
 
-@app.command(name="filter")
+@app.command(name="filter", short_help="Parse a filter, test it on an event, compare it with another.")
 def filter_command(
     text: Annotated[str, typer.Argument(help="The filter.")],
     format: Annotated[str, typer.Option(help="sql, topic, tags, regex, xpath or padres.")] = "sql",  # noqa: A002
@@ -115,12 +117,12 @@ def filter_command(
 
     Example: tidings filter "class = 'report' and d1 > 10" --event '{"class": "report", "d1": 11}'
     """
-    from tidings.cli.filter import show
+    from tidings.cli.actions.filter import show
 
     show(text, format, event=event, subject=subject, payload=payload, against=against, as_json=as_json)
 
 
-@policy.command(name="check")
+@policy.command(name="check", short_help="Parse a policy and report what is suspicious in it.")
 def policy_check(
     file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
     on: Annotated[
@@ -138,17 +140,17 @@ def policy_check(
 
     Example: tidings policy check zones.policy --with advertisement
     """
-    from tidings.cli.policy import On, check
+    from tidings.cli.actions.policy import PolicyTarget, check
     from tidings.model.errors import InvalidValueError
 
     try:
-        place = None if on is None else On(on)
+        place = None if on is None else PolicyTarget(on)
     except ValueError:
-        raise InvalidValueError(f"--with is one of {', '.join(On)}, not {on}") from None
+        raise InvalidValueError(f"--with is one of {', '.join(PolicyTarget)}, not {on}") from None
     check(file, place, hub=hub, xml=xml, as_json=as_json)
 
 
-@policy.command(name="try")
+@policy.command(name="try", short_help="Show what a policy would have changed (needs Java 17).")
 def policy_try(
     file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
     journal: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
@@ -168,13 +170,15 @@ def policy_try(
 
     Example: tidings policy try trim.policy data/hub --since 2026-01-31 --on car-1.s1
     """
-    from tidings.cli.history import Span
-    from tidings.cli.trial import show
+    from tidings.cli.actions.history import JournalSpan
+    from tidings.cli.actions.policy import try_on_journal
 
-    show(file, Span.of(journal, since, until), on, as_owner=as_owner, examples=examples, as_json=as_json)
+    try_on_journal(
+        file, JournalSpan.of(journal, since, until), on, as_owner=as_owner, examples=examples, as_json=as_json
+    )
 
 
-@policy.command(name="apply")
+@policy.command(name="apply", short_help="Set a policy on a filter at a running broker.")
 def policy_apply(
     file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
     to: Annotated[str, typer.Option(help="The id of a subscription or an advertisement.")],
@@ -187,10 +191,10 @@ def policy_apply(
 
     Example: tidings policy apply trim.policy --to car-1.s1
     """
-    from tidings.cli.caller import Caller
-    from tidings.cli.policy import apply
+    from tidings.cli.actions.policy import apply
+    from tidings.cli.connection import BrokerConnection
 
-    apply(Caller(connect, name, identity), file, to, as_json=as_json)
+    apply(BrokerConnection(connect, name, identity), file, to, as_json=as_json)
 
 
 @policy.command(name="remove")
@@ -205,13 +209,13 @@ def policy_remove(
 
     Example: tidings policy remove car-1.s1
     """
-    from tidings.cli.caller import Caller
-    from tidings.cli.policy import remove
+    from tidings.cli.actions.policy import remove
+    from tidings.cli.connection import BrokerConnection
 
-    remove(Caller(connect, name, identity), of, as_json=as_json)
+    remove(BrokerConnection(connect, name, identity), of, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Ask a journal who got what, and why (needs Java 17).")
 def history(
     folder: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
     since: Since = None,
@@ -233,22 +237,22 @@ def history(
 
     Example: tidings history data/hub --since 2026-01-31T12:00:00Z --client car-1 --events
     """
-    from tidings.cli import history as asked
+    from tidings.cli.actions import history as actions
 
     if events + policies + (why is not None) > 1:
         raise typer.BadParameter("one of --events, --policies and --why at a time")
-    span, question = asked.Span.of(folder, since, until), asked.Question(subscription, client, limit)
+    span, question = actions.JournalSpan.of(folder, since, until), actions.HistoryOptions(subscription, client, limit)
     if why is not None:
-        asked.why(span, why, question, as_json=as_json)
+        actions.why(span, why, question, as_json=as_json)
     elif events:
-        asked.events(span, question, as_json=as_json)
+        actions.events(span, question, as_json=as_json)
     elif policies:
-        asked.rules(span, question, as_json=as_json)
+        actions.rules(span, question, as_json=as_json)
     else:
-        asked.summary(span, question, as_json=as_json)
+        actions.summary(span, question, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Simulate an overlay with clients and faults in virtual time.")
 def simulate(
     file: Annotated[Path, typer.Argument(help="The scenario's TOML file, or a step file: FILE.steps.")],
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
@@ -267,8 +271,7 @@ def simulate(
 
     Example: tidings simulate examples/scenarios/cars.toml --strategy spcf --picture cars.svg
     """
-    from tidings.cli.replay import replay
-    from tidings.cli.simulate import simulate
+    from tidings.cli.actions.simulate import replay, simulate
     from tidings.routing import STRATEGIES
     from tidings.simulation.scenario import read
 
@@ -284,7 +287,7 @@ def simulate(
     simulate(read(file, seed=seed, strategy=strategy, seconds=seconds), picture=picture, as_json=as_json)
 
 
-@pipeline.command(name="run")
+@pipeline.command(name="run", short_help="Run a pipeline until Ctrl-C, or once (needs Java 17).")
 def pipeline_run(
     file: Annotated[Path, typer.Argument(help="The pipeline's TOML file.")],
     once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
@@ -294,12 +297,12 @@ def pipeline_run(
 
     Example: tidings pipeline run examples/pipeline/pipeline.toml --once
     """
-    from tidings.cli.pipeline import run
+    from tidings.cli.actions.pipeline import run
 
     run(file, once=once, as_json=as_json)
 
 
-@pipeline.command(name="status")
+@pipeline.command(name="status", short_help="Show the progress and the rates of a pipeline.")
 def pipeline_status(
     place: Annotated[Path, typer.Argument(help="The pipeline's TOML file, or its checkpoint.")],
     as_json: AsJson = False,
@@ -308,12 +311,12 @@ def pipeline_status(
 
     Example: tidings pipeline status examples/pipeline/pipeline.toml
     """
-    from tidings.cli.pipeline import status
+    from tidings.cli.actions.pipeline import status
 
     status(place, as_json=as_json)
 
 
-@config.command(name="show")
+@config.command(name="show", short_help="Show the configuration in force and where each value is from.")
 def config_show(
     file: Annotated[Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.")] = None,
     as_json: AsJson = False,
@@ -322,17 +325,17 @@ def config_show(
 
     Example: tidings config show --config broker.toml
     """
-    from tidings.cli.config import show
+    from tidings.cli.actions.config import show
 
     show(file, as_json=as_json)
 
 
-@config.command(name="reference")
+@config.command(name="reference", short_help="Print all keys of a broker's file: Markdown or JSON Schema.")
 def config_reference(as_json: AsJson = False) -> None:
     """Every key of a broker's file, explained, in Markdown; with --json as a JSON Schema, for editors.
 
     Example: tidings config reference
     """
-    from tidings.cli.config import reference
+    from tidings.cli.actions.config import reference
 
     reference(as_json=as_json)

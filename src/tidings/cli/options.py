@@ -1,14 +1,20 @@
-"""Options that several verbs share."""
+"""Command line options that several commands share, and parsers of their values."""
 
+import base64
+import datetime as dt
+import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from tidings.model.errors import InvalidValueError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the result into this file (PNG or SVG).")]
 
-# Of the verbs that speak with a broker.
+# Options of commands that connect to a broker.
 DEFAULT_BROKER = "tidings://127.0.0.1:7450"
 Broker = Annotated[
     str, typer.Option("--connect", envvar="TIDINGS_CONNECT", help="A broker, or several to try, with commas.")
@@ -29,7 +35,7 @@ IdentityFile = Annotated[
 Format = Annotated[str, typer.Option(help="What the filter is written in: sql, topic, tags, regex, xpath or padres.")]
 PolicyFile = Annotated[Path | None, typer.Option(help="The file of a policy, as text or XML.")]
 
-# Of the verbs for secure topics.
+# Options of commands for secure topics.
 IdentityFolder = Annotated[
     Path,
     typer.Option("--identity", envvar="TIDINGS_IDENTITY", help="The folder that `tidings ca issue` made for who asks."),
@@ -65,3 +71,87 @@ FoundTopics = Annotated[
         "--find", help="With an identity folder: secure topics to find at discovery nodes first.", metavar="QUERY"
     ),
 ]
+
+
+def parse_json_object(text: str | bytes, where: str) -> dict[str, Any]:
+    """Parse a JSON object, such as the attributes of an event.
+
+    Raises InvalidValueError, naming `where`, for anything else.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError(f"{where} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidValueError(f'{where} must be a JSON object, such as {{"class": "report"}}')
+    return value
+
+
+def parse_pairs(arguments: Iterable[str]) -> dict[str, Any]:
+    """Parse `name=value` arguments, such as `x=1.0 name=bus`.
+
+    A value that is valid JSON is decoded, any other is a string.
+
+    Raises typer.BadParameter for an argument without a name or without `=`.
+    """
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        name, sign, text = argument.partition("=")
+        if not sign or not name:
+            raise typer.BadParameter(f"{argument!r} is no pair such as x=1.0")
+        try:
+            values[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            values[name] = text
+    return values
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file. Raises InvalidValueError if the file cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidValueError(f"{path}: {error.strerror or error}") from None
+
+
+def payload_text(payload: bytes | None) -> str | dict[str, str] | None:
+    """Return a payload in its JSON form: a string if it is UTF-8, else `{"base64": "..."}`, and None for no payload."""
+    if payload is None:
+        return None
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(payload).decode()}
+
+
+def parse_payload(value: Any) -> bytes | None:
+    """Decode a payload from its JSON form, as `payload_text` writes it.
+
+    Raises InvalidValueError for any other value.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and list(value) == ["base64"] and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except ValueError as error:
+            raise InvalidValueError(f"payload: is not base64: {error}") from None
+    raise InvalidValueError('payload: must be a text, or {"base64": "..."}')
+
+
+def parse_time(text: str | None, name: str) -> dt.datetime | None:
+    """Parse an ISO 8601 time such as 2026-01-31T12:00:00Z; without a time zone it is UTC.
+
+    Raises typer.BadParameter, naming the option `name`, for a malformed time.
+    """
+    if text is None:
+        return None
+    try:
+        time = dt.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a time such as 2026-01-31T12:00:00Z", param_hint=f"'{name}'"
+        ) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)

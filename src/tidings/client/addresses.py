@@ -1,4 +1,4 @@
-"""Where brokers are: addresses such as `tidings://127.0.0.1:7450`, one or several to try."""
+"""Parses addresses of brokers, such as `tidings://127.0.0.1:7450`."""
 
 import re
 from collections.abc import Iterable
@@ -13,6 +13,8 @@ _ADDRESS = re.compile(
 
 
 class BrokerAddress(NamedTuple):
+    """The host and port of a broker."""
+
     host: str
     port: int
 
@@ -20,17 +22,21 @@ class BrokerAddress(NamedTuple):
         return f"tidings://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-def read_addresses(given: str | Iterable[str]) -> list[BrokerAddress]:
-    """One address, several with commas between them, or a list of them; in the order in which they are tried."""
-    texts = given.split(",") if isinstance(given, str) else list(given)
+def read_addresses(addresses: str | Iterable[str]) -> list[BrokerAddress]:
+    """Parse one address, several separated by commas, or a list; return them in the order in which they are tried.
+
+    Raises:
+        InvalidValueError: There is no address, or one is malformed.
+    """
+    texts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
     if not texts:
         raise InvalidValueError("address: at least one, such as tidings://127.0.0.1:7450")
-    return [_read(one) for one in texts]
+    return [_read(text) for text in texts]
 
 
 def _read(text: str) -> BrokerAddress:
-    found = _ADDRESS.fullmatch(text.strip()) if isinstance(text, str) else None
-    port = int(found["port"]) if found and found["port"] else DEFAULT_PORT
-    if found is None or not 0 < port < 65_536:
+    match = _ADDRESS.fullmatch(text.strip()) if isinstance(text, str) else None
+    port = int(match["port"]) if match and match["port"] else DEFAULT_PORT
+    if match is None or not 0 < port < 65_536:
         raise InvalidValueError(f"{text!r:.80} is not an address; write tidings://host:port")
-    return BrokerAddress(found["six"] or found["host"], port)
+    return BrokerAddress(match["six"] or match["host"], port)

@@ -54,9 +54,9 @@ OnState = Callable[[ConnectionState], Any]
 
 
 class ConnectionStates:
-    """Keeps the latest state, and announces each change: to the log, to a function, and to those who wait for one.
+    """Publishes changes of the connection's state to the log, to a function, and to tasks that wait for a change.
 
-    It keeps nothing but the latest state: a reader that is slow misses states, and costs no memory.
+    Only the latest state is stored: a slow reader misses states, and costs no memory.
     """
 
     def __init__(self, client: str, address: str, on_state: OnState | None) -> None:
@@ -64,10 +64,10 @@ class ConnectionStates:
             raise InvalidValueError("on_state: a function of a state that is not asynchronous; states() can be awaited")
         self._client, self._on_state = client, on_state
         self.latest = ConnectionState(state="disconnected", address=address, reason="the client is not open")
-        self._change = asyncio.Event()  # of the next change; each has an event of its own
+        self._change = asyncio.Event()  # set at the next change; each change has its own event
 
     def set(self, state: ConnectionState, level: int = logging.INFO) -> None:
-        """Announce a change. `level` is that of its line in the log."""
+        """Change the state, and log it at `level`."""
         self.latest = state
         change, self._change = self._change, asyncio.Event()
         change.set()
@@ -80,12 +80,12 @@ class ConnectionStates:
             _LOG.exception("the function on_state of the client %s raised", self._client)
 
     async def after(self, seen: ConnectionState | None) -> ConnectionState:
-        """The latest state, as soon as it is another one than `seen`; `closed` at once, since no other one follows."""
+        """Wait until the state differs from `seen`, and return it; a `closed` state returns at once."""
         while self.latest is seen and self.latest.state != "closed":
             await self._change.wait()
         return self.latest
 
 
 def _is_plain_function(function: Any) -> bool:
-    """Whether a call of the function does its work, and does not make a coroutine that nobody awaits."""
+    """Return whether the function is callable and not asynchronous, so that calling it does its work."""
     return callable(function) and not (iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__))

@@ -1,4 +1,4 @@
-"""Who a client is, to brokers that ask for certificates."""
+"""The TLS identity of a client, for brokers that ask for certificates."""
 
 import hashlib
 import ssl
@@ -11,8 +11,8 @@ from tidings.model.errors import InvalidValueError
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """The files of a certificate and its key, and of the certificates that brokers are trusted by."""
+class TlsIdentity(msgspec.Struct, frozen=True):
+    """The files of a client's certificate and key, and of the authority that issues the brokers' certificates."""
 
     authority: str | Path
     certificate: str | Path | None = None
@@ -20,7 +20,10 @@ class Identity(msgspec.Struct, frozen=True):
     check_host: bool = True
 
     def fingerprint(self) -> bytes:
-        """Of the certificate that is shown: the first one in its file; empty if there is none, as connecting says."""
+        """Return the fingerprint of the client's certificate, the first in its file.
+
+        Empty if it has none or cannot read it. An unreadable file raises an error when the client connects.
+        """
         if self.certificate is None:
             return b""
         try:
@@ -31,22 +34,26 @@ class Identity(msgspec.Struct, frozen=True):
             return b""
 
     def answer(self, broker: str, name: str, nonce: bytes) -> bytes:
-        """To a challenge: signed with the certificate's key; empty if there is none."""
+        """Sign a broker's challenge with the certificate's key; empty without a key."""
         key = self.key or self.certificate
         if key is None:
             return b""
-        from tidings.security import challenge  # loads what most clients need not have
+        from tidings.security.ca import certificates  # loads cryptography, which most clients do not need
 
-        return challenge.signed(key, challenge.said(broker, name, nonce))
+        return certificates.sign_challenge(key, certificates.challenge_body(broker, name, nonce))
 
     def context(self) -> ssl.SSLContext:
-        """TLS 1.3, and nothing older."""
+        """Return the TLS context, for TLS 1.3 only.
+
+        Raises:
+            InvalidValueError: A file cannot be read.
+        """
         try:
-            made = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(self.authority))
-            made.minimum_version = ssl.TLSVersion.TLSv1_3
-            made.check_hostname = self.check_host
+            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(self.authority))
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            context.check_hostname = self.check_host
             if self.certificate is not None:
-                made.load_cert_chain(str(self.certificate), None if self.key is None else str(self.key))
+                context.load_cert_chain(str(self.certificate), None if self.key is None else str(self.key))
         except (OSError, ssl.SSLError) as error:
             raise InvalidValueError(f"identity: {error}") from None
-        return made
+        return context

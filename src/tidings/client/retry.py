@@ -1,4 +1,4 @@
-"""Services that have just been started: their clients ask again until they answer, for a limited time."""
+"""Retries requests to services that may still be starting, for a limited time."""
 
 import asyncio
 import time
@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tidings.model.errors import UnreachableError
-from tidings.model.timeout import checked_seconds
+from tidings.model.time_arguments import checked_seconds
 
-_PAUSE = 0.2  # seconds between two questions
+_PAUSE = 0.2  # seconds between two requests
 _Answer = TypeVar("_Answer")
 
 
@@ -17,9 +17,9 @@ def _always(_: Any) -> bool:
 
 
 class Retry:
-    """Asks again until `seconds` are over; they begin when it is made, so that several questions share them.
+    """Retries requests until `seconds` have passed since its creation, so that several requests share the time.
 
-    Only silence, and an answer that finds nothing, are reasons to ask again. A refusal is an answer.
+    Only a missing answer, and an answer that finds nothing, are retried. A refusal is final.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -28,9 +28,9 @@ class Retry:
     async def answer_to(
         self, question: Callable[[], Awaitable[_Answer]], is_found: Callable[[_Answer], bool] = _always
     ) -> _Answer:
-        """The first answer that `is_found` accepts. When the time is over, the last answer, or the last error, counts.
+        """Return the first answer that `is_found` accepts; after the time is over, the last answer or error counts.
 
-        A question that has begun in time is not cut short: it has a time limit of its own.
+        A request that began in time is not cut short: it has its own time limit.
         """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The time limit of a request."""
+"""The time limit of a client's request."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,13 +20,13 @@ async def time_limit(
     Args:
         seconds: The limit.
         request: The name of the request, for the error.
-        state: Gives the state of the connection, for the error.
-        effect: What the caller may rely on when the limit is over, for the error.
+        state: Returns the state of the connection, for the error.
+        effect: What the caller may rely on after the timeout, for the error.
     """
     try:
         async with asyncio.timeout(seconds) as limit:
             yield
     except TimeoutError:
-        if not limit.expired():  # the body has a limit of its own
+        if not limit.expired():  # the body's own timeout
             raise
         raise RequestTimeoutError(f"{request}: not done within {seconds:g} s ({state()}); {effect}") from None

@@ -1,71 +1,80 @@
-"""What an engine wants done: effects, for its driver to carry out in their order."""
+"""Effects: the outputs of an engine, which its driver carries out in their order.
+
+The `tag` of a class is its encoded name, which stays when the class is renamed.
+"""
 
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
 
-from tidings.engine.journey import PLAIN, Shape
-from tidings.engine.operations import Heed, Judge, Learn, Publish, Revoke, Travelling
+from tidings.engine.headers import PLAIN, CopyChanges
+from tidings.engine.operations import ApplyNotice, LearnTopic, Publish, Redecide, Revoke, Travelling
 from tidings.model.event import Event
 from tidings.model.notification import Notification, Trace
 from tidings.model.values import Attributes, Context
 
 
 class _Effect(msgspec.Struct, frozen=True, tag=True):
-    """What all effects share: frozen, tagged with their class when encoded."""
+    """The base of all effects: frozen, encoded with a tag that names the class."""
 
 
 class Deliver(_Effect, frozen=True):
-    """A notification for a client; `durable` is the name of the subscription that waits for an acknowledgement."""
+    """Deliver a notification to a client; `durable` names the durable subscription that must acknowledge it."""
 
     notification: Notification
     durable: str | None = None
 
 
 class Send(_Effect, frozen=True):
-    """An operation for a neighbour, in the order of the link."""
+    """Send an operation to a neighbour. Operations must arrive in the order in which they were sent on the link."""
 
     neighbour: str
     operation: Travelling
 
 
 class Reject(_Effect, frozen=True):
-    """The operation was refused, at this step and for this reason; what it asked for was not done."""
+    """The operation was refused at this pipeline step for this reason, and was not carried out."""
 
-    step: str  # admit, match, govern
+    step: str  # admit, govern or route
     reason: str
 
 
-class Ask(_Effect, frozen=True):
-    """Does the party belong to the trust group? Answered with a `Trust`; the link waits in order meanwhile."""
+class AskTrust(_Effect, frozen=True, tag="Ask"):
+    """Ask the trust provider whether a party belongs to a trust group.
+
+    The driver answers with a `Trust` operation. Copies for the same link wait in order until then.
+    """
 
     party: str
     group: str
 
 
-class Undecided(_Effect, frozen=True):
-    """What durable subscriptions of a client get of a publication depends on an answer that is asked for. Until a
-    `Decided` comes, the driver owes them the decision: when the client is here again, `judge` brings it about."""
+class DecisionPending(_Effect, frozen=True, tag="Undecided"):
+    """Durable subscriptions of a client wait for a trust answer before it is decided what they get of a publication.
 
-    judge: Judge
+    The driver stores this until the matching `DecisionMade`. If the client was gone meanwhile, the driver runs the
+    `Redecide` operation in `judge` when the client is back.
+    """
+
+    judge: Redecide
 
 
-class Decided(_Effect, frozen=True):
-    """What waited for an answer is decided; what the client gets, if anything, was delivered before this."""
+class DecisionMade(_Effect, frozen=True, tag="Decided"):
+    """A pending decision was made. If the client gets the event, its `Deliver` came before this effect."""
 
     event: UUID
     client: str
 
 
-class Told(_Effect, frozen=True):
-    """A meta-event that the broker published; its deliveries are effects of their own, after this one."""
+class MetaEventPublished(_Effect, frozen=True, tag="Told"):
+    """The broker published a meta-event; its deliveries follow as effects of their own."""
 
     event: Event
 
 
 class Persist(_Effect, frozen=True):
-    """A message that a rule wants kept in a store of the broker; `message` is its text."""
+    """A policy rule wants a message stored in one of the broker's stores; `message` is its text."""
 
     store: str
     message: str
@@ -73,49 +82,53 @@ class Persist(_Effect, frozen=True):
 
 
 class HandOver(_Effect, frozen=True):
-    """A client has moved to another broker: what waits for it here is to be carried there (`Carry`), and so is the
-    context that it had here."""
+    """A client has moved to another broker: send its waiting notifications and its context there.
+
+    The driver sends a `TransferBacklog` and stores its content until a `HandoverDone`.
+    """
 
     client: str
     broker: str
     context: Context = Context()
 
 
-class HandedOver(_Effect, frozen=True):
-    """What was carried under that number has arrived, and need be kept no longer."""
+class HandoverDone(_Effect, frozen=True, tag="HandedOver"):
+    """The `TransferBacklog` of this number has arrived: the driver may drop its copy."""
 
     number: int
 
 
 class RestoreContext(_Effect, frozen=True):
-    """A client had this context at the broker that it was at before, and has none here: the driver sets
-    it, unless the client has set an empty one."""
+    """A moved client had this context at its former broker and has none here.
+
+    The driver sets it, unless the client has itself set an empty context.
+    """
 
     client: str
     context: Context
 
 
-class Rearranging(_Effect, frozen=True):
-    """The network has changed: these brokers are in it now, and what was not settled before may be lost."""
+class TopologyChanging(_Effect, frozen=True, tag="Rearranging"):
+    """The overlay now has these brokers. Unsettled publications may get lost until tables are complete."""
 
     brokers: frozenset[str]
 
 
-class Arranged(_Effect, frozen=True):
-    """Tables are complete again: what these brokers may have missed finds its way."""
+class TopologySettled(_Effect, frozen=True, tag="Arranged"):
+    """The routing tables are complete again: the driver can redeliver what these brokers may have missed."""
 
     brokers: frozenset[str]
 
 
-class Settled(_Effect, frozen=True):
-    """A publication of this broker's has reached, in that round, all that it can reach."""
+class PublicationSettled(_Effect, frozen=True, tag="Settled"):
+    """A publication of this broker has reached, in this round, every broker that it can reach."""
 
     event: UUID
     round: int
 
 
-class Moved(_Effect, frozen=True):
-    """A client is at that broker now: what is owed to a broker that is gone may be due to it there."""
+class ClientMoved(_Effect, frozen=True, tag="Moved"):
+    """A client has moved to `broker`: what is owed to its former broker may have to be redelivered to the new one."""
 
     client: str
     broker: str
@@ -123,31 +136,33 @@ class Moved(_Effect, frozen=True):
 
 
 class Wake(_Effect, frozen=True):
-    """A `Tick` is wanted after so many microseconds; one that comes with a heartbeat before that does no harm."""
+    """Send a `Tick` after this many microseconds. An earlier `Tick` does no harm."""
 
     microseconds: int
 
 
-class Learnt(_Effect, frozen=True):
-    """What was learnt of secure topics, from a neighbour or a token: to be kept where it outlives the broker."""
+class SecurityNewsLearnt(_Effect, frozen=True, tag="Learnt"):
+    """The engine learnt a security operation from a neighbour or a token: the driver stores it in its journal."""
 
-    operation: Learn | Heed | Revoke
+    operation: LearnTopic | ApplyNotice | Revoke
 
 
-class Expelled(_Effect, frozen=True):
-    """The subscription of a client was removed: it asks for a secure topic, and has no token."""
+class SubscriptionExpelled(_Effect, frozen=True, tag="Expelled"):
+    """The engine removed a client's subscription, because it asks for a secure topic and has no token."""
 
     client: str
     subscription: str
     reason: str
 
 
-class Log(_Effect, frozen=True):
+class LogMessage(_Effect, frozen=True, tag="Log"):
+    """Write a line to the log."""
+
     line: str
 
 
-class Remark(_Effect, frozen=True):
-    """What is suspicious about a policy that was set: it is in force all the same."""
+class PolicyWarning(_Effect, frozen=True, tag="Remark"):
+    """A policy that was set is in force, but looks suspicious."""
 
     id: str
     finding: str
@@ -157,29 +172,35 @@ Effect: TypeAlias = (
     Deliver
     | Send
     | Reject
-    | Ask
-    | Undecided
-    | Decided
-    | Told
+    | AskTrust
+    | DecisionPending
+    | DecisionMade
+    | MetaEventPublished
     | Persist
     | HandOver
-    | HandedOver
+    | HandoverDone
     | RestoreContext
-    | Rearranging
-    | Arranged
-    | Settled
-    | Moved
+    | TopologyChanging
+    | TopologySettled
+    | PublicationSettled
+    | ClientMoved
     | Wake
-    | Learnt
-    | Expelled
-    | Log
-    | Remark
+    | SecurityNewsLearnt
+    | SubscriptionExpelled
+    | LogMessage
+    | PolicyWarning
 )
 
 
-def timed(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:
-    """The effects with the time that the broker spent on them, where a rule asked for it: the driver knows."""
-    return [_timed(one, _Stopwatch(broker, microseconds)) for one in effects]
+def with_processing_time(effects: list[Effect], broker: str, microseconds: int) -> list[Effect]:
+    """Return the effects with the processing time filled in where a policy rule asked for it.
+
+    Args:
+        effects: The effects of one operation.
+        broker: The name of this broker, whose traces are filled in.
+        microseconds: The time that the driver measured.
+    """
+    return [_with_time(effect, _Stopwatch(broker, microseconds)) for effect in effects]
 
 
 class _Stopwatch(NamedTuple):
@@ -191,30 +212,30 @@ class _Stopwatch(NamedTuple):
         return f"$trace.{self.broker}.microseconds"
 
     def trace(self, hops: tuple[Trace, ...]) -> tuple[Trace, ...]:
-        """Zero stands for a time that was asked for and is not known yet."""
+        """Fill in the time of this broker's traces that ask for it: a zero means asked for and not measured yet."""
         return tuple(
-            msgspec.structs.replace(one, microseconds=self.microseconds)
-            if one.broker == self.broker and one.microseconds == 0
-            else one
-            for one in hops
+            msgspec.structs.replace(hop, microseconds=self.microseconds)
+            if hop.broker == self.broker and hop.microseconds == 0
+            else hop
+            for hop in hops
         )
 
-    def shape(self, shape: Shape) -> Shape:
+    def shape(self, shape: CopyChanges) -> CopyChanges:
         added = tuple((name, self.microseconds if name == self.attribute else value) for name, value in shape.added)
         return msgspec.structs.replace(shape, added=added, trace=self.trace(shape.trace))
 
 
-def _timed(effect: Effect, watch: _Stopwatch) -> Effect:
+def _with_time(effect: Effect, watch: _Stopwatch) -> Effect:
     match effect:
         case Deliver(note, durable) if note.trace or watch.attribute in note.attributes:
             event, attributes = note.event, note.attributes
-            if watch.attribute in attributes and event.signature is None:  # what was added to a sealed one is signed
+            if watch.attribute in attributes and event.signature is None:  # of a sealed event they are signed
                 attributes = Attributes.trusted({**attributes, watch.attribute: watch.microseconds})
                 event = msgspec.structs.replace(event, attributes=attributes)
             trace = watch.trace(note.trace)
             return Deliver(msgspec.structs.replace(note, event=event, trace=trace, attributes=attributes), durable)
         case Send(neighbour, Publish(event, journey)) if journey.common != PLAIN or journey.own:
-            own = {name: watch.shape(one) for name, one in journey.own.items()}
+            own = {name: watch.shape(changes) for name, changes in journey.own.items()}
             carried = msgspec.structs.replace(journey, common=watch.shape(journey.common), own=own)
             return Send(neighbour, Publish(event, carried))
     return effect

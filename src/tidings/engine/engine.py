@@ -1,43 +1,52 @@
-"""The engine: a broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O."""
+"""The engine: one broker as a pure state machine. It reads no clock, draws nothing at random and does no I/O.
+
+Theory of operation:
+
+1. A driver calls `Engine.handle(operation, now)` for one operation at a time and carries out the returned effects in
+   their order.
+2. `handle` dispatches on the operation. Operations of clients and neighbours run through the steps of the pipeline
+   (`engine.steps`); operations about the overlay itself go to `Convergence`, `Settlement` and `TopicGossip`.
+3. A step that refuses an operation raises `Refusal`, which becomes a `Reject` effect. A step that needs an answer of
+   the trust provider raises `TrustAnswerNeeded` before anything has changed; the operation is deferred until a `Trust`
+   operation brings the answer.
+4. `Engine.batch` is the vectorised form of `handle` for tables of operations. Tests hold the two equal.
+"""
 
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from tidings.engine import associating, explaining, membership, meta, pipeline, plain, routes, sealed, situations
-from tidings.engine.book import Book
-from tidings.engine.effects import Effect, Reject, Send, Told
-from tidings.engine.held import Held
-from tidings.engine.journey import META, NEW, Journey, Route
+from tidings.engine import meta_events
+from tidings.engine.effects import Effect, MetaEventPublished, Reject, Send
+from tidings.engine.headers import META, NEW, ForwardingHeader, Route
 from tidings.engine.matcher import Matcher
-from tidings.engine.message import Hop, Message, PublicationMessage
+from tidings.engine.message import Message, OutboundCopy, OutdatedNews, PublicationMessage, Refusal
 from tidings.engine.operations import (
     Acknowledge,
     Advertise,
     Announce,
+    ApplyNotice,
     AskRevocations,
-    Carried,
-    Carry,
-    Complete,
+    BacklogStored,
+    ClaimClients,
     Connect,
     Define,
+    DelegateContext,
     Disconnect,
-    Done,
-    Entrust,
-    Heed,
     Join,
-    Judge,
-    Lag,
-    Learn,
+    LearnTopic,
     Leave,
-    Lost,
     Operation,
+    PhaseComplete,
+    PhaseDone,
     Publish,
     Receive,
+    Redecide,
+    ReportLoss,
     Republish,
-    Reside,
     Revoke,
     SetContext,
+    SetLaggingBrokers,
     SetLoad,
     SetPolicy,
     Settle,
@@ -47,18 +56,23 @@ from tidings.engine.operations import (
     TellRevocations,
     TellTopics,
     Tick,
+    TransferBacklog,
     Travelling,
     Trust,
     Unadvertise,
     Unsubscribe,
     digest_of,
 )
-from tidings.engine.overlay import Overlay
-from tidings.engine.refusal import Outdated, Refused
-from tidings.engine.ruled import Ruling
+from tidings.engine.overlay import peers
+from tidings.engine.overlay.convergence import Convergence
+from tidings.engine.overlay.deferred import DeferredMessages
+from tidings.engine.overlay.settlement import Settlement
+from tidings.engine.security import sealed_events
 from tidings.engine.settings import Settings
-from tidings.engine.settling import Settling
-from tidings.engine.tables import Filed
+from tidings.engine.state.broker_state import BrokerState
+from tidings.engine.state.filter_rules import Ruling
+from tidings.engine.state.filters import FilterEntry
+from tidings.engine.steps import contexts, emit, explain, pipeline, set_policy
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import SchemaError
 from tidings.model.event import Event
@@ -67,114 +81,122 @@ from tidings.model.limits import MAX_KNOWN_TRUST
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
-from tidings.policy.situation import Facts, NeedsAnswer, Situation
-from tidings.policy.statement import MessageType
-from tidings.policy.statement import Operation as Step
-from tidings.routing.advertisement import toward_offers
-from tidings.routing.kinds import Kinds
-from tidings.routing.topology import Topology
+from tidings.policy.ast import MessageType, RuleOperation
+from tidings.policy.evaluation.evaluation import MessageFacts, RuleContext, TrustAnswerNeeded
+from tidings.routing.advertisement import targets_of_advertisements
+from tidings.routing.covering_classes import CoveringClasses
+from tidings.routing.topology import BrokerGraph
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidings.engine import assurance
-    from tidings.engine.batch import Batch
+    from tidings.engine.batch.batch import BatchResult
+    from tidings.engine.security import topic_gossip
     from tidings.security.gate import Gate
 
 Trusts = Callable[[str, str], bool]
-_FORWARD = Step.FORWARD
+_FORWARD = RuleOperation.FORWARD
 _ONLY_BROKERS: list[Effect] = [Reject("admit", "only brokers tell of the overlay, over their links")]
 
 
-class Engine(Book):
-    """`handle` is the meaning: an operation goes in, effects come out. One thread at a time.
+class Engine(BrokerState):
+    """A broker's state and the handlers of its operations. Call it from one thread at a time.
 
-    `gate`: what checks sealed events, tokens and all that is told of secure topics; without one, nothing is checked.
+    Args:
+        settings: The broker's configuration; the defaults are those of a hub.
+        matcher: Finds the local clients' subscriptions that an event matches; by default an index.
+        kinds: A cache of covering decisions, which engines of one process may share.
+        gate: Checks sealed events, tokens and the security messages of neighbours. Without a gate nothing is checked.
     """
 
     def __init__(
         self,
         settings: Settings | None = None,
         matcher: Matcher | None = None,
-        kinds: Kinds | None = None,
+        kinds: CoveringClasses | None = None,
         gate: "Gate | None" = None,
     ) -> None:
         super().__init__(settings, matcher, kinds)
         self.gate = gate
-        self.assurance: assurance.Assurance | None = None
-        self.unread_assurance = b""  # what a saved state says of secure topics, where there is no gate to know of it
-        self.is_recalling = False  # whether it is told what was accepted before a restart: that is not checked again
-        self.held = Held(self)
-        self.overlay = Overlay(self)
-        self.settling = Settling(self)
+        self.topic_gossip: topic_gossip.TopicGossip | None = None
+        self.unread_security_state = b""  # without a gate: the security state of a restored snapshot, as it is
+        self.is_replaying = False  # whether the driver replays its journal: accepted operations are not checked again
+        self.deferred = DeferredMessages(self)
+        self.convergence = Convergence(self)
+        self.settlement = Settlement(self)
         self._answers: dict[tuple[str, str], bool] = {}
         self._handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
             Publish: lambda operation, sender: pipeline.publish(self, operation, sender),
-            Advertise: lambda operation, sender: pipeline.put(self, operation, sender),
-            Subscribe: lambda operation, sender: pipeline.put(self, operation, sender),
-            Unadvertise: lambda operation, sender: pipeline.remove(self, operation, sender),
-            Unsubscribe: lambda operation, sender: pipeline.remove(self, operation, sender),
-            SetContext: lambda operation, sender: situations.set_context(self, operation, sender),
-            SetPolicy: lambda operation, sender: associating.set_policy(self, operation, sender),
+            Advertise: lambda operation, sender: pipeline.put_filter(self, operation, sender),
+            Subscribe: lambda operation, sender: pipeline.put_filter(self, operation, sender),
+            Unadvertise: lambda operation, sender: pipeline.remove_filter(self, operation, sender),
+            Unsubscribe: lambda operation, sender: pipeline.remove_filter(self, operation, sender),
+            SetContext: lambda operation, sender: contexts.set_context(self, operation, sender),
+            SetPolicy: lambda operation, sender: set_policy.set_policy(self, operation, sender),
             Define: self._define,
-            Entrust: lambda operation, sender: situations.entrust(self, operation, sender),
-            TellLinks: lambda operation, sender: self.overlay.take_links(operation, sender, self.now),
-            Done: self.overlay.take_done,
-            Complete: self.overlay.take_complete,
-            Announce: self.overlay.announcer.take,
-            Acknowledge: self.overlay.announcer.take_acknowledgement,
-            Reside: self.overlay.take_residents,
-            Carry: lambda operation, _: self.overlay.carry(operation),
-            Carried: lambda operation, _: self.overlay.take_carried(operation),
-            Settle: self.settling.take,
-            TellTopics: _unheard,
-            TellNotices: _unheard,
-            AskRevocations: _unheard,
-            TellRevocations: _unheard,
+            DelegateContext: lambda operation, sender: contexts.delegate_context(self, operation, sender),
+            TellLinks: lambda operation, sender: self.convergence.take_links(operation, sender, self.now),
+            PhaseDone: self.convergence.take_done,
+            PhaseComplete: self.convergence.take_complete,
+            Announce: self.convergence.announcer.take_announcement,
+            Acknowledge: self.convergence.announcer.take_acknowledgement,
+            ClaimClients: self.convergence.take_claims,
+            TransferBacklog: lambda operation, _: self.convergence.take_backlog(operation),
+            BacklogStored: lambda operation, _: self.convergence.take_backlog_stored(operation),
+            Settle: self.settlement.take,
+            TellTopics: _ignore_security_message,
+            TellNotices: _ignore_security_message,
+            AskRevocations: _ignore_security_message,
+            TellRevocations: _ignore_security_message,
         }
         if gate is not None:
-            from tidings.engine.assurance import Assurance  # with it come ciphers
+            from tidings.engine.security.topic_gossip import TopicGossip  # imports the cryptography packages
 
-            self.assurance = Assurance(self, gate)
+            self.topic_gossip = TopicGossip(self, gate)
             self._handlers |= {
-                TellTopics: self.assurance.take_topics,
-                TellNotices: self.assurance.take_notices,
-                AskRevocations: self.assurance.take_question,
-                TellRevocations: self.assurance.take_revocations,
+                TellTopics: self.topic_gossip.take_topics,
+                TellNotices: self.topic_gossip.take_notices,
+                AskRevocations: self.topic_gossip.take_question,
+                TellRevocations: self.topic_gossip.take_revocations,
             }
 
-    # The one entrance
+    # Entry point
 
     def handle(self, operation: Operation, now: int) -> list[Effect]:
-        """What follows from an operation at that time (microseconds). What is refused changes nothing."""
+        """Handle one operation at time `now` (microseconds) and return the effects that the driver must carry out.
+
+        A refused operation changes no state and returns a `Reject`.
+        """
         self.now = now
         match operation:
             case Publish(event, journey):
                 if journey is not NEW and journey != NEW:
                     return [Reject("admit", "only a broker says what happened to an event on its way")]
-                if self.assurance is not None:
-                    return sealed.publish(self, operation) + self.assurance.news()
-                short = plain.publish(self, event) if plain.is_open(self, event.publisher) else None
-                return self.run_for(operation, event.publisher) if short is None else [*short]
+                if self.topic_gossip is not None:
+                    return sealed_events.publish(self, operation) + self.topic_gossip.news()
+                short = (
+                    pipeline.publish_fast(self, event) if pipeline.can_take_fast_path(self, event.publisher) else None
+                )
+                return self.run_client_operation(operation, event.publisher) if short is None else [*short]
             case Receive(neighbour, received):
                 effects = self._receive(received, neighbour)
-                return effects if self.assurance is None else effects + self.assurance.news(neighbour)
+                return effects if self.topic_gossip is None else effects + self.topic_gossip.news(neighbour)
             case Advertise(advertisement):
-                return self.run_for(operation, advertisement.publisher)
+                return self.run_client_operation(operation, advertisement.publisher)
             case Subscribe(subscription):
-                effects = self.run_for(operation, subscription.subscriber)
-                return effects if self.assurance is None else effects + self.assurance.news()
+                effects = self.run_client_operation(operation, subscription.subscriber)
+                return effects if self.topic_gossip is None else effects + self.topic_gossip.news()
             case Republish(event, round, only, whose):
-                refused = sealed.withheld(self, operation)
+                refused = sealed_events.refuse_resend(self, operation)
                 if refused is not None:
                     return refused
-                again = Journey(route=Route(round=round, only=only, whose=whose))
+                again = ForwardingHeader(route=Route(round=round, deliver_at=only, clients=whose))
                 return self.run(Publish(event, again), event.publisher)
-            case Judge(event, _, _, _, sender, proved):
+            case Redecide(event, _, _, _, sender, proved):
                 self._answers = {(sender or event.publisher, group): member for group, member in proved}
-                return pipeline.judge(self, operation)
-            case Lag(brokers):
-                self.overlay.lagging = brokers
+                return pipeline.redecide(self, operation)
+            case SetLaggingBrokers(brokers):
+                self.convergence.lagging = brokers
                 return []
             case SetLoad(load):
                 self.set_load(load)
@@ -185,130 +207,161 @@ class Engine(Book):
                     self.trust[party, group] = member, until
                     if len(self.trust) > MAX_KNOWN_TRUST:
                         del self.trust[next(iter(self.trust))]
-                return self.held.answered(party, group, member)
+                return self.deferred.resume_with_answer(party, group, member)
             case Tick():
-                return self.settling.tick() + self.overlay.tick(now)
+                return self.settlement.tick() + self.convergence.tick(now)
             case Join(neighbour):
                 was_there = neighbour in self.neighbours
-                effects = membership.join(self, operation)
-                if self.assurance is not None and neighbour in self.neighbours and not was_there:
-                    return self.assurance.joined(neighbour) + effects
+                effects = peers.join(self, operation)
+                if self.topic_gossip is not None and neighbour in self.neighbours and not was_there:
+                    return self.topic_gossip.joined(neighbour) + effects
                 return effects
             case Leave(neighbour):
-                if self.assurance is not None:
-                    self.assurance.left(neighbour)
-                return membership.leave(self, neighbour)
-            case Learn() | Heed() | Revoke():
-                return self._assured(operation)
+                if self.topic_gossip is not None:
+                    self.topic_gossip.left(neighbour)
+                return peers.leave(self, neighbour)
+            case LearnTopic() | ApplyNotice() | Revoke():
+                return self._apply_security_operation(operation)
             case Connect():
-                return membership.connect(self, operation)
+                return peers.connect(self, operation)
             case Disconnect(client):
-                return membership.disconnect(self, client)
-            case Carry():
-                return self.overlay.carry(operation)
-            case TellLinks() | Done() | Complete() | Announce() | Acknowledge() | Reside() | Carried() | Settle():
+                return peers.disconnect(self, client)
+            case TransferBacklog():
+                return self.convergence.take_backlog(operation)
+            case (
+                TellLinks()
+                | PhaseDone()
+                | PhaseComplete()
+                | Announce()
+                | Acknowledge()
+                | ClaimClients()
+                | BacklogStored()
+                | Settle()
+            ):
                 return _ONLY_BROKERS.copy()
             case TellTopics() | TellNotices() | AskRevocations() | TellRevocations():
                 return _ONLY_BROKERS.copy()
-            case Lost(client, subscription, count):
-                return self.tell(meta.lost(self.name, client, subscription, count), subscription, str(now))
+            case ReportLoss(client, subscription, count):
+                return self.publish_meta_event(
+                    meta_events.lost(self.name, client, subscription, count), subscription, str(now)
+                )
             case _:
-                return self.run_for(operation, operation.client)
+                return self.run_client_operation(operation, operation.client)
 
-    def _assured(self, operation: Learn | Heed | Revoke) -> list[Effect]:
-        """What the driver says of secure topics."""
-        assurance = self.assurance
-        if assurance is None:
+    def _apply_security_operation(self, operation: LearnTopic | ApplyNotice | Revoke) -> list[Effect]:
+        """Handle a security operation of the driver: a topic record, a key management notice or a revocation update."""
+        topic_gossip = self.topic_gossip
+        if topic_gossip is None:
             return [Reject("admit", f"{self.name} has no gate, and knows of no secure topics: give it one")]
-        if self.is_recalling:
-            assurance.recall(operation)
+        if self.is_replaying:
+            topic_gossip.recall(operation)
             return []
         match operation:
-            case Learn():
-                return assurance.learn(operation)
-            case Heed():
-                return assurance.heed(operation)
+            case LearnTopic():
+                return topic_gossip.learn(operation)
+            case ApplyNotice():
+                return topic_gossip.heed(operation)
             case Revoke():
-                return assurance.revoke(operation)
+                return topic_gossip.revoke(operation)
 
-    def run_for(self, operation: Travelling | Entrust, client: str) -> list[Effect]:
-        """Of a client: what neighbours do comes over their links."""
+    def run_client_operation(self, operation: Travelling | DelegateContext, client: str) -> list[Effect]:
+        """Run an operation of a local client, after checking that it does not pose as an operation of a broker.
+
+        Under a strategy that announces contexts, the client's context is announced before the operation runs.
+        """
         if client in self.neighbours:
             return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
         if getattr(operation, "way", None) is not None:
             return [Reject("admit", "only a broker says which way something came")]
         if not self.strategy.announces:
             return self.run(operation, client)
-        ahead = [] if client in self.arrivals else situations.arrived(self, client)
+        ahead = [] if client in self.arrivals else contexts.client_arrived(self, client)
         if isinstance(operation, Publish):
-            ahead += situations.published_from(self, client, operation.event.context)
+            ahead += contexts.announce_publisher_context(self, client, operation.event.context)
         return ahead + self.run(operation, client)
 
     def _receive(self, operation: Travelling, neighbour: str) -> list[Effect]:
+        """Run an operation that came over the link from `neighbour`.
+
+        An operation that was sent under the digest of another topology is dropped: its sender sends it again under the
+        new digest.
+        """
         if neighbour not in self.neighbours:
             return [Reject("admit", f"{neighbour} is no neighbour of {self.name}")]
         if self.gate is not None and isinstance(operation, Publish):
-            refused = sealed.refused_on_the_way(self, operation, neighbour)
+            refused = sealed_events.refuse_from_neighbour(self, operation, neighbour)
             if refused is not None:
                 return refused
         digest = digest_of(operation)
-        if digest is None or self.leaves(neighbour):
+        if digest is None or self.is_external(neighbour):
             return self.run(operation, neighbour)
-        counts, effects = self.overlay.takes(digest)
+        counts, effects = self.convergence.accepts_digest(digest)
         return effects + self.run(operation, neighbour) if counts else effects
 
-    def batch(self, table: "pa.Table", now: int | None = None) -> "Batch":
-        """What follows from a table of operations, in their order: the same as from `handle`, much faster.
+    def batch(self, table: "pa.Table", now: int | None = None) -> "BatchResult":
+        """Handle a table of operations in their order, with the same effects as `handle` but much faster.
 
-        Publications have the columns that `engine.batch.publications` lists. With the columns `kind` and `body` the
-        table is one of journal rows, in which changes stand between publications; a context that is set may stand in
-        the column `context` instead of the body. What is fast together are publications with contexts that change
-        between them, and subscriptions one after the other. The time of an operation is its timestamp, or `now` if that
-        is given. Only for an engine without neighbours; questions of trust are not waited for.
+        A table of publications has the columns that `engine.batch.publication_columns` lists. With the columns `kind`
+        and `body` it is a table of journal rows, which may hold other operations between publications; the context of a
+        `set_context` row may stand in the column `context` instead of the body. Runs of publications, with context
+        changes between them, and runs of subscriptions are vectorised. Each operation happens at its own timestamp, or
+        at `now` if given.
+
+        The engine must not have neighbours. The batch does not wait for answers of the trust provider.
         """
-        from tidings.engine import batch  # pyarrow is loaded by those who need it
+        from tidings.engine.batch import batch  # imports pyarrow, which other users need not load
 
         return batch.run(self, table, now)
 
     @property
     def is_untidy(self) -> bool:
-        """Whether it would pay to `tidy`."""
-        return self.matcher.is_untidy or self.transit.is_untidy
+        """Whether calling `tidy` would make matching faster."""
+        return self.matcher.is_untidy or self.remote_subscriptions.is_untidy
 
     def tidy(self) -> None:
-        """Puts in order what events look through. It changes nothing but how long they take, and may be done by a
-        thread of its own meanwhile."""
-        for matcher in (self.matcher, self.transit):
+        """Compact the matching indexes. Another thread may call this while operations are handled."""
+        for matcher in (self.matcher, self.remote_subscriptions):
             if matcher.is_untidy:
                 matcher.tidy()
 
-    def foresee(self, events: list[Event]) -> None:
-        """Publications of these events will be handled, one after the other. It changes nothing but how long they take,
-        whether or not they are."""
-        if len(self.subscriptions) > len(self.transit):
-            self.matcher.foresee(events)
+    def prefetch_matches(self, events: list[Event]) -> None:
+        """Match several upcoming publications at once, so that handling each of them is faster.
+
+        This changes no state: the cached matches are ignored if the events never come or the subscriptions change
+        meanwhile.
+        """
+        if len(self.subscriptions) > len(self.remote_subscriptions):
+            self.matcher.prefetch(events)
 
     def at(self, now: int) -> None:
-        """Another operation comes at that time: for those who lead it through the steps themselves."""
+        """Set the time of the next operation, for callers that run the steps themselves instead of `handle`."""
         self.now, self._answers = now, {}
 
     def run(
-        self, operation: Travelling | Entrust, sender: str, answers: dict[tuple[str, str], bool] | None = None
+        self, operation: Travelling | DelegateContext, sender: str, answers: dict[tuple[str, str], bool] | None = None
     ) -> list[Effect]:
-        """An operation of a sender; `answers` are those of the trust provider that were given for it alone."""
-        if answers is None and self.held and self.held.holds_sender(sender):
-            return self.held.park(sender, operation)
+        """Run an operation through its handler and return its effects; a refusal becomes a `Reject`.
+
+        If an earlier operation of `sender` waits for an answer of the trust provider, this one is deferred behind it.
+
+        Args:
+            operation: The operation to run.
+            sender: The client or neighbour that the operation came from.
+            answers: Answers of the trust provider that count for this operation alone, by party and group.
+        """
+        if answers is None and self.deferred and self.deferred.has_waiting_operations(sender):
+            return self.deferred.defer(sender, operation)
         self._answers = answers or {}
         try:
             return self._handlers[type(operation)](operation, sender)
-        except Refused as refusal:
+        except Refusal as refusal:
             return [Reject(refusal.step, refusal.reason)]
-        except Outdated:
+        except OutdatedNews:
             return []
-        except NeedsAnswer as question:
-            return self.held.park(sender, operation, question, answers)
+        except TrustAnswerNeeded as question:
+            return self.deferred.defer(sender, operation, question, answers)
 
-    # Questions that change nothing
+    # Queries: they change no state
 
     def explain(
         self,
@@ -321,119 +374,159 @@ class Engine(Book):
         accepted: bool = False,
         links_down: Collection[str] = (),
     ) -> list[Explanation]:
-        """Why one subscription, or all of a client's, would or would not get the event now.
+        """Explain why one subscription, or each subscription of a client, would or would not get the event now.
 
-        `viewer` is who asks; None is the operator. A subscription that does not exist gives nothing, and so does one
-        that is none of the viewer's business. `trusts` is asked who belongs to which trust group, where that is not
-        remembered. An event that was `accepted` in the past may be published, whatever is advertised now. `links_down`
-        are the neighbours whose links are configured and down.
+        Changes no state. A subscription that does not exist, or that the viewer may not ask about, gives no
+        explanation.
+
+        Args:
+            event: The event to explain.
+            subscription: The id of one subscription; if None, all subscriptions of `client` are explained.
+            client: The client whose subscriptions are explained.
+            viewer: The client that asks; None is the operator, who sees everything.
+            trusts: Answers whether a party belongs to a trust group where the engine has no valid answer cached.
+            accepted: Whether the event was accepted in the past; then it is not checked again whether it may be
+                published.
+            links_down: The neighbours whose links are configured and down.
         """
         if subscription is not None:
             found = self.subscriptions.get(subscription)
-            filed = [] if found is None else [found]
+            entries = [] if found is None else [found]
         else:
-            filed = self.subscriptions.of(client or "")
-        # Who publishes could find out a subscriber's situation by asking again and again.
-        allowed = [one for one in filed if viewer in (None, one.owner) or self.governs(viewer)]
-        chosen = sorted(allowed, key=lambda one: one.id)
+            entries = self.subscriptions.of(client or "")
+        # A publisher could find out a subscriber's context by asking for many events: only the owner may ask.
+        allowed = [entry for entry in entries if viewer in (None, entry.owner) or self.governs(viewer)]
+        chosen = sorted(allowed, key=lambda other_entry: other_entry.id)
         return [
-            explaining.explain(self, event, one, viewer, trusts, accepted=accepted, links_down=links_down)
-            for one in chosen
+            explain.explain(self, event, entry, viewer, trusts, accepted=accepted, links_down=links_down)
+            for entry in chosen
         ]
 
     def preview(self, event: Event, subscription: str, now: int, trusts: Trusts | None = None) -> Notification | None:
-        """What a subscription would get if an event that was accepted came now."""
+        """Return the notification, if any, that a subscription would get if a formerly accepted event came at `now`.
+
+        Args:
+            event: The event, which was accepted before.
+            subscription: The id of the subscription.
+            now: The time to evaluate at, in microseconds.
+            trusts: Answers whether a party belongs to a trust group where the engine has no valid answer cached.
+        """
         self.now = now
         found = self.explain(event, subscription=subscription, trusts=trusts, accepted=True)
         return found[0].notification if found and found[0].delivered else None
 
-    # What the steps of the pipeline ask
+    # For the steps of the pipeline
 
     @property
     def is_lone(self) -> bool:
-        """No links to other brokers, and nothing that waits."""
-        return not self.neighbours and not self.held
+        """Whether the broker has no neighbours and no deferred messages."""
+        return not self.neighbours and not self.deferred
 
     @property
-    def topology(self) -> Topology:
-        return self.overlay.topology
+    def topology(self) -> BrokerGraph:
+        """The brokers and links of the sub-overlay for which the routing tables are built."""
+        return self.convergence.topology
 
     @property
     def digest(self) -> str:
-        return self.overlay.digest
+        """The digest of the topology for which the routing tables are built."""
+        return self.convergence.digest
 
     @property
     def is_settled(self) -> bool:
-        """Whether tables are complete, as far as this broker knows, and nothing waits for an answer."""
-        return self.overlay.is_settled and self.settling.is_told and not self.held
+        """Whether routing tables are complete, as far as this broker knows, and nothing waits.
+
+        Nothing waits: no publication, no settlement to be sent, no deferred message.
+        """
+        return self.convergence.is_settled and self.settlement.has_sent_all and not self.deferred
 
     @property
     def advertisements_required(self) -> bool:
-        """Whether one may publish only what one has advertised."""
+        """Whether a client may publish only events that match one of its advertisements."""
         asked = self.settings.advertisements_required
         return bool(self.neighbours) and self.strategy.name == "advertisement" if asked is None else asked
 
-    def toward(self, filed: Filed[Subscription]) -> dict[str, bool]:
-        """The neighbours that should have a subscription, and whether it is scoped there: the strategy's answer. Other
-        sub-overlays go by advertisements."""
+    def propagation_targets(self, entry: FilterEntry[Subscription]) -> dict[str, bool]:
+        """Return the neighbours that should have a subscription, and for each whether the subscription is scoped there.
+
+        A scoped subscription is matched at the neighbour with its subscriber's context. The routing strategy decides
+        for the neighbours of this sub-overlay, overlapping advertisements decide for other sub-overlays.
+        """
         if not self.neighbours:
             return {}
-        found = {name: one for name, one in self.strategy.toward(self, filed).items() if name in self.neighbours}
-        abroad = [name for name in self.neighbours if self.leaves(name)]
+        found = {
+            name: one
+            for name, one in self.strategy.subscription_targets(self, entry).items()
+            if name in self.neighbours
+        }
+        abroad = [name for name in self.neighbours if self.is_external(name)]
         if abroad:
-            found |= toward_offers(self.offers, filed, abroad)
-        known = filed.is_client or filed.scoped  # else the subscriber's context is not known here
+            found |= targets_of_advertisements(self.offers, entry, abroad)
+        known = entry.is_client or entry.scoped  # otherwise this broker does not know the subscriber's context
         return {name: scoped and known for name, scoped in found.items()}
 
     def digest_for(self, neighbour: str) -> str:
-        return "" if self.leaves(neighbour) else self.overlay.digest
+        """Return the topology digest to put into messages for `neighbour`: empty for another sub-overlay."""
+        return "" if self.is_external(neighbour) else self.convergence.digest
 
-    def is_current(self, filed: Filed[Any]) -> bool:
-        """Whether it was told in the network as it is."""
-        return filed.is_local or filed.digest == self.overlay.digest
+    def is_current(self, entry: FilterEntry[Any]) -> bool:
+        """Whether a filter is local or was sent under the digest of the current topology."""
+        return entry.is_local or entry.digest == self.convergence.digest
 
-    def beside(self) -> list[str]:
-        """The neighbours that are told what all are told: those in the shared tree, and other sub-overlays."""
+    def tree_neighbours(self) -> list[str]:
+        """Return the neighbours that get broadcasts: those in the shared tree, and those of other sub-overlays."""
         shared = self.topology.shared.neighbours(self.name)
-        return [name for name in self.neighbours if name in shared or self.leaves(name)]
+        return [name for name in self.neighbours if name in shared or self.is_external(name)]
 
-    def is_kept_by_others(self, id: str, sender: str) -> bool:  # noqa: A002
-        """Takes a subscription back that came over several links; whether another one has it still."""
-        filed = self.subscriptions.get(id)
-        if filed is None or filed.is_local or not filed.senders - {sender}:
+    def withdraw_sender(self, id: str, sender: str) -> bool:  # noqa: A002
+        """Note that `sender` withdraws a subscription; return whether another neighbour that sent it still has it.
+
+        If the withdrawing neighbour was the subscription's hop, another sender becomes its hop.
+        """
+        entry = self.subscriptions.get(id)
+        if entry is None or entry.is_local or not entry.senders - {sender}:
             return False
-        filed.senders -= {sender}
-        if filed.hop == sender:
-            self.transit.remove(filed)
-            filed.hop = min(filed.senders)
-            self.transit.put(filed)
+        entry.senders -= {sender}
+        if entry.hop == sender:
+            self.remote_subscriptions.remove(entry)
+            entry.hop = min(entry.senders)
+            self.remote_subscriptions.put(entry)
         return True
 
     def sweep(self) -> list[Effect]:
-        """All has been told anew: what has not, is gone; other sub-overlays hear of that."""
+        """Drop the filters and contexts that were not sent again after a topology change.
+
+        Neighbours in other sub-overlays that have such a filter get its withdrawal.
+        """
         effects: list[Effect] = []
-        for filed in [one for one in self.filed() if not self.is_current(one)]:
-            effects += routes.taken_back(self, filed)
-            self.unfile(filed)
-        for client in self.transit.contexts():
-            if not any(one.scoped for one in self.subscriptions.of(client)):
-                self.transit.forget_context(client)
+        for entry in [subscription for subscription in self.entries() if not self.is_current(subscription)]:
+            effects += emit.withdraw_filter(self, entry)
+            self.remove_filter(entry)
+        for client in self.remote_subscriptions.contexts():
+            if not any(subscription.scoped for subscription in self.subscriptions.of(client)):
+                self.remote_subscriptions.forget_context(client)
         return effects
 
-    def hop(self, message: Message, neighbour: str) -> Hop:
-        hop = Hop(message, neighbour, leaves=self.leaves(neighbour))
-        hop.named = self.transit.named if self.strategy.by_source else partial(self.transit.named_behind, neighbour)
+    def hop(self, message: Message, neighbour: str) -> OutboundCopy:
+        """Return a new copy of `message` for `neighbour`."""
+        hop = OutboundCopy(message, neighbour, is_egress=self.is_external(neighbour))
+        hop.attributes_behind = (
+            self.remote_subscriptions.attributes
+            if self.strategy.by_source
+            else partial(self.remote_subscriptions.attributes_behind, neighbour)
+        )
         return hop
 
-    def others(self, message: Message, hops: list[Hop]) -> list[Hop]:
-        """All neighbours but the previous hop and those that are among the hops already."""
-        known = {message.sender, *(one.receiver for one in hops)}
-        among = self.neighbours if message.type is MessageType.PUBLICATION else self.beside()
+    def others(self, message: Message, hops: list[OutboundCopy]) -> list[OutboundCopy]:
+        """Return new copies for the neighbours that are neither the previous hop nor among `hops`."""
+        known = {message.sender, *(hop.receiver for hop in hops)}
+        among = self.neighbours if message.type is MessageType.PUBLICATION else self.tree_neighbours()
         return [self.hop(message, name) for name in among if name not in known]
 
-    def situation(self, message: Message) -> Situation:
+    def rule_context(self, message: Message) -> RuleContext:
+        """Return the facts that policy rules may read about a message at this broker."""
         large = self.settings.large_message_bytes
-        facts = Facts(
+        facts = MessageFacts(
             message.type,
             self.name,
             self.settings.host,
@@ -449,91 +542,106 @@ class Engine(Book):
             facts.subject, facts.publisher = event.subject, event.publisher
         if self._answers:
             facts.answers.update(self._answers)
-        return Situation(facts)
+        return RuleContext(facts)
 
-    def tell(self, attributes: Attributes, *cause: str) -> list[Effect]:
-        """Publishes an event of the broker's own; it causes no others."""
+    def publish_meta_event(self, attributes: Attributes, *cause: str) -> list[Effect]:
+        """Publish a meta-event with these attributes and return the effects.
+
+        Handling a meta-event never publishes another one. `cause` goes into the event's id, which is the same in every
+        driver that handles the same operations.
+        """
         event = self.meta_event(attributes, *cause)
-        return [Told(event), *self.run(Publish(event, META), self.name)]
+        return [MetaEventPublished(event), *self.run(Publish(event, META), self.name)]
 
     def meta_event(self, attributes: Attributes, *cause: str) -> Event:
-        """The next event of the broker's own."""
+        """Return the broker's next meta-event, without publishing it."""
         self.sequence += 1
         return Event(
-            id=meta.event_id(self.now, self.name, *cause, str(self.sequence)),
+            id=meta_events.event_id(self.now, self.name, *cause, str(self.sequence)),
             publisher=self.name,
             timestamp=self.now,
             sequence=self.sequence,
             attributes=attributes,
         )
 
-    # Tables
+    # Saving and restoring
 
     def save(self) -> bytes:
-        """The whole state, for `restore`."""
-        from tidings.engine import archive  # with it comes the journal, and with that Arrow
+        """Return the engine's state as bytes for `restore`."""
+        from tidings.engine.state import snapshot  # imports the journal, and with it pyarrow
 
-        return archive.saved(self)
+        return snapshot.encode_state(self)
 
     @classmethod
     def restore(
         cls, settings: Settings | None, data: bytes, matcher: Matcher | None = None, gate: "Gate | None" = None
     ) -> Self:
-        """An engine in the state that was saved, or an `InvalidValueError`."""
-        from tidings.engine import archive
+        """Return an engine with the state that `save` wrote. Raises `InvalidValueError` if the state cannot be read.
+
+        Args:
+            settings: The broker's configuration, which is not part of the state.
+            data: The bytes that `save` returned.
+            matcher: The matcher to fill, or a loaded one.
+            gate: Checks secure topics, as in `Engine`.
+        """
+        from tidings.engine.state import snapshot
 
         engine = cls(settings, matcher, gate=gate)
-        archive.restore(engine, data)
+        snapshot.restore(engine, data)
         return engine
 
-    def subscription_again(self, filed: Filed[Subscription]) -> tuple[Message, tuple[Ruling, ...]]:
-        """A subscription that is filed, as the message that it was, with the Forward rules that it meets."""
+    def rebuild_subscription_message(self, entry: FilterEntry[Subscription]) -> tuple[Message, tuple[Ruling, ...]]:
+        """Return a stored subscription as the message it came in, with the Forward rules that act on forwarding it."""
         message = Message(
             MessageType.SUBSCRIPTION,
-            filed.id,
-            Subscribe(filed.value),
-            filed.hop,
-            filed.owner,
-            from_broker=not filed.is_client,
-            enters=self.enters(filed.hop),
-            attached=filed.policy,
-            situation=self.situation,
-            filter=filed.value.content,
+            entry.id,
+            Subscribe(entry.value),
+            entry.hop,
+            entry.owner,
+            from_broker=not entry.is_client,
+            is_ingress=self.is_ingress(entry.hop),
+            attached=entry.policy,
+            rule_context=self.rule_context,
+            filter=entry.value.content,
         )
-        met = self.met_by(filed.value)
+        met = self.overlapping_advertisements(entry.value)
         associated = (ruling for one in met for ruling in one.rulings(_FORWARD, MessageType.SUBSCRIPTION))
         return message, (*message.rulings(_FORWARD), *associated)
 
-    def advertisement_again(self, filed: Filed[Advertisement]) -> Message:
+    def rebuild_advertisement_message(self, entry: FilterEntry[Advertisement]) -> Message:
+        """Return a stored advertisement as the message it came in."""
         return Message(
             MessageType.ADVERTISEMENT,
-            filed.id,
-            Advertise(filed.value),
-            filed.hop,
-            filed.owner,
-            from_broker=not filed.is_client,
-            enters=self.enters(filed.hop),
-            attached=filed.policy,
-            situation=self.situation,
-            filter=filed.value.content,
+            entry.id,
+            Advertise(entry.value),
+            entry.hop,
+            entry.owner,
+            from_broker=not entry.is_client,
+            is_ingress=self.is_ingress(entry.hop),
+            attached=entry.policy,
+            rule_context=self.rule_context,
+            filter=entry.value.content,
         )
 
-    # Operations that are no messages
+    # Operations without a pipeline of their own
 
     def _define(self, operation: Define, sender: str) -> list[Effect]:
+        """Define a subject's schema and pass a new one on to the tree neighbours."""
         known = self.subjects.find(operation.schema.subject)
         if known == operation.schema:
             return []
         try:
             self.subjects.define(operation.schema)
         except SchemaError as error:
-            raise Refused("admit", str(error)) from None
-        return [Send(name, operation) for name in self.beside() if name != sender]
+            raise Refusal("admit", str(error)) from None
+        return [Send(name, operation) for name in self.tree_neighbours() if name != sender]
 
     def advertise_meta(self) -> list[Effect]:
-        return membership.advertise_meta(self)
+        """Advertise to the neighbours which meta-events may be published; see `peers.advertise_meta`."""
+        return peers.advertise_meta(self)
 
     def _trusts(self, party: str, group: str) -> bool | None:
+        """Return the cached answer whether a party belongs to a trust group; None if there is no valid one."""
         known = self.trust.get((party, group))
         if known is None:
             return None
@@ -544,6 +652,6 @@ class Engine(Book):
         return member
 
 
-def _unheard(_: Operation, __: str) -> list[Effect]:
-    """Where there is no gate, nobody knows what to do with it."""
+def _ignore_security_message(_: Operation, __: str) -> list[Effect]:
+    """Ignore a security message of a neighbour: without a gate the broker knows nothing of secure topics."""
     return []

@@ -1,23 +1,23 @@
-"""A message under way: one operation as the steps of the pipeline see it, and the copies that are made of it."""
+"""A message: one operation as the steps of the pipeline process it, and the outbound copies that are made of it."""
 
 from collections.abc import Callable, Collection
 from functools import cached_property
 
-from tidings.engine.journey import Journey
+from tidings.engine.headers import ForwardingHeader
 from tidings.engine.operations import Travelling
-from tidings.engine.ruled import Ruling
-from tidings.engine.tables import Filed
+from tidings.engine.state.filter_rules import Ruling
+from tidings.engine.state.filters import FilterEntry
 from tidings.model.event import Event
 from tidings.model.expression import Constant
-from tidings.model.filter import Filter
+from tidings.model.filter import FilterValue
 from tidings.model.subscription import Subscription
-from tidings.policy.application import CompiledPolicy
-from tidings.policy.publication import written_publication
-from tidings.policy.situation import Glance, Situation, Source
-from tidings.policy.statement import Matching, MessageType, Operation, Point, Publication
+from tidings.policy.ast import Matching, MessageType, Point, PublishTemplate, RuleOperation
+from tidings.policy.evaluation.compiled import CompiledPolicy
+from tidings.policy.evaluation.evaluation import RuleContext, RuleSource, SharedFacts
+from tidings.policy.publish_template import format_publication
 
 _INGRESS, _EGRESS, _ROUTING = frozenset({Point.INGRESS}), frozenset({Point.EGRESS}), frozenset({Point.ROUTING})
-# By whether a message enters here, and whether it came from a broker.
+# Policy points by (the message enters here, the message came from a broker).
 _ARRIVAL = {
     (True, False): _INGRESS,
     (True, True): _INGRESS | _ROUTING,
@@ -28,9 +28,24 @@ _TO_CLIENT = {True: _INGRESS | _EGRESS, False: _EGRESS}
 
 
 class Message:
-    """`enters`: it came from a client, from this broker itself or from another sub-overlay. `hops` are its copies."""
+    """An operation on its way through the pipeline, with the policy attached to it.
 
-    hops: list["Hop"]
+    `hops` are its outbound copies, once it has been governed.
+
+    Args:
+        type: What the operation acts on.
+        id: The id of the filter or the event.
+        operation: The operation.
+        sender: The client or neighbour that the operation came from.
+        owner: The client that the filter or the event belongs to.
+        from_broker: Whether the sender is a neighbour.
+        is_ingress: Whether this broker is its ingress: its sender is a client, this broker or another sub-overlay.
+        attached: The policy attached to the operation.
+        rule_context: Makes the facts that policy rules may read, when the first rule needs them.
+        filter: The filter, or the removed filter; None for a publication.
+    """
+
+    hops: list["OutboundCopy"]
 
     def __init__(
         self,
@@ -41,111 +56,154 @@ class Message:
         owner: str,
         *,
         from_broker: bool,
-        enters: bool,
+        is_ingress: bool,
         attached: CompiledPolicy | None,
-        situation: Callable[["Message"], Situation],
-        filter: Filter | None = None,  # noqa: A002
+        rule_context: Callable[["Message"], RuleContext],
+        filter: FilterValue | None = None,  # noqa: A002
     ) -> None:
         self.type, self.id, self.operation, self.filter = type, id, operation, filter
-        self.sender, self.owner, self.from_broker, self.enters = sender, owner, from_broker, enters
+        self.sender, self.owner, self.from_broker, self.is_ingress = sender, owner, from_broker, is_ingress
         self.attached = attached
-        self._situation = situation
+        self._rule_context = rule_context
 
     @property
-    def situation(self) -> Situation:
-        """Made when the first rule asks for it."""
+    def rule_context(self) -> RuleContext:
+        """The facts that policy rules may read about this message; created when the first rule needs them."""
         made = self.__dict__.get("_made")
         if made is None:
-            made = self.__dict__["_made"] = self._situation(self)
+            made = self.__dict__["_made"] = self._rule_context(self)
         return made
 
     @cached_property
-    def source(self) -> Source:
-        return Source("message", self.id, self.owner)
+    def source(self) -> RuleSource:
+        """The origin of the rules that the message carries itself."""
+        return RuleSource("message", self.id, self.owner)
 
     def text(self, hidden: Collection[str] = ()) -> str:
-        """What `$Message` is: the filter."""
+        """Return the value of `$Message` in policy rules: the filter as text. `hidden` attributes are left out."""
         return str(self.filter)
 
     def size(self) -> int:
-        """About how many bytes it has."""
+        """Return the approximate size in bytes."""
         return len(self.text())
 
-    def rulings(self, operation: Operation, matching: Matching = Matching.AFTER) -> tuple[Ruling, ...]:
-        """The rules on such messages that it carries itself."""
+    def rulings(self, operation: RuleOperation, matching: Matching = Matching.AFTER) -> tuple[Ruling, ...]:
+        """Return the rules of the attached policy that act on this type of message."""
         if self.attached is None:
             return ()
         return tuple((rule, self.source) for rule in self.attached.of(operation, self.type, matching))
 
     @property
     def arrival(self) -> frozenset[Point]:
-        """The points of what does not leave the overlay here: of an insertion, of a copy for another broker of it, or
-        of a message without a next hop."""
-        return _ARRIVAL[self.enters, self.from_broker]
+        """The policy points of a copy that stays in this sub-overlay, or of a message without a next hop.
+
+        An insertion into the tables has the same points.
+        """
+        return _ARRIVAL[self.is_ingress, self.from_broker]
 
 
 class PublicationMessage(Message):
+    """A publication on its way through the pipeline.
+
+    Args:
+        event: The event.
+        journey: The header: what earlier brokers did with the event.
+        operation: The operation that brought it.
+        sender: The client or neighbour that it came from.
+        from_broker: Whether the sender is a neighbour.
+        is_ingress: Whether this broker is its ingress.
+        attached: The policy attached to the event.
+        rule_context: Makes the facts that policy rules may read.
+    """
+
     def __init__(
         self,
         event: Event,
-        journey: Journey,
+        journey: ForwardingHeader,
         operation: Travelling,
         sender: str,
         *,
         from_broker: bool,
-        enters: bool,
+        is_ingress: bool,
         attached: CompiledPolicy | None,
-        situation: Callable[[Message], Situation],
+        rule_context: Callable[[Message], RuleContext],
     ) -> None:
         self.type, self.operation, self.filter = MessageType.PUBLICATION, operation, None
-        self.sender, self.owner, self.from_broker, self.enters = sender, event.publisher, from_broker, enters
+        self.sender, self.owner, self.from_broker, self.is_ingress = sender, event.publisher, from_broker, is_ingress
         self.attached = attached
-        self._situation = situation
+        self._rule_context = rule_context
         self.event, self.journey = event, journey
         self.route = journey.route
-        self.has_turned = False  # it came by tables, and goes everywhere from here on
-        self.stays_out = False  # what clients here get of it, they have got before
-        self.stays_in = False  # tables are being made anew: it will be sent to other brokers when they are complete
-        self.intruders: list[Filed[Subscription]] = []  # that ask for a secure topic without a token
-        self.by_token: Callable[[str], bool] | None = None  # whether a client governs it by a token, if it is sealed
-        self.glance: Glance | None = None  # what was seen of it without asking who receives it
+        self.is_flooded_back = False  # it came along routing tables and is flooded from here on
+        self.skips_local_clients = False  # local clients do not get it: they have it, or get it another time
+        self.skips_neighbours = (
+            False  # not sent to other brokers now: redelivery does that when routing tables are complete
+        )
+        self.subscriptions_without_token: list[
+            FilterEntry[Subscription]
+        ] = []  # subscriptions to a secure topic without a token
+        # For a sealed event: whether a client's token lets it govern the event.
+        self.by_token: Callable[[str], bool] | None = None
+        self.shared_facts: SharedFacts | None = None  # facts that do not depend on the receiver, cached
 
     @cached_property
     def id(self) -> str:  # type: ignore[override]
         return str(self.event.id)
 
-    def is_governed_by(self, source: Source) -> bool:
-        """Whether a rule's owner may decide for others what becomes of it."""
+    def is_governed_by(self, source: RuleSource) -> bool:
+        """Whether the owner of a rule may decide for others what becomes of this publication."""
         return source.governs or (self.by_token is not None and self.by_token(source.owner))
 
     def text(self, hidden: Collection[str] = ()) -> str:
-        """The publication in PADRES' brackets: `[class,report],[d1,5]`."""
+        """Return the publication in PADRES' bracket syntax, such as `[class,report],[d1,5]`."""
         attributes = self.event.attributes.items()
         said = tuple((name, Constant(value)) for name, value in attributes if name not in hidden)
-        return written_publication(Publication(said))
+        return format_publication(PublishTemplate(said))
 
     def size(self) -> int:
+        """Return the approximate size in bytes: attributes and payload."""
         attributes = self.event.attributes.items()
         values = sum(len(name) + (len(value) if isinstance(value, str) else 8) for name, value in attributes)
         return values + len(self.event.payload or b"")
 
 
-class Hop:
-    """A copy of a message: its receiver, and the subscriptions that it is for. No receiver: there is no next hop.
+class OutboundCopy:
+    """The copy of a message for one receiver, with the subscriptions that it is for (`subscriptions`).
 
-    `wardens` are subscriptions that govern and concern the event, but are not among those that it says it is for.
+    `governing_subscriptions` are subscriptions that match the event and may block it (their owners hold the right to
+    govern), although the publisher did not address them.
+
+    Args:
+        message: The message.
+        receiver: The client or neighbour; None stands for a message that has no next hop.
+        is_client: Whether the receiver is a client.
+        is_egress: Whether the receiver is in another sub-overlay.
     """
 
-    __slots__ = ("is_client", "named", "points", "receiver", "wanted", "wardens")
+    __slots__ = ("attributes_behind", "governing_subscriptions", "is_client", "points", "receiver", "subscriptions")
 
     def __init__(
-        self, message: Message, receiver: str | None, *, is_client: bool = False, leaves: bool = False
+        self, message: Message, receiver: str | None, *, is_client: bool = False, is_egress: bool = False
     ) -> None:
         self.receiver, self.is_client = receiver, is_client
-        self.named: Callable[[], Collection[str]] = tuple  # the attributes that filters behind the link speak of
-        self.wanted: list[Filed[Subscription]] = []
-        self.wardens: list[Filed[Subscription]] = []
+        self.attributes_behind: Callable[[], Collection[str]] = (
+            tuple  # returns the attributes that filters behind the link name
+        )
+        self.subscriptions: list[FilterEntry[Subscription]] = []
+        self.governing_subscriptions: list[FilterEntry[Subscription]] = []
         if is_client:
-            self.points = _TO_CLIENT[message.enters]
+            self.points = _TO_CLIENT[message.is_ingress]
         else:
-            self.points = message.arrival | _EGRESS if leaves else message.arrival
+            self.points = message.arrival | _EGRESS if is_egress else message.arrival
+
+
+class Refusal(Exception):  # noqa: N818 - never leaves the engine
+    """Raised by a pipeline step to refuse an operation; `Engine.run` turns it into a `Reject`."""
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(reason)
+        self.step, self.reason = step, reason
+
+
+class OutdatedNews(Exception):  # noqa: N818
+    """Raised when a broker sends something that is known already or is older than what is known: it is ignored."""

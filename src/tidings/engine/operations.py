@@ -1,7 +1,8 @@
-"""What an engine is asked to do: operations, from clients, from neighbours and from the driver.
+"""Operations: the inputs of an engine, from clients, from neighbours and from the driver.
 
-Operations are values. The same ones travel between brokers: what an engine sends to a neighbour, the neighbour
-`Receive`s. A client's operation names the client; whether it may is checked when it is admitted.
+Operations are immutable values. An operation that an engine sends to a neighbour (`Send`) arrives there wrapped in a
+`Receive`. An operation of a client names the client; the `admit` step checks whether that client may do it. The `tag`
+of a class is its encoded name, which stays when the class is renamed.
 """
 
 from typing import TypeAlias
@@ -9,8 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from tidings.engine.journey import NEW, Journey, Way
-from tidings.engine.recorded import Recorded
+from tidings.engine.headers import NEW, ForwardingHeader, Provenance, RuleSnapshot
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.notification import Notification
@@ -21,46 +21,52 @@ from tidings.routing.linkstate import LinkState
 
 
 class _Operation(msgspec.Struct, frozen=True, tag=True):
-    """What all operations share: frozen, tagged with their class when encoded."""
+    """The base of all operations: frozen, encoded with a tag that names the class."""
 
 
 class Advertise(_Operation, frozen=True):
+    """Add an advertisement, or replace the advertisement of the same id and owner."""
+
     advertisement: Advertisement
-    way: Way | None = None  # between brokers
+    way: Provenance | None = None  # set between brokers only
 
 
 class Unadvertise(_Operation, frozen=True):
+    """Remove an advertisement. Rules of `policy` are applied to the removal."""
+
     client: str
     id: str
     policy: str | None = None
-    way: Way | None = None
+    way: Provenance | None = None
 
 
 class Subscribe(_Operation, frozen=True):
-    """A new subscription, or, under an id that its owner has, another one in its place."""
+    """Add a subscription, or replace the subscription of the same id and owner."""
 
     subscription: Subscription
-    way: Way | None = None
+    way: Provenance | None = None
 
 
 class Unsubscribe(_Operation, frozen=True):
+    """Remove a subscription. Rules of `policy` are applied to the removal."""
+
     client: str
     id: str
     policy: str | None = None
-    way: Way | None = None
+    way: Provenance | None = None
 
 
 class SetContext(_Operation, frozen=True):
-    """The whole context of a client from now on; `by` is another client that it lets set it."""
+    """Replace a client's whole context. `by` is another client that sets it, with the client's permission."""
 
     client: str
     context: Context
     by: str | None = None
-    way: Way | None = None
+    way: Provenance | None = None
 
 
-class Entrust(_Operation, frozen=True):
-    """A client lets another one set its context, or does so no more."""
+class DelegateContext(_Operation, frozen=True, tag="Entrust"):
+    """A client allows another client to set its context, or withdraws that permission."""
 
     client: str
     other: str
@@ -68,34 +74,40 @@ class Entrust(_Operation, frozen=True):
 
 
 class SetPolicy(_Operation, frozen=True):
-    """A policy for a subscription or an advertisement of the client's; None takes it away.
+    """Set the policy of a client's subscription or advertisement; None removes it.
 
-    Given by the broker itself (the client has the broker's name), it is the operator's: local to this broker, beside
-    the owner's.
+    If the client is the broker itself, this sets the operator's policy of the filter: it stays local to this broker and
+    stands beside the owner's policy.
     """
 
     client: str
     id: str
     policy: str | None
-    way: Way | None = None
+    way: Provenance | None = None
 
 
 class Define(_Operation, frozen=True):
-    """The schema of a subject, or a longer version of it."""
+    """Define the schema of a subject, or extend it."""
 
     client: str
     schema: Schema
 
 
 class Publish(_Operation, frozen=True):
+    """Publish an event. Between brokers, `journey` is the header with what earlier brokers did; from clients it is
+    `NEW`.
+    """
+
     event: Event
-    journey: Journey = NEW  # between brokers: what happened to it on the way
+    journey: ForwardingHeader = NEW  # between brokers: what happened to the event on its way
 
 
 class Republish(_Operation, frozen=True):
-    """A publication of this broker's journal is sent again, to those brokers that may have missed it; with `whose`, for
-    the durable subscriptions of these clients alone. It was admitted before, and its own clients have it. No event is
-    sent twice in one round, and later rounds are higher: see `Debts`."""
+    """Send a publication of this broker's journal again, to the brokers in `only`, which may have missed it.
+
+    With `whose`, it is only for the durable subscriptions of these clients. The event was admitted before, and local
+    clients have it already. No event is sent twice in the same round, and rounds rise; see `RedeliveryTracker`.
+    """
 
     event: Event
     round: int
@@ -103,36 +115,35 @@ class Republish(_Operation, frozen=True):
     whose: tuple[str, ...] = ()
 
 
-class Lag(_Operation, frozen=True):
-    """These brokers are being sent what they have missed: new publications, which would overtake that, are not for
-    them."""
+class SetLaggingBrokers(_Operation, frozen=True, tag="Lag"):
+    """Exclude these brokers from new publications, because redelivery is still sending them older ones."""
 
     brokers: tuple[str, ...]
 
 
-class Judge(_Operation, frozen=True):
-    """A publication that was accepted is decided about, for these durable subscriptions of a client: when it came, that
-    had to wait for an answer, and what waited is gone, with the client's connection or with the process.
+class Redecide(_Operation, frozen=True, tag="Judge"):
+    """Decide again whether durable subscriptions of a client get a publication that was accepted before.
 
-    `journey` is how it came, and `sender` the neighbour that it came from; empty: it was published here. `answers` are
-    what its sender has proved: groups, and whether it belongs to them. `rules` are those for every copy, as they were
-    in force then.
+    The decision had to wait for an answer of the trust provider, and was lost with the client's connection or with the
+    process. `journey` is the header with which the publication came. `sender` is the neighbour that it came from, or
+    empty if it was published here. `answers` are the trust groups that the sender has proved or failed to belong to.
+    `rules` are the rules for every copy as they were in force when the publication came.
     """
 
     event: Event
     client: str
     subscriptions: tuple[str, ...]
-    journey: Journey = NEW
+    journey: ForwardingHeader = NEW
     sender: str = ""
     answers: tuple[tuple[str, bool], ...] = ()
-    rules: tuple[Recorded, ...] = ()
+    rules: tuple[RuleSnapshot, ...] = ()
 
 
 class Connect(_Operation, frozen=True):
-    """A client is here. If it `moved`, it was at another broker before: what that one has of it, comes here.
+    """A client has connected. `moved`: it was at another broker before, which hands over what it has of the client.
 
-    `session` is the client's own count of its connections, wherever: the broker with the highest one has it now. No two
-    brokers' clocks can tell that as well; they have to where it is None.
+    `session` counts the client's connections, at whichever broker; the broker with the highest session has the client.
+    If it is None, the brokers' clocks decide.
     """
 
     client: str
@@ -141,7 +152,7 @@ class Connect(_Operation, frozen=True):
 
 
 class Disconnect(_Operation, frozen=True):
-    """A client left: what is not durable goes with it."""
+    """A client has disconnected: its advertisements and its subscriptions that are not durable are removed."""
 
     client: str
 
@@ -154,7 +165,7 @@ class Join(_Operation, frozen=True):
 
 
 class Leave(_Operation, frozen=True):
-    """A link to a neighbour is gone, and all that came over it."""
+    """A link to a neighbour is down: what came over it is removed."""
 
     neighbour: str
 
@@ -167,17 +178,20 @@ class Receive(_Operation, frozen=True):
 
 
 class Tick(_Operation, frozen=True):
-    """Time has passed: the driver says so at every heartbeat."""
+    """Time has passed. The driver sends this at every heartbeat, and when a `Wake` asks for it."""
 
 
 class SetLoad(_Operation, frozen=True):
-    """How busy the broker is, from 0 to 1: measured by the driver."""
+    """Set how busy the broker is, from 0 to 1, as the driver measured it."""
 
     load: float
 
 
 class Trust(_Operation, frozen=True):
-    """The answer to an `Authenticate`. Up to `until` (microseconds) it need not be asked again."""
+    """Answer an `AskTrust`: whether a party is a member of a trust group.
+
+    The answer is cached up to the time `until` (microseconds).
+    """
 
     party: str
     group: str
@@ -185,87 +199,89 @@ class Trust(_Operation, frozen=True):
     until: int = 0
 
 
-class Lost(_Operation, frozen=True):
-    """The driver's queue for a subscription was full, and so many notifications were lost: it is told."""
+class ReportLoss(_Operation, frozen=True, tag="Lost"):
+    """Publish a meta-event: the driver's queue for a subscription was full, and `count` notifications were lost."""
 
     client: str
     subscription: str
     count: int
 
 
-class Learn(_Operation, frozen=True):
-    """The record of a secure topic, signed by its owner: from now on events on it need a token."""
+class LearnTopic(_Operation, frozen=True, tag="Learn"):
+    """Add the record of a secure topic, signed by its owner: from now on events on the topic need a token."""
 
     record: bytes
 
 
-class Heed(_Operation, frozen=True):
-    """A notice of a topic's key management centre: which epochs count, and whose grants do no more."""
+class ApplyNotice(_Operation, frozen=True, tag="Heed"):
+    """Apply a signed notice of a topic's key management centre: the valid epochs and the withdrawn grants."""
 
     notice: bytes
 
 
 class Revoke(_Operation, frozen=True):
-    """An update of the authority's list of revocations."""
+    """Apply an update of the certificate authority's revocation list."""
 
     update: bytes
 
 
-# What brokers tell each other of the overlay itself
+# Between brokers, about the overlay itself
 
 
 class TellLinks(_Operation, frozen=True):
-    """What is new about the links of brokers."""
+    """Flood new link states through the sub-overlay."""
 
     states: tuple[LinkState, ...]
 
 
-class Done(_Operation, frozen=True):
-    """Up the shared tree: everyone from here on down has told what is to be told in this phase."""
+class PhaseDone(_Operation, frozen=True, tag="Done"):
+    """Tell the parent in the shared tree that the sender's subtree has sent everything of this convergence phase."""
 
     digest: str
     phase: int
 
 
-class Complete(_Operation, frozen=True):
-    """Down the shared tree: everyone has."""
+class PhaseComplete(_Operation, frozen=True, tag="Complete"):
+    """Tell the children in the shared tree that all brokers have sent everything of this convergence phase."""
 
     digest: str
     phase: int
 
 
 class Announce(_Operation, frozen=True):
-    """Contexts that clients of a broker have now, and those that none of them has any more; along the broker's tree.
+    """Announce the contexts that a broker's clients have now (`added`) or no longer have (`gone`), along its tree.
 
-    What it attracts comes up the tree, and behind it an `Acknowledge` of the number.
+    Subscriptions that an added context attracts travel up the tree, followed by an `Acknowledge` of the number.
     """
 
     origin: str
     digest: str
     number: int
-    added: tuple[Context | None, ...] = ()  # None: any, of publishers in another sub-overlay
+    added: tuple[Context | None, ...] = ()  # None: any context, of publishers in another sub-overlay
     gone: tuple[bytes, ...] = ()
 
 
 class Acknowledge(_Operation, frozen=True):
+    """Tell the parent in the origin's tree that the sender's subtree has handled the announcement of this number."""
+
     origin: str
     digest: str
     number: int
 
 
-class Reside(_Operation, frozen=True):
-    """Clients that have moved to a broker, and with which session: whoever else has something of them gives it up."""
+class ClaimClients(_Operation, frozen=True, tag="Reside"):
+    """Claim clients for the broker `origin`, to which they have moved; a broker with an older session gives them up."""
 
     origin: str
     digest: str
     clients: dict[str, int]
 
 
-class Carry(_Operation, frozen=True):
-    """Notifications that wait for a client that has moved to another broker, and the contexts that clients had at the
-    broker that they have left: on their way there.
+class TransferBacklog(_Operation, frozen=True, tag="Carry"):
+    """Carry a moved client's waiting notifications, and the contexts it had, from its old broker to its new one.
 
-    They may get lost with a link: who sent them keeps them until a `Carried` with their number comes back.
+    The link may lose this message: the sender stores the notifications until a `BacklogStored` with the same number
+    returns.
     """
 
     origin: str
@@ -275,57 +291,68 @@ class Carry(_Operation, frozen=True):
     contexts: dict[str, Context] = {}
 
 
-class Carried(_Operation, frozen=True):
-    """What was carried has arrived: on its way back to where that came from."""
+class BacklogStored(_Operation, frozen=True, tag="Carried"):
+    """Tell the former broker of a moved client that the `TransferBacklog` of this number has arrived."""
 
     to: str
     number: int
 
 
 class Settle(_Operation, frozen=True):
-    """Publications of these rounds have reached all that they can reach from here on: to whoever passed them on."""
+    """Tell the neighbour that sent them that publications of these rounds have reached everything beyond this
+    broker.
+    """
 
     passed: tuple[tuple[UUID, int], ...]
 
 
 class TellTopics(_Operation, frozen=True):
-    """Records of secure topics, signed by their owners."""
+    """Send records of secure topics, signed by their owners."""
 
     records: tuple[bytes, ...]
 
 
 class TellNotices(_Operation, frozen=True):
-    """What key management centres say of their topics, signed by them."""
+    """Send notices of key management centres about their topics, signed by the centres."""
 
     notices: tuple[bytes, ...]
 
 
 class AskRevocations(_Operation, frozen=True):
-    """So many entries of the list of revocations are known here, under a head of that time: what is newer?"""
+    """Ask a neighbour for revocations: this broker has `version` entries, under a list head issued at `issued`."""
 
     version: int
     issued: int
 
 
 class TellRevocations(_Operation, frozen=True):
-    """What is newer, signed by the authority."""
+    """Send an update of the revocation list, signed by the certificate authority."""
 
     update: bytes
 
 
 Assurances: TypeAlias = TellTopics | TellNotices | AskRevocations | TellRevocations
 Signal: TypeAlias = (
-    TellLinks | Done | Complete | Announce | Acknowledge | Reside | Carry | Carried | Settle | Assurances
+    TellLinks
+    | PhaseDone
+    | PhaseComplete
+    | Announce
+    | Acknowledge
+    | ClaimClients
+    | TransferBacklog
+    | BacklogStored
+    | Settle
+    | Assurances
 )
 Travelling: TypeAlias = (
     Advertise | Unadvertise | Subscribe | Unsubscribe | SetContext | SetPolicy | Define | Publish | Signal
 )
 Operation: TypeAlias = (
     Travelling
-    | Entrust
+    | DelegateContext
     | Republish
-    | Judge
-    | Lag
+    | Redecide
+    | SetLaggingBrokers
     | Connect
     | Disconnect
     | Join
@@ -334,19 +361,25 @@ Operation: TypeAlias = (
     | Tick
     | SetLoad
     | Trust
-    | Lost
-    | Learn
-    | Heed
+    | ReportLoss
+    | LearnTopic
+    | ApplyNotice
     | Revoke
 )
 
 
 def digest_of(operation: Travelling) -> str | None:
-    """Of the network in which it is told; None if it counts in any."""
+    """Return the topology digest under which a neighbour sent an operation; None if the operation counts under any."""
     match operation:
-        case Done(digest) | Complete(digest) | Announce(_, digest) | Acknowledge(_, digest) | Reside(_, digest):
+        case (
+            PhaseDone(digest)
+            | PhaseComplete(digest)
+            | Announce(_, digest)
+            | Acknowledge(_, digest)
+            | ClaimClients(_, digest)
+        ):
             return digest
-        case Publish() | TellLinks() | Define() | Carry() | Carried() | Settle():
+        case Publish() | TellLinks() | Define() | TransferBacklog() | BacklogStored() | Settle():
             return None
         case TellTopics() | TellNotices() | AskRevocations() | TellRevocations():
             return None
@@ -355,7 +388,7 @@ def digest_of(operation: Travelling) -> str | None:
 
 
 def client_of(operation: Operation) -> str:
-    """Whose operation it is, before it has left its broker; empty if it is nobody's."""
+    """Return the local client that an operation belongs to; empty if it belongs to none."""
     match operation:
         case Publish(event):
             return event.publisher

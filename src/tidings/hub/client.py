@@ -6,42 +6,42 @@ from uuid import UUID
 
 import msgspec
 
+from tidings.coerce import content_filter, context_filter, context_offer, policy_text
 from tidings.engine.operations import (
     Advertise,
     Define,
-    Entrust,
+    DelegateContext,
     SetContext,
     SetPolicy,
     Subscribe,
     Unadvertise,
 )
-from tidings.hub.history import Since
-from tidings.hub.inquiry import explained, past_event, possible_event
-from tidings.hub.roster import LIMIT, NOTHING
+from tidings.hub.queries import explain_event, past_event, possible_event
 from tidings.hub.subscription import Callback, HubSubscription
-from tidings.hub.texts import checked_callback, inbox_limit, is_safe
+from tidings.hub.subscription_registry import EMPTY_CONTEXT, LIMIT
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError
 from tidings.model.event import Event, checked_client, checked_payload, checked_subject
-from tidings.model.filter import ContextFilter, Filter
+from tidings.model.filter import ContextFilterValue, FilterValue
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Notify, Subscription
 from tidings.model.values import Attributes, Context
-from tidings.texts import content_filter, context_filter, context_offer, policy_text
+from tidings.runtime.arguments import checked_callback, inbox_limit, waits_for_disk
+from tidings.runtime.due_from_journal import Since
 
 if TYPE_CHECKING:
-    from tidings.hub.desk import Desk
+    from tidings.hub.processor import Processor
     from tidings.model.explanation import Explanation
     from tidings.policy.policy import Policy
 
-Text = str | Filter
-ContextText = str | ContextFilter
+Text = str | FilterValue
+ContextText = str | ContextFilterValue
 
 
 class HubAdvertisement(msgspec.Struct, frozen=True):
-    """What was advertised; `findings` are remarks on the policy that was given with it."""
+    """An advertisement as the hub accepted it, with `findings`, the remarks on its policy."""
 
     advertisement: Advertisement
     findings: list[str] = []
@@ -51,19 +51,23 @@ class HubAdvertisement(msgspec.Struct, frozen=True):
         return self.advertisement.id
 
 
-class Client:
-    """Made by `Hub.client`, one for each name. Every method may be called from any thread."""
+class HubClient:
+    """A client of a hub, created by `Hub.client`: publishes, subscribes, and sets its context.
 
-    def __init__(self, desk: "Desk", name: str) -> None:
+    There is one object per name. Every method may be called from any thread.
+    """
+
+    def __init__(self, processor: "Processor", name: str) -> None:
         self.name = name
-        self._desk = desk
+        self._processor = processor
         self._closed = False
 
-    # Situation
+    # Context
 
     @property
     def context(self) -> Context:
-        return self._desk.roster.contexts.get(self.name, NOTHING)
+        """The client's current context."""
+        return self._processor.registry.contexts.get(self.name, EMPTY_CONTEXT)
 
     def set_context(
         self,
@@ -75,31 +79,41 @@ class Client:
         of: str | None = None,
         **values: Any,
     ) -> None:
-        """The context from now on, whole; with `merge`, only the given values change, and None takes one away.
+        """Replace the client's context; with `merge`, change only the given values, where None removes one.
 
-        `of` is another client that has let this one set its context. What changes nothing costs nothing.
+        An unchanged context costs nothing: no operation is processed.
+
+        Args:
+            mapping: Names and values of the context.
+            merge: Whether to change only the given values.
+            safe: "journaled" to wait for the disk, "accepted" not to.
+            of: Another client, which let this one set its context by `let_set_context`.
+            **values: More names and values.
+
+        Raises:
+            RefusedError: The client `of` has not allowed it.
         """
         self._check_open()
-        whose, sync = self.name if of is None else checked_client(of), is_safe(safe)
+        client, sync = self.name if of is None else checked_client(of), waits_for_disk(safe)
         if mapping is not None and not isinstance(mapping, Mapping):
             raise InvalidValueError(f"a context is a mapping of names to values, not {type(mapping).__name__}")
-        given = {**(mapping or {}), **values}
-        changed = Context.of(given) if not merge else None
-        desk = self._desk
-        with desk.guard:
-            present = desk.roster.contexts.get(whose, NOTHING)
-            context = present.merged(given) if changed is None else changed
-            by = None if whose == self.name else self.name
-            if context == present and (by is None or by in desk.engine.entrusted.get(whose, ())):
+        changes = {**(mapping or {}), **values}
+        changed = Context.of(changes) if not merge else None
+        processor = self._processor
+        with processor.lock:
+            present = processor.registry.contexts.get(client, EMPTY_CONTEXT)
+            context = present.merged(changes) if changed is None else changed
+            by = None if client == self.name else self.name
+            if context == present and (by is None or by in processor.engine.context_delegates.get(client, ())):
                 return
-            _, end, outcome = desk.controlled(SetContext(whose, context, by))
-        desk.finish(outcome, end if sync else 0)
+            _, end, outcome = processor.handle_control(SetContext(client, context, by))
+        processor.finish(outcome, end if sync else 0)
 
-    def let_set_context(self, other: "str | Client", allowed: bool = True) -> None:
-        """Lets another client set this one's context, or does so no more."""
+    def let_set_context(self, other: "str | HubClient", allowed: bool = True) -> None:
+        """Allow another client to set this client's context, or withdraw the permission."""
         self._check_open()
-        name = other.name if isinstance(other, Client) else checked_client(other)
-        self._desk.control(Entrust(self.name, name, allowed))
+        name = other.name if isinstance(other, HubClient) else checked_client(other)
+        self._processor.control(DelegateContext(self.name, name, allowed))
 
     # Publishing
 
@@ -112,21 +126,31 @@ class Client:
         id: str | None = None,  # noqa: A002
         format: str = "sql",  # noqa: A002
     ) -> HubAdvertisement:
-        """Says what will be published; under an id that this client has, another advertisement takes its place."""
+        """Advertise what this client will publish; an advertisement of this client with the same id is replaced.
+
+        Args:
+            content: Filter that the events will match.
+            publisher_context: Context names, or a filter, that this client offers; None offers all names.
+            subscriber_context: Context names, or a filter, of subscribers that this client will use.
+            policy: Policy associated with the advertisement.
+            id: The advertisement's id; a new one by default.
+            format: The format of `content`.
+        """
         self._check_open()
         advertisement = Advertisement.of(
             content_filter(content, format),
-            id=self._desk.new_id(self.name) if id is None else id,
+            id=self._processor.new_id(self.name) if id is None else id,
             publisher=self.name,
             publisher_context=context_offer(publisher_context),
             subscriber_context=context_offer(subscriber_context),
             policy=policy_text(policy),
         )
-        return HubAdvertisement(advertisement, self._desk.control(Advertise(advertisement)))
+        return HubAdvertisement(advertisement, self._processor.control(Advertise(advertisement)))
 
     def unadvertise(self, id: "str | HubAdvertisement", policy: "str | Policy | None" = None) -> None:  # noqa: A002
+        """Withdraw an advertisement; `policy` holds the rules to run before the removal."""
         self._check_open()
-        self._desk.control(Unadvertise(self.name, given_id(id), policy_text(policy)))
+        self._processor.control(Unadvertise(self.name, id_of(id), policy_text(policy)))
 
     def publish(
         self,
@@ -139,15 +163,27 @@ class Client:
         id: UUID | str | None = None,  # noqa: A002
         sealed: bool = False,
     ) -> Receipt:
-        """Returns when the event is as safe as was asked, and is in the inboxes of those whom it concerns.
+        """Publish an event; return its receipt once it has the requested durability and is in the subscribers' inboxes.
 
-        With `safe="accepted"` it does not wait for the disk. The receipt's `safe` says how safe the event is: in a hub
-        without a folder `accepted`, whatever was asked. An empty payload is none. An `id` (a UUIDv7) that was
-        published before is refused, as far as the hub remembers. The receipt's `sealed` is the epoch of the key, where
-        a member publishes on a secure topic; with `sealed=True`, an event that would go in the clear is refused.
+        The receipt's `safe` says how durable the event is: in a hub without a journal always "accepted". The receipt's
+        `sealed` is the epoch of the key if the event was sealed.
+
+        Args:
+            attributes: The event's attributes.
+            subscribers: Filter over subscribers' contexts, for whom the event is.
+            payload: The event's payload; an empty one counts as none.
+            subject: The event's subject.
+            policy: Policy attached to the event.
+            safe: "journaled" to wait for the disk, "accepted" not to.
+            id: The event's UUIDv7; a new one by default.
+            sealed: Whether to refuse an event that would not be sealed.
+
+        Raises:
+            PublishedBeforeError: An event of this id was published before, as far as the hub remembers.
+            RefusedError: The hub refused the event.
         """
         self._check_open()
-        return self._desk.publish(
+        return self._processor.publish(
             self.name,
             Attributes.of(attributes),
             subscribers=None if subscribers is None else context_filter(subscribers),
@@ -155,16 +191,15 @@ class Client:
             subject=None if subject is None else checked_subject(subject),
             policy=None if policy is None else policy_text(policy),
             id=None if id is None else _event_id(id),
-            sync=is_safe(safe),
+            sync=waits_for_disk(safe),
             must_seal=sealed,
         )
 
     def publish_event(self, event: Event, safe: str = "journaled") -> Receipt:
-        """Publishes an event that was made, and perhaps sealed, before: its id and its sequence stay, its timestamp is
-        the time at which it is accepted.
+        """Publish a ready-made, possibly sealed event with its id and sequence; its timestamp is the acceptance time.
 
-        A sealed one that is sent again gets its first receipt, and goes nowhere; another one under its id is refused.
-        Clients are in the hub's own process, so they need not prove who they are.
+        A sealed event that is sent again gets its first receipt and is not delivered again; another event under its id
+        is refused. The hub does not ask clients, which are in its own process, to prove their identity.
         """
         self._check_open()
         if not isinstance(event, Event):
@@ -172,7 +207,7 @@ class Client:
         if event.publisher != self.name:
             raise RefusedError("admit", f"the event is one of {event.publisher}, not of {self.name}")
         checked = Event.of(**{name: getattr(event, name) for name in Event.__struct_fields__})
-        return self._desk.publish_event(checked, sync=is_safe(safe))
+        return self._processor.publish_event(checked, sync=waits_for_disk(safe))
 
     # Subscribing
 
@@ -191,12 +226,27 @@ class Client:
         limit: int | None = None,
         token: bytes | None = None,
     ) -> HubSubscription:
-        """A subscription from now on; what comes waits in its inbox, or is handed to `callback`.
+        """Subscribe from now on; notifications wait in the subscription's inbox, or are passed to `callback`.
 
-        `durable` is a name under which it outlives this client, its process and the hub's; subscribing again under it
-        goes on where it was, with another filter if another is given. `limit` bounds what is kept in memory. `token` is
-        for what is on a secure topic; in the hub's own process nobody has to prove that it is theirs. A member that
-        asks for nothing but a secure topic need not give it.
+        Args:
+            content: Filter over the events' attributes.
+            publishers: Filter over the publishers' contexts; `this.` is this client's context.
+            policy: Policy associated with the subscription.
+            durable: A name under which the subscription outlives this client, its process and the hub's. Subscribing
+                again under the name resumes it, with the new filter if that differs.
+            notify: "subscription" for a notification per subscription, "client" for one per client and event.
+            subject: The subject of the events.
+            structure: Attribute names that must be present or absent.
+            format: The format of `content`.
+            id: The subscription's id; a new one by default.
+            callback: Called with each notification; returning acknowledges it.
+            limit: Maximum number of notifications kept in memory.
+            token: Token for a secure topic. The hub does not ask for a proof that the token is the client's. A member's
+                own token is used if it subscribes to just a secure topic.
+
+        Raises:
+            InvalidValueError: An argument is invalid.
+            RefusedError: The hub refused the subscription.
         """
         self._check_open()
         subscription = Subscription.of(
@@ -211,65 +261,70 @@ class Client:
             notify=notify,
             token=token,
         )
-        desk, size, called = self._desk, inbox_limit(limit), checked_callback(callback)
-        with desk.guard:
+        processor, size, called = self._processor, inbox_limit(limit), checked_callback(callback)
+        with processor.lock:
             subscription = self._with_token(subscription)
-            held = self._held(subscription, id)
-            size = size if held is None or limit is not None else held.inbox.limit
-            subscription = _named(subscription, held, desk.new_id(self.name) if id is None else id)
-            if held is not None and held.subscription == subscription and held.inbox.limit == size:
+            existing = self._existing(subscription, id)
+            size = size if existing is None or limit is not None else existing.inbox.limit
+            subscription = _with_id(subscription, existing, processor.new_id(self.name) if id is None else id)
+            if existing is not None and existing.subscription == subscription and existing.inbox.limit == size:
                 findings, end, outcome = None, 0, None
             else:
-                findings, end, outcome = desk.controlled(Subscribe(subscription), {LIMIT: size})
+                findings, end, outcome = processor.handle_control(Subscribe(subscription), {LIMIT: size})
             if outcome is None or outcome.refused is None:
-                held = desk.roster.subscriptions[subscription.id]
+                existing = processor.registry.subscriptions[subscription.id]
                 if findings is not None:
-                    held.set_policy_findings(findings)
-                held.attach(called)
+                    existing.set_policy_findings(findings)
+                existing.attach(called)
         if outcome is not None:
-            desk.finish(outcome, end)
-        assert held is not None  # noqa: S101 - what was refused has raised
-        desk.wake(held)
-        return held
+            processor.finish(outcome, end)
+        assert existing is not None  # noqa: S101 - what was refused has raised
+        processor.wake(existing)
+        return existing
 
     def subscriptions(self) -> list[HubSubscription]:
-        """All that this client has, those that were there before it came back included."""
-        with self._desk.guard:
-            return self._desk.roster.of(self.name)
+        """Return this client's subscriptions, including durable ones from before it came back."""
+        with self._processor.lock:
+            return self._processor.registry.subscriptions_of(self.name)
 
     def unsubscribe(self, id: str | HubSubscription, policy: "str | Policy | None" = None) -> None:  # noqa: A002
+        """Remove a subscription; `policy` holds the rules to run before the removal."""
         self._check_open()
-        self._desk.unsubscribe(self.name, given_id(id), policy)
+        self._processor.unsubscribe(self.name, id_of(id), policy)
 
     def replay(self, since: Since = None) -> Iterator[Notification]:
-        """What all of this client's subscriptions would get if the events since then came now, from the journal."""
+        """Replay the journaled events from `since` on: yield the notifications that this client would get now."""
         self._check_open()
-        return self._desk.replay([held.id for held in self.subscriptions()], since)
+        return self._processor.replay([subscription.id for subscription in self.subscriptions()], since)
 
-    # Policies, schemas, reasons
+    # Policies, schemas, explanations
 
     def set_policy(
         self,
         id: str | HubSubscription | HubAdvertisement,  # noqa: A002
         policy: "str | Policy | None",
     ) -> list[str]:
-        """Sets the policy of a subscription or an advertisement of this client's, None takes it away; the findings."""
+        """Set the policy of this client's subscription or advertisement, None removes it; return the remarks on it."""
         self._check_open()
-        return self._desk.control(SetPolicy(self.name, given_id(id), policy_text(policy)))
+        return self._processor.control(SetPolicy(self.name, id_of(id), policy_text(policy)))
 
     def schema(self, schema: Schema | str) -> Schema:
-        """Defines the schema of a subject, or a longer version of it; given a subject, the one that it has."""
+        """Define a subject's schema, or extend it by a longer version; given a subject, return its schema.
+
+        Raises:
+            RefusedError: The subject has no schema, or the new schema does not extend the present one.
+        """
         self._check_open()
         if isinstance(schema, Schema):
-            self._desk.control(Define(self.name, schema))
+            self._processor.control(Define(self.name, schema))
             return schema
         if not isinstance(schema, str):
             raise InvalidValueError(f"schema: a Schema, or the subject of one, not {type(schema).__name__}")
-        with self._desk.guard:
-            found = self._desk.roster.schemas.get(schema)
-        if found is None:
+        with self._processor.lock:
+            stored = self._processor.registry.schemas.get(schema)
+        if stored is None:
             raise RefusedError("admit", f"the subject {schema!r} has no schema")
-        return found
+        return stored
 
     @overload
     def explain(self, event: Any, subscription: str | HubSubscription, **about: Any) -> "Explanation": ...
@@ -280,23 +335,32 @@ class Client:
     def explain(
         self, event: Any, subscription: str | HubSubscription | None = None, **about: Any
     ) -> "Explanation | list[Explanation]":
-        """Why an event does, or does not, reach a subscription (None: each of this client's own).
+        """Explain why an event does or does not reach a subscription; with None, each subscription of this client.
 
-        The event is a past one, by its id or receipt, or one that this client might publish: a mapping of attributes,
-        with `subscribers`, `payload`, `subject` and `policy` as in `publish`. One sees only what one may: what belongs
-        to others is not told.
+        The explanation shows only what this client may see of other clients' filters and policies.
+
+        Args:
+            event: A past event, by its id, receipt or notification; or the attributes of an event that this client
+                could publish.
+            subscription: The subscription to explain.
+            **about: `subscribers`, `payload`, `subject` and `policy` of an event given by its attributes, as in
+                `publish`.
         """
         self._check_open()
-        past = past_event(self._desk, event)
-        given = possible_event(self._desk, self.name, event, **about) if past is None else past
+        past = past_event(self._processor, event)
+        explained_event = possible_event(self._processor, self.name, event, **about) if past is None else past
         if subscription is None:
-            return explained(self._desk, given, None, self.name, viewer=self.name, is_past=past is not None)
-        return explained(self._desk, given, given_id(subscription), None, viewer=self.name, is_past=past is not None)[0]
+            return explain_event(
+                self._processor, explained_event, None, self.name, viewer=self.name, is_past=past is not None
+            )
+        return explain_event(
+            self._processor, explained_event, id_of(subscription), None, viewer=self.name, is_past=past is not None
+        )[0]
 
     def close(self) -> None:
-        """Leaves: what is not durable goes, what is goes on collecting. The name can come back."""
+        """Disconnect: remove the client's subscriptions, except durable ones, which go on collecting; free the name."""
         if not self._closed:
-            self._desk.leave(self)
+            self._processor.leave(self)
             self._closed = True
 
     def __enter__(self) -> Self:
@@ -306,45 +370,52 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<client {self.name} of {self._desk.name}>"
+        return f"<client {self.name} of {self._processor.name}>"
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the client {self.name} was closed; hub.client({self.name!r}) gives a new one")
 
     def _with_token(self, subscription: Subscription) -> Subscription:
-        """Of a member that asks for nothing but a secure topic: with the token that it has."""
-        assurance = self._desk.engine.assurance
-        record = None if subscription.token is not None or assurance is None else assurance.confines.of(subscription)
-        token = None if record is None else self._desk.members.token(self.name, record.id)
+        """Add the member's token to a subscription that asks for just a secure topic and has no token."""
+        topic_gossip = self._processor.engine.topic_gossip
+        record = (
+            None
+            if subscription.token is not None or topic_gossip is None
+            else topic_gossip.token_requirements.of(subscription)
+        )
+        token = None if record is None else self._processor.members.token(self.name, record.id)
         return subscription if token is None else msgspec.structs.replace(subscription, token=token)
 
-    def _held(self, subscription: Subscription, id: str | None) -> HubSubscription | None:  # noqa: A002
-        """The subscription that is meant, if it is there: by its durable name, or by its id."""
-        roster = self._desk.roster
+    def _existing(self, subscription: Subscription, id: str | None) -> HubSubscription | None:  # noqa: A002
+        """Return this client's existing subscription with the same durable name or id, or None."""
+        registry = self._processor.registry
         if subscription.durable is not None:
-            held = roster.durable(self.name, subscription.durable)
-            if held is not None and id is not None and held.id != id:
-                raise InvalidValueError(f"durable: {subscription.durable!r} is the subscription {held.id}, not {id}")
-            if held is not None:
-                return held
-        held = None if id is None else roster.subscriptions.get(id)
-        return held if held is not None and held.subscriber == self.name else None
+            existing = registry.find_durable(self.name, subscription.durable)
+            if existing is not None and id is not None and existing.id != id:
+                raise InvalidValueError(
+                    f"durable: {subscription.durable!r} is the subscription {existing.id}, not {id}"
+                )
+            if existing is not None:
+                return existing
+        existing = None if id is None else registry.subscriptions.get(id)
+        return existing if existing is not None and existing.subscriber == self.name else None
 
 
-def _named(subscription: Subscription, held: HubSubscription | None, id: str) -> Subscription:  # noqa: A002
-    """Under its id; coming back without a policy or a token leaves the one that was there."""
-    if held is None:
+def _with_id(subscription: Subscription, existing: HubSubscription | None, id: str) -> Subscription:  # noqa: A002
+    """Return the subscription with its id; resuming without a policy or a token keeps the present ones."""
+    if existing is None:
         return msgspec.structs.replace(subscription, id=id)
-    policy = held.subscription.policy if subscription.policy is None else subscription.policy
-    token = held.subscription.token if subscription.token is None else subscription.token
-    return msgspec.structs.replace(subscription, id=held.id, policy=policy, token=token)
+    policy = existing.subscription.policy if subscription.policy is None else subscription.policy
+    token = existing.subscription.token if subscription.token is None else subscription.token
+    return msgspec.structs.replace(subscription, id=existing.id, policy=policy, token=token)
 
 
-def given_id(given: str | HubSubscription | HubAdvertisement) -> str:
-    if isinstance(given, HubSubscription | HubAdvertisement):
-        return given.id
-    return checked_id(given)
+def id_of(id_or_handle: str | HubSubscription | HubAdvertisement) -> str:
+    """Return the id of a subscription or an advertisement, which may be given as its id or as its handle."""
+    if isinstance(id_or_handle, HubSubscription | HubAdvertisement):
+        return id_or_handle.id
+    return checked_id(id_or_handle)
 
 
 def _event_id(id: Any) -> UUID:  # noqa: A002

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import msgspec
 
-from tidings.engine.operations import Heed, Learn, Revoke
+from tidings.engine.operations import ApplyNotice, LearnTopic, Revoke
 from tidings.engine.settings import Settings
-from tidings.hub.archive import Archive
-from tidings.hub.client import Client, HubAdvertisement, given_id
-from tidings.hub.clock import Clock, SystemClock
-from tidings.hub.desk import Desk
-from tidings.hub.inquiry import explained, past_event, possible_event
+from tidings.hub.client import HubAdvertisement, HubClient, id_of
+from tidings.hub.journal_store import JournalStore
+from tidings.hub.processor import Processor
+from tidings.hub.queries import explain_event, past_event, possible_event
 from tidings.hub.stats import Stats
 from tidings.hub.subscription import HubSubscription
-from tidings.hub.trust import Provider
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
 from tidings.model.schema import Schema
+from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.trust import Provider
 
 if TYPE_CHECKING:
     from tidings.journal import JournalOptions
@@ -29,12 +29,28 @@ if TYPE_CHECKING:
 
 
 class Hub:
-    """`Hub()` lives in memory; `Hub(folder)` has everything again that it acknowledged, whatever happened to it.
+    """An embedded hub: `Hub()` keeps its state in memory, `Hub(folder)` journals it and restores it when opened again.
 
-    `trust` answers who belongs to a trust group: a callable of a party and a group, or an object with `is_member` and
-    `expiry`. `govern` names the clients whose policies may concern others; `observers` those who may see meta-events
-    (None: everybody). `gate` (a `tidings.security.Gate`) checks what is sealed, and who may have it. Every method may
-    be called from any thread.
+    After a crash, a durable hub has every operation that it acknowledged. Every method may be called from any thread.
+
+    Args:
+        folder: The folder of the journal; None for a hub without a journal.
+        name: The hub's own client name. Without it, the name stored in the journal, or "hub".
+        trust: Decides whether a party belongs to a trust group: a callable of a party and a group, or an object with
+            `is_member` and `expiry`.
+        govern: The clients whose policies may apply to events of other clients.
+        observers: The clients that may see meta-events; None for all clients.
+        advertisements_required: Whether the hub refuses events outside their publisher's advertisements.
+        host: The host name that policies see.
+        schemas: Schemas to define when the hub opens.
+        clock: Source of time and entropy; the system's by default.
+        options: Options of the journal.
+        disk: Writes the journal's files; tests replace it.
+        gate: A `tidings.security.Gate`, which checks sealed events and tokens.
+
+    Raises:
+        InvalidValueError: An argument is invalid, or the folder's journal belongs to a hub of another name.
+        JournalError: The journal cannot be opened.
     """
 
     def __init__(
@@ -54,10 +70,10 @@ class Hub:
         gate: "Gate | None" = None,
     ) -> None:
         clock = SystemClock() if clock is None else clock
-        # Everything is checked before the folder is opened: one that was refused must not stay locked.
+        # Check all arguments before the folder is opened: a refused argument must not leave the folder locked.
         governing, observing = _names(govern, "govern"), None if observers is None else _names(observers, "observers")
-        schemas = [_schema(one) for one in _collection(schemas, "schemas", "Schemas")]
-        archive = None
+        schemas = [_schema(item) for item in _collection(schemas, "schemas", "Schemas")]
+        journal_store = None
         if name is not None:
             checked_client(name)
         if folder == "":
@@ -65,8 +81,8 @@ class Hub:
         if folder is not None:
             if not isinstance(folder, str | PathLike):
                 raise InvalidValueError(f"folder: a path, or None, not {type(folder).__name__}")
-            archive = Archive(folder, name, clock.entropy(), trust, options, disk)
-            name = archive.journal.name
+            journal_store = JournalStore(folder, name, clock.entropy(), trust, options, disk)
+            name = journal_store.journal.name
         settings = Settings(
             name=name or "hub",
             host=host,
@@ -75,109 +91,120 @@ class Hub:
             advertisements_required=advertisements_required,
         )
         try:
-            self._desk = Desk(settings, clock, trust, archive, gate)
-            self._own = Client(self._desk, self.name)
+            self._processor = Processor(settings, clock, trust, journal_store, gate)
+            self._own = HubClient(self._processor, self.name)
             for schema in schemas:
-                if self._desk.roster.schemas.get(schema.subject) != schema:
+                if self._processor.registry.schemas.get(schema.subject) != schema:
                     self._own.schema(schema)
         except BaseException:
-            if archive is not None:
-                archive.journal.close()
+            if journal_store is not None:
+                journal_store.journal.close()
             raise
 
     @property
     def name(self) -> str:
-        return self._desk.name
+        return self._processor.name
 
     @property
-    def desk(self) -> Desk:
-        """The state of the hub (engine, roster, archive) and its operations, to examine them: a change that is made
-        there is not journaled."""
-        return self._desk
+    def processor(self) -> Processor:
+        """The hub's processor, with the engine, the subscription registry and the journal store, for inspection.
+
+        Changes made directly to these objects are not journaled.
+        """
+        return self._processor
 
     @property
     def log(self) -> Any:
-        """The last lines that policies and the hub itself have logged; `logging.getLogger("tidings")` has all."""
-        return self._desk.log
+        """The last lines that policies and the hub logged; the logger "tidings" receives all of them."""
+        return self._processor.log
 
     @property
     def notes(self) -> list[str]:
-        """What opening the journal and keeping it had to tell: unfinished writes, lost rows, failed snapshots."""
-        archive = self._desk.archive
-        return [] if archive is None else [*archive.journal.notes, *archive.notes]
+        """Remarks from opening and maintaining the journal: unfinished writes, lost rows, failed snapshots."""
+        journal_store = self._processor.journal_store
+        return [] if journal_store is None else [*journal_store.journal.notes, *journal_store.notes]
 
-    def client(self, name: str, member: "Member | None" = None) -> Client:
-        """The client of that name; always the same one, until it is closed.
+    def client(self, name: str, member: "Member | None" = None) -> HubClient:
+        """Return the client of that name, creating it if needed; the same object until the client is closed.
 
-        As a `tidings.security.Member` of that name it seals what it publishes on secure topics, and opens what it
-        takes; its keys are for the program to fetch.
+        With `member`, a `tidings.security.Member` of the same name, the client seals what it publishes on secure topics
+        and decrypts the notifications it takes. The program has to fetch the member's keys.
         """
         if name == self.name:
             raise InvalidValueError(f"{name!r} is the hub's own name; hub.subscribe and hub.advertise act for it")
-        return self._desk.client(checked_client(name), member)
+        return self._processor.client(checked_client(name), member)
 
-    # What the operator has here: filters of the hub's own, with policies, and policies on the filters of others
+    # For the operator: the hub's own advertisements and subscriptions, and policies on those of clients
 
     def advertise(self, content: Any = "", **given: Any) -> HubAdvertisement:
-        """As `Client.advertise`, for the hub itself."""
+        """Advertise on behalf of the hub itself; arguments as in `HubClient.advertise`."""
         return self._own.advertise(content, **given)
 
     def subscribe(self, content: Any = "", **given: Any) -> HubSubscription:
-        """As `Client.subscribe`, for the hub itself."""
+        """Subscribe on behalf of the hub itself; arguments as in `HubClient.subscribe`."""
         return self._own.subscribe(content, **given)
 
     def unadvertise(self, id: Any, policy: Any = None) -> None:  # noqa: A002
+        """Withdraw an advertisement of the hub itself; `policy` holds the rules to run before the removal."""
         self._own.unadvertise(id, policy)
 
     def unsubscribe(self, id: Any, policy: Any = None) -> None:  # noqa: A002
+        """Remove a subscription of the hub itself; `policy` holds the rules to run before the removal."""
         self._own.unsubscribe(id, policy)
 
     def subscriptions(self) -> list[HubSubscription]:
-        """The hub's own."""
+        """Return the hub's own subscriptions."""
         return self._own.subscriptions()
 
     def set_policy(self, id: Any, policy: Any) -> list[str]:  # noqa: A002
-        """The operator's policy on any subscription or advertisement, beside the owner's; the findings."""
+        """Set the operator's policy on any subscription or advertisement, in addition to its owner's policy.
+
+        None removes the operator's policy. Returns the remarks of the policy check.
+        """
         return self._own.set_policy(id, policy)
 
     def schema(self, schema: Schema | str) -> Schema:
-        """As `Client.schema`."""
+        """Define a schema, or return the schema of a subject; see `HubClient.schema`."""
         return self._own.schema(schema)
 
     def set_load(self, load: float) -> None:
-        """How busy the machine is, from 0 to 1, as policies see it."""
+        """Set the machine's load that policies see, from 0 (idle) to 1."""
         if isinstance(load, bool) or not isinstance(load, int | float) or not 0 <= load <= 1:
             raise InvalidValueError("load: a number from 0 to 1")
-        self._desk.set_load(float(load))
+        self._processor.set_load(float(load))
 
-    # What is known of secure topics: all of it is signed, and what cannot be trusted is refused
+    # Secure topics: records, notices and updates are signed, and the engine refuses those that it cannot verify
 
     def learn(self, record: bytes) -> None:
-        """The record of a secure topic, signed by its owner: from now on events on it need a token."""
-        self._desk.assure(Learn(_signed(record, "record")))
+        """Register a secure topic from its record, signed by the owner: from now on its events need a token."""
+        self._processor.apply_security_news(LearnTopic(_signed(record, "record")))
 
     def heed(self, notice: bytes) -> None:
-        """A notice of a topic's key management centre: which epochs count, and whose grants do no more."""
-        self._desk.assure(Heed(_signed(notice, "notice")))
+        """Apply a notice of a topic's key management centre: the valid epochs and the withdrawn grants."""
+        self._processor.apply_security_news(ApplyNotice(_signed(notice, "notice")))
 
     def revoke(self, update: bytes) -> None:
-        """An update of the authority's list of revocations: it is obeyed at once."""
-        self._desk.assure(Revoke(_signed(update, "update")))
+        """Apply a signed update of the certificate authority's revocation list, effective at once."""
+        self._processor.apply_security_news(Revoke(_signed(update, "update")))
 
-    # Looking inside
+    # Inspection
 
     def tables(self) -> Any:
-        """Advertisements, subscriptions, contexts and policies, as the engine has them."""
-        with self._desk.guard:
-            return self._desk.engine.tables()
+        """Return the engine's advertisements, subscriptions, contexts and policies."""
+        with self._processor.lock:
+            return self._processor.engine.tables()
 
     def stats(self) -> Stats:
-        return self._desk.counted()
+        """Return the hub's counters since it was opened, and its current numbers of clients and subscriptions."""
+        return self._processor.stats_snapshot()
 
     def store(self, name: str) -> list[str]:
-        """What policies have persisted under that name, as far as it is still in memory; a journal has all of it."""
-        with self._desk.guard:
-            return [message for store, message in self._desk.roster.stored if store == name]
+        """Return the messages that policies persisted under `name`, newest last, as far as they are in memory.
+
+        The journal has all of them.
+        """
+        with self._processor.lock:
+            return [message for store, message in self._processor.registry.stored if store == name]
 
     @overload
     def explain(
@@ -198,36 +225,51 @@ class Hub:
         publisher: str = "somebody",
         **about: Any,
     ) -> "Explanation | list[Explanation]":
-        """Why an event does, or does not, reach a subscription, or each one of a client: every step, and what decided.
+        """Explain why an event does or does not reach a subscription, or each subscription of a client.
 
-        The event is a past one (an `Event`, a receipt, a notification, or, if the hub is durable, an id), or one that
-        might come: a mapping of attributes, with its `publisher`, and `subscribers`, `payload`, `subject` and `policy`
-        as in `publish`.
+        Each explanation lists the steps and the decisive one.
+
+        Args:
+            event: A past event (an `Event`, a receipt, a notification or, in a durable hub, an event id), or the
+                attributes of an event that could be published.
+            subscription: The subscription to explain; exclusive with `client`.
+            client: The client whose subscriptions to explain; exclusive with `subscription`.
+            publisher: The publisher of an event given by its attributes.
+            **about: `subscribers`, `payload`, `subject` and `policy` of an event given by its attributes, as in
+                `publish`.
+
+        Raises:
+            InvalidValueError: Both or neither of `subscription` and `client` are given, or the event is malformed.
+            RefusedError: The subscription or the event is unknown.
         """
         if (subscription is None) == (client is None):
             raise InvalidValueError("explain takes a subscription or a client")
-        past = past_event(self._desk, event)
-        given = possible_event(self._desk, publisher, event, **about) if past is None else past
+        past = past_event(self._processor, event)
+        explained_event = possible_event(self._processor, publisher, event, **about) if past is None else past
         if subscription is None:
-            return explained(self._desk, given, None, client, is_past=past is not None)
-        return explained(self._desk, given, given_id(subscription), None, is_past=past is not None)[0]
+            return explain_event(self._processor, explained_event, None, client, is_past=past is not None)
+        return explain_event(self._processor, explained_event, id_of(subscription), None, is_past=past is not None)[0]
 
     def retain(self, before: int | None = None, max_bytes: int | None = None) -> int:
-        """Removes the oldest segments of the journal: those before a time (microseconds), or over a size; how many.
+        """Remove the oldest journal segments, by time or size; return how many.
 
-        What is still due to a durable subscription stays, and so does what no snapshot stands for.
+        `before` is a time in microseconds, `max_bytes` the size that the journal may have. Events still due to a
+        durable subscription stay, and so do rows that no snapshot covers.
         """
-        archive = self._desk.archive
-        return 0 if archive is None else archive.retain(self._desk, before, max_bytes)
+        journal_store = self._processor.journal_store
+        return 0 if journal_store is None else journal_store.retain(self._processor, before, max_bytes)
 
     def snapshot(self) -> None:
-        """Writes down the state as it is now, so that opening need not read what came before."""
-        if self._desk.archive is not None:
-            self._desk.archive.snapshot(self._desk)
+        """Write a snapshot of the current state, so that opening the hub need not read the journal before it."""
+        if self._processor.journal_store is not None:
+            self._processor.journal_store.snapshot(self._processor)
 
     def close(self) -> None:
-        """Ends it: everything waiting in durable subscriptions is there again when the folder is opened."""
-        self._desk.close()
+        """Close the hub and its journal.
+
+        What waits in durable subscriptions is there again when the hub is reopened.
+        """
+        self._processor.close()
 
     def __enter__(self) -> Self:
         return self
@@ -236,8 +278,8 @@ class Hub:
         self.close()
 
     def __repr__(self) -> str:
-        held = msgspec.structs.asdict(self.stats())
-        return f"<hub {self.name}: {held['clients']} clients, {held['subscriptions']} subscriptions>"
+        stats = msgspec.structs.asdict(self.stats())
+        return f"<hub {self.name}: {stats['clients']} clients, {stats['subscriptions']} subscriptions>"
 
 
 def _signed(data: Any, what: str) -> bytes:
@@ -246,10 +288,10 @@ def _signed(data: Any, what: str) -> bytes:
     return data
 
 
-def _schema(given: Any) -> Schema:
-    if not isinstance(given, Schema):
-        raise InvalidValueError(f"schemas: a collection of Schemas, not of {type(given).__name__}")
-    return given
+def _schema(schema: Any) -> Schema:
+    if not isinstance(schema, Schema):
+        raise InvalidValueError(f"schemas: a collection of Schemas, not of {type(schema).__name__}")
+    return schema
 
 
 def _names(names: Iterable[str], what: str) -> frozenset[str]:
@@ -258,7 +300,7 @@ def _names(names: Iterable[str], what: str) -> frozenset[str]:
     return frozenset(map(checked_client, _collection(names, what, "names")))
 
 
-def _collection(given: Any, what: str, of: str) -> Iterable[Any]:
-    if not isinstance(given, Iterable):
-        raise InvalidValueError(f"{what}: a collection of {of}, not {type(given).__name__}")
-    return given
+def _collection(values: Any, what: str, element_kind: str) -> Iterable[Any]:
+    if not isinstance(values, Iterable):
+        raise InvalidValueError(f"{what}: a collection of {element_kind}, not {type(values).__name__}")
+    return values

@@ -1,16 +1,16 @@
-"""What a hub has counted."""
+"""The counters of a hub."""
 
 import msgspec
 
 
 class Stats(msgspec.Struct, kw_only=True):
-    """Counted since the hub was opened, but for what is there now: clients, subscriptions, waiting, offset."""
+    """Counters since the hub was opened; `clients`, `subscriptions`, `waiting` and `offset` are current values."""
 
     published: int = 0
     refused: int = 0
     delivered: int = 0
     lost: int = 0
-    told: int = 0  # meta-events
+    told: int = 0  # meta-events published
     callback_errors: int = 0
     clients: int = 0
     subscriptions: int = 0

@@ -1,4 +1,4 @@
-"""A subscription of a hub, as its subscriber holds it: notifications are taken, waited for, or handed to a callback."""
+"""A subscription of a hub, as its subscriber holds it: notifications are taken, waited for, or passed to a callback."""
 
 import logging
 import threading
@@ -6,26 +6,29 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from tidings.hub.inbox import Inbox
-from tidings.model.durability import NO_JOURNAL_IN_HUB
 from tidings.model.errors import ClosedError, InvalidValueError, SecurityError
 from tidings.model.notification import Notification
+from tidings.model.receipt import NO_JOURNAL_IN_HUB
 from tidings.model.subscription import Subscription
-from tidings.model.timeout import checked_timeout
+from tidings.model.time_arguments import checked_timeout
+from tidings.runtime.inboxes import Inbox
 
 if TYPE_CHECKING:
-    from tidings.hub.desk import Desk
-    from tidings.hub.history import Since
+    from tidings.hub.processor import Processor
     from tidings.policy.policy import Policy
+    from tidings.runtime.due_from_journal import Since
 
 Callback = Callable[[Notification], Any]
 _LOG = logging.getLogger("tidings")
-_TURN = threading.Lock()  # one for all of them, of which there are very many: nobody holds it for long
+# One lock for all subscriptions, to save memory: it is held only for a few assignments.
+_LISTENER_LOCK = threading.Lock()
 
 
-class _Listening:
-    """What is known of a subscription by who listens to it in this process. Those that others listen to, over a
-    network, are very many, and have nothing of it."""
+class _Listener:
+    """State of a subscription that only a listener in this process needs: its callback, findings and counters.
+
+    It is created on first use: a broker has very many subscriptions whose subscribers listen over the network.
+    """
 
     __slots__ = ("callback", "claimed", "failed", "findings", "refused", "stalled")
 
@@ -35,49 +38,52 @@ class _Listening:
         self.failed = 0
         self.refused = 0
         self.claimed = False
-        self.stalled = False  # its token is not good any more, so its callback has to wait
+        self.stalled = False  # the callback waits, since the subscription's token is no longer valid
 
 
 class HubSubscription:
-    """Made by `Client.subscribe`. Every method may be called from any thread.
+    """The handle of a subscription, returned by `HubClient.subscribe`. Every method may be called from any thread.
 
-    `subscription` is what was subscribed to; `lost` counts what did not fit into the inbox, `refused` what its
-    subscriber, a member, could not open; `findings` are remarks on the policy that was given with it, and of a durable
-    one that the hub has no journal.
+    `lost` counts notifications that did not fit into the inbox, `refused` those that the subscriber, a member, could
+    not decrypt. `findings` are remarks on the policy, and a warning if a durable subscription is in a hub without a
+    journal.
     """
 
-    __slots__ = ("_desk", "_listening", "inbox", "subscription")
+    __slots__ = ("_listener", "_processor", "inbox", "subscription")
 
-    def __init__(self, desk: "Desk", subscription: Subscription, inbox: Inbox) -> None:
+    def __init__(self, processor: "Processor", subscription: Subscription, inbox: Inbox) -> None:
         self.subscription = subscription
         self.inbox = inbox
-        self._desk = desk
-        self._listening: _Listening | None = None
+        self._processor = processor
+        self._listener: _Listener | None = None
 
     @property
     def callback(self) -> Callback | None:
-        return None if self._listening is None else self._listening.callback
+        """The function that is called with each notification, or None."""
+        return None if self._listener is None else self._listener.callback
 
     @property
     def findings(self) -> list[str]:
-        of_policy = [] if self._listening is None else self._listening.findings
-        is_kept = self.durable is None or self._desk.archive is not None
+        """Remarks on the subscription's policy, and a warning if the hub has no journal for a durable subscription."""
+        of_policy = [] if self._listener is None else self._listener.findings
+        is_kept = self.durable is None or self._processor.journal_store is not None
         return [*of_policy] if is_kept else [*of_policy, NO_JOURNAL_IN_HUB]
 
     @property
     def failed(self) -> int:
-        """Callbacks that raised."""
-        return 0 if self._listening is None else self._listening.failed
+        """The number of callbacks that raised."""
+        return 0 if self._listener is None else self._listener.failed
 
     @property
     def refused(self) -> int:
-        return 0 if self._listening is None else self._listening.refused
+        """The number of notifications that the subscriber, a member, could not decrypt."""
+        return 0 if self._listener is None else self._listener.refused
 
-    def _listened(self) -> "_Listening":
-        with _TURN:
-            if self._listening is None:
-                self._listening = _Listening()
-            return self._listening
+    def _ensure_listener(self) -> "_Listener":
+        with _LISTENER_LOCK:
+            if self._listener is None:
+                self._listener = _Listener()
+            return self._listener
 
     @property
     def durable(self) -> str | None:
@@ -93,75 +99,84 @@ class HubSubscription:
 
     @property
     def waiting(self) -> int:
-        """How many notifications wait; of a durable subscription, also those that only the journal has."""
+        """The number of notifications to be taken; of a durable subscription, including those only in the journal."""
         return self.inbox.waiting
 
     @property
     def lost(self) -> int:
+        """The number of notifications that did not fit into the inbox."""
         return self.inbox.lost
 
     @property
     def closed(self) -> bool:
-        return self.inbox.quiet
+        """Whether the subscription has ended, or its listener has left."""
+        return self.inbox.is_idle
 
     def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]:
-        """What waits, at most `limit`. If nothing does, what comes within `timeout` seconds; None waits until something
-        comes or the subscription is closed. When nothing waits and it is closed, a `ClosedError` says so.
+        """Take waiting notifications, at most `limit`; if none wait, wait up to `timeout` seconds (None: without end).
 
-        A subscription with a token that is not good any more raises a `SecurityError`, and loses nothing by it:
-        subscribing again with a fresh one goes on.
+        Raises:
+            ClosedError: Nothing waits and the subscription is closed.
+            SecurityError: The subscription's token is no longer valid. Nothing is lost: subscribing again with a fresh
+                token continues.
         """
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidValueError("limit: how many at most, or None")
-        notes = self._take(limit, checked_timeout(timeout))
-        # Whether it is closed comes before whether something waits: what came until then is given out first.
-        if not notes and self.inbox.quiet and not self.inbox.ready():
+        notifications = self._take(limit, checked_timeout(timeout))
+        # Check `is_idle` before `ready`: notifications that came before the subscription closed are handed out first.
+        if not notifications and self.inbox.is_idle and not self.inbox.ready():
             raise ClosedError(f"the subscription {self.id} is closed")
-        return notes
+        return notifications
 
     def __iter__(self) -> Iterator[Notification]:
-        """What waits, until nothing does."""
+        """Take and yield the waiting notifications, until none waits."""
         while self.inbox.ready():
             yield from self._take(1, 0)
 
     def listen(self, timeout: float | None = None) -> Iterator[Notification]:
-        """What waits and what comes, until the subscription is closed or nothing has come for `timeout` seconds."""
+        """Yield notifications until the subscription is closed, or none has come for `timeout` seconds."""
         patience = checked_timeout(timeout)
         while True:
             taken = self._take(1, patience)
             if taken:
                 yield taken[0]
-            elif timeout is not None or self.inbox.quiet:
+            elif timeout is not None or self.inbox.is_idle:
                 return
 
     def acknowledge(self, *notes: Notification | UUID) -> int:
-        """Of a durable subscription: these need not be given again; how many."""
+        """Acknowledge notifications, or event ids, of a durable subscription: they will not be redelivered.
+
+        Returns how many were newly acknowledged.
+        """
         events = [note.event.id if isinstance(note, Notification) else note for note in notes]
         for event in events:
             if not isinstance(event, UUID):
                 raise InvalidValueError(f"acknowledge takes notifications or ids of events, not {type(event).__name__}")
-        return self._desk.acknowledge(self, events)
+        return self._processor.acknowledge(self, events)
 
     def acknowledge_all(self) -> int:
-        """The same for everything that was taken."""
-        return self._desk.acknowledge(self, self.inbox.has_taken())
+        """Acknowledge every notification that was taken; return how many."""
+        return self._processor.acknowledge(self, self.inbox.taken_events())
 
     def redeliver(self) -> int:
-        """What was taken and not acknowledged waits again, in its order; how much that is."""
-        again = self.inbox.redeliver()
-        self._desk.wake(self)
-        return again
+        """Put taken but unacknowledged notifications back into the inbox, in their order; return how many."""
+        count = self.inbox.redeliver()
+        self._processor.wake(self)
+        return count
 
     def replay(self, since: "Since" = None) -> Iterator[Notification]:
-        """What the subscription would get if the events since then came now, from the journal; nothing is changed."""
-        return self._desk.replay([self.id], since)
+        """Replay the journaled events from `since` on: yield the notifications that the subscription would get now.
+
+        Neither the inbox nor the journal changes.
+        """
+        return self._processor.replay([self.id], since)
 
     def unsubscribe(self, policy: "str | Policy | None" = None) -> None:
-        """Ends the subscription for good, a durable one too. What waits can still be taken."""
-        self._desk.unsubscribe(self.subscriber, self.id, policy)
+        """End the subscription for good, even a durable one. Waiting notifications can still be taken."""
+        self._processor.unsubscribe(self.subscriber, self.id, policy)
 
     def close(self) -> None:
-        """Ends the subscription, unless it is durable: that one goes on collecting until it is subscribed to again."""
+        """End the subscription, or detach from a durable one, which goes on collecting until it is resumed."""
         if self.durable is None:
             if not self.inbox.closed:
                 self.unsubscribe()
@@ -178,98 +193,110 @@ class HubSubscription:
         return f"<{self.id} of {self.subscriber}: {self.subscription.content}, {self.waiting} waiting>"
 
     def _take(self, limit: int | None, timeout: float | None) -> list[Notification]:
-        """What was sealed by somebody who had been revoked by then is passed over."""
-        self._desk.check_token(self.subscription)
-        notes = self.inbox.take(limit, timeout)
-        allowed = [note for note in notes if self._desk.may_have(note)]
-        if len(allowed) < len(notes) and self.durable is not None:
-            kept = {note.event.id for note in allowed}
-            self._desk.acknowledge(self, [note.event.id for note in notes if note.event.id not in kept])
-        opened = [self._desk.members.opened(note, self.subscription.policy) for note in allowed]
-        if None in opened:
-            self._listened().refused += opened.count(None)
-        return [note for note in opened if note is not None]
+        """Take from the inbox, dropping events that may no longer be handed out and decrypting those that are sealed.
 
-    # For the hub
+        Dropped events are acknowledged.
+        """
+        self._processor.check_token(self.subscription)
+        notifications = self.inbox.take(limit, timeout)
+        allowed = [notification for notification in notifications if self._processor.may_receive(notification)]
+        if len(allowed) < len(notifications) and self.durable is not None:
+            allowed_ids = {notification.event.id for notification in allowed}
+            self._processor.acknowledge(
+                self,
+                [notification.event.id for notification in notifications if notification.event.id not in allowed_ids],
+            )
+        decrypted = [
+            self._processor.members.decrypt(notification, self.subscription.policy) for notification in allowed
+        ]
+        if None in decrypted:
+            self._ensure_listener().refused += decrypted.count(None)
+        return [notification for notification in decrypted if notification is not None]
+
+    # Called by the hub
 
     def set_policy_findings(self, findings: list[str]) -> None:
-        if findings or self._listening is not None:
-            self._listened().findings = findings
+        """Set the remarks on the policy that was just set."""
+        if findings or self._listener is not None:
+            self._ensure_listener().findings = findings
 
     def resume(self) -> bool:
-        """Its token may be good again; whether its callback had to wait."""
-        listening = self._listening
-        if listening is None:
+        """Clear the stall, since the token may be valid again; return whether the callback was stalled."""
+        listener = self._listener
+        if listener is None:
             return False
-        stalled, listening.stalled = listening.stalled, False
+        stalled, listener.stalled = listener.stalled, False
         return stalled
 
     def attach(self, callback: Callback | None) -> None:
-        """Someone listens from now on, and gets what was not acknowledged."""
+        """Attach a listener, with a callback or without; unacknowledged notifications are redelivered to it."""
         self.resume()
-        self.inbox.attend()
-        if callback is not None or self._listening is not None:
-            self._listened().callback = callback
+        self.inbox.attach_listener()
+        if callback is not None or self._listener is not None:
+            self._ensure_listener().callback = callback
         self.inbox.redeliver()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Close the inbox: no more notifications come."""
         self.inbox.close()
 
     def detach(self) -> None:
-        if self._listening is not None:
-            self._listening.callback = None
-        self.inbox.leave()
+        """Detach the listener; the inbox of a durable subscription goes on collecting."""
+        if self._listener is not None:
+            self._listener.callback = None
+        self.inbox.detach_listener()
 
     def claim(self) -> bool:
-        listening = self._listening
-        if listening is None:
+        """Claim the callback for the calling thread; False if there is nothing to do or another thread runs it."""
+        listener = self._listener
+        if listener is None:
             return False
-        with _TURN:
-            if listening.claimed or listening.stalled or listening.callback is None or not self.inbox.ready():
+        with _LISTENER_LOCK:
+            if listener.claimed or listener.stalled or listener.callback is None or not self.inbox.ready():
                 return False
-            listening.claimed = True
+            listener.claimed = True
             return True
 
     def release(self) -> None:
-        listening = self._listened()
-        with _TURN:
-            listening.claimed = False
+        """Release the claim, so that another thread may run the callback."""
+        listener = self._ensure_listener()
+        with _LISTENER_LOCK:
+            listener.claimed = False
 
     def run(self, limit: int) -> None:
-        """Hands notifications to the callback; returning acknowledges, raising is counted and logged."""
+        """Call the callback with up to `limit` notifications; returning acknowledges, raising is counted and logged."""
         done: list[UUID] = []
         try:
-            for note in self._taken(limit):
+            for notification in self._take_for_callback(limit):
                 callback = self.callback
                 if callback is None or self.inbox.closed:
                     return
                 try:
-                    callback(note)
+                    callback(notification)
                 except Exception:
-                    self._listened().failed += 1
-                    self._desk.callback_failed()
+                    self._ensure_listener().failed += 1
+                    self._processor.count_callback_failure()
                     _LOG.exception("the callback of the subscription %s raised", self.id)
                 else:
-                    done.append(note.event.id)
+                    done.append(notification.event.id)
         finally:
             if done and self.durable is not None:
                 self._acknowledge_quietly(done)
 
-    def _taken(self, limit: int) -> list[Notification]:
+    def _take_for_callback(self, limit: int) -> list[Notification]:
         try:
             return self._take(limit, 0)
         except SecurityError as error:
-            self._listened().stalled = True
-            self._desk.note(f"the callback of the subscription {self.id} has to wait: {error.reason}")
+            self._ensure_listener().stalled = True
+            self._processor.log_line(f"the callback of the subscription {self.id} has to wait: {error.reason}")
             return []
         except Exception:
-            self._listened().callback = None  # or it would be tried for ever
+            self._ensure_listener().callback = None  # otherwise the callback would be retried for ever
             _LOG.exception("the subscription %s cannot read on in the journal; its callback is called no more", self.id)
             return []
 
     def _acknowledge_quietly(self, done: list[UUID]) -> None:
         try:
-            self._desk.acknowledge(self, done)
-        except Exception:  # they are given again after a restart
+            self._processor.acknowledge(self, done)
+        except Exception:  # the notifications are redelivered after a restart
             _LOG.exception("what the callback of the subscription %s has done cannot be acknowledged", self.id)

@@ -1,4 +1,4 @@
-"""Checking a journal without changing it, also one that a process has open: every byte of what is durable is read."""
+"""Check a journal without changing it, also while a process has it open: read every durable byte."""
 
 import os
 from collections.abc import Iterator
@@ -8,37 +8,37 @@ from typing import Any
 import msgspec
 
 from tidings.journal import snapshot
-from tidings.journal.damage import LOGS, SEGMENTS, SNAPSHOTS, damage
+from tidings.journal.damage import LOGS, SEGMENTS, SNAPSHOTS, damage_error
 from tidings.journal.lock import holder
-from tidings.journal.reader import JournalReader, Stretch, Wanted
+from tidings.journal.reader import JournalReader, OffsetRange, RecordSelection
 from tidings.journal.record import LOST
 from tidings.journal.segment import SUFFIX
 from tidings.model.errors import JournalDamagedError
 
-_LOOKED_AT = Wanted(("offset", "timestamp", "kind"))
+_CHECKED_COLUMNS = RecordSelection(("offset", "timestamp", "kind"))
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """What was found. `damage` says what stands in the way of reading it all; `remarks` what does not."""
+class CheckResult(msgspec.Struct, frozen=True):
+    """The result of checking a journal. `damage` lists what prevents reading it completely, `remarks` what does not."""
 
     journal: str
     first: int
     next: int
     records: int
-    lost: int  # of them, those that repair has put in the place of others
+    lost: int  # `$lost` records, which a repair put in place of unreadable ones
     bytes: int
-    writer: int | None  # the process that has it open, 0 if that does not say its number
+    writer: int | None  # process id of the writer; 0 if unknown, None if there is none
     damage: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
-def check(folder: str | os.PathLike[str]) -> Checked:
-    """Of the journal in that folder; what cannot even be begun with raises a `JournalError`."""
+def check(folder: str | os.PathLike[str]) -> CheckResult:
+    """Check the journal in a folder; raise a `JournalError` if it cannot even be opened for reading."""
     reader = JournalReader(folder)
     first, end = reader.first, reader.end
     walk = _Walk(reader)
-    found = tuple(str(error) for error in walk.damage(first, end))
-    return Checked(
+    errors = tuple(str(error) for error in walk.damage(first, end))
+    return CheckResult(
         reader.name,
         first,
         end,
@@ -46,13 +46,13 @@ def check(folder: str | os.PathLike[str]) -> Checked:
         walk.lost,
         sum(path.stat().st_size for path in _files(reader.folder)),
         holder(reader.folder),
-        found,
+        errors,
         tuple(_remarks(reader)),
     )
 
 
 class _Walk:
-    """From record to record: nothing is missing, and time goes on."""
+    """A walk over all records that checks that offsets are consecutive and timestamps rise."""
 
     def __init__(self, reader: JournalReader) -> None:
         self._reader = reader
@@ -60,35 +60,41 @@ class _Walk:
         self._timestamp = -1
 
     def damage(self, first: int, end: int) -> Iterator[JournalDamagedError]:
-        """What is wrong, file by file: behind a damaged one it goes on with the next."""
+        """Yield the errors in the records from `first` to `end`, continuing with the next file after an error."""
         try:
-            stretches = self._reader.stretches(first, end, _LOOKED_AT)
+            ranges = self._reader.stretches(first, end, _CHECKED_COLUMNS)
         except JournalDamagedError as error:
             yield error
             return
-        for stretch in stretches:
+        for offset_range in ranges:
             try:
-                self._read(stretch)
+                self._read(offset_range)
             except JournalDamagedError as error:
                 yield error
-        if stretches and stretches[-1].next < end:
-            yield damage(f"{self._reader.folder}: ends at {stretches[-1].next}, not {end}", self._reader.folder, end)
+        if ranges and ranges[-1].next < end:
+            yield damage_error(f"{self._reader.folder}: ends at {ranges[-1].next}, not {end}", self._reader.folder, end)
 
-    def _read(self, stretch: Stretch) -> None:
-        offset = stretch.first
-        for batch in self._reader.batches(stretch, _LOOKED_AT):
+    def _read(self, offset_range: OffsetRange) -> None:
+        offset = offset_range.first
+        for batch in self._reader.batches(offset_range, _CHECKED_COLUMNS):
             offsets, times, kinds = _columns(batch)
             if offsets != list(range(offset, offset + len(offsets))):
-                raise damage(f"{stretch.path}: offsets are missing behind {offset}", stretch.path, offset)
+                raise damage_error(
+                    f"{offset_range.path}: offsets are missing behind {offset}", offset_range.path, offset
+                )
             for at, timestamp in zip(offsets, times, strict=True):
                 if timestamp <= self._timestamp:
-                    raise damage(f"{stretch.path}: the timestamp of offset {at} does not rise", stretch.path, at)
+                    raise damage_error(
+                        f"{offset_range.path}: the timestamp of offset {at} does not rise", offset_range.path, at
+                    )
                 self._timestamp = timestamp
             offset += len(offsets)
             self.records += len(offsets)
             self.lost += kinds.count(LOST)
-        if offset != stretch.next:
-            raise damage(f"{stretch.path}: ends before offset {offset}, not {stretch.next}", stretch.path, offset)
+        if offset != offset_range.next:
+            raise damage_error(
+                f"{offset_range.path}: ends before offset {offset}, not {offset_range.next}", offset_range.path, offset
+            )
 
 
 def _columns(batch: Any) -> tuple[list[int], list[int], list[str]]:

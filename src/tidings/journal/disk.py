@@ -1,4 +1,4 @@
-"""The few things that the journal asks of the file system, in one place, so that a test can make each of them fail."""
+"""File system operations of the journal, in one replaceable class, so that a test can make each of them fail."""
 
 import errno
 import fcntl
@@ -6,46 +6,55 @@ import os
 import sys
 from pathlib import Path
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # there may be room later
-_FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # where fsync stops at the drive's own cache
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # a later attempt may succeed
+_FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync does not flush the drive's cache
 
 
 class Disk:
-    """Everything that changes a file goes through here, and nothing else in the system calls fsync."""
+    """The file system operations of the journal. No other code in Tidings calls fsync."""
 
     def write(self, fd: int, data: bytes) -> None:
-        """All of it, at the end of the file."""
+        """Write all data at the file's current position; journal files are open for appending."""
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(fd, rest) :]
 
     def overwrite(self, fd: int, data: bytes, position: int) -> None:
+        """Write all data at a position in the file."""
         rest = memoryview(data)
         while rest:
             done = os.pwrite(fd, rest, position)
             rest, position = rest[done:], position + done
 
     def free_bytes(self, fd: int) -> int:
-        """What may still be written where that file is; endless, where the file system does not say."""
+        """Return how many bytes can still be written to the file system of an open file.
+
+        If the file system does not say, the result is `sys.maxsize`.
+        """
         found = os.fstatvfs(fd)
         return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
     def sync(self, fd: int) -> None:
+        """Make the file's content durable."""
         if _FULL_SYNC is None:
             os.fsync(fd)
         else:
             fcntl.fcntl(fd, _FULL_SYNC)
 
     def truncate(self, fd: int, size: int) -> None:
+        """Cut the file to a size."""
         os.ftruncate(fd, size)
 
     def rename(self, path: Path, to: Path) -> None:
+        """Rename a file; a file at the target is replaced."""
         path.replace(to)
 
     def remove(self, path: Path) -> None:
+        """Delete a file if it exists."""
         path.unlink(missing_ok=True)
 
     def sync_file(self, path: Path) -> None:
+        """Make a file or a folder durable by its path."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.sync(fd)
@@ -53,10 +62,12 @@ class Disk:
             os.close(fd)
 
     def create(self, path: Path, data: bytes, mode: int = 0o666) -> None:
-        """The file with that content, whole or not at all, whenever the process or the machine stops. A secret has the
-        mode 0o600."""
+        """Create or replace a file atomically and durably: after a crash it is complete or unchanged.
+
+        Pass mode 0o600 for a file with secrets.
+        """
         temporary = temporary_of(path)
-        temporary.unlink(missing_ok=True)  # one that was left behind may have another mode
+        temporary.unlink(missing_ok=True)  # a left-over file may have another mode
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             self.write(fd, data)
@@ -69,7 +80,7 @@ class Disk:
         self.put(temporary, path)
 
     def put(self, temporary: Path, path: Path) -> None:
-        """Gives a written and synced file its name, for good."""
+        """Rename a temporary file, which is written and synced, to its final name, durably."""
         try:
             self.rename(temporary, path)
         except OSError:
@@ -78,14 +89,16 @@ class Disk:
         self.sync_file(path.parent)
 
     def delete(self, path: Path) -> None:
+        """Delete a file durably."""
         self.remove(path)
         self.sync_file(path.parent)
 
 
 def temporary_of(path: Path) -> Path:
-    """A name beside it; the dot in front keeps Spark, and whoever lists the folder, from seeing what is unfinished."""
+    """Return the temporary name of a file in the same folder; the leading dot hides it from Spark."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def is_temporary(path: Path) -> bool:
+    """Return whether a file has a name of `temporary_of`."""
     return path.name.startswith(".") and path.name.endswith(".tmp")

@@ -1,7 +1,7 @@
-"""What stands in a journal: operations, each with its place in the order.
+"""The records of a journal: operations, each with its offset and timestamp.
 
-An operation is a row: its fields are the columns of the Parquet segments. The journal does not know what operations
-do; it knows events, and for everything else a kind, a client, an id and a body.
+The fields of an operation are the columns of the Parquet segments. The journal knows events; of every other operation
+it knows only a kind, a client, an id and a body.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,41 +12,41 @@ import msgspec
 
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event
-from tidings.model.filter import ContextFilter
+from tidings.model.filter import ContextFilterValue
 from tidings.model.limits import MAX_NAME_CHARACTERS, MAX_RECORD_BYTES
 from tidings.model.values import Attributes, Context
 
 PUBLISH = "publish"
-PASSED = "passed"  # an event that another broker accepted, kept for those here who wait for it
+PASSED = "passed"  # an event accepted by another broker, stored for durable subscriptions here
 EVENTS = (PUBLISH, PASSED)
-LOST = "$lost"  # what repair puts in the place of a record that could not be read
+LOST = "$lost"  # the kind of record that repair puts in place of an unreadable one
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True):
-    """One accepted operation; made by `publication` and `control`, which check."""
+    """One accepted operation. `publication` and `control` create checked ones."""
 
     kind: str
     id: str | None = None
-    client: str | None = None  # of a control operation: whose it is
-    publisher: str | None = None  # of a publication
+    client: str | None = None  # control operations: the client that owns it
+    publisher: str | None = None  # publications
     sequence: int | None = None
-    published: int | None = None  # microseconds: the event's own timestamp, as its publisher gave it
+    published: int | None = None  # microseconds: the timestamp that the publisher gave the event
     subject: str | None = None
-    attributes: str | None = None  # JSON text, as are `context` and `body`: it tells 1, 1.0 and true apart
+    attributes: str | None = None  # JSON text, as are `context` and `body`: it distinguishes 1, 1.0 and true
     payload: bytes | None = None
     context: str | None = None
     subscribers: str | None = None  # the canonical text of the filter
     policy: str | None = None
     token: bytes | None = None
     signature: bytes | None = None
-    body: str | None = None  # of a control operation: what it says
+    body: str | None = None  # control operations: the content
 
     @classmethod
     def publication(cls, event: Event, kind: str = PUBLISH, body: Mapping[str, Any] | None = None) -> Self:
-        """The body is what is noted with the event, if anything is."""
+        """Return the operation for an event; `body` is additional data that is stored with it."""
         return cls(
             kind,
-            msgspec.to_builtins(event.id),  # its text, several times as quickly as str() makes it
+            msgspec.to_builtins(event.id),  # several times faster than str()
             None,
             event.publisher,
             event.sequence,
@@ -74,7 +74,20 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
         token: bytes | None = None,
         signature: bytes | None = None,
     ) -> Self:
-        """Any other operation. The body is what JSON can say exactly; bytes go into `payload`."""
+        """Return an operation that is not a publication.
+
+        Args:
+            kind: The kind of operation; not a publication, and not starting with `$`.
+            client: The client that owns it.
+            id: The id of the subscription, advertisement or other object.
+            body: The content; it must survive JSON unchanged.
+            payload: Bytes, which JSON cannot contain.
+            token: An encoded token.
+            signature: A signature.
+
+        Raises:
+            InvalidValueError: The kind or the body is not acceptable.
+        """
         if not isinstance(kind, str) or not 0 < len(kind) <= MAX_NAME_CHARACTERS or kind.startswith("$"):
             raise InvalidValueError(
                 f"kind: a string of 1 to MAX_NAME_CHARACTERS ({MAX_NAME_CHARACTERS}) characters without '$' in front"
@@ -84,8 +97,11 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
         text = None if body is None else _exact_json(body)
         return cls(kind, id, client, payload=payload, token=token, signature=signature, body=text)
 
-    def event(self, parse: Callable[[str], ContextFilter]) -> Event:
-        """The event of a publication; `parse` reads the text of its `subscribers` filter."""
+    def event(self, parse: Callable[[str], ContextFilterValue]) -> Event:
+        """Return the event of a publication; `parse` parses the text of its `subscribers` filter.
+
+        Raises an `InvalidValueError` if the operation is not a publication.
+        """
         if self.kind not in EVENTS or self.id is None or self.publisher is None:
             raise InvalidValueError(f"an operation of the kind {self.kind!r} holds no event")
         return Event(
@@ -104,46 +120,50 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def content(self) -> dict[str, Any]:
-        """The body of a control operation, decoded."""
+        """Return the decoded body of a control operation."""
         return _mapping(self.body)
 
 
 class Record(msgspec.Struct, frozen=True):
-    """An operation in its place. Offsets are consecutive; timestamps (microseconds) rise strictly."""
+    """An operation at its place in the journal. Offsets are consecutive; timestamps (microseconds) rise strictly."""
 
     offset: int
-    timestamp: int  # when it was accepted
+    timestamp: int  # the acceptance time
     operation: Operation
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Where operations that were appended together stand: one after the other, a microsecond apart."""
+    """The place of operations that were appended together: consecutive offsets, timestamps one microsecond apart."""
 
     first: int
     next: int  # the offset after the last one
-    timestamp: int  # of the first
+    timestamp: int  # of the first operation
 
     def __len__(self) -> int:
         return self.next - self.first
 
     @property
     def offsets(self) -> range:
+        """The offsets of the operations."""
         return range(self.first, self.next)
 
 
-def encoded(operations: Iterable[Operation]) -> list[bytes]:
-    """The bytes of operations in a log: of each, a MessagePack array of its fields, in their order."""
-    given = list(operations)
+def encode_operations(operations: Iterable[Operation]) -> list[bytes]:
+    """Return the bytes of operations in a log: for each, a MessagePack array of its fields.
+
+    Raises an `InvalidValueError` for an operation that cannot be encoded or is too large.
+    """
+    operation_list = list(operations)
     try:
-        bodies = list(map(_ENCODER.encode, given))
+        bodies = list(map(_ENCODER.encode, operation_list))
         if max(map(len, bodies), default=0) <= MAX_RECORD_BYTES:
             return bodies
     except (TypeError, UnicodeEncodeError):
         pass
-    return list(map(_checked, given))  # which one it is, is told by looking at each
+    return list(map(_encode_checked, operation_list))  # one by one, to name the offending operation
 
 
-def _checked(operation: Operation) -> bytes:
+def _encode_checked(operation: Operation) -> bytes:
     try:
         data = _ENCODER.encode(operation)
     except (TypeError, UnicodeEncodeError) as error:
@@ -153,8 +173,8 @@ def _checked(operation: Operation) -> bytes:
     return data
 
 
-def decoded(data: bytes) -> Operation:
-    """The operation, or a `msgspec.MsgspecError`."""
+def decode_operation(data: bytes) -> Operation:
+    """Decode an operation; raise a `msgspec.MsgspecError` if the bytes are invalid."""
     return _DECODER.decode(data)
 
 

@@ -1,8 +1,14 @@
-"""Recovery: what a folder holds, told exactly, before anything is appended to it.
+"""Recovery: bring a journal's folder into a known state when it is opened, before anything is appended.
 
-An unfinished write at the end was never acknowledged and is cut off, with a note. Everything else that is not as it
-was written is damage, and stops here. Which of the two it is, is told by what is known to have been synced: by the
-mark, and by the records behind the broken one, each of which says what was synced when it was written.
+Rules:
+1. An unfinished write at the end was never acknowledged; it is cut off, with a note.
+2. Everything else that differs from what was written is damage: recovery raises a `JournalDamagedError` and changes
+   nothing more.
+
+Theory of operation: the first invalid record of the last log is an unfinished write or damage, depending on whether it
+had been synced. The sync mark says up to which offset the journal was synced; it may be too low after a power failure.
+So the records behind the broken one are searched as well: each contains the offset that was synced when it was written
+(`check_end_is_unsynced`).
 """
 
 import os
@@ -12,20 +18,20 @@ from typing import NamedTuple
 import msgspec
 
 from tidings.journal import log, segment
-from tidings.journal.damage import LOGS, SEGMENTS, SNAPSHOTS, damage
+from tidings.journal.damage import LOGS, SEGMENTS, SNAPSHOTS, damage_error
 from tidings.journal.disk import Disk, is_temporary
-from tidings.journal.identity import Identity
-from tidings.journal.log import FILE_HEADER, BrokenLogError, Place, find_headers, read_file_header, read_records
-from tidings.journal.mark import FILE as MARK_FILE
-from tidings.journal.mark import mark_bytes, read_mark
+from tidings.journal.log import FILE_HEADER, BrokenLogError, LogPosition, find_headers, read_file_header, read_records
+from tidings.journal.manifest import JournalManifest
 from tidings.journal.segment import SegmentName, check_segment, read_ends
+from tidings.journal.sync import FILE as MARK_FILE
+from tidings.journal.sync import mark_bytes, read_mark
 from tidings.model.errors import JournalDamagedError
 
 FLOOR_FILE = "first"
 
 
-class Part(msgspec.Struct, frozen=True):
-    """A file that no longer grows: a segment, or a log that is still to be rolled into one."""
+class ClosedFile(msgspec.Struct, frozen=True):
+    """A file that no longer grows: a segment, or a closed log that is not yet rolled."""
 
     path: Path
     first: int
@@ -33,85 +39,98 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def is_log(self) -> bool:
+        """Whether the file is a log, not a segment."""
         return self.path.suffix == log.SUFFIX
 
 
-class State(NamedTuple):
-    """What was found: the parts in order, the log that is appended to, and what there is to tell."""
+class FolderState(NamedTuple):
+    """The result of recovery: the closed files in order, the log to append to, and messages for the operator."""
 
-    parts: list[Part]
+    parts: list[ClosedFile]
     path: Path
     first: int
-    place: Place
+    place: LogPosition
     size: int
     notes: list[str]
 
 
-def recover(folder: Path, identity: Identity, disk: Disk) -> State:
+def recover(folder: Path, identity: JournalManifest, disk: Disk) -> FolderState:
+    """Recover the journal in a folder and return its state; raise a `JournalDamagedError` if it is damaged."""
     notes: list[str] = []
-    sweep(folder, disk)
+    remove_temporary_files(folder, disk)
     segments, logs = list_segments(folder), list_logs(folder)
-    segments, logs = _settled(segments, logs, disk, notes)
+    segments, logs = _resolve_duplicates(segments, logs, disk, notes)
     if not logs:
-        raise damage(f"{folder}: there is no log in {folder / LOGS}", folder)
+        raise damage_error(f"{folder}: there is no log in {folder / LOGS}", folder)
     _check_gaps(folder, segments, logs, identity.seed)
-    place: Place | None = None
+    place: LogPosition | None = None
     if segments:
         path = segments[-1].path
         with path.open("rb") as stream:
-            check_segment(stream, path, name_of(path))
-            place = read_ends(stream, path, name_of(path), identity.name, identity.seed).after
+            check_segment(stream, path, segment_name(path))
+            place = read_ends(stream, path, segment_name(path), identity.name, identity.seed).after
     parts = segments
     for path in logs[:-1]:
         scan = scan_log(path, identity.seed, place)
         if scan.broken is not None:
-            raise damaged(path, scan.broken)
-        parts = [*parts, Part(path, scan.start.offset, scan.place.offset)]
+            raise log_damage_error(path, scan.broken)
+        parts = [*parts, ClosedFile(path, scan.start.offset, scan.place.offset)]
         place = scan.place
     mark = read_mark(folder, identity.seed)
     if mark is None:
         path = folder / MARK_FILE
-        raise damage(f"{path}: missing or damaged; without it nobody can tell whether the log is whole", path)
+        raise damage_error(f"{path}: missing or damaged; without it nobody can tell whether the log is whole", path)
     scan = scan_log(logs[-1], identity.seed, place, mark)
-    size = _finished(logs[-1], scan, mark, identity.seed, disk, notes)
-    return State(parts, logs[-1], scan.start.offset, scan.place, size, notes)
+    size = _truncate_and_sync(logs[-1], scan, mark, identity.seed, disk, notes)
+    return FolderState(parts, logs[-1], scan.start.offset, scan.place, size, notes)
 
 
-class Scan(NamedTuple):
-    """What a log holds: up to where it is sound, and what is wrong there, if anything is."""
+class LogScan(NamedTuple):
+    """The result of reading a whole log: how far it is valid, and the error there, if any."""
 
-    start: Place
-    place: Place
-    end: int  # the byte behind the last sound record
-    unsynced: int  # the byte behind the last record that the mark vouches for
+    start: LogPosition
+    place: LogPosition
+    end: int  # the byte after the last valid record
+    synced_end: int  # the byte after the last record below the sync mark
     broken: BrokenLogError | None
 
 
-def scan_log(path: Path, seed: int, follows: Place | None, mark: int | None = None) -> Scan:
-    """Reads a whole log; `follows` is where the part before it ended."""
+def scan_log(path: Path, seed: int, follows: LogPosition | None, mark: int | None = None) -> LogScan:
+    """Read a whole log.
+
+    Args:
+        path: The log.
+        seed: The seed of the journal's checksums.
+        follows: The position at which the file before it ended, or None if it is unknown.
+        mark: The offset of the sync mark, to find which records it covers.
+
+    Raises:
+        JournalDamagedError: The file header is damaged, or the log does not continue the file before it.
+    """
     with path.open("rb") as stream:
         place = start = read_file_header(stream, path, seed)
         if follows is not None and start != follows:
-            raise damage(
+            raise damage_error(
                 f"{path}: starts at offset {start.offset}, but the part before it ends at {follows.offset} with "
                 f"another record; a file is missing or another journal's",
                 path,
                 follows.offset,
             )
-        end = unsynced = FILE_HEADER
+        end = synced_end = FILE_HEADER
         broken = None
         try:
-            for found in read_records(stream, start, seed):
-                place, end = Place(found.record.offset + 1, found.record.timestamp, found.check), found.end
+            for entry in read_records(stream, start, seed):
+                place, end = LogPosition(entry.record.offset + 1, entry.record.timestamp, entry.check), entry.end
                 if mark is not None and place.offset <= mark:
-                    unsynced = end
+                    synced_end = end
         except BrokenLogError as error:
             broken = error
-    return Scan(start, place, end, unsynced, broken)
+    return LogScan(start, place, end, synced_end, broken)
 
 
-def damaged(path: Path, broken: BrokenLogError) -> JournalDamagedError:
-    return damage(
+def log_damage_error(path: Path, broken: BrokenLogError) -> JournalDamagedError:
+    """Return the `JournalDamagedError` for an invalid record of a log."""
+    return damage_error(
         f"{path}: damaged at byte {broken.position:,}, offset {broken.offset}: {broken.reason}",
         path,
         broken.offset,
@@ -119,145 +138,165 @@ def damaged(path: Path, broken: BrokenLogError) -> JournalDamagedError:
     )
 
 
-def name_of(path: Path) -> SegmentName:
+def segment_name(path: Path) -> SegmentName:
+    """Return the parsed name of a segment; raise a `JournalDamagedError` if the name is not that of a segment."""
     name = SegmentName.of(path)
     if name is None:
-        raise damage(f"{path}: not the name of a segment; was it renamed?", path)
+        raise damage_error(f"{path}: not the name of a segment; was it renamed?", path)
     return name
 
 
 def segment_paths(folder: Path) -> list[Path]:
+    """Return the paths of all segments, sorted."""
     return sorted((folder / SEGMENTS).glob(f"*{segment.SUFFIX}"))
 
 
-def list_segments(folder: Path) -> list[Part]:
+def list_segments(folder: Path) -> list[ClosedFile]:
+    """Return all segments in the order of their offsets."""
     parts = []
     for path in segment_paths(folder):
-        name = name_of(path)
-        parts.append(Part(path, name.first, name.next))
+        name = segment_name(path)
+        parts.append(ClosedFile(path, name.first, name.next))
     return sorted(parts, key=lambda part: (part.first, part.next))
 
 
 def list_logs(folder: Path) -> list[Path]:
+    """Return the paths of all logs in the order of their offsets."""
     return sorted((folder / LOGS).glob(f"*{log.SUFFIX}"))
 
 
-def first_of(path: Path) -> int:
-    """The offset that a log's name says."""
+def log_first_offset(path: Path) -> int:
+    """Return the first offset in the name of a log; raise a `JournalDamagedError` if the name is not that of a log."""
     if not path.stem.isdecimal() or len(path.stem) != 20:
-        raise damage(f"{path}: not the name of a log; was it renamed?", path)
+        raise damage_error(f"{path}: not the name of a log; was it renamed?", path)
     return int(path.stem)
 
 
 def read_floor(folder: Path, seed: int) -> int:
-    """The offset below which retention has taken away what there was."""
+    """Return the offset below which retention has removed all records."""
     path = folder / FLOOR_FILE
     if not path.exists():
         return 0
     data = path.read_bytes()
     floor = int.from_bytes(data[:8], "little")
     if data != mark_bytes(floor, seed):
-        raise damage(f"{path}: damaged; it says up to where retention has removed records", path)
+        raise damage_error(f"{path}: damaged; it says up to where retention has removed records", path)
     return floor
 
 
-def strange_floor(folder: Path, floor: int, first: int) -> JournalDamagedError:
+def floor_above_records(folder: Path, floor: int, first: int) -> JournalDamagedError:
+    """Return the error for a floor that is above existing records."""
     path = folder / FLOOR_FILE
-    return damage(f"{path}: says that all before offset {floor} is gone, but there are records from {first} on", path)
+    return damage_error(
+        f"{path}: says that all before offset {floor} is gone, but there are records from {first} on", path
+    )
 
 
-def sweep(folder: Path, disk: Disk) -> None:
-    """Removes what a crash left unfinished; nothing ever relied on it."""
-    for place in (folder, *(folder / one for one in (LOGS, SEGMENTS, SNAPSHOTS))):
-        place.mkdir(exist_ok=True)  # a copy of a journal may have left out what is empty
-        for path in place.iterdir():
+def remove_temporary_files(folder: Path, disk: Disk) -> None:
+    """Delete the temporary files that a crash left; nothing depends on them."""
+    for subfolder in (folder, *(folder / name for name in (LOGS, SEGMENTS, SNAPSHOTS))):
+        subfolder.mkdir(exist_ok=True)  # a copied journal may lack empty folders
+        for path in subfolder.iterdir():
             if is_temporary(path):
                 disk.remove(path)
 
 
-def _settled(segments: list[Part], logs: list[Path], disk: Disk, notes: list[str]) -> tuple[list[Part], list[Path]]:
-    """A crash between writing a segment and deleting its log leaves both: one of them goes."""
+def _resolve_duplicates(
+    segments: list[ClosedFile], logs: list[Path], disk: Disk, notes: list[str]
+) -> tuple[list[ClosedFile], list[Path]]:
+    """Delete one of a log and its segment if both exist after a crash in rolling: the segment if it is damaged."""
     rolled = {part.first: part for part in segments}
-    kept = []
+    remaining_logs = []
     for path in logs:
-        part = rolled.get(first_of(path))
+        part = rolled.get(log_first_offset(path))
         if part is None:
-            kept.append(path)
+            remaining_logs.append(path)
             continue
         try:
             with part.path.open("rb") as stream:
-                check_segment(stream, part.path, name_of(part.path))
+                check_segment(stream, part.path, segment_name(part.path))
         except JournalDamagedError:
             notes.append(f"{part.path.name} was damaged; its log is still there and is kept instead")
             disk.delete(part.path)
-            segments = [one for one in segments if one is not part]
-            kept.append(path)
+            segments = [other for other in segments if other is not part]
+            remaining_logs.append(path)
         else:
             notes.append(f"{path.name} had been rolled into {part.path.name} and is removed")
             disk.delete(path)
-    return segments, kept
+    return segments, remaining_logs
 
 
-def _check_gaps(folder: Path, segments: list[Part], logs: list[Path], seed: int) -> None:
-    """By the names alone: what follows must start where the one before it ends."""
+def _check_gaps(folder: Path, segments: list[ClosedFile], logs: list[Path], seed: int) -> None:
+    """Raise a `JournalDamagedError` unless the offsets in the file names are consecutive from the floor on."""
     floor = read_floor(folder, seed)
-    first = segments[0].first if segments else first_of(logs[0])
-    follows = [*(part.next for part in segments), *map(first_of, logs[1:])]
+    first = segments[0].first if segments else log_first_offset(logs[0])
+    follows = [*(part.next for part in segments), *map(log_first_offset, logs[1:])]
     if floor > first and floor not in follows[:1]:
-        raise strange_floor(folder, floor, first)  # a crash while retention removes a file leaves that one, no more
+        raise floor_above_records(
+            folder, floor, first
+        )  # a crash during retention leaves at most one file below the floor
     if first > floor:
-        raise damage(f"{folder}: offsets {floor} to {first - 1} are missing: a file is gone", folder, floor)
-    starts = [*(part.first for part in segments), first_of(logs[0])]
+        raise damage_error(f"{folder}: offsets {floor} to {first - 1} are missing: a file is gone", folder, floor)
+    starts = [*(part.first for part in segments), log_first_offset(logs[0])]
     for part, start in zip(segments, starts[1:], strict=True):
         if part.next != start:
             what = "are missing: a file is gone" if part.next < start else "stand in two files"
             low, high = sorted((part.next, start))
-            raise damage(f"{folder}: offsets {low} to {high - 1} {what}", folder, low)
+            raise damage_error(f"{folder}: offsets {low} to {high - 1} {what}", folder, low)
 
 
-def _finished(path: Path, scan: Scan, mark: int, seed: int, disk: Disk, notes: list[str]) -> int:
-    """Cuts off what was never finished and makes the rest durable; the size of the log."""
+def _truncate_and_sync(path: Path, scan: LogScan, mark: int, seed: int, disk: Disk, notes: list[str]) -> int:
+    """Cut off an unfinished write at the end of the last log, make the rest durable, and return the log's size."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
         if scan.broken is not None:
-            torn_or_damaged(path, scan, mark, seed)
+            check_end_is_unsynced(path, scan, mark, seed)
             notes.append(
                 f"an unfinished write of {size - scan.end:,} bytes behind offset {scan.place.offset - 1} was cut off; "
                 "it was never acknowledged"
             )
             disk.truncate(fd, scan.end)
         elif mark > scan.place.offset:
-            raise _lost(path, scan, mark)
-        if scan.unsynced < scan.end:
-            # Whoever wrote it may have been told by a failed fsync that it is not on the disk, and the system
-            # then takes the pages for clean: writing them again makes the next fsync mean something.
-            disk.overwrite(fd, os.pread(fd, scan.end - scan.unsynced, scan.unsynced), scan.unsynced)
-        if scan.broken is not None or scan.unsynced < scan.end:
+            raise _synced_records_missing(path, scan, mark)
+        if scan.synced_end < scan.end:
+            # A failed fsync of the earlier process may have marked these pages clean although they are not on the disk.
+            # Writing them again makes the next fsync effective.
+            disk.overwrite(fd, os.pread(fd, scan.end - scan.synced_end, scan.synced_end), scan.synced_end)
+        if scan.broken is not None or scan.synced_end < scan.end:
             disk.sync(fd)
     finally:
         os.close(fd)
     return scan.end
 
 
-def torn_or_damaged(path: Path, scan: Scan, mark: int | None, seed: int) -> None:
-    """Returns if the broken end of the log was never synced; raises if it was, or if nobody can tell."""
+def check_end_is_unsynced(path: Path, scan: LogScan, mark: int | None, seed: int) -> None:
+    """Return if the invalid end of a log was never synced; raise a `JournalDamagedError` otherwise.
+
+    It also raises if it is unknown whether that end was synced.
+
+    Args:
+        path: The log.
+        scan: The result of `scan_log` with an invalid record.
+        mark: The offset of the sync mark, or None if it is lost.
+        seed: The seed of the journal's checksums.
+    """
     broken = scan.broken
     assert broken is not None  # noqa: S101 - the caller has looked
     if mark is not None and mark > broken.offset:
-        raise damaged(path, broken)
+        raise log_damage_error(path, broken)
     with path.open("rb") as stream:
         stream.seek(scan.end)
         rest = stream.read()
     for header in find_headers(rest, scan.end, seed):
-        # Without a mark any record behind it speaks for damage. With one, a power cut may have let the pages of
-        # one unsynced group reach the disk in any order: only a record written after a later sync proves damage.
+        # Without a mark, any valid record behind the broken one means damage. With a mark, a power failure may have
+        # written the pages of one unsynced group in any order: only a record written after a later sync proves damage.
         if header.synced > broken.offset or (mark is None and header.position > broken.position):
-            raise damaged(path, broken)
+            raise log_damage_error(path, broken)
 
 
-def _lost(path: Path, scan: Scan, mark: int) -> JournalDamagedError:
-    return damage(
+def _synced_records_missing(path: Path, scan: LogScan, mark: int) -> JournalDamagedError:
+    return damage_error(
         f"{path}: offsets {scan.place.offset} to {mark - 1} were synced and are no longer there",
         path,
         scan.place.offset,

@@ -1,8 +1,15 @@
-"""Repair: asked for explicitly, when a journal is damaged.
+"""Repair a damaged journal, at the operator's explicit request.
 
-Every record that can still be vouched for stays where it is. In the place of every other stands a record of the kind
-`$lost`, so that offsets stay what they were, snapshots and readers' places stay good, and no reader passes over the gap
-without seeing it. Damaged files are kept aside.
+Rules:
+1. Every record that can be verified keeps its offset.
+2. Every other record is replaced by one of the kind `$lost`, so that offsets, snapshots and readers' positions stay
+   valid, and no reader passes over the gap unnoticed.
+3. No data is deleted: a damaged file gets a second name in the folder `log_damage_error` before anything else happens.
+
+Theory of operation: each file becomes a `_Piece` that is either undamaged (it knows the positions before and after it)
+or must be rewritten from the records that can be salvaged. Missing files become pieces without records. Every piece
+that must be rewritten becomes a segment; since segments precede logs, undamaged logs before it are rewritten as
+segments as well.
 """
 
 import contextlib
@@ -16,34 +23,37 @@ import msgspec
 
 from tidings.journal.damage import LOGS, SEGMENTS
 from tidings.journal.disk import Disk
-from tidings.journal.identity import Identity
 from tidings.journal.lock import FolderLock
-from tidings.journal.log import LogWriter, Place, find_headers
-from tidings.journal.mark import FILE as MARK_FILE
-from tidings.journal.mark import mark_bytes, read_mark
-from tidings.journal.record import LOST, Operation, Record, decoded
+from tidings.journal.log import LogPosition, LogWriter, find_headers
+from tidings.journal.manifest import JournalManifest
+from tidings.journal.record import LOST, Operation, Record, decode_operation
 from tidings.journal.recovery import (
     FLOOR_FILE,
-    damaged,
-    first_of,
+    check_end_is_unsynced,
+    floor_above_records,
     list_logs,
-    name_of,
+    log_damage_error,
+    log_first_offset,
     read_floor,
+    remove_temporary_files,
     scan_log,
+    segment_name,
     segment_paths,
-    strange_floor,
-    sweep,
-    torn_or_damaged,
 )
 from tidings.journal.segment import check_segment, read_ends, salvage_segment, write_segment
+from tidings.journal.sync import FILE as MARK_FILE
+from tidings.journal.sync import mark_bytes, read_mark
 from tidings.model.errors import JournalDamagedError
 
 ASIDE = "damaged"
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """What was done: offsets that are lost (first, and the one after the last), files that were put aside, and small
-    files (the mark, the floor) that were written anew."""
+    """What a repair did.
+
+    `lost` are the ranges of lost offsets (first, and the one after the last), `aside` the files that were moved to the
+    folder `log_damage_error`, `renewed` the small files (mark, floor) that were written again.
+    """
 
     lost: tuple[tuple[int, int], ...] = ()
     aside: tuple[Path, ...] = ()
@@ -51,6 +61,7 @@ class Repair(msgspec.Struct, frozen=True):
 
     @property
     def is_needed(self) -> bool:
+        """Whether anything was damaged."""
         return bool(self.lost or self.aside or self.renewed)
 
     def __str__(self) -> str:
@@ -65,12 +76,12 @@ class Repair(msgspec.Struct, frozen=True):
 
 
 def repair(folder: str | os.PathLike[str], *, dry_run: bool = False, disk: Disk | None = None) -> Repair:
-    """Makes a damaged journal one that opens, and says what that cost. Nothing is deleted.
+    """Repair a damaged journal so that it can be opened, and return what was lost. Nothing is deleted.
 
-    With `dry_run` it only says what it would do.
+    With `dry_run`, only return what a repair would do.
     """
     path = Path(folder)
-    identity = Identity.read(path)
+    identity = JournalManifest.read(path)
     lock = FolderLock(path)
     try:
         return _Repairer(path, identity, disk or Disk(), dry_run=dry_run).run()
@@ -79,13 +90,16 @@ def repair(folder: str | os.PathLike[str], *, dry_run: bool = False, disk: Disk 
 
 
 class _Piece(NamedTuple):
-    """A file, and the offsets that it should hold. One that is sound says where it starts and ends; one that is to be
-    written anew says which of its records can be read."""
+    """A file, or a gap between files, and the offsets that it should contain.
+
+    `ends` are the positions before and after an undamaged file. For a file that must be rewritten `ends` is None, and
+    `records` are its readable records.
+    """
 
     path: Path | None
     first: int
     next: int
-    ends: tuple[Place, Place] | None
+    ends: tuple[LogPosition, LogPosition] | None
     records: dict[int, Record]
     aside: bool = True
 
@@ -95,10 +109,12 @@ class _Piece(NamedTuple):
 
 
 class _Repairer:
-    def __init__(self, folder: Path, identity: Identity, disk: Disk, *, dry_run: bool) -> None:
+    """One run of a repair."""
+
+    def __init__(self, folder: Path, identity: JournalManifest, disk: Disk, *, dry_run: bool) -> None:
         self.folder, self.identity, self.disk, self.dry_run = folder, identity, disk, dry_run
         if not dry_run:
-            sweep(folder, disk)
+            remove_temporary_files(folder, disk)
         self.mark = read_mark(folder, identity.seed)
         self.aside: list[Path] = []
         self.renewed: list[Path] = []
@@ -106,11 +122,11 @@ class _Repairer:
 
     def run(self) -> Repair:
         pieces = self._segments_first(list(self._with_gaps(self._pieces())))
-        place: Place | None = None
+        place: LogPosition | None = None
         for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
             if piece.ends is None:
                 target = following.ends[0] if following is not None and following.ends is not None else None
-                place = self._rewritten(piece, place or Place(piece.first, 0, 0), target)
+                place = self._rewrite(piece, place or LogPosition(piece.first, 0, 0), target)
                 continue
             if place is not None and piece.ends[0] != place:
                 raise JournalDamagedError(
@@ -122,69 +138,77 @@ class _Repairer:
         if place is not None and not (pieces[-1].is_log and pieces[-1].ends) and not self.dry_run:
             LogWriter.create(self.folder / LOGS, place, self.identity.seed, self.disk).close()
         if self.mark is None:
-            self._renew(MARK_FILE, 0 if place is None else place.offset)
+            self._rewrite_offset_file(MARK_FILE, 0 if place is None else place.offset)
         return Repair(tuple(self.lost), tuple(self.aside), tuple(self.renewed))
 
     def _pieces(self) -> list[_Piece]:
-        """All files in the order of their offsets; of two with the same start the sound one, or else the log."""
+        """Return all files in the order of their offsets.
+
+        Of two files with equal start, the undamaged one is used; if both are damaged, the log, completed from the
+        segment.
+        """
         chosen: dict[int, _Piece] = {}
-        logs = self._named(list_logs(self.folder), first_of)
-        starts = [first_of(path) for path in logs]
+        logs = self._with_valid_names(list_logs(self.folder), log_first_offset)
+        starts = [log_first_offset(path) for path in logs]
         for path, after in zip(logs, [*starts, None][1:], strict=True):
-            chosen[first_of(path)] = self._log_piece(path, after)
-        for path in self._named(segment_paths(self.folder), name_of):
+            chosen[log_first_offset(path)] = self._log_piece(path, after)
+        for path in self._with_valid_names(segment_paths(self.folder), segment_name):
             piece = self._segment_piece(path)
-            rival = chosen.get(piece.first)
-            if rival is None:
+            other = chosen.get(piece.first)
+            if other is None:
                 chosen[piece.first] = piece
-            elif rival.ends is None and piece.ends is not None:
+            elif other.ends is None and piece.ends is not None:
                 chosen[piece.first] = piece
-                self._put_aside(rival.path)
+                self._move_aside(other.path)
             else:
-                if rival.ends is None:
-                    chosen[piece.first] = rival._replace(records={**piece.records, **rival.records}, next=piece.next)
-                self._put_aside(path)
+                if other.ends is None:
+                    chosen[piece.first] = other._replace(records={**piece.records, **other.records}, next=piece.next)
+                self._move_aside(path)
         return [chosen[first] for first in sorted(chosen)]
 
-    def _named(self, paths: list[Path], read: Callable[[Path], object]) -> list[Path]:
-        """Those whose names say what they hold; the others are put aside."""
-        kept = []
+    def _with_valid_names(self, paths: list[Path], read: Callable[[Path], object]) -> list[Path]:
+        """Return the paths with valid names; the other files are moved to the folder `log_damage_error`."""
+        valid = []
         for path in paths:
             try:
                 read(path)
             except JournalDamagedError:
-                self._put_aside(path)
+                self._move_aside(path)
             else:
-                kept.append(path)
-        return kept
+                valid.append(path)
+        return valid
 
     def _log_piece(self, path: Path, after: int | None) -> _Piece:
-        """`after` is where the next log starts; the last one has none, and may end in an unfinished write."""
-        first, seed = first_of(path), self.identity.seed
+        """Return a log as a piece. `after` is the start of the next log, or None for the last log.
+
+        Only the last log may end in an unfinished write.
+        """
+        first, seed = log_first_offset(path), self.identity.seed
         try:
             scan = scan_log(path, seed, None)
             if scan.broken is not None:
                 if after is not None:
-                    raise damaged(path, scan.broken)
-                torn_or_damaged(path, scan, self.mark, seed)
+                    raise log_damage_error(path, scan.broken)
+                check_end_is_unsynced(path, scan, self.mark, seed)
             if after is not None or scan.place.offset >= (self.mark or 0):
                 return _Piece(path, first, scan.place.offset, (scan.start, scan.place), {})
         except JournalDamagedError:
             pass
-        records = self._salvaged(path)
+        records = self._salvage_log(path)
         end = after if after is not None else max([first, self.mark or 0, *(offset + 1 for offset in records)])
         return _Piece(path, first, end, None, records)
 
-    def _salvaged(self, path: Path) -> dict[int, Record]:
+    def _salvage_log(self, path: Path) -> dict[int, Record]:
+        """Return the readable records of a log by their offsets, wherever they are in the file."""
         records = {}
         for header in find_headers(path.read_bytes(), 0, self.identity.seed):
             if header.body is not None:
                 with contextlib.suppress(msgspec.MsgspecError):
-                    records[header.offset] = Record(header.offset, header.timestamp, decoded(header.body))
+                    records[header.offset] = Record(header.offset, header.timestamp, decode_operation(header.body))
         return records
 
     def _segment_piece(self, path: Path) -> _Piece:
-        name = name_of(path)
+        name = segment_name(path)
         try:
             with path.open("rb") as stream:
                 check_segment(stream, path, name)
@@ -195,13 +219,17 @@ class _Repairer:
             return _Piece(path, name.first, name.next, None, records)
 
     def _with_gaps(self, pieces: list[_Piece]) -> Iterator[_Piece]:
+        """Yield the pieces and, for missing offsets between the floor and the mark, pieces without a file.
+
+        Renews a damaged floor. Raises a `JournalDamagedError` if two files contain the same offsets.
+        """
         try:
             offset = read_floor(self.folder, self.identity.seed)
             if pieces and pieces[0].first < offset != pieces[0].next:
-                raise strange_floor(self.folder, offset, pieces[0].first)
+                raise floor_above_records(self.folder, offset, pieces[0].first)
         except JournalDamagedError:
             offset = pieces[0].first if pieces else 0
-            self._renew(FLOOR_FILE, offset)
+            self._rewrite_offset_file(FLOOR_FILE, offset)
         offset = min([offset, *(piece.first for piece in pieces[:1])])
         for piece in pieces:
             if piece.first > offset:
@@ -218,34 +246,38 @@ class _Repairer:
             yield _Piece(None, offset, max(self.mark or 0, offset), None, {})
 
     def _segments_first(self, pieces: list[_Piece]) -> list[_Piece]:
-        """What is written anew becomes a segment, and segments come before logs: sound logs in front are rolled."""
+        """Mark undamaged logs before a piece that must be rewritten for rewriting, too: segments must precede logs."""
         last = max((at for at, piece in enumerate(pieces) if piece.ends is None), default=0)
         return [
-            piece._replace(ends=None, records=self._salvaged(piece.path), aside=False)
+            piece._replace(ends=None, records=self._salvage_log(piece.path), aside=False)
             if at < last and piece.is_log and piece.path is not None and piece.ends is not None
             else piece
             for at, piece in enumerate(pieces)
         ]
 
-    def _rewritten(self, piece: _Piece, before: Place, target: Place | None) -> Place:
-        """A segment of what can be read, with `$lost` for the rest; it ends as the next file says that it did."""
+    def _rewrite(self, piece: _Piece, before: LogPosition, target: LogPosition | None) -> LogPosition:
+        """Write a piece as a segment, with `$lost` in place of unreadable records; return the position after it.
+
+        The last record takes over timestamp and checksum from the next undamaged file, so that this file still follows.
+        """
         check = 0 if target is None else target.check
         if piece.aside:
-            self._keep(piece.path)
+            self._keep_copy(piece.path)
         after, written = before, None
         if piece.first < piece.next:
-            records = list(self._filled(piece, before, target))
-            after = Place(piece.next, records[-1].timestamp, check)
+            records = list(self._without_gaps(piece, before, target))
+            after = LogPosition(piece.next, records[-1].timestamp, check)
             name, seed = self.identity.name, self.identity.seed
             if not self.dry_run:
                 written = write_segment(self.folder / SEGMENTS, records, before, check, name, seed, self.disk)
         if (
             piece.path is not None and piece.path != written and not self.dry_run
-        ):  # what could be read in full has the name that it had
+        ):  # a file that was read completely gets the same name again
             self.disk.delete(piece.path)
         return after
 
-    def _filled(self, piece: _Piece, before: Place, target: Place | None) -> Iterator[Record]:
+    def _without_gaps(self, piece: _Piece, before: LogPosition, target: LogPosition | None) -> Iterator[Record]:
+        """Yield one record for each offset of a piece: the readable one, or a `$lost` record."""
         timestamp = before.timestamp
         for offset in range(piece.first, piece.next):
             record = piece.records.get(offset)
@@ -262,36 +294,37 @@ class _Repairer:
         else:
             self.lost.append((offset, offset + 1))
 
-    def _keep(self, path: Path | None) -> None:
-        """A second name for a damaged file, before anything else is done: a crash must not lose the only copy."""
+    def _keep_copy(self, path: Path | None) -> None:
+        """Give a damaged file a second name, before anything else is done: a crash must not lose the only copy."""
         if path is None:
             return
-        kept = self._free_name(path)
-        self.aside.append(kept)
+        copy = self._free_name(path)
+        self.aside.append(copy)
         if self.dry_run:
             return
-        kept.parent.mkdir(exist_ok=True)
-        if not kept.exists():
-            kept.hardlink_to(path)
-        self.disk.sync_file(kept.parent)
+        copy.parent.mkdir(exist_ok=True)
+        if not copy.exists():
+            copy.hardlink_to(path)
+        self.disk.sync_file(copy.parent)
         self.disk.sync_file(self.folder)
 
     def _free_name(self, path: Path) -> Path:
-        """Its own name, or one with a number if an earlier repair has put another file of that name aside."""
+        """Return a free name for the file in the folder `log_damage_error`; a number is added if the name is taken."""
         folder = self.folder / ASIDE
         names = itertools.chain([path.name], (f"{path.name}.{number}" for number in itertools.count(1)))
-        return next(one for name in names if not (one := folder / name).exists() or one.samefile(path))
+        return next(free for name in names if not (free := folder / name).exists() or free.samefile(path))
 
-    def _put_aside(self, path: Path | None) -> None:
+    def _move_aside(self, path: Path | None) -> None:
+        """Move a file to the folder `log_damage_error`."""
         if path is not None:
-            self._keep(path)
+            self._keep_copy(path)
             if not self.dry_run:
                 self.disk.delete(path)
 
-    def _renew(self, name: str, offset: int) -> None:
-        """The mark or the floor, written anew."""
+    def _rewrite_offset_file(self, name: str, offset: int) -> None:
+        """Write the mark or the floor again."""
         path = self.folder / name
-        self._keep(path if path.exists() else None)
+        self._keep_copy(path if path.exists() else None)
         if not self.dry_run:
             self.disk.create(path, mark_bytes(offset, self.identity.seed))
         self.renewed.append(path)

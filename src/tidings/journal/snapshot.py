@@ -1,6 +1,6 @@
-"""Snapshots: the state that whoever uses a journal has reached at an offset, so that not everything is replayed.
+"""Snapshots: the state of a journal's owner at an offset, so that a restart need not replay all records.
 
-The journal does not know what is in them. They are a shortcut and never the only copy: a damaged one is passed over.
+The journal does not interpret them. A damaged snapshot is skipped: an older one, or more records, are used instead.
 """
 
 import struct
@@ -27,7 +27,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> None:
-    """Durable under its name, or not there; older ones than the last `KEPT` are removed."""
+    """Write a snapshot atomically and durably, and remove all but the newest `KEPT`.
+
+    Args:
+        folder: The folder for snapshots.
+        snapshot: The snapshot.
+        seed: The seed of the journal's checksums.
+        disk: The file system operations.
+    """
     head = _HEAD.pack(_MAGIC, _VERSION, snapshot.offset, len(snapshot.data), zlib.crc32(snapshot.data))
     data = head + _CHECK.pack(zlib.crc32(head, seed)) + snapshot.data
     disk.create(folder / f"{snapshot.offset:020d}{SUFFIX}", data)
@@ -36,12 +43,12 @@ def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> N
 
 
 def list_snapshots(folder: Path) -> list[Path]:
-    """The newest first; what has another name than ours is not one."""
+    """Return the paths of all snapshots, the newest first; files with other names are ignored."""
     return sorted((path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()), reverse=True)
 
 
 def read_snapshot(path: Path, seed: int) -> Snapshot | None:
-    """The snapshot, or nothing if it is damaged."""
+    """Return the snapshot in a file, or None if the file is damaged."""
     data = path.read_bytes()
     start = _HEAD.size + _CHECK.size
     if len(data) < start or _CHECK.unpack_from(data, _HEAD.size)[0] != zlib.crc32(data[: _HEAD.size], seed):

@@ -1,14 +1,14 @@
-"""Text -> model: six notations that all become the same `Filter`, and context filters."""
+"""Parse filters: six notations whose texts all become the same kind of condition, and context filters."""
 
 from collections.abc import Callable
 from typing import Any
 
 from tidings.language import padres, regex, sql, tags, topics, xpath
-from tidings.language.hints import did_you_mean
+from tidings.language.words import did_you_mean
 from tidings.model.errors import FilterError
 from tidings.model.expression import Condition
 from tidings.model.limits import MAX_FILTER_CHARACTERS
-from tidings.model.text import written
+from tidings.model.printer import format_expression
 
 FORMATS: dict[str, Callable[[str], Condition]] = {
     "sql": sql.parse,
@@ -21,7 +21,7 @@ FORMATS: dict[str, Callable[[str], Condition]] = {
 
 
 def parse_content(text: str, format: str = "sql") -> Condition:  # noqa: A002 - the public name
-    """The condition that a text of one of the six formats states, or a `FilterError`."""
+    """Parse a content filter in one of the six formats; raise `FilterError` if it is not valid."""
     parse = FORMATS.get(format) if isinstance(format, str) else None
     if parse is None:
         hint = did_you_mean(str(format), FORMATS) or f"; there are {', '.join(FORMATS)}"
@@ -30,11 +30,12 @@ def parse_content(text: str, format: str = "sql") -> Condition:  # noqa: A002 - 
 
 
 def parse_context(text: str) -> Condition:
-    """The condition that a context filter states, with `this.` for one's own context, or a `FilterError`."""
+    """Parse a context filter, in which `this.` refers to one's own context; raise `FilterError` if it is not valid."""
     return _checked_length(text, sql.parse_context(_checked(text)))
 
 
 def _checked(text: Any) -> str:
+    """Return the text if it is a string of valid characters within the limit of length; else raise `FilterError`."""
     if not isinstance(text, str):
         raise FilterError(f"a filter is a text, not {type(text).__name__}")
     if len(text) > MAX_FILTER_CHARACTERS:
@@ -52,8 +53,11 @@ def _checked(text: Any) -> str:
 
 
 def _checked_length(text: str, condition: Condition) -> Condition:
-    """The canonical text must fit the limit too, and it is never eight times as long as what was written."""
-    if len(text) > MAX_FILTER_CHARACTERS // 8 and len(written(condition)) > MAX_FILTER_CHARACTERS:
+    """Return the condition if its canonical text is within the limit of length as well; else raise `FilterError`.
+
+    Canonical text is never eight times as long as the original, so that short filters need not be printed.
+    """
+    if len(text) > MAX_FILTER_CHARACTERS // 8 and len(format_expression(condition)) > MAX_FILTER_CHARACTERS:
         limit = f"MAX_FILTER_CHARACTERS ({MAX_FILTER_CHARACTERS:,})"
         raise FilterError(f"the filter's canonical text is longer than {limit}", text, len(text))
     return condition

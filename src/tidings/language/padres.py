@@ -1,9 +1,8 @@
-"""PADRES' brackets: `[class,eq,'stock'],[price,>,10]`."""
+"""Parse the bracket notation of PADRES: `[class,eq,'stock'],[price,>,10]`."""
 
 from collections.abc import Callable
 
-from tidings.language.hints import did_you_mean
-from tidings.language.words import Words
+from tidings.language.words import WordReader, did_you_mean
 from tidings.model.errors import FilterError
 from tidings.model.expression import (
     Attribute,
@@ -16,7 +15,7 @@ from tidings.model.expression import (
     all_of,
 )
 from tidings.model.limits import MAX_PATTERN_CHARACTERS
-from tidings.model.patterns import literally
+from tidings.model.patterns import escape_like
 
 _COMPARISONS: dict[str, ComparisonOperator] = {
     "eq": "=",
@@ -44,7 +43,8 @@ OPERATORS = (*_COMPARISONS, *_TEXTUAL, _PRESENT)
 
 
 def parse(text: str) -> Condition:
-    words = Words(text)
+    """Parse a filter in PADRES' notation; raise `FilterError` if it is not valid."""
+    words = WordReader(text)
     predicates: list[Condition] = []
     while words.more():
         if predicates:
@@ -56,19 +56,19 @@ def parse(text: str) -> Condition:
     return all_of(predicates)
 
 
-def _predicate(words: Words) -> Condition:
+def _predicate(words: WordReader) -> Condition:
     attribute = Attribute(words.name())
     words.sign(",", "a predicate is [name,operator,value]")
     start = words.position
     operator = words.operator(OPERATORS)
     if operator == _PRESENT:
-        if words.has(","):  # PADRES wants a value here, which says nothing
+        if words.has(","):  # PADRES requires a value here, which has no meaning
             words.value("a value")
         return Not(IsNull(attribute))
     if not operator:
-        found = words.word("an operator")[0]
-        hint = did_you_mean(found, OPERATORS) or f"; there are {', '.join(OPERATORS)}"
-        raise FilterError(f"there is no operator {found[:40]}{hint}", words.text, start)
+        word = words.word("an operator")[0]
+        hint = did_you_mean(word, OPERATORS) or f"; there are {', '.join(OPERATORS)}"
+        raise FilterError(f"there is no operator {word[:40]}{hint}", words.text, start)
     words.sign(",", f"a value is missing after {operator}")
     value = words.value("a value")
     if operator in _COMPARISONS:
@@ -76,7 +76,7 @@ def _predicate(words: Words) -> Condition:
     if not isinstance(value.value, str):
         raise FilterError(f"{operator} takes a string", words.text, start)
     words.count_pattern()
-    pattern = _TEXTUAL[operator](literally(value.value))
+    pattern = _TEXTUAL[operator](escape_like(value.value))
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise FilterError(f"longer than MAX_PATTERN_CHARACTERS ({MAX_PATTERN_CHARACTERS:,})", words.text, start)
     return Like(attribute, pattern)

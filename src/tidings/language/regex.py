@@ -1,4 +1,4 @@
-"""Regular expressions, in RE2 syntax, found in the text of the payload: `goal.*(Beckham|Zidane)`."""
+"""Parse regular expressions, in RE2 syntax, that are searched in the text of the payload: `goal.*(Beckham|Zidane)`."""
 
 from tidings.model import patterns
 from tidings.model.errors import FilterError
@@ -7,8 +7,9 @@ from tidings.model.patterns import PatternError
 
 
 def parse(text: str) -> Rlike:
+    """Parse a regular expression; raise `FilterError` if it is not valid."""
     try:
-        patterns.regex(text)
+        patterns.compile_regex(text)
     except PatternError as error:
         raise FilterError(str(error), text, 0) from None
     return Rlike(Attribute(PAYLOAD), text)

@@ -1,23 +1,27 @@
-"""The native language: `class = 'report' and d1 > 10`, and context filters with `this.`"""
+"""Parse the native language: `class = 'report' and d1 > 10`, and context filters with `this.`."""
 
 from threading import Lock
 
 from tidings.language.templates import Fill, LiteralRefused, template
-from tidings.language.tokens import LiteralToken, Shape, scan, split
+from tidings.language.tokens import LiteralToken, TextShape, scan, split
 from tidings.model.errors import FilterError
 from tidings.model.expression import Condition
 from tidings.model.limits import MAX_CACHED_TEMPLATE_CHARACTERS, MAX_CACHED_TEMPLATES
 
 
 class _Language:
-    """One of the two faces of the language, with the templates that it has met."""
+    """A parser of content filters or of context filters, with a cache of templates.
+
+    A template is the parsed text of a filter without its literals; filters of the same shape share one.
+    """
 
     def __init__(self, *, context: bool) -> None:
         self._context = context
-        self._known: dict[Shape, Fill] = {}
-        self._learning = Lock()  # looking up needs none
+        self._known: dict[TextShape, Fill] = {}
+        self._learning = Lock()  # for additions only: a lookup needs no lock
 
     def parse(self, text: str) -> Condition:
+        """Parse a filter; raise `FilterError` if it is not valid."""
         shape, literals = split(text)
         fill = self._known.get(shape)
         try:
@@ -28,7 +32,8 @@ class _Language:
             places = [token.start_pos or 0 for token in scan(text) if isinstance(token, LiteralToken)]
             raise FilterError(refused.message, text, places[refused.slot]) from None
 
-    def _learn(self, text: str, shape: Shape) -> Fill:
+    def _learn(self, text: str, shape: TextShape) -> Fill:
+        """Parse a text as a template and add that to the cache, in place of the oldest if it is full."""
         fill = template(text, context=self._context)
         if len(text) <= MAX_CACHED_TEMPLATE_CHARACTERS:
             with self._learning:
@@ -41,6 +46,7 @@ class _Language:
         return len(self._known)
 
     def forget(self) -> None:
+        """Empty the cache."""
         with self._learning:
             self._known.clear()
 
@@ -51,11 +57,11 @@ parse_context = _context.parse
 
 
 def template_counts() -> tuple[int, int]:
-    """The number of templates that are remembered: of filters, and of context filters."""
+    """Return how many templates are cached: of content filters, and of context filters."""
     return len(_content), len(_context)
 
 
 def forget_templates() -> None:
-    """As if nothing had been parsed yet: for measuring, and for tests."""
+    """Empty the caches of templates, for measurements and tests."""
     _content.forget()
     _context.forget()

@@ -1,12 +1,16 @@
-"""Tags: `Sports=NBA,Team=*`. Each tag equals an attribute; `*` means that the attribute is there."""
+"""Parse tags: `Sports=NBA,Team=*`.
 
-from tidings.language.words import Words
+Each tag requires that an attribute equals a value, or with `*` that it is present.
+"""
+
+from tidings.language.words import WordReader
 from tidings.model.errors import FilterError
 from tidings.model.expression import Attribute, Comparison, Condition, Constant, In, IsNull, Not, all_of
 
 
 def parse(text: str) -> Condition:
-    words = Words(text)
+    """Parse tags; raise `FilterError` if they are not valid."""
+    words = WordReader(text)
     tags: list[Condition] = []
     while words.more():
         if tags:
@@ -18,7 +22,7 @@ def parse(text: str) -> Condition:
     return all_of(tags)
 
 
-def _tag(words: Words, attribute: Attribute) -> Condition:
+def _tag(words: WordReader, attribute: Attribute) -> Condition:
     start = words.position
     word, quoted = words.word("a value")
     if quoted:
@@ -28,7 +32,7 @@ def _tag(words: Words, attribute: Attribute) -> Condition:
     if "*" in word:
         complaint = "* stands alone and means 'present'; a star that is meant literally stands in quotes"
         raise FilterError(complaint, words.text, start)
-    # A tag is text, an attribute may be typed: Floor=3 and Open=true mean both. Too large a number is text alone.
+    # A tag is text, an attribute may be typed: Floor=3 and Open=true match both. Too large a number is only text.
     try:
         plain = {"true": True, "false": False}.get(word.lower(), words.plain_value(word, start))
     except FilterError:

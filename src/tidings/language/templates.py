@@ -1,7 +1,7 @@
-"""From tokens to filters, with the literals left out: a template is parsed once and filled in many times.
+"""Parse tokens into templates: a filter without its literals, which is parsed once and filled in many times.
 
-Subscriptions of an application mostly differ only in their literals. The grammar therefore does not build a tree
-but a `Template`, a function from literals to the tree; `sql.parse` keeps templates by the shape of their text.
+The subscriptions of an application mostly differ only in their literals. The grammar therefore does not build a tree
+but a function from literals to the tree; `sql.parse` caches these functions by the shape of the text.
 """
 
 import math
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from lark import Lark, Token, Transformer, UnexpectedToken
 from lark.lexer import Lexer
 
-from tidings.language.hints import did_you_mean
 from tidings.language.tokens import FUNCTIONS, TOO_DEEP, LiteralToken, scan, unquoted
+from tidings.language.words import did_you_mean
 from tidings.language.xpath import check_xpath
 from tidings.model import patterns
 from tidings.model.errors import FilterError
@@ -36,7 +36,7 @@ from tidings.model.expression import (
     Like,
     Negative,
     Not,
-    Own,
+    OwnContextValue,
     Rlike,
     Topic,
     XPath,
@@ -53,26 +53,28 @@ from tidings.model.limits import (
     MIN_INTEGER,
 )
 from tidings.model.patterns import PatternError
-from tidings.model.text import KEYWORDS
+from tidings.model.printer import KEYWORDS
 
 Fill = Callable[[list[str]], Any]  # the literals as written -> a node of the tree
-_SHORT = 64  # characters of a literal, beyond which nobody else is expected to have the same
+_SHORT = 64  # characters of a literal above which no other filter is expected to have the same
 
 
 class LiteralRefused(Exception):  # noqa: N818 - never leaves the language
-    """A literal does not fit where it stands; `slot` says which one."""
+    """A literal that is not valid in its place; `slot` is its number."""
 
     def __init__(self, slot: int, message: str) -> None:
         self.slot, self.message = slot, message
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves this file
+    """An error in the part of the text that all filters of a shape share."""
+
     def __init__(self, message: str, position: int | None) -> None:
         self.message, self.position = message, position or 0
 
 
-class Part(NamedTuple):
-    """A piece of a template while it is put together."""
+class TemplatePart(NamedTuple):
+    """A part of a template during parsing: a function that builds its node, and facts for the parts around it."""
 
     fill: Fill
     position: int
@@ -81,12 +83,15 @@ class Part(NamedTuple):
     depth: int = 1
     predicates: int = 0
     patterns: int = 0
-    literal: LiteralToken | None = None  # it is a literal and nothing else
-    name: Attribute | Own | None = None  # it is a name and nothing else
+    literal: LiteralToken | None = None  # set if the part is just a literal
+    name: Attribute | OwnContextValue | None = None  # set if the part is just a name
 
 
 def template(text: str, *, context: bool) -> Fill:
-    """Parses `text`; what comes back makes its tree, and that of every text of the same shape."""
+    """Parse a text; return the function that builds its tree, and that of every text of the same shape, from literals.
+
+    Raises `FilterError` for a syntax error; the function raises `LiteralRefused` for an invalid literal.
+    """
     tokens = scan(text)
     if not tokens:
         return lambda _: TRUE
@@ -100,7 +105,7 @@ def template(text: str, *, context: bool) -> Fill:
 
 
 class _Tokens(Lexer):
-    """The tokens are made already."""
+    """A lexer for lark that passes on tokens that `scan` has made."""
 
     def __init__(self, _: Any) -> None: ...
 
@@ -110,13 +115,13 @@ class _Tokens(Lexer):
 
 @cache
 def _grammar(context: bool) -> Lark:
-    # The builder runs inside of the parser, which keeps its own stack: no text is nested too deeply for it.
+    # The builder runs inside of the parser, which has a stack of its own: deep nesting cannot overflow Python's.
     grammar = (Path(__file__).parent / "sql.lark").read_text()
     return Lark(grammar, parser="lalr", lexer=_Tokens, maybe_placeholders=True, transformer=_Builder(context))
 
 
-class _Builder(Transformer[Token, Part]):
-    """One method a rule of sql.lark."""
+class _Builder(Transformer[Token, TemplatePart]):
+    """Builds template parts: the parser calls the method of each rule of sql.lark with the parts of the rule."""
 
     def __init__(self, context: bool) -> None:
         super().__init__(visit_tokens=False)
@@ -124,20 +129,20 @@ class _Builder(Transformer[Token, Part]):
 
     # Conditions
 
-    def disjunction(self, parts: list[Part]) -> Part:
+    def disjunction(self, parts: list[TemplatePart]) -> TemplatePart:
         fills = [_condition(part).fill for part in parts]
         return _joined(lambda v: any_of([fill(v) for fill in fills]), parts)
 
-    def conjunction(self, parts: list[Part]) -> Part:
+    def conjunction(self, parts: list[TemplatePart]) -> TemplatePart:
         fills = [_condition(part).fill for part in parts]
         return _joined(lambda v: all_of([fill(v) for fill in fills]), parts)
 
-    def negation(self, children: list[Any]) -> Part:
+    def negation(self, children: list[Any]) -> TemplatePart:
         word, part = children
         fill = _condition(part).fill
         return _joined(lambda v: Not(fill(v)), [part], word)
 
-    def comparison(self, children: list[Any]) -> Part:
+    def comparison(self, children: list[Any]) -> TemplatePart:
         left, operator, right = children
         first, second = _value(left).fill, _value(right).fill
         symbol: Any = "!=" if operator == "<>" else str(operator)
@@ -145,75 +150,77 @@ class _Builder(Transformer[Token, Part]):
             return _test(_comparing(left.name, symbol, right.literal.slot, second), [left, right])
         return _test(lambda v: Comparison(first(v), symbol, second(v)), [left, right])
 
-    def between(self, children: list[Any]) -> Part:
+    def between(self, children: list[Any]) -> TemplatePart:
         value, negated, low, high = children
         fill, first, last = _value(value).fill, _value(low).fill, _value(high).fill
         return _test(lambda v: Between(fill(v), first(v), last(v)), [value, low, high], negated)
 
-    def membership(self, children: list[Any]) -> Part:
+    def membership(self, children: list[Any]) -> TemplatePart:
         value, negated, *options = children
         if len(options) > MAX_IN_VALUES:
             raise _Refused(f"IN has more than MAX_IN_VALUES ({MAX_IN_VALUES:,}) values", value.position)
         fill, fills = _value(value).fill, [_value(option).fill for option in options]
-        return _test(lambda v: In(fill(v), tuple([one(v) for one in fills])), [value, *options], negated)
+        return _test(
+            lambda v: In(fill(v), tuple([option_fill(v) for option_fill in fills])), [value, *options], negated
+        )
 
-    def pattern(self, children: list[Any]) -> Part:
+    def pattern(self, children: list[Any]) -> TemplatePart:
         value, negated, word, literal = children
         fill, slot = _value(value).fill, literal.slot
         if word.type == "LIKE":
-            return _test(lambda v: Like(fill(v), _checked_text(v, slot, patterns.like)), [value], negated, 1)
-        return _test(lambda v: Rlike(fill(v), _checked_text(v, slot, patterns.regex)), [value], negated, 1)
+            return _test(lambda v: Like(fill(v), _checked_text(v, slot, patterns.parse_like)), [value], negated, 1)
+        return _test(lambda v: Rlike(fill(v), _checked_text(v, slot, patterns.compile_regex)), [value], negated, 1)
 
-    def is_null(self, children: list[Any]) -> Part:
+    def is_null(self, children: list[Any]) -> TemplatePart:
         value, negated, _ = children
         fill = _value(value).fill
         return _test(lambda v: IsNull(fill(v)), [value], negated)
 
     # Values
 
-    def arithmetic(self, children: list[Any]) -> Part:
+    def arithmetic(self, children: list[Any]) -> TemplatePart:
         left, operator, right = children
         first, second = _value(left).fill, _value(right).fill
         symbol: Any = str(operator)
         return _combined(lambda v: Arithmetic(first(v), symbol, second(v)), [left, right])
 
-    def negative(self, children: list[Any]) -> Part:
+    def negative(self, children: list[Any]) -> TemplatePart:
         sign, part = children
         if part.literal is not None and part.literal.type == "NUMBER":
             slot = part.literal.slot
-            return Part(lambda v: _number(v, slot, "-"), sign.start_pos)
+            return TemplatePart(lambda v: _number(v, slot, "-"), sign.start_pos)
         fill = _value(part).fill
         return _combined(lambda v: Negative(fill(v)), [part], sign)
 
-    def positive(self, children: list[Any]) -> Part:
+    def positive(self, children: list[Any]) -> TemplatePart:
         sign, part = children
         if part.literal is None or part.literal.type != "NUMBER":
             raise _Refused("+ stands before numbers", sign.start_pos)
         return part._replace(position=sign.start_pos, literal=None)  # type: ignore[no-any-return]
 
-    def literal(self, children: list[LiteralToken]) -> Part:
+    def literal(self, children: list[LiteralToken]) -> TemplatePart:
         (token,) = children
         slot, position = token.slot, token.start_pos or 0
         if token.type == "STRING":
-            return Part(lambda v: Constant(_string(v[slot])), position, literal=token)
-        return Part(lambda v: _number(v, slot, ""), position, literal=token)
+            return TemplatePart(lambda v: Constant(_string(v[slot])), position, literal=token)
+        return TemplatePart(lambda v: _number(v, slot, ""), position, literal=token)
 
-    def true(self, children: list[Token]) -> Part:
-        return Part(lambda _: TRUE, children[0].start_pos or 0, condition=True)
+    def true(self, children: list[Token]) -> TemplatePart:
+        return TemplatePart(lambda _: TRUE, children[0].start_pos or 0, condition=True)
 
-    def false(self, children: list[Token]) -> Part:
-        return Part(lambda _: FALSE, children[0].start_pos or 0, condition=True)
+    def false(self, children: list[Token]) -> TemplatePart:
+        return TemplatePart(lambda _: FALSE, children[0].start_pos or 0, condition=True)
 
-    def null(self, children: list[Token]) -> Part:
-        return Part(lambda _: NULL, children[0].start_pos or 0, condition=True)
+    def null(self, children: list[Token]) -> TemplatePart:
+        return TemplatePart(lambda _: NULL, children[0].start_pos or 0, condition=True)
 
-    def name(self, children: list[Token]) -> Part:
+    def name(self, children: list[Token]) -> TemplatePart:
         (token,) = children
         if self._context and token.startswith("$"):
             raise _Refused(f"{token} belongs to the event; a context filter speaks of contexts", token.start_pos)
         return _named(Attribute(unquoted(token)), token)
 
-    def own(self, children: list[Token]) -> Part:
+    def own(self, children: list[Token]) -> TemplatePart:
         (token,) = children
         if not self._context:
             raise _Refused(
@@ -221,12 +228,12 @@ class _Builder(Transformer[Token, Part]):
                 "an attribute of that name is written in backquotes",
                 token.start_pos,
             )
-        return _named(Own(unquoted(token[len("this.") :])), token)
+        return _named(OwnContextValue(unquoted(token[len("this.") :])), token)
 
-    def call(self, children: list[Any]) -> Part:
-        token, *given = children
+    def call(self, children: list[Any]) -> TemplatePart:
+        token, *parts = children
         function: Any = token.lower()
-        arguments = [part for part in given if part is not None]
+        arguments = [part for part in parts if part is not None]
         if function in ("topic", "xpath"):
             return self._event_call(function, token, arguments)
         if function not in ARITY:
@@ -236,9 +243,11 @@ class _Builder(Transformer[Token, Part]):
         if len(arguments) != ARITY[function]:
             raise _Refused(f"{function} takes {ARITY[function]} values, not {len(arguments)}", token.start_pos)
         fills = [_value(part).fill for part in arguments]
-        return _combined(lambda v: Call(function, tuple([one(v) for one in fills])), arguments, token)
+        return _combined(
+            lambda v: Call(function, tuple([argument_fill(v) for argument_fill in fills])), arguments, token
+        )
 
-    def _event_call(self, function: str, token: Token, arguments: list[Part]) -> Part:
+    def _event_call(self, function: str, token: Token, arguments: list[TemplatePart]) -> TemplatePart:
         if self._context:
             raise _Refused(f"{function} looks at the event; a context filter speaks of contexts", token.start_pos)
         literal = arguments[0].literal if len(arguments) == 1 else None
@@ -249,26 +258,31 @@ class _Builder(Transformer[Token, Part]):
             return _test(lambda v: topic_condition(_checked_text(v, slot, _check_topic)), arguments, patterns=1)
         return _test(lambda v: XPath(_checked_text(v, slot, check_xpath)), arguments, patterns=1)
 
-    def group(self, children: list[Any]) -> Part:
+    def group(self, children: list[Any]) -> TemplatePart:
         parenthesis, part = children
         return part._replace(position=parenthesis.start_pos, literal=None)  # type: ignore[no-any-return]
 
 
 def _check_topic(pattern: str) -> None:
-    """Journals of earlier versions may hold `topic('/+/#')` as canonical text, so words of MQTT beside a wildcard are
-    read as they were. Without a wildcard the canonical text is a comparison: `topic` has come from a person."""
-    patterns.topic(pattern)
+    """Raise `PatternError` for an invalid topic.
+
+    Journals of earlier versions may contain `topic('/+/#')` as canonical text, so words of MQTT beside a wildcard are
+    accepted. Without a wildcard the canonical text is a comparison, so a person has written `topic`, and they are
+    refused.
+    """
+    patterns.parse_topic(pattern)
     if isinstance(topic_condition(pattern), Comparison):
         patterns.check_mqtt_words(pattern)
 
 
 def topic_condition(pattern: str) -> Comparison | Topic:
-    """Without a wildcard a topic is simply the subject's value."""
+    """Return the condition for a topic; without a wildcard it is a comparison with the subject."""
     wild = any(level in ("*", "#") for level in pattern.split("/"))
     return Topic(pattern) if wild else Comparison(Attribute(SUBJECT), "=", Constant(pattern))
 
 
-def _condition(part: Part) -> Part:
+def _condition(part: TemplatePart) -> TemplatePart:
+    """Return the part as a condition: a bare name is a boolean attribute. Raises `_Refused` for another value."""
     if part.condition:
         return part
     if part.name is not None and part.name.name.startswith("$"):
@@ -279,43 +293,47 @@ def _condition(part: Part) -> Part:
     raise _Refused("a condition is needed here, such as a comparison; this is a value", part.position)
 
 
-def _value(part: Part) -> Part:
+def _value(part: TemplatePart) -> TemplatePart:
+    """Return the part if it is a value; else raise `_Refused`."""
     if part.value:
         return part
     raise _Refused("a value is needed here; this is a condition", part.position)
 
 
-def _named(node: Attribute | Own, token: Token) -> Part:
+def _named(node: Attribute | OwnContextValue, token: Token) -> TemplatePart:
     if not node.name or (node.name.startswith("$") and not token.startswith("$")):
         raise _Refused("a name is not empty, and only the system's start with $", token.start_pos)
-    return Part(lambda _: node, token.start_pos or 0, name=node)
+    return TemplatePart(lambda _: node, token.start_pos or 0, name=node)
 
 
-def _test(fill: Fill, parts: list[Part], negated: Token | None = None, patterns: int = 0) -> Part:
+def _test(fill: Fill, parts: list[TemplatePart], negated: Token | None = None, patterns: int = 0) -> TemplatePart:
+    """Return a predicate over some parts, negated if there is a `negated` token."""
     test = _combined((lambda v: Not(fill(v))) if negated else fill, parts, predicates=1)
     return test._replace(value=False, condition=True, patterns=patterns)
 
 
-def _joined(fill: Fill, parts: list[Part], first: Token | None = None) -> Part:
+def _joined(fill: Fill, parts: list[TemplatePart], first: Token | None = None) -> TemplatePart:
+    """Return a condition over other conditions; raise `_Refused` if they have too many predicates or patterns."""
     predicates = sum([part.predicates or 1 for part in parts])
     if predicates > MAX_FILTER_PREDICATES:
         raise _Refused(f"more than MAX_FILTER_PREDICATES ({MAX_FILTER_PREDICATES:,}) conditions", parts[0].position)
-    found = sum([part.patterns for part in parts])
-    if found > MAX_FILTER_PATTERNS:
+    pattern_count = sum([part.patterns for part in parts])
+    if pattern_count > MAX_FILTER_PATTERNS:
         raise _Refused(f"more than MAX_FILTER_PATTERNS ({MAX_FILTER_PATTERNS}) patterns and paths", parts[0].position)
-    return _combined(fill, parts, first, predicates)._replace(value=False, condition=True, patterns=found)
+    return _combined(fill, parts, first, predicates)._replace(value=False, condition=True, patterns=pattern_count)
 
 
-def _combined(fill: Fill, parts: list[Part], first: Token | None = None, predicates: int = 0) -> Part:
+def _combined(fill: Fill, parts: list[TemplatePart], first: Token | None = None, predicates: int = 0) -> TemplatePart:
+    """Return a node over some parts; raise `_Refused` if it is nested too deeply."""
     position = parts[0].position if first is None else first.start_pos or 0
     depth = 1 + max([part.depth for part in parts])
     if depth > MAX_FILTER_NESTING:
         raise _Refused(TOO_DEEP, position)
-    return Part(fill, position, depth=depth, predicates=predicates)
+    return TemplatePart(fill, position, depth=depth, predicates=predicates)
 
 
-def _comparing(name: Attribute | Own, operator: ComparisonOperator, slot: int, value: Fill) -> Fill:
-    """A name is compared with a literal."""
+def _comparing(name: Attribute | OwnContextValue, operator: ComparisonOperator, slot: int, value: Fill) -> Fill:
+    """Return the function that builds a comparison of a name with a literal."""
 
     def fill(literals: list[str]) -> Comparison:
         if len(literals[slot]) > _SHORT:
@@ -329,8 +347,8 @@ def _comparing(name: Attribute | Own, operator: ComparisonOperator, slot: int, v
 
 
 @lru_cache(MAX_CACHED_COMPARISONS)
-def _compared(name: Attribute | Own, operator: ComparisonOperator, written: str) -> Comparison:
-    """One for all filters that ask the same: there are very many of them, and most values are asked for by several."""
+def _compared(name: Attribute | OwnContextValue, operator: ComparisonOperator, written: str) -> Comparison:
+    """Build a comparison; filters with equal comparisons share one object, since there are very many of them."""
     value = Constant(_string(written)) if written.startswith("'") else _number([written], 0, "")
     return Comparison(name, operator, value)
 
@@ -348,11 +366,12 @@ def _number(literals: list[str], slot: int, sign: str) -> Constant:
         raise LiteralRefused(slot, "the integer does not fit into 64 bits; with a decimal point it is a float")
     value = float(sign + written)
     if math.isfinite(value):
-        return Constant(value + 0.0)  # -0.0 is 0.0: equal numbers have one text
+        return Constant(value + 0.0)  # -0.0 becomes 0.0: equal numbers have one text
     raise LiteralRefused(slot, "the number is too large for a float")
 
 
 def _checked_text(literals: list[str], slot: int, check: Callable[[str], Any]) -> str:
+    """Return the string literal in a slot; raise `LiteralRefused` if `check` raises `PatternError` for it."""
     text = _string(literals[slot])
     try:
         check(text)
@@ -362,6 +381,7 @@ def _checked_text(literals: list[str], slot: int, check: Callable[[str], Any]) -
 
 
 def _unexpected(error: UnexpectedToken) -> str:
+    """Return the message for a syntax error at a token."""
     token, expected = error.token, error.accepts or error.expected
     needs_value = "NAME" in expected
     if token.type == "$END":

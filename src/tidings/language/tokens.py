@@ -1,15 +1,15 @@
-"""The words of the native language: text -> tokens, and the split of a text into its literals and all the rest."""
+"""The lexer of the native language: text to tokens, and the split of a text into its literals and the rest."""
 
 import re
 from typing import NamedTuple
 
 from lark import Token
 
-from tidings.language.hints import did_you_mean
+from tidings.language.words import did_you_mean
 from tidings.model.errors import FilterError
 from tidings.model.expression import SYSTEM_NAMES
 from tidings.model.limits import MAX_FILTER_NESTING, MAX_NAME_CHARACTERS
-from tidings.model.text import KEYWORDS
+from tidings.model.printer import KEYWORDS
 
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _STRING = r"'(?:[^']|'')*'"
@@ -27,8 +27,8 @@ _TOKEN = re.compile(
     | (?P<LPAR>\() | (?P<_RPAR>\)) | (?P<_COMMA>,)""",
     re.VERBOSE | re.ASCII,
 )
-# The same literals, found without looking at anything else; text with backquotes needs the second form, which keeps
-# the digits and quotes inside of names out of it.
+# Finds the same literals without a full scan. Text with backquotes needs the second form, which skips the digits
+# and quotes inside of names.
 _LITERAL = rf"({_STRING}|(?<![\w.$`'])(?:{_NUMBER})(?![\w.`']))"
 _SPLIT = re.compile(_LITERAL, re.ASCII)
 _SPLIT_QUOTED = re.compile(rf"{_LITERAL}|({_QUOTED})", re.ASCII)
@@ -50,21 +50,21 @@ FUNCTIONS = ("distance", "geo_distance", "topic", "xpath")
 
 
 class LiteralToken(Token):
-    """A string or a number; `slot` counts the literals of a text from 0."""
+    """A string or a number; `slot` is its number among the literals of the text, from 0."""
 
     __slots__ = ("slot",)
     slot: int
 
 
-class Shape(NamedTuple):
-    """A text without its literals: what two texts share that differ only in them."""
+class TextShape(NamedTuple):
+    """A text without its literals: equal for two texts that differ only in them."""
 
-    kinds: str  # a letter for each literal: s, i or f
+    kinds: str  # a letter for each literal: s (string), i (integer) or f (float)
     rest: tuple[str, ...]
 
 
-def split(text: str) -> tuple[Shape, list[str]]:
-    """The shape of a text and its literals, as written, in order."""
+def split(text: str) -> tuple[TextShape, list[str]]:
+    """Return the shape of a text, and its literals as written, in order."""
     if "`" in text:
         pieces = _SPLIT_QUOTED.split(text)
         literals = [piece for piece in pieces[1::3] if piece is not None]
@@ -72,23 +72,23 @@ def split(text: str) -> tuple[Shape, list[str]]:
     else:
         pieces = _SPLIT.split(text)
         literals, rest = pieces[1::2], pieces[::2]
-    kinds = "".join(["s" if one[0] == "'" else "i" if one.isdigit() else "f" for one in literals])
-    return Shape(kinds, tuple(rest)), literals
+    kinds = "".join(["s" if literal[0] == "'" else "i" if literal.isdigit() else "f" for literal in literals])
+    return TextShape(kinds, tuple(rest)), literals
 
 
 def scan(text: str) -> list[Token]:
-    """All tokens of a text, or a `FilterError` at the first character that begins none."""
+    """Return all tokens of a text; raise `FilterError` at the first character that begins none."""
     tokens: list[Token] = []
     position = slots = depth = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
+        match = _TOKEN.match(text, position)
         if text.startswith("--", position):
             raise FilterError("there are no comments; two minus signs have a blank between them", text, position)
-        if found is None:
+        if match is None:
             raise FilterError(_complaint(text, position), text, position)
-        kind, word = str(found.lastgroup), found.group()
+        kind, word = str(match.lastgroup), match.group()
         if kind == "NAME":
-            kind = _name_kind(text, found.end(), word)
+            kind = _name_kind(text, match.end(), word)
             if kind == "THIS":
                 raise FilterError("this needs a name of one's own context, as in this.x", text, position)
         elif kind == "SYSTEM":
@@ -112,13 +112,13 @@ def scan(text: str) -> list[Token]:
             tokens.append(token)
         elif kind != "BLANK":
             tokens.append(Token(kind, word, start_pos=position))
-        position = found.end()
+        position = match.end()
     return tokens
 
 
 def unquoted(name: str) -> str:
-    """The name that a NAME token, or the part behind `this.`, stands for."""
-    return name[1:-1].replace("``", "`") if name.startswith("`") else str(name)  # a Token no longer
+    """Return the name that a NAME token, or the part behind `this.`, stands for."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") else str(name)  # a plain str instead of a Token
 
 
 def _named(word: str) -> str:

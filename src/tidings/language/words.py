@@ -1,9 +1,10 @@
-"""What the two small notations, tags and PADRES' brackets, have in common: names, quoted strings and plain words."""
+"""A reader of names, quoted strings and plain words, shared by the two small notations: tags and PADRES' brackets."""
 
 import re
 from collections.abc import Iterable
 
 from tidings.model.errors import FilterError, InvalidValueError
+from tidings.model.errors import did_you_mean as did_you_mean
 from tidings.model.expression import Constant
 from tidings.model.limits import MAX_FILTER_PATTERNS, MAX_FILTER_PREDICATES
 from tidings.model.values import Value, checked_name, checked_value
@@ -12,31 +13,36 @@ _WORD = re.compile(r"""\s*(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
-class Words:
-    """Reads a text from left to right; what does not fit is a `FilterError` where it stands."""
+class WordReader:
+    """Reads a text from left to right and counts its predicates and patterns.
+
+    Its methods raise `FilterError`, with the position, for text that does not fit and for exceeded limits.
+    """
 
     def __init__(self, text: str) -> None:
         self.text, self.position, self._predicates, self._patterns = text, 0, 0, 0
 
     def more(self) -> bool:
+        """Skip blanks; return whether there is more text."""
         self._skip_blanks()
         return self.position < len(self.text)
 
     def sign(self, sign: str, why: str) -> None:
-        """Takes the sign that must come next."""
+        """Consume a sign that must come next; `why` is the error's message."""
         self._skip_blanks()
         if not self.text.startswith(sign, self.position):
             raise self.error(why)
         self.position += len(sign)
 
     def has(self, sign: str) -> bool:
-        """Takes the sign if it comes next."""
+        """Consume a sign if it comes next; return whether it did."""
         self._skip_blanks()
-        found = self.text.startswith(sign, self.position)
-        self.position += len(sign) * found
-        return found
+        is_next = self.text.startswith(sign, self.position)
+        self.position += len(sign) * is_next
+        return is_next
 
     def name(self) -> str:
+        """Consume a name and return it."""
         start = self.position
         word, _ = self.word("a name")
         try:
@@ -45,38 +51,38 @@ class Words:
             raise FilterError(str(error), self.text, start) from None
 
     def word(self, what: str) -> tuple[str, bool]:
-        """The next word, and whether it was quoted."""
-        found = _WORD.match(self.text, self.position)
-        if found is None:
+        """Consume a word; return it, and whether it was quoted. `what` names it in the error's message."""
+        match = _WORD.match(self.text, self.position)
+        if match is None:
             raise self.error(f"{what} is missing, or a quote is not closed")
-        self.position = found.end()
+        self.position = match.end()
         for group, quote in ((1, "'"), (2, '"'), (3, "`")):
-            if found[group] is not None:
-                return found[group].replace(quote * 2, quote), True
-        return found[4].rstrip(), False
+            if match[group] is not None:
+                return match[group].replace(quote * 2, quote), True
+        return match[4].rstrip(), False
 
-    def operator(self, known: Iterable[str]) -> str:
-        """Takes the longest of the known operators that comes next and ends there; nothing if there is none."""
+    def operator(self, operators: Iterable[str]) -> str:
+        """Consume the longest of the known operators that comes next as a whole; return it, or "" if there is none."""
         self._skip_blanks()
-        for one in sorted(known, key=len, reverse=True):
-            end = self.position + len(one)
-            if self.text[self.position : end].lower() == one.lower() and self.text[end : end + 1].strip() in (
+        for operator in sorted(operators, key=len, reverse=True):
+            end = self.position + len(operator)
+            if self.text[self.position : end].lower() == operator.lower() and self.text[end : end + 1].strip() in (
                 "",
                 ",",
                 "]",
             ):
                 self.position = end
-                return one
+                return operator
         return ""
 
     def value(self, what: str) -> Constant:
-        """The next word as a value: quoted it is a string, otherwise a number if it looks like one."""
+        """Consume a word and return it as a constant: quoted a string, otherwise a number if it looks like one."""
         start = self.position
         word, quoted = self.word(what)
         return Constant(word) if quoted else Constant(self.plain_value(word, start))
 
     def plain_value(self, word: str, position: int) -> Value:
-        """A number if the word looks like one, else the word."""
+        """Return an unquoted word as a number if it looks like one, else as a string."""
         if not _NUMBER.fullmatch(word):
             return word
         digits = word.lstrip("+-")
@@ -89,16 +95,19 @@ class Words:
             raise FilterError(str(error), self.text, position) from None
 
     def count_predicate(self) -> None:
+        """Count one more predicate; raise `FilterError` above the limit."""
         self._predicates += 1
         if self._predicates > MAX_FILTER_PREDICATES:
             raise self.error(f"more than MAX_FILTER_PREDICATES ({MAX_FILTER_PREDICATES:,}) conditions")
 
     def count_pattern(self) -> None:
+        """Count one more pattern; raise `FilterError` above the limit."""
         self._patterns += 1
         if self._patterns > MAX_FILTER_PATTERNS:
             raise self.error(f"more than MAX_FILTER_PATTERNS ({MAX_FILTER_PATTERNS}) patterns")
 
     def error(self, message: str) -> FilterError:
+        """Return an error with this message at the present position."""
         return FilterError(message, self.text, min(self.position, len(self.text)))
 
     def _skip_blanks(self) -> None:

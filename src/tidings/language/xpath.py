@@ -1,8 +1,7 @@
-"""XPath over XML payloads: `/order/item[@price>10]` finds something, or it does not.
+"""Check XPath filters on XML payloads: `/order/item[@price>10]` matches if it selects something.
 
-Only the part of XPath 1.0 is taken that a bounded number of passes over the document can answer, so that no
-subscriber can make matching slow for the others. What is left out has another way to be said, and the error names
-it.
+Only that part of XPath 1.0 is accepted that a bounded number of passes over the document can evaluate, so that no
+subscriber can make matching slow for others. The error for everything else names another way to write it.
 """
 
 from functools import cache, lru_cache
@@ -11,7 +10,7 @@ from typing import Any
 
 from lark import Lark, Token, Tree, UnexpectedInput, UnexpectedToken
 
-from tidings.language.hints import did_you_mean
+from tidings.language.words import did_you_mean
 from tidings.model.errors import FilterError
 from tidings.model.expression import XPath
 from tidings.model.limits import (
@@ -23,7 +22,7 @@ from tidings.model.limits import (
 )
 from tidings.model.patterns import PatternError
 
-# name -> (fewest, most) arguments
+# name -> (minimum, maximum) number of arguments
 _FUNCTIONS = {
     **dict.fromkeys(("last", "position", "true", "false"), (0, 0)),
     **dict.fromkeys(
@@ -39,6 +38,7 @@ _AXES = ("child", "attribute", "self", "descendant", "descendant-or-self")
 
 
 def parse(text: str) -> XPath:
+    """Parse an XPath filter; raise `FilterError` if it is not valid or not accepted."""
     try:
         check_xpath(text)
     except _XPathError as error:
@@ -49,6 +49,8 @@ def parse(text: str) -> XPath:
 
 
 class _XPathError(PatternError):
+    """An invalid path, with the position in its text."""
+
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
         self.position = position
@@ -56,7 +58,7 @@ class _XPathError(PatternError):
 
 @lru_cache(MAX_CACHED_PATTERNS)
 def check_xpath(text: str) -> None:
-    """Refuses, with a `PatternError`, what is not XPath or may cost more than a pass over the document."""
+    """Raise `PatternError` for text that is not XPath or that may cost more than a bounded number of passes."""
     if len(text) > MAX_PATTERN_CHARACTERS:
         raise PatternError(f"the path is longer than MAX_PATTERN_CHARACTERS ({MAX_PATTERN_CHARACTERS:,})")
     _check_nesting(text)
@@ -66,7 +68,7 @@ def check_xpath(text: str) -> None:
         ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         position = len(text) if ended else error.pos_in_stream or 0
         raise _XPathError(_complaint(text, position), position) from None
-    if isinstance(tree, Token):  # a bare number or string
+    if isinstance(tree, Token):  # a number or a string by itself
         return
     steps = [token for step in tree.find_data("step") for token in _tokens(step)[:1]]
     if len(steps) > MAX_XPATH_STEPS:
@@ -158,7 +160,7 @@ def _is_path(node: Any) -> bool:
 
 
 def _is_single(path: Any) -> bool:
-    """A path that finds one node at the most: `.` or `@name`."""
+    """Return whether a path selects one node at most: `.` or `@name`."""
     words = [token.type for token in _tokens(path)]
     return words in (["SELF"], ["AT", "NAME"])
 

@@ -1,8 +1,9 @@
-"""When is a condition true? Three-valued conditions over values become two-valued formulas over sets.
+"""Translate conditions in three-valued logic to two-valued formulas over sets of values.
 
-`when_true` says exactly where a condition is true; inside, the same is asked of where it is false, and what is neither
-is unknown. A formula is a `Within` (one attribute's value lies in a set), a `Judged` (a condition that cannot be taken
-apart has an outcome), or `All` or `Any` of such.
+`when_true` returns a formula that holds exactly where a condition is true. Internally the same is done for where it is
+false; where neither formula holds, the condition is unknown. A formula is an `InSet` (the value of an attribute lies in
+a set), a `ConditionOutcome` (a condition that cannot be decomposed has an outcome), or a `Conjunction` or `Disjunction`
+of formulas.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,9 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from tidings.matching import valuesets
+from tidings.matching import value_sets
 from tidings.matching.reference import Scope, compare, truth, value
-from tidings.matching.valuesets import EMPTY, EVERYTHING, MISSING, NUMBERS, PRESENT, STRINGS, ValueSet
+from tidings.matching.value_sets import EMPTY, EVERYTHING, MISSING, NUMBERS, PRESENT, STRINGS, ValueSet
 from tidings.model import patterns
 from tidings.model.expression import (
     SUBJECT,
@@ -32,7 +33,7 @@ from tidings.model.expression import (
     Negative,
     Not,
     Or,
-    Own,
+    OwnContextValue,
     Rlike,
     Topic,
     ValueExpression,
@@ -40,34 +41,38 @@ from tidings.model.expression import (
     walk,
 )
 
-Variable = Attribute | Own
+Variable = Attribute | OwnContextValue
 
 
-class Within(msgspec.Struct, frozen=True):
-    """The variable's value lies in the set."""
+class InSet(msgspec.Struct, frozen=True):
+    """The formula that holds where the variable's value lies in the set."""
 
     variable: Variable
     values: ValueSet
 
 
-class Judged(msgspec.Struct, frozen=True):
-    """The condition comes out as `outcome`; or, with `holds` False, it does not."""
+class ConditionOutcome(msgspec.Struct, frozen=True):
+    """The formula that holds where the condition's truth is `outcome`, or, with `holds` False, where it is not."""
 
     condition: Condition
     outcome: bool
     holds: bool = True
 
 
-class All(msgspec.Struct, frozen=True):
+class Conjunction(msgspec.Struct, frozen=True):
+    """The formula that holds where all parts hold; without parts, everywhere."""
+
     parts: "tuple[Formula, ...]"
 
 
-class Any(msgspec.Struct, frozen=True):
+class Disjunction(msgspec.Struct, frozen=True):
+    """The formula that holds where some part holds; without parts, nowhere."""
+
     parts: "tuple[Formula, ...]"
 
 
-Formula: TypeAlias = Within | Judged | All | Any
-ALWAYS, NEVER = All(()), Any(())
+Formula: TypeAlias = InSet | ConditionOutcome | Conjunction | Disjunction
+ALWAYS, NEVER = Conjunction(()), Disjunction(())
 _MIRRORED: dict[ComparisonOperator, ComparisonOperator] = {
     "=": "=",
     "!=": "!=",
@@ -76,7 +81,7 @@ _MIRRORED: dict[ComparisonOperator, ComparisonOperator] = {
     ">": "<",
     ">=": "<=",
 }
-# The comparison that is true exactly where this one is false.
+# Each comparison's opposite: it is true exactly where the comparison is false.
 _OPPOSITE: dict[ComparisonOperator, ComparisonOperator] = {
     "=": "!=",
     "!=": "=",
@@ -88,155 +93,170 @@ _OPPOSITE: dict[ComparisonOperator, ComparisonOperator] = {
 
 
 def when_true(condition: Condition) -> Formula:
-    return _when(condition, True)
+    """Return the formula that holds exactly where the condition is true."""
+    return _formula_for(condition, True)
 
 
 def negation(formula: Formula) -> Formula:
-    """Where the formula does not hold."""
+    """Return the formula that holds exactly where the given one does not."""
     match formula:
-        case Within(variable, values):
-            return Within(variable, values.complement())
-        case Judged(condition, outcome, holds):
-            return Judged(condition, outcome, not holds)
-        case All(parts):
-            return Any(tuple(negation(part) for part in parts))
-        case Any(parts):
-            return All(tuple(negation(part) for part in parts))
+        case InSet(variable, values):
+            return InSet(variable, values.complement())
+        case ConditionOutcome(condition, outcome, holds):
+            return ConditionOutcome(condition, outcome, not holds)
+        case Conjunction(parts):
+            return Disjunction(tuple(negation(part) for part in parts))
+        case Disjunction(parts):
+            return Conjunction(tuple(negation(part) for part in parts))
 
 
-def judgements(formula: Formula) -> Iterator[Judged]:
-    """The conditions in a formula that cannot be taken apart."""
+def outcomes_in(formula: Formula) -> Iterator[ConditionOutcome]:
+    """Yield the `ConditionOutcome`s of a formula: its conditions that cannot be decomposed."""
     match formula:
-        case Judged():
+        case ConditionOutcome():
             yield formula
-        case All(parts) | Any(parts):
+        case Conjunction(parts) | Disjunction(parts):
             for part in parts:
-                yield from judgements(part)
+                yield from outcomes_in(part)
 
 
-def supposing(formula: Formula, outcome: Formula) -> Formula:
-    """The formula, if each condition that cannot be taken apart came to ALWAYS, or to NEVER."""
+def with_outcomes(formula: Formula, outcome: Formula) -> Formula:
+    """Return the formula with `outcome` (ALWAYS or NEVER) in place of each condition that cannot be decomposed."""
     match formula:
-        case Judged():
+        case ConditionOutcome():
             return outcome
-        case All(parts):
-            return All(tuple(supposing(part, outcome) for part in parts))
-        case Any(parts):
-            return Any(tuple(supposing(part, outcome) for part in parts))
+        case Conjunction(parts):
+            return Conjunction(tuple(with_outcomes(part, outcome) for part in parts))
+        case Disjunction(parts):
+            return Disjunction(tuple(with_outcomes(part, outcome) for part in parts))
     return formula
 
 
-def _when(condition: Condition, wanted: bool) -> Formula:
+def _formula_for(condition: Condition, outcome: bool) -> Formula:
     match condition:
-        case Constant(known):
-            return ALWAYS if known is wanted else NEVER
+        case Constant(constant):
+            return ALWAYS if constant is outcome else NEVER
         case And(parts):
-            return (All if wanted else Any)(tuple(_when(part, wanted) for part in parts))
+            return (Conjunction if outcome else Disjunction)(tuple(_formula_for(part, outcome) for part in parts))
         case Or(parts):
-            return (Any if wanted else All)(tuple(_when(part, wanted) for part in parts))
+            return (Disjunction if outcome else Conjunction)(tuple(_formula_for(part, outcome) for part in parts))
         case Not(part):
-            return _when(part, not wanted)
+            return _formula_for(part, not outcome)
         case Comparison(left, operator, right):
-            return _comparison(folded(left), operator, folded(right), wanted)
+            return _comparison(folded(left), operator, folded(right), outcome)
         case Between(middle, low, high):
-            return _when(And((Comparison(middle, ">=", low), Comparison(middle, "<=", high))), wanted)
-        case In(one, options):
-            return _membership(one, [folded(option) for option in options], wanted)
-        case IsNull(one):
-            return _null_test(folded(one), wanted)
-        case Like(one, pattern):
-            return _pattern_test(condition, folded(one), valuesets.having(patterns.like(pattern)), wanted)
-        case Rlike(one, pattern):
-            return _pattern_test(condition, folded(one), valuesets.having_regex(pattern), wanted)
+            return _formula_for(And((Comparison(middle, ">=", low), Comparison(middle, "<=", high))), outcome)
+        case In(operand, options):
+            return _membership(operand, [folded(option) for option in options], outcome)
+        case IsNull(operand):
+            return _null_test(folded(operand), outcome)
+        case Like(operand, pattern):
+            return _pattern_test(condition, folded(operand), value_sets.having(patterns.parse_like(pattern)), outcome)
+        case Rlike(operand, pattern):
+            return _pattern_test(condition, folded(operand), value_sets.having_regex(pattern), outcome)
         case Topic(pattern):
             subject = Attribute(SUBJECT)
-            alternatives = tuple(Within(subject, valuesets.having(levels)) for levels in patterns.topic(pattern))
-            return Any(alternatives) if wanted else All((Within(subject, STRINGS), negation(Any(alternatives))))
+            alternatives = tuple(InSet(subject, value_sets.having(levels)) for levels in patterns.parse_topic(pattern))
+            return (
+                Disjunction(alternatives)
+                if outcome
+                else Conjunction((InSet(subject, STRINGS), negation(Disjunction(alternatives))))
+            )
         case XPath():
-            return Judged(condition, wanted)
+            return ConditionOutcome(condition, outcome)
 
 
-def _comparison(left: ValueExpression, operator: ComparisonOperator, right: ValueExpression, wanted: bool) -> Formula:
+def _comparison(left: ValueExpression, operator: ComparisonOperator, right: ValueExpression, outcome: bool) -> Formula:
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return ALWAYS if compare(left.value, operator, right.value) is wanted else NEVER
+        return ALWAYS if compare(left.value, operator, right.value) is outcome else NEVER
     if isinstance(left, Constant):
         left, operator, right = right, _MIRRORED[operator], left
-    if isinstance(left, Attribute | Own) and isinstance(right, Constant):
-        return Within(left, valuesets.comparing(operator if wanted else _OPPOSITE[operator], right.value))
-    return _judged_comparison(left, operator, right, wanted)
+    if isinstance(left, Attribute | OwnContextValue) and isinstance(right, Constant):
+        return InSet(left, value_sets.comparing(operator if outcome else _OPPOSITE[operator], right.value))
+    return _comparison_outcome(left, operator, right, outcome)
 
 
-def _judged_comparison(
-    left: ValueExpression, operator: ComparisonOperator, right: ValueExpression, wanted: bool
+def _comparison_outcome(
+    left: ValueExpression, operator: ComparisonOperator, right: ValueExpression, outcome: bool
 ) -> Formula:
-    """Brought to `=` or `<`, so that a comparison knows its opposite and its mirror image."""
+    """Return the outcome of a comparison that cannot be decomposed, rewritten with `=` or `<`.
+
+    In this normal form a comparison, its opposite and its mirror image refer to the same condition.
+    """
     if operator in ("!=", ">=", "<="):
-        operator, wanted = _OPPOSITE[operator], not wanted
+        operator, outcome = _OPPOSITE[operator], not outcome
     if operator == ">" or (operator == "=" and repr(left) > repr(right)):
         left, operator, right = right, _MIRRORED[operator], left
-    judged = Comparison(left, operator, right)
-    return All((*_needs(judged), Judged(judged, wanted)))
+    normal_form = Comparison(left, operator, right)
+    return Conjunction((*_preconditions(normal_form), ConditionOutcome(normal_form, outcome)))
 
 
-def _membership(one: ValueExpression, options: list[ValueExpression], wanted: bool) -> Formula:
+def _membership(operand: ValueExpression, options: list[ValueExpression], outcome: bool) -> Formula:
     constants = [option.value for option in options if isinstance(option, Constant)]
-    if not isinstance(one, Attribute | Own) or len(constants) < len(options):
-        return _when(Or(tuple(Comparison(one, "=", option) for option in options)), wanted)
-    equal = valuesets.one_of(constants)
-    if wanted:
-        return Within(one, equal)
-    # False needs every comparison to be false, so there must be one kind that compares with them all.
-    kinds = {valuesets.kind_of(constant) for constant in constants}
+    if not isinstance(operand, Attribute | OwnContextValue) or len(constants) < len(options):
+        return _formula_for(Or(tuple(Comparison(operand, "=", option) for option in options)), outcome)
+    equal = value_sets.one_of(constants)
+    if outcome:
+        return InSet(operand, equal)
+    # IN is false only if every comparison is false, so one kind must compare with all constants.
+    kinds = {value_sets.kind_of(constant) for constant in constants}
     comparable = kinds.pop() if len(kinds) == 1 else EMPTY
-    return Within(one, comparable.intersection(equal.complement()))
+    return InSet(operand, comparable.intersection(equal.complement()))
 
 
-def _null_test(one: ValueExpression, wanted: bool) -> Formula:
-    if isinstance(one, Constant):
-        return ALWAYS if (one.value is None) is wanted else NEVER
-    if isinstance(one, Attribute | Own):
-        return Within(one, MISSING if wanted else PRESENT)
-    judged = Judged(IsNull(one), True, holds=wanted)  # never unknown
-    return judged if wanted else All((*_needs(judged.condition), judged))
+def _null_test(operand: ValueExpression, outcome: bool) -> Formula:
+    if isinstance(operand, Constant):
+        return ALWAYS if (operand.value is None) is outcome else NEVER
+    if isinstance(operand, Attribute | OwnContextValue):
+        return InSet(operand, MISSING if outcome else PRESENT)
+    condition_outcome = ConditionOutcome(IsNull(operand), True, holds=outcome)  # never unknown
+    return (
+        condition_outcome if outcome else Conjunction((*_preconditions(condition_outcome.condition), condition_outcome))
+    )
 
 
 def values_where(formula: Formula) -> ValueSet | None:
-    """The values for which a formula over a single variable holds, where they make one set; else None."""
+    """Return the values for which a formula over a single variable holds; None if they do not form one plain set."""
     match formula:
-        case Within(_, values):
+        case InSet(_, values):
             return values
-        case Judged():
+        case ConditionOutcome():
             return None
-        case All(parts) | Any(parts):
+        case Conjunction(parts) | Disjunction(parts):
             sets = [values_where(part) for part in parts]
-            known = [one for one in sets if one is not None and not one.has_patterns]
-            if len(known) < len(sets):
+            plain_sets = [values for values in sets if values is not None and not values.has_patterns]
+            if len(plain_sets) < len(sets):
                 return None
-            if isinstance(formula, All):
-                return reduce(ValueSet.intersection, known, EVERYTHING)
-            return valuesets.union_of(known)
+            if isinstance(formula, Conjunction):
+                return reduce(ValueSet.intersection, plain_sets, EVERYTHING)
+            return value_sets.union_of(plain_sets)
 
 
-def _pattern_test(condition: Condition, one: ValueExpression, strings: ValueSet, wanted: bool) -> Formula:
-    if isinstance(one, Constant):
-        return ALWAYS if truth(condition, Scope()) is wanted else NEVER
-    if not isinstance(one, Attribute | Own):
-        return Judged(condition, wanted)
-    return Within(one, strings if wanted else STRINGS.intersection(strings.complement()))
+def _pattern_test(condition: Condition, operand: ValueExpression, strings: ValueSet, outcome: bool) -> Formula:
+    if isinstance(operand, Constant):
+        return ALWAYS if truth(condition, Scope()) is outcome else NEVER
+    if not isinstance(operand, Attribute | OwnContextValue):
+        return ConditionOutcome(condition, outcome)
+    return InSet(operand, strings if outcome else STRINGS.intersection(strings.complement()))
 
 
-def _needs(condition: Condition) -> Iterable[Within]:
-    """What a condition needs to be true or false at all: its values are there, and calculated ones are numbers."""
-    calculated: set[Variable] = set()
+def _preconditions(condition: Condition) -> Iterable[InSet]:
+    """Return the formulas that must hold for a condition to be true or false.
+
+    Its values must be present, and those in arithmetic must be numbers.
+    """
+    numeric: set[Variable] = set()
     for node in walk(condition):
         if isinstance(node, Arithmetic | Negative | Call):
-            calculated.update(below for below in walk(node) if isinstance(below, Attribute | Own))
-    variables = dict.fromkeys(node for node in walk(condition) if isinstance(node, Attribute | Own))
-    return [Within(one, NUMBERS if one in calculated else PRESENT) for one in variables]
+            numeric.update(inner for inner in walk(node) if isinstance(inner, Attribute | OwnContextValue))
+    variables = dict.fromkeys(node for node in walk(condition) if isinstance(node, Attribute | OwnContextValue))
+    return [InSet(variable, NUMBERS if variable in numeric else PRESENT) for variable in variables]
 
 
 def folded(expression: ValueExpression) -> ValueExpression:
-    """A value without any name in it is the constant that it comes to."""
-    if isinstance(expression, Constant) or any(isinstance(node, Attribute | Own) for node in walk(expression)):
+    """Return the constant that an expression without variables evaluates to; any other expression unchanged."""
+    if isinstance(expression, Constant) or any(
+        isinstance(node, Attribute | OwnContextValue) for node in walk(expression)
+    ):
         return expression
     return Constant(value(expression, Scope()))

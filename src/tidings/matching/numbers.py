@@ -1,8 +1,8 @@
-"""Sets of numbers, exactly: sorted closed intervals over everything that an int of 64 bits or a finite float can be.
+"""Exact sets of numbers: sorted closed intervals over all 64-bit integers and finite floats.
 
-That domain is discrete: each number has a next one. Between -2^53 and 2^53 floats lie at least as densely as
-integers, further out the integers do, and beyond 64 bits only floats are left. So `x < 5` is `x <= ` the number
-before 5, complements and unions are exact, and `x > 9007199254740992 AND x < 9007199254740993` is known to be
+That domain is discrete: each number has a successor. Between -2^53 and 2^53 every integer is a float, so the successor
+is the next float; further out it is the next integer, and beyond 64 bits only floats are left. So `x < 5` is `x <=` the
+predecessor of 5, complements and unions are exact, and `x > 9007199254740992 AND x < 9007199254740993` is found to be
 empty.
 """
 
@@ -13,7 +13,7 @@ from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
 
 Number = int | float
 Interval = tuple[Number, Number]
-NumberSet = tuple[Interval, ...]  # disjoint, not adjacent, rising
+NumberSet = tuple[Interval, ...]  # disjoint, not adjacent, ascending
 
 LEAST, GREATEST = -sys.float_info.max, sys.float_info.max
 NONE: NumberSet = ()
@@ -22,7 +22,7 @@ _DENSE = 2**53
 
 
 def after(number: Number) -> Number | None:
-    """The next number, or None after the greatest."""
+    """Return the next number, or None after the greatest."""
     if -_DENSE <= number < _DENSE:
         return math.nextafter(number, math.inf)
     if MIN_INTEGER <= number < MAX_INTEGER:
@@ -34,8 +34,8 @@ def after(number: Number) -> Number | None:
 
 
 def before(number: Number) -> Number | None:
-    """The number before, or None before the least."""
-    if number == 2**63:  # the two ends of the integers are not each other's mirror image
+    """Return the previous number, or None before the least."""
+    if number == 2**63:  # the 64-bit integers are not symmetric around 0
         return MAX_INTEGER
     if number == MIN_INTEGER:
         return math.nextafter(MIN_INTEGER, -math.inf)
@@ -44,44 +44,51 @@ def before(number: Number) -> Number | None:
 
 
 def at_least(number: Number) -> NumberSet:
+    """Return the set of numbers that are `>= number`."""
     return ((number, GREATEST),)
 
 
 def at_most(number: Number) -> NumberSet:
+    """Return the set of numbers that are `<= number`."""
     return ((LEAST, number),)
 
 
 def exactly(number: Number) -> NumberSet:
+    """Return the set of this one number."""
     return ((number, number),)
 
 
 def above(number: Number) -> NumberSet:
+    """Return the set of numbers that are `> number`."""
     following = after(number)
     return NONE if following is None else at_least(following)
 
 
 def below(number: Number) -> NumberSet:
+    """Return the set of numbers that are `< number`."""
     preceding = before(number)
     return NONE if preceding is None else at_most(preceding)
 
 
-def intersection(one: NumberSet, other: NumberSet) -> NumberSet:
-    found: list[Interval] = []
+def intersection(left: NumberSet, right: NumberSet) -> NumberSet:
+    """Return the numbers that are in both sets."""
+    intervals: list[Interval] = []
     i = j = 0
-    while i < len(one) and j < len(other):
-        low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+    while i < len(left) and j < len(right):
+        low, high = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
         if low <= high:
-            found.append((low, high))
-        if one[i][1] < other[j][1]:
+            intervals.append((low, high))
+        if left[i][1] < right[j][1]:
             i += 1
         else:
             j += 1
-    return tuple(found)
+    return tuple(intervals)
 
 
-def union(one: NumberSet, other: NumberSet) -> NumberSet:
+def union(left: NumberSet, right: NumberSet) -> NumberSet:
+    """Return the numbers that are in either set; the intervals of `left` may be unsorted and overlap."""
     joined: list[Interval] = []
-    for low, high in sorted(one + other):
+    for low, high in sorted(left + right):
         following = after(joined[-1][1]) if joined else None
         if joined and (following is None or low <= following):
             joined[-1] = (joined[-1][0], max(joined[-1][1], high))
@@ -90,14 +97,15 @@ def union(one: NumberSet, other: NumberSet) -> NumberSet:
     return tuple(joined)
 
 
-def complement(one: NumberSet) -> NumberSet:
-    found: list[Interval] = []
+def complement(numbers: NumberSet) -> NumberSet:
+    """Return the numbers that are not in the set."""
+    intervals: list[Interval] = []
     start: Number | None = LEAST
-    for low, high in one:
+    for low, high in numbers:
         preceding = before(low)
         if start is not None and preceding is not None and start <= preceding:
-            found.append((start, preceding))
+            intervals.append((start, preceding))
         start = after(high)
     if start is not None:
-        found.append((start, GREATEST))
-    return tuple(found)
+        intervals.append((start, GREATEST))
+    return tuple(intervals)

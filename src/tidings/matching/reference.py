@@ -1,7 +1,7 @@
-"""What filters mean: the naive evaluator, the specification in code.
+"""The naive evaluator of filters: the specification of their meaning in code.
 
-Nothing here is fast and nothing is clever; every faster matcher is held to it. `truth` gives True, False or None
-(unknown), as in SQL: a missing attribute is NULL, a comparison with NULL or between kinds that do not compare is
+It is written to be read, not to be fast; tests compare every faster matcher with it. `truth` returns True, False or
+None (unknown), as in SQL: a missing attribute is NULL, a comparison with NULL or between kinds that do not compare is
 unknown, and a filter matches only where it is true.
 """
 
@@ -10,7 +10,7 @@ import operator as op
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeGuard
 
-from tidings.matching.documents import found_by_xpath, text_of
+from tidings.matching.payloads import found_by_xpath, text_of
 from tidings.model import patterns
 from tidings.model.event import Event
 from tidings.model.expression import (
@@ -31,15 +31,15 @@ from tidings.model.expression import (
     Negative,
     Not,
     Or,
-    Own,
+    OwnContextValue,
     Rlike,
     Topic,
     ValueExpression,
     XPath,
 )
-from tidings.model.filter import ContextFilter, Filter
+from tidings.model.filter import ContextFilterValue, FilterValue
 from tidings.model.limits import MAX_INTEGER, MIN_INTEGER
-from tidings.model.patterns import Elements, Wild
+from tidings.model.patterns import Elements, Wildcard
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context, Value
 
@@ -47,17 +47,17 @@ EARTH_RADIUS_METRES = 6_371_008.8  # the mean radius of the WGS-84 ellipsoid
 
 
 class Scope(NamedTuple):
-    """What a filter may look at."""
+    """The values that a filter is evaluated on: one event, or the contexts of two parties."""
 
     attributes: Mapping[str, Value] = {}  # of the event, or the other party's context
-    own: Mapping[str, Value] = {}  # `this.`
+    own: Mapping[str, Value] = {}  # the values behind `this.`
     subject: str | None = None
     payload: bytes | None = None
     publisher: str | None = None
 
 
 def due(subscription: Subscription, event: Event, subscriber_context: Context) -> bool:
-    """Whether the event is due to the subscription, given the subscriber's context now."""
+    """Return whether a notification of the event is due to the subscription, given the subscriber's current context."""
     return (
         passes_subject(subscription, event.subject)
         and passes_structure(subscription, event.subject, event.attributes)
@@ -68,33 +68,48 @@ def due(subscription: Subscription, event: Event, subscriber_context: Context) -
 
 
 def passes_subject(subscription: Subscription, subject: str | None) -> bool:
+    """Return whether the subscription asks for no subject, or for this one."""
     return subscription.subject is None or subscription.subject == subject
 
 
 def passes_structure(subscription: Subscription, subject: str | None, attributes: Mapping[str, Value]) -> bool:
+    """Return whether the event passes the subscription's attribute filter, if it has one.
+
+    The filter only passes events with the subject of its schema.
+    """
     structure = subscription.structure
     return structure is None or (structure.schema.subject == subject and structure.passes(attributes))
 
 
-def matches(content: Filter, event: Event) -> bool:
+def matches(content: FilterValue, event: Event) -> bool:
+    """Return whether the content filter is true on the event."""
     scope = Scope(event.attributes, {}, event.subject, event.payload, event.publisher)
     return truth(content.expression, scope) is True
 
 
-def matches_context(wanted: ContextFilter | None, other: Mapping[str, Value], own: Mapping[str, Value]) -> bool:
-    """A context filter on the other party's context, with one's own behind `this.`; no filter means everyone."""
-    return wanted is None or truth(wanted.expression, Scope(other, own)) is True
+def matches_context(
+    context_filter: ContextFilterValue | None, other: Mapping[str, Value], own: Mapping[str, Value]
+) -> bool:
+    """Return whether a context filter is true on the other party's context; True if there is no filter.
+
+    `this.` in the filter refers to `own`, the context of the party that stated the filter.
+    """
+    return context_filter is None or truth(context_filter.expression, Scope(other, own)) is True
 
 
-def strictly_matches(content: Filter, scope: Scope) -> bool:
-    """It is true, and the attributes are exactly those that the filter speaks of."""
+def strictly_matches(content: FilterValue, scope: Scope) -> bool:
+    """Return whether the filter is true and the attributes present are exactly those that it names."""
     return truth(content.expression, scope) is True and content.names == scope.attributes.keys()
 
 
 def truth(condition: Condition, scope: Scope) -> bool | None:
+    """Return the truth of a condition: True, False, or None for unknown.
+
+    Raises `TypeError` for an expression that is a value, not a condition.
+    """
     match condition:
-        case Constant(bool() | None as known):
-            return known
+        case Constant(bool() | None as constant):
+            return constant
         case And(parts):
             truths = [truth(part, scope) for part in parts]
             return False if False in truths else None if None in truths else True
@@ -108,19 +123,19 @@ def truth(condition: Condition, scope: Scope) -> bool | None:
             return compare(value(left, scope), operator, value(right, scope))
         case Between(middle, low, high):
             return truth(And((Comparison(middle, ">=", low), Comparison(middle, "<=", high))), scope)
-        case In(one, options):
-            return truth(Or(tuple(Comparison(one, "=", option) for option in options)), scope)
-        case IsNull(one):
-            return value(one, scope) is None
-        case Like(one, pattern):
-            text = value(one, scope)
-            return like(text, patterns.like(pattern)) if isinstance(text, str) else None
-        case Rlike(one, pattern):
-            text = value(one, scope)
-            return patterns.regex(pattern).search(text) is not None if isinstance(text, str) else None
+        case In(operand, options):
+            return truth(Or(tuple(Comparison(operand, "=", option) for option in options)), scope)
+        case IsNull(operand):
+            return value(operand, scope) is None
+        case Like(operand, pattern):
+            text = value(operand, scope)
+            return like(text, patterns.parse_like(pattern)) if isinstance(text, str) else None
+        case Rlike(operand, pattern):
+            text = value(operand, scope)
+            return patterns.compile_regex(pattern).search(text) is not None if isinstance(text, str) else None
         case Topic(pattern):
             subject = scope.subject
-            return None if subject is None else any(like(subject, levels) for levels in patterns.topic(pattern))
+            return None if subject is None else any(like(subject, levels) for levels in patterns.parse_topic(pattern))
         case XPath(path):
             return None if scope.payload is None else found_by_xpath(path, scope.payload)
         case _:
@@ -128,28 +143,33 @@ def truth(condition: Condition, scope: Scope) -> bool | None:
 
 
 def value(expression: ValueExpression, scope: Scope) -> Value | None:
+    """Return the value of an expression, or None for NULL."""
     match expression:
-        case Constant(known):
-            return known
+        case Constant(constant):
+            return constant
         case Attribute(name):
             return system_value(name, scope) if name.startswith("$") else scope.attributes.get(name)
-        case Own(name):
+        case OwnContextValue(name):
             return scope.own.get(name)
         case Negative(operand):
             return calculate(0, "-", value(operand, scope))
         case Arithmetic(left, operator, right):
             return calculate(value(left, scope), operator, value(right, scope))
         case Call(function, arguments):
-            numbers = [value(one, scope) for one in arguments]
+            numbers = [value(argument, scope) for argument in arguments]
             return {"distance": distance, "geo_distance": geo_distance}[function](*numbers)
 
 
 def system_value(name: str, scope: Scope) -> Value | None:
+    """Return the value of `$subject`, `$publisher` or `$payload`; a payload that is not text is None."""
     return {SUBJECT: scope.subject, PUBLISHER: scope.publisher, PAYLOAD: text_of(scope.payload)}[name]
 
 
 def compare(left: Value | None, operator: str, right: Value | None) -> bool | None:
-    """Exact across int and float (Python's own comparison is); strings by code point; booleans only equal or not."""
+    """Compare two values by a SQL operator; None if either is NULL or their kinds do not compare by it.
+
+    Numbers compare exactly across int and float, as in Python; strings by code point; booleans only by `=` and `!=`.
+    """
     comparable = (
         (is_number(left) and is_number(right))
         or (isinstance(left, str) and isinstance(right, str))
@@ -159,7 +179,11 @@ def compare(left: Value | None, operator: str, right: Value | None) -> bool | No
 
 
 def calculate(left: Value | None, operator: str, right: Value | None) -> int | float | None:
-    """Two ints give an int, except by `/`; anything else is IEEE double arithmetic. What does not fit is NULL."""
+    """Apply an arithmetic operator to two values.
+
+    Two ints give an int, except by `/`; any other pair of numbers is calculated in IEEE doubles. The result is None
+    (NULL) for an operand that is not a number, a division by zero, an int beyond 64 bits or a float that is not finite.
+    """
     if not (is_number(left) and is_number(right)):
         return None
     if operator in ("/", "%") and right == 0:
@@ -170,7 +194,7 @@ def calculate(left: Value | None, operator: str, right: Value | None) -> int | f
 
 
 def remainder(left: int, right: int) -> int:
-    """With the sign of the dividend."""
+    """Return the integer remainder with the sign of the dividend."""
     return abs(left) % abs(right) * (-1 if left < 0 else 1)
 
 
@@ -187,7 +211,16 @@ FLOAT_ARITHMETIC = {"+": op.add, "-": op.sub, "*": op.mul, "/": op.truediv, "%":
 
 
 def distance(x1: Value | None, y1: Value | None, x2: Value | None, y2: Value | None) -> float | None:
-    """In the plane. Plain operations, not `hypot`, so that every engine gives the same last bit."""
+    """Return the distance of two points in the plane; None if a coordinate is not a number or the result is not finite.
+
+    The result is calculated with plain operations, not `hypot`, so that every engine gives the same last bit.
+
+    Args:
+        x1: The first point's x.
+        y1: The first point's y.
+        x2: The second point's x.
+        y2: The second point's y.
+    """
     if not (is_number(x1) and is_number(y1) and is_number(x2) and is_number(y2)):
         return None
     dx, dy = float(x2) - float(x1), float(y2) - float(y1)
@@ -196,7 +229,17 @@ def distance(x1: Value | None, y1: Value | None, x2: Value | None, y2: Value | N
 
 
 def geo_distance(lat1: Value | None, lon1: Value | None, lat2: Value | None, lon2: Value | None) -> float | None:
-    """Metres along the sphere (haversine). A latitude beyond the poles is NULL."""
+    """Return the distance of two points along the sphere in metres (haversine).
+
+    The result is None if a coordinate is not a number, a latitude lies beyond a pole, or the longitudes differ by more
+    than a float can hold.
+
+    Args:
+        lat1: The first point's latitude in degrees.
+        lon1: The first point's longitude in degrees.
+        lat2: The second point's latitude in degrees.
+        lon2: The second point's longitude in degrees.
+    """
     if not (is_number(lat1) and is_number(lon1) and is_number(lat2) and is_number(lon2)):
         return None
     half_turn = math.radians(float(lon2) - float(lon1)) / 2
@@ -208,8 +251,8 @@ def geo_distance(lat1: Value | None, lon1: Value | None, lat2: Value | None, lon
 
 
 def like(text: str, elements: Elements) -> bool:
-    """Whether the whole text is what the elements describe."""
-    if Wild.LEVEL in elements:
+    """Return whether the elements of a pattern describe the whole text."""
+    if Wildcard.LEVEL in elements:
         return _like_levels(text, elements)
     first, *others = _pieces(elements)
     if not others:
@@ -218,8 +261,8 @@ def like(text: str, elements: Elements) -> bool:
     at, end = len(first), len(text) - len(last)
     if at > end or not _fits(text, first, 0) or not _fits(text, last, end):
         return False
-    for piece in inner:  # each as early as it can be: what comes later then has the most room
-        at = _found(text, piece, at, end)
+    for piece in inner:  # the earliest match of each leaves the most text for the later ones
+        at = _find_piece(text, piece, at, end)
         if at < 0:
             return False
         at += len(piece)
@@ -227,32 +270,35 @@ def like(text: str, elements: Elements) -> bool:
 
 
 def _pieces(elements: Elements) -> list[Elements]:
-    """What stands between runs."""
-    ends = [place for place, element in enumerate(elements) if element is Wild.RUN]
+    """Return the parts of a pattern between its runs (`%`)."""
+    ends = [place for place, element in enumerate(elements) if element is Wildcard.RUN]
     return [elements[begin + 1 : end] for begin, end in zip([-1, *ends], [*ends, len(elements)], strict=True)]
 
 
 def _fits(text: str, piece: Elements, at: int) -> bool:
-    return all(element is Wild.ANY or element == text[at + i] for i, element in enumerate(piece))
+    return all(element is Wildcard.ANY or element == text[at + i] for i, element in enumerate(piece))
 
 
-def _found(text: str, piece: Elements, start: int, end: int) -> int:
-    if Wild.ANY not in piece:
+def _find_piece(text: str, piece: Elements, start: int, end: int) -> int:
+    if Wildcard.ANY not in piece:
         return text.find("".join(str(element) for element in piece), start, end)
-    found = patterns.piece(piece).search(text, start, end)
-    return -1 if found is None else int(found.start())
+    match = patterns.compile_piece(piece).search(text, start, end)
+    return -1 if match is None else int(match.start())
 
 
 def _like_levels(text: str, elements: Elements) -> bool:
-    """The same for topics: every way is tried, remembering how much of the text may be used up."""
+    """Match a pattern with single-level wildcards, which end at a slash.
+
+    It follows every way to match at once: `ends` are the places in the text that the elements so far may reach.
+    """
     ends = {0}
     for element in elements:
-        if element is Wild.RUN:
+        if element is Wildcard.RUN:
             ends = set(range(min(ends), len(text) + 1)) if ends else ends
-        elif element is Wild.LEVEL:
+        elif element is Wildcard.LEVEL:
             ends = {later for end in ends for later in range(end, _end_of_level(text, end) + 1)}
         else:
-            ends = {end + 1 for end in ends if end < len(text) and element in (Wild.ANY, text[end])}
+            ends = {end + 1 for end in ends if end < len(text) and element in (Wildcard.ANY, text[end])}
     return len(text) in ends
 
 
@@ -261,8 +307,9 @@ def _end_of_level(text: str, start: int) -> int:
     return len(text) if slash < 0 else slash
 
 
-def is_number(one: object) -> TypeGuard[int | float]:
-    return isinstance(one, int | float) and not isinstance(one, bool)
+def is_number(number: object) -> TypeGuard[int | float]:
+    """Return whether a value is an int or a float, and not a bool."""
+    return isinstance(number, int | float) and not isinstance(number, bool)
 
 
 def _fitting(result: int | float) -> int | float | None:

@@ -1,17 +1,18 @@
-"""Can these formulas hold all at once?
+"""Decide whether several formulas can hold together.
 
-A search that takes in everything that must hold, drops what is settled, and branches only over real alternatives.
-It is exact, but for conditions that cannot be taken apart; past MAX_COVERING_STEPS it gives a cautious yes.
+The search asserts everything that must hold, drops what is already decided, and branches only over disjunctions with
+more than one possible part. It is exact, except for conditions that cannot be decomposed, whose outcomes it treats as
+independent of all values; after MAX_COVERING_STEPS it gives up and returns True.
 """
 
-from tidings.matching.formula import All, Any, Formula, Judged, Variable, Within
-from tidings.matching.valuesets import EVERYTHING, STRINGS, ValueSet
+from tidings.matching.formula import ConditionOutcome, Conjunction, Disjunction, Formula, InSet, Variable
+from tidings.matching.value_sets import EVERYTHING, STRINGS, ValueSet
 from tidings.model.expression import Attribute
 from tidings.model.limits import MAX_COVERING_STEPS
 
 
 class Budget:
-    """How much work a question may still take; questions that belong together share one."""
+    """The number of search steps that are left; related searches share one budget."""
 
     __slots__ = ("left",)
 
@@ -19,32 +20,33 @@ class Budget:
         self.left = steps
 
     def spend(self, steps: int) -> bool:
-        """Takes steps from what is left; False where nothing was."""
+        """Take steps from the budget; return False if it is exhausted."""
         self.left -= steps
         return self.left >= 0
 
 
 def satisfiable(*formulas: Formula, budget: Budget | None = None) -> bool:
+    """Return whether all formulas can hold for some assignment of values; True if the budget runs out first."""
     start = _Branch({}, frozenset(), list(formulas), [])
-    return _possible(start, budget or Budget(), 0)
+    return _search(start, budget or Budget(), 0)
 
 
-_MAX_DEPTH = 32  # of splitting into parts; deeper down, parts are searched together
+_MAX_DEPTH = 32  # of splitting into independent parts; deeper down, parts are searched together
 
 
-def _possible(start: "_Branch", budget: Budget, depth: int) -> bool:
+def _search(start: "_Branch", budget: Budget, depth: int) -> bool:
     branches = [start]
     while branches:
         branch = branches.pop()
-        consistent, steps = branch.settle()
+        consistent, steps = branch.propagate()
         if not budget.spend(steps):
             return True
         if not consistent:
             continue
         parts = branch.parts() if depth < _MAX_DEPTH else [branch]
         if len(parts) > 1:
-            # Choices that share no value do not touch each other: each part must be possible by itself.
-            if all(_possible(part, budget, depth + 1) for part in parts):
+            # Disjunctions without a common variable are independent: each part must be satisfiable by itself.
+            if all(_search(part, budget, depth + 1) for part in parts):
                 return True
             continue
         if not branch.choices:
@@ -54,28 +56,35 @@ def _possible(start: "_Branch", budget: Budget, depth: int) -> bool:
 
 
 class _Branch:
-    """One line of the search: what is known of each value, what has been judged, and what is still open."""
+    """A node of the search: the domain of each variable, the outcomes asserted so far, and the open disjunctions."""
 
-    __slots__ = ("choices", "domains", "judged", "pending")
+    __slots__ = ("choices", "domains", "outcomes", "pending")
 
     def __init__(
-        self, domains: dict[Variable, ValueSet], judged: frozenset[Judged], pending: list[Formula], choices: list[Any]
+        self,
+        domains: dict[Variable, ValueSet],
+        outcomes: frozenset[ConditionOutcome],
+        pending: list[Formula],
+        choices: list[Disjunction],
     ) -> None:
-        self.domains, self.judged, self.pending, self.choices = domains, judged, pending, choices
+        self.domains, self.outcomes, self.pending, self.choices = domains, outcomes, pending, choices
 
-    def settle(self) -> tuple[bool, int]:
-        """Takes in all that must hold until only choices are left; no contradiction so far, and the steps taken."""
+    def propagate(self) -> tuple[bool, int]:
+        """Assert all that must hold until only disjunctions are left.
+
+        Returns whether no contradiction was found, and the steps taken.
+        """
         steps = 0
         while True:
             while self.pending:
                 formula = self.pending.pop()
-                steps += 1 + (_size(formula.values) if isinstance(formula, Within) else 0)
-                if not self._take(formula):
+                steps += 1 + (_size(formula.values) if isinstance(formula, InSet) else 0)
+                if not self._assert(formula):
                     return False, steps
             open_choices, self.choices = self.choices, []
             for choice in open_choices:
-                steps += sum(1 + (_size(part.values) if isinstance(part, Within) else 0) for part in choice.parts)
-                possible = self._possible(choice)
+                steps += sum(1 + (_size(part.values) if isinstance(part, InSet) else 0) for part in choice.parts)
+                possible = self._possible_parts(choice)
                 if possible is None:
                     continue
                 if not possible:
@@ -83,92 +92,95 @@ class _Branch:
                 if len(possible) == 1:
                     self.pending.append(possible[0])
                 else:
-                    self.choices.append(Any(tuple(possible)))
+                    self.choices.append(Disjunction(tuple(possible)))
             if not self.pending:
                 return True, steps
 
     def split(self) -> list["_Branch"]:
-        """One branch for each way to make the narrowest choice; the first way is looked at first."""
+        """Return one branch for each part of the smallest disjunction.
+
+        The branch of the first part is the last, which the search pops first.
+        """
         narrowest = min(self.choices, key=lambda choice: len(choice.parts))
         others = [choice for choice in self.choices if choice is not narrowest]
-        return [_Branch(dict(self.domains), self.judged, [part], list(others)) for part in reversed(narrowest.parts)]
+        return [_Branch(dict(self.domains), self.outcomes, [part], list(others)) for part in reversed(narrowest.parts)]
 
     def parts(self) -> list["_Branch"]:
-        """The branch, cut into groups of choices that speak of different things."""
-        groups: list[tuple[set[object], list[Any]]] = []
+        """Split the branch into groups of disjunctions that share neither variables nor conditions."""
+        groups: list[tuple[set[object], list[Disjunction]]] = []
         for choice in self.choices:
             topics, members = _topics(choice), [choice]
-            apart = []
-            for known, others in groups:
-                if known & topics:
-                    topics, members = topics | known, others + members
+            disjoint = []
+            for group_topics, others in groups:
+                if group_topics & topics:
+                    topics, members = topics | group_topics, others + members
                 else:
-                    apart.append((known, others))
-            groups = [*apart, (topics, members)]
-        return [_Branch(dict(self.domains), self.judged, [], members) for _, members in groups]
+                    disjoint.append((group_topics, others))
+            groups = [*disjoint, (topics, members)]
+        return [_Branch(dict(self.domains), self.outcomes, [], members) for _, members in groups]
 
-    def _take(self, formula: Formula) -> bool:
+    def _assert(self, formula: Formula) -> bool:
         match formula:
-            case All(parts):
+            case Conjunction(parts):
                 self.pending.extend(parts)
-            case Any():
+            case Disjunction():
                 self.choices.append(formula)
-            case Within(variable, values):
+            case InSet(variable, values):
                 narrowed = self._domain(variable).intersection(values)
                 self.domains[variable] = narrowed
                 return not narrowed.is_empty
-            case Judged():
+            case ConditionOutcome():
                 if self._contradicts(formula):
                     return False
-                self.judged |= {formula}
+                self.outcomes |= {formula}
         return True
 
-    def _possible(self, choice: Any) -> list[Formula] | None:
-        """The alternatives that nothing contradicts; None where one of them holds already."""
+    def _possible_parts(self, choice: Disjunction) -> list[Formula] | None:
+        """Return the parts of a disjunction that nothing contradicts; None if one of them holds already."""
         possible: list[Formula] = []
         for part in choice.parts:
-            if isinstance(part, Within):
+            if isinstance(part, InSet):
                 domain = self._domain(part.variable)
                 narrowed = domain.intersection(part.values)
                 if narrowed == domain:
                     return None
                 if not narrowed.is_empty:
                     possible.append(part)
-            elif isinstance(part, Judged):
-                if part in self.judged:
+            elif isinstance(part, ConditionOutcome):
+                if part in self.outcomes:
                     return None
                 if not self._contradicts(part):
                     possible.append(part)
-            elif isinstance(part, All) and not part.parts:
+            elif isinstance(part, Conjunction) and not part.parts:
                 return None
             else:
                 possible.append(part)
         return possible
 
-    def _contradicts(self, judged: Judged) -> bool:
-        condition, outcome, holds = judged.condition, judged.outcome, judged.holds
-        if Judged(condition, outcome, not holds) in self.judged:
+    def _contradicts(self, condition_outcome: ConditionOutcome) -> bool:
+        condition, outcome, holds = condition_outcome.condition, condition_outcome.outcome, condition_outcome.holds
+        if ConditionOutcome(condition, outcome, not holds) in self.outcomes:
             return True
-        return holds and Judged(condition, not outcome) in self.judged  # true and false at once
+        return holds and ConditionOutcome(condition, not outcome) in self.outcomes  # true and false at once
 
     def _domain(self, variable: Variable) -> ValueSet:
-        known = self.domains.get(variable)
-        return _universe(variable) if known is None else known
+        domain = self.domains.get(variable)
+        return _universe(variable) if domain is None else domain
 
 
 def _topics(formula: Formula) -> set[object]:
-    """The variables and the judged conditions that a formula speaks of."""
+    """Return the variables, and the conditions that cannot be decomposed, that occur in a formula."""
     match formula:
-        case Within(variable, _):
+        case InSet(variable, _):
             return {variable}
-        case Judged(condition):
+        case ConditionOutcome(condition):
             return {condition}
-        case All(parts) | Any(parts):
+        case Conjunction(parts) | Disjunction(parts):
             return set().union(*(_topics(part) for part in parts))
 
 
 def _size(values: ValueSet) -> int:
-    """What it costs to work with a set, beside that of a small one."""
+    """Return the additional cost, in steps, of working with a large set."""
     return (len(values.numbers) + len(values.strings)) // 16
 
 
@@ -176,5 +188,5 @@ _TEXT = ValueSet(missing=True, strings=STRINGS.strings)
 
 
 def _universe(variable: Variable) -> ValueSet:
-    """The system's own attributes are strings."""
+    """Return the values that a variable can have at all; a system attribute is a string or missing."""
     return _TEXT if isinstance(variable, Attribute) and variable.name.startswith("$") else EVERYTHING

@@ -1,16 +1,23 @@
-"""What can be wrong with what a user gave us: one hierarchy, messages that say what to change."""
+"""The exceptions that Tidings raises on purpose: one hierarchy under `TidingsError`.
+
+Every message names what is wrong and, where possible, what to change. `caret`, `printable` and `did_you_mean` format
+these messages.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class TidingsError(Exception):
-    """The root of every error that Tidings raises on purpose."""
+    """The base class of every exception that Tidings raises on purpose."""
 
 
 class InvalidValueError(TidingsError, ValueError):
-    """A value, a name, an event or a context that cannot be accepted."""
+    """A value, name, event, context or argument is not acceptable."""
 
 
 class SchemaError(TidingsError, ValueError):
-    """Something does not conform to a schema; `name` is the offending attribute, where there is one."""
+    """An event, filter or schema does not conform to a schema. `name` is the offending attribute, or None."""
 
     def __init__(self, message: str, name: str | None = None) -> None:
         super().__init__(message)
@@ -18,7 +25,7 @@ class SchemaError(TidingsError, ValueError):
 
 
 class FilterError(TidingsError, ValueError):
-    """A filter that cannot be read. `position` is the 0-based offset into `text` where the trouble starts."""
+    """The text of a filter cannot be parsed. `position` is the 0-based offset in `text` where the error starts."""
 
     def __init__(self, message: str, text: str = "", position: int = 0) -> None:
         super().__init__(message, text, position)
@@ -31,7 +38,7 @@ class FilterError(TidingsError, ValueError):
 
 
 class RefusedError(TidingsError):
-    """An operation that was understood and not accepted: at which step, and for what reason. Nothing was done."""
+    """The engine understood an operation and refused it at `step`, for `reason`. The operation changed nothing."""
 
     def __init__(self, step: str, reason: str) -> None:
         super().__init__(f"{reason} (refused at the step '{step}')")
@@ -40,11 +47,11 @@ class RefusedError(TidingsError):
 
 
 class PublishedBeforeError(RefusedError):
-    """An event with this id was published before, as far as is remembered."""
+    """A broker or hub has already accepted an event with this id. Its memory of event ids is bounded."""
 
 
 class SecurityError(TidingsError):
-    """Something that cannot be trusted; `check` is a word for what it did not pass."""
+    """A token, certificate, signature, seal or other security input failed the check that `check` names."""
 
     def __init__(self, check: str, reason: str) -> None:
         super().__init__(reason)
@@ -53,34 +60,34 @@ class SecurityError(TidingsError):
 
 
 class ClosedError(TidingsError):
-    """The hub, the client or the subscription was closed before."""
+    """The operation came after the hub, client or subscription was closed."""
 
 
 class UnreachableError(TidingsError):
-    """No broker answers, where one was looked for."""
+    """No broker answered at the addresses that the client tried."""
 
 
 class RequestTimeoutError(TidingsError, TimeoutError):
-    """The time limit of a request is over, and the broker has not answered: it may still carry the request out."""
+    """The broker did not answer a request within its time limit. The broker may still carry out the request."""
 
 
 class UnsettledError(TidingsError):
-    """A simulated world did not come to rest in the time that it was given; the message says what is still moving."""
+    """A simulation did not become idle within the time limit. The message lists the activity that is still pending."""
 
 
 class MissingPackageError(TidingsError, ImportError):
-    """A package that is optional and not installed; the message says how to install it."""
+    """An optional package is not installed or cannot be imported. The message contains the command that installs it."""
 
 
 class IndexDamagedError(TidingsError):
-    """A saved index that is incomplete, altered or of another format."""
+    """A saved index is incomplete, altered, or of another format."""
 
 
 class PolicyError(TidingsError, ValueError):
-    """A policy that cannot be read, or that may not stand where it was put.
+    """A policy cannot be parsed, or is not allowed where it was set.
 
-    `position` is the 0-based offset into `text` where the trouble starts, `line` and `column` count from 1. What
-    concerns a policy as a whole has no text; `rule` is then the number of the rule, from 1, where there is one.
+    `position` is the 0-based offset in `text` where the error starts; `line` and `column` count from 1. An error about
+    the policy as a whole has no text; `rule` is then the number of the rule, counted from 1, or None.
     """
 
     def __init__(self, message: str, text: str = "", position: int = 0, rule: int | None = None) -> None:
@@ -92,10 +99,12 @@ class PolicyError(TidingsError, ValueError):
 
     @property
     def line(self) -> int:
+        """The line of `position` in `text`, counted from 1."""
         return self.text.count("\n", 0, self.position) + 1
 
     @property
     def column(self) -> int:
+        """The column of `position` in its line, counted from 1."""
         return self.position - self.text.rfind("\n", 0, self.position)
 
     def __str__(self) -> str:
@@ -105,7 +114,7 @@ class PolicyError(TidingsError, ValueError):
 
 
 class JournalError(TidingsError):
-    """The root of what can go wrong with a journal; `path` is the folder or the file that is meant."""
+    """The base class of all journal errors. `path` is the folder or file concerned, or None."""
 
     def __init__(self, message: str, path: object = None) -> None:
         super().__init__(message)
@@ -113,7 +122,7 @@ class JournalError(TidingsError):
 
 
 class JournalLockedError(JournalError):
-    """Another writer has the journal open; `process` is its number, where it is known."""
+    """Another process or object has the journal open for writing. `process` is its process id, if known."""
 
     def __init__(self, message: str, path: object = None, process: int | None = None) -> None:
         super().__init__(message, path)
@@ -121,14 +130,14 @@ class JournalLockedError(JournalError):
 
 
 class JournalVersionError(JournalError):
-    """The journal is written in a format that this version does not read."""
+    """The journal has a format that this version of Tidings does not read."""
 
 
 class JournalDamagedError(JournalError):
-    """What was written is not what is there. Nothing is skipped: reading stops, and `repair` is asked for explicitly.
+    """The content of a journal file differs from what was written. Reading stops there; only `repair` continues.
 
-    `offset` is the first record that cannot be vouched for, `position` the byte in the file, where there is one. Where
-    it is `repairable`, the message names the command.
+    `offset` is the first record that cannot be verified, and `position` the byte in the file, each if known. If
+    `repairable`, the message contains the repair command.
     """
 
     def __init__(
@@ -147,15 +156,15 @@ class JournalDamagedError(JournalError):
 
 
 class JournalFullError(JournalError):
-    """There is no room for what was to be written; nothing of it was. It may be tried again once there is room."""
+    """The disk has no room for the records. None of them was written; the caller may retry once there is room."""
 
 
 class JournalFailedError(JournalError):
-    """A write or an fsync failed, so that nobody knows what is on the disk. Nothing is taken until it is reopened."""
+    """A write or fsync failed, so the content of the disk is unknown; the journal must be closed and reopened."""
 
 
 class OffsetGoneError(JournalError):
-    """A reader asks for records that retention has taken away; `first` is the oldest that there is."""
+    """A reader asked for records that retention has removed. `first` is the oldest offset that still exists."""
 
     def __init__(self, message: str, path: object = None, first: int = 0) -> None:
         super().__init__(message, path)
@@ -166,7 +175,7 @@ _WINDOW = 60  # characters shown on either side of the caret
 
 
 def caret(text: str, position: int) -> str:
-    """The line of `text` around `position`, with a caret below it; long lines are cut to what matters."""
+    """Return the line of `text` that contains `position`, shortened if it is long, with a caret below that position."""
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     end = len(text) if end < 0 else end
@@ -177,5 +186,12 @@ def caret(text: str, position: int) -> str:
 
 
 def printable(text: str) -> str:
-    """One line, one column a character: what would break that (newlines, tabs, control characters) becomes a blank."""
+    """Return `text` as one line, with a blank for every newline, tab and control character."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X?" with the known word that is most similar to `word`, or "" if none is similar."""
+    by_lower = {one.lower(): one for one in known}
+    near = get_close_matches(word[:64].lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""

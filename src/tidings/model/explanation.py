@@ -1,12 +1,12 @@
-"""An explanation: why a subscription does, or does not, get an event, step by step."""
+"""The explanation: why a subscription does, or does not, get an event, step by step."""
 
 import msgspec
 
 from tidings.model.notification import Notification
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One step of the pipeline; `reason` says what decided it, where there is something to say."""
+class ExplanationStep(msgspec.Struct, frozen=True):
+    """One step of the matching pipeline with its outcome. `reason` is what decided it; it may be empty."""
 
     name: str
     passed: bool
@@ -17,17 +17,18 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`step` is where it stopped, "route" where it was delivered; `steps` are all that it came to.
+    """The outcome of one event for one subscription, with every step that the event went through.
 
-    `rules` are those that stopped it or shaped what is delivered; only the operator is told.
+    `step` is the step that stopped the event, or "route" if it was delivered. `rules` are the policy rules that blocked
+    or changed it; only the operator gets to see them.
     """
 
     subscription: str
     delivered: bool
     step: str
     reason: str
-    steps: tuple[Step, ...]
-    notification: Notification | None = None  # as it would be delivered
+    steps: tuple[ExplanationStep, ...]
+    notification: Notification | None = None  # the notification that the subscriber would get
     rules: tuple[str, ...] = ()
 
     def __str__(self) -> str:

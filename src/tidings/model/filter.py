@@ -1,6 +1,6 @@
-"""Filters as values: what a subscription, an advertisement or a publication asks for.
+"""Filters as plain values: the predicates that subscriptions, advertisements and publications contain.
 
-`tidings.Filter` and `tidings.ContextFilter` add parsing, matching and covering on top.
+`tidings.Filter` and `tidings.ContextFilter` are subclasses that add parsing, matching and covering.
 """
 
 from functools import lru_cache
@@ -9,47 +9,49 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from tidings.model.errors import FilterError
-from tidings.model.expression import TRUE, Attribute, Condition, Own, walk
+from tidings.model.expression import TRUE, Attribute, Condition, OwnContextValue, walk
 from tidings.model.limits import MAX_CACHED_NAMES
-from tidings.model.text import written
+from tidings.model.printer import format_expression
 
 
 @lru_cache(MAX_CACHED_NAMES)
 def _shared(names: frozenset[str]) -> frozenset[str]:
-    """One for all filters that speak of the same: there are very many of them."""
+    """Return one frozenset object for all filters that use the same names, to save memory."""
     return names
 
 
-class _FilterValue(msgspec.Struct, frozen=True, eq=False, gc=False):
+class _Predicate(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The common part of both kinds of filter: a condition, compared by structure and by kind."""
+
     expression: Condition = TRUE
-    _names: frozenset[str] | None = None  # noted when they are first asked for
+    _names: frozenset[str] | None = None  # cached on first use
 
     def __post_init__(self) -> None:
         if not isinstance(self.expression, msgspec.Struct):
             raise FilterError(f"a filter is made from text by {type(self).__name__}.parse(...)")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _FilterValue) and self._side == other._side and self.expression == other.expression
+        return isinstance(other, _Predicate) and self._side == other._side and self.expression == other.expression
 
     def __ne__(self, other: object) -> bool:
-        return not self == other  # a Struct's own `!=` does not ask `__eq__`
+        return not self == other  # a Struct's own `!=` does not call `__eq__`
 
     def __hash__(self) -> int:
         return hash(self.expression)
 
     def __str__(self) -> str:
-        return written(self.expression)
+        return format_expression(self.expression)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
 
     @property
-    def _side(self) -> type["_FilterValue"]:
-        return ContextFilter if isinstance(self, ContextFilter) else Filter
+    def _side(self) -> type["_Predicate"]:
+        return ContextFilterValue if isinstance(self, ContextFilterValue) else FilterValue
 
     @property
     def names(self) -> frozenset[str]:
-        """The attributes (or the other party's context values) that the filter speaks of, without the system's."""
+        """The names of attributes (in a context filter, of the other party's context values) without reserved names."""
         known = self._names
         if known is None:
             found = {node.name for node in walk(self.expression) if isinstance(node, Attribute)}
@@ -58,20 +60,20 @@ class _FilterValue(msgspec.Struct, frozen=True, eq=False, gc=False):
         return known
 
 
-class Filter(_FilterValue, frozen=True, eq=False):
-    """A predicate over the content of events. The empty filter matches everything."""
+class FilterValue(_Predicate, frozen=True, eq=False):
+    """A predicate over the content of events. The empty filter matches every event."""
 
 
-class ContextFilter(_FilterValue, frozen=True, eq=False):
-    """A predicate over the other party's context, in which `this.` is one's own."""
+class ContextFilterValue(_Predicate, frozen=True, eq=False):
+    """A predicate over the other party's context; `this.x` in it is the context of the client that wrote the filter."""
 
-    _own_names: frozenset[str] | None = None  # likewise
+    _own_names: frozenset[str] | None = None  # cached on first use
 
     @property
     def own_names(self) -> frozenset[str]:
-        """The values of one's own context that the filter uses."""
+        """The names that the filter uses with `this.`, that is, from the context of the client that wrote it."""
         known = self._own_names
         if known is None:
-            known = _shared(frozenset(node.name for node in walk(self.expression) if isinstance(node, Own)))
+            known = _shared(frozenset(node.name for node in walk(self.expression) if isinstance(node, OwnContextValue)))
             force_setattr(self, "_own_names", known)
         return known

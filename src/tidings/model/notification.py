@@ -1,4 +1,4 @@
-"""A notification: an event as one subscription gets to see it, after policies."""
+"""The notification: an event as one subscription receives it, after policies have changed it."""
 
 import msgspec
 
@@ -7,27 +7,35 @@ from tidings.model.values import Attributes
 
 
 class Trace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One broker on the way of an event: what the Augment actions of a policy tell of it. None: not asked for."""
+    """What one broker on the path of an event adds to it at the request of a policy's Augment actions.
+
+    A field is None if no action asks for it.
+    """
 
     broker: str
     host: str | None = None
     load: float | None = None
-    microseconds: int | None = None  # spent on the event; filled in by the driver
+    microseconds: int | None = None  # processing time of the event; filled in by the driver
 
 
-def shown(event: Event) -> Event:
-    """An event as subscribers get to see it: for whom it was, and under which policy, stays with the publisher."""
+def subscriber_view(event: Event) -> Event:
+    """Return the event as subscribers may see it: without its `subscribers` filter and its policy."""
     if event.subscribers is None and event.policy is None:
         return event
     return msgspec.structs.replace(event, subscribers=None, policy=None)
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An event on its way to one subscriber, with the attributes and the payload that policies have left.
+
+    With `notify="client"` there is one notification for a client and event, and `subscriptions` lists all that matched.
+    """
+
     event: Event
     subscription: str
     subscriber: str
     attributes: Attributes
     payload: bytes | None = None
-    subscriptions: tuple[str, ...] = ()  # with notify="client": all that the event concerns
+    subscriptions: tuple[str, ...] = ()  # with notify="client": ids of all matching subscriptions
     trace: tuple[Trace, ...] = ()
-    added: tuple[tuple[str, str], ...] = ()  # of one that came sealed: attributes by brokers, with the broker's name
+    added: tuple[tuple[str, str], ...] = ()  # sealed events: (attribute, broker) for attributes that brokers added

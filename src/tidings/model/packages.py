@@ -1,4 +1,4 @@
-"""Optional packages: which command installs each, for the error that a program gets where one is missing."""
+"""Optional packages: the command that installs each, for the error that a missing package causes."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from tidings.model.errors import MissingPackageError
 
-# By the name under which a package is imported.
+# The extra that brings each package, by the name under which the package is imported.
 EXTRAS = {
     "pyspark": "spark",
     "py4j": "spark",
@@ -19,7 +19,7 @@ EXTRAS = {
     "uvicorn": "live",
     "uvloop": "live",
 }
-# Only benchmarks and pictures use these, so no extra brings them.
+# The distribution of packages that only benchmarks and plots use, so no extra brings them.
 DISTRIBUTIONS = {
     "duckdb": "duckdb",
     "matplotlib": "matplotlib",
@@ -28,20 +28,23 @@ DISTRIBUTIONS = {
     "rule_engine": "rule-engine",
     "sqlglot": "sqlglot",
 }
-# The words in which PySpark says that it lacks a package, with the name by which pip knows it.
+# PySpark's message for a missing package, which contains the distribution's name, not the import name.
 _PYSPARK_WORDS = re.compile(r"(\S+) >= \S+ must be installed")
 _PYSPARK_NAMES = {"grpcio": "grpc", "grpcio-status": "grpc_status", "googleapis-common-protos": "google"}
 
 
 def installation(package: str) -> str | None:
-    """The command that installs a package, by the name under which it is imported; None if it is not optional."""
+    """Return the command that installs an optional package, or None if the package is not optional.
+
+    `package` is the name under which the package is imported.
+    """
     if package in EXTRAS:
         return f"pip install 'tidings[{EXTRAS[package]}]'"
     return f"pip install {DISTRIBUTIONS[package]}" if package in DISTRIBUTIONS else None
 
 
 def missing_package(error: ImportError) -> MissingPackageError | None:
-    """What to say of an import that has failed; None if that is no matter of an optional package."""
+    """Return a `MissingPackageError` for a failed import of an optional package, or None for any other import."""
     if isinstance(error, MissingPackageError):
         return error
     package = (error.name or "").partition(".")[0]
@@ -51,13 +54,13 @@ def missing_package(error: ImportError) -> MissingPackageError | None:
     if command is None:
         return None
     is_absent = isinstance(error, ModuleNotFoundError) or "it was not found" in str(error)
-    state = "is not installed" if is_absent else f"cannot be imported ({error})"  # such as one that is too old
+    state = "is not installed" if is_absent else f"cannot be imported ({error})"  # for example, too old
     return MissingPackageError(f"{package} {state}: {command}")
 
 
 @contextmanager
 def optional_packages() -> Iterator[None]:
-    """Raise a `MissingPackageError` for an optional package that cannot be imported; also a decorator."""
+    """Convert an `ImportError` for an optional package into a `MissingPackageError`; context manager and decorator."""
     try:
         yield
     except ImportError as error:

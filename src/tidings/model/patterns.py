@@ -1,7 +1,7 @@
-"""The three kinds of pattern that text is held against: LIKE, topics, and regular expressions.
+"""The three kinds of text pattern: LIKE, topics and regular expressions.
 
-`like` and `topic` take a pattern apart into elements: a character stands for itself, `ANY` for one character, `RUN`
-for any number of them, `LEVEL` for any number of them without a slash.
+`like` and `topic` parse a pattern into elements: a character stands for itself, `ANY` for one character, `RUN` for any
+number of characters, `LEVEL` for any number of characters without a slash.
 """
 
 from enum import Enum
@@ -13,31 +13,34 @@ import re2
 from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_PATTERN_CHARACTERS, MAX_REGEX_MEMORY_BYTES
 
 
-class Wild(Enum):
+class Wildcard(Enum):
+    """An element of a pattern that stands for more than one literal character."""
+
     ANY = "one character"
     RUN = "any run of characters"
     LEVEL = "any run of characters without a slash"
 
 
-Element = str | Literal[Wild.ANY, Wild.RUN, Wild.LEVEL]
+Element = str | Literal[Wildcard.ANY, Wildcard.RUN, Wildcard.LEVEL]
 Elements = tuple[Element, ...]
 
 
 class PatternError(ValueError):
-    """A pattern that cannot be read; the languages turn it into a `FilterError` with a position."""
+    """A pattern cannot be parsed. Parsers convert this error into a `FilterError` with a position."""
 
 
 @lru_cache(MAX_CACHED_PATTERNS)
-def like(pattern: str) -> Elements:
+def parse_like(pattern: str) -> Elements:
+    """Parse a LIKE pattern into elements; raise a `PatternError` for a wrong escape or a pattern that is too long."""
     _check_length(pattern)
     elements: list[Element] = []
     characters = iter(pattern)
     for character in characters:
         if character == "%":
-            if not elements or elements[-1] is not Wild.RUN:
-                elements.append(Wild.RUN)
+            if not elements or elements[-1] is not Wildcard.RUN:
+                elements.append(Wildcard.RUN)
         elif character == "_":
-            elements.append(Wild.ANY)
+            elements.append(Wildcard.ANY)
         elif character == "\\":
             escaped = next(characters, "")
             if escaped not in ("%", "_", "\\"):
@@ -51,21 +54,25 @@ def like(pattern: str) -> Elements:
 
 
 @lru_cache(MAX_CACHED_PATTERNS)
-def piece(elements: Elements) -> Any:
-    """Characters and `ANY` as an RE2 pattern, to find them somewhere in a text."""
+def compile_piece(elements: Elements) -> Any:
+    """Return an RE2 pattern that finds these elements, characters and `ANY`, somewhere in a text."""
     return re2.compile(
-        "(?s)" + "".join("." if one is Wild.ANY else re2.escape(str(one)) for one in elements), _REGEX_OPTIONS
+        "(?s)" + "".join("." if element is Wildcard.ANY else re2.escape(str(element)) for element in elements),
+        _REGEX_OPTIONS,
     )
 
 
-def literally(text: str) -> str:
-    """The text as a part of a LIKE pattern that stands for itself."""
+def escape_like(text: str) -> str:
+    """Escape a text so that a LIKE pattern matches it literally."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 @lru_cache(MAX_CACHED_PATTERNS)
-def topic(pattern: str) -> tuple[Elements, ...]:
-    """The alternatives that a topic pattern stands for: `/a/#` is `/a` or anything below it."""
+def parse_topic(pattern: str) -> tuple[Elements, ...]:
+    """Parse a topic pattern into its alternatives: `/a/#` becomes `/a` and anything below `/a/`.
+
+    Raises a `PatternError` if `#` is not the last level or a wildcard is only a part of a level.
+    """
     _check_length(pattern)
     levels = pattern.split("/")
     for place, level in enumerate(levels):
@@ -74,24 +81,27 @@ def topic(pattern: str) -> tuple[Elements, ...]:
         if len(level) > 1 and ("*" in level or "#" in level):
             raise PatternError(f"in a topic, * and # stand for whole levels, not for a part of {level!r}")
     if levels[-1] == "#":
-        stem = _levels(levels[:-1])
-        return ((*stem, "/", Wild.RUN), stem) if len(levels) > 1 else ((Wild.RUN,),)
-    return (_levels(levels),)
+        stem = _parse_levels(levels[:-1])
+        return ((*stem, "/", Wildcard.RUN), stem) if len(levels) > 1 else ((Wildcard.RUN,),)
+    return (_parse_levels(levels),)
 
 
 def check_mqtt_words(pattern: str) -> None:
-    """Refuse what only MQTT understands in a topic pattern: here it would be literal text, and match nothing."""
+    """Refuse MQTT syntax in a topic pattern (`+`, `$share/`), which would be literal text here and match nothing."""
     levels = pattern.split("/")
     if "+" in levels:
-        meant = "/".join("*" if level == "+" else level for level in levels)
-        raise PatternError(f"in a topic, * stands for one level, as + does in MQTT: write {meant!r}")
+        suggestion = "/".join("*" if level == "+" else level for level in levels)
+        raise PatternError(f"in a topic, * stands for one level, as + does in MQTT: write {suggestion!r}")
     if levels[0] == "$share":
         raise PatternError("$share/ is for shared subscriptions of MQTT; write the topic alone")
 
 
 @lru_cache(MAX_CACHED_PATTERNS)
-def regex(pattern: str) -> Any:
-    """The compiled RE2 pattern: linear in the text, bounded in memory, no backreferences and no lookaround."""
+def compile_regex(pattern: str) -> Any:
+    """Return the compiled RE2 pattern: linear in the text, bounded in memory, without backreferences and lookaround.
+
+    Raises a `PatternError` if RE2 refuses the pattern.
+    """
     _check_length(pattern)
     try:
         return re2.compile(pattern, _REGEX_OPTIONS)
@@ -101,11 +111,11 @@ def regex(pattern: str) -> Any:
         raise PatternError(f"not a pattern that RE2 can read: {reason}{limit}") from None
 
 
-def _levels(levels: list[str]) -> Elements:
+def _parse_levels(levels: list[str]) -> Elements:
     elements: list[Element] = []
     for place, level in enumerate(levels):
         elements.extend(["/"] if place else [])
-        elements.extend([Wild.LEVEL] if level == "*" else level)
+        elements.extend([Wildcard.LEVEL] if level == "*" else level)
     return tuple(elements)
 
 

@@ -1,19 +1,34 @@
-"""The receipt of a publication."""
+"""The receipt: what a broker or hub answers to a publication."""
+
+from typing import Literal
 
 import msgspec
 
-from tidings.model.durability import Durability
 from tidings.model.event import Event
+
+# From weak to strong: in the broker's memory; on the broker's disk; on the disk of every broker with a matching
+# durable subscription.
+Durability = Literal["accepted", "journaled", "settled"]
+
+NO_JOURNAL_AT_BROKER = (
+    "warning: the broker has no journal: the subscription and what waits for it survive a lost connection, "
+    "not the end of the broker"
+)
+NO_JOURNAL_IN_HUB = (
+    "warning: the hub has no journal: the subscription and what waits for it survive the end of the client, "
+    "not the end of the hub"
+)
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """The event as it was accepted, and its place in the order; an offset of -1 is not known: it was accepted before
-    the connection broke on which the receipt was under way. `sealed` is the epoch of the key under which the event was
-    sealed, None if it went in the clear.
+    """The accepted event, its offset in the broker's journal, and the durability that it certainly has.
 
-    `safe` is the durability that the event has for certain: what was asked for, but `accepted` where the broker has no
-    journal. With an offset of -1 it is `journaled` at most, and only if every broker that the event was sent to has a
-    journal: which of them has accepted it, and whether it has settled since, is not known.
+    `offset` is -1 if it is unknown, because the connection broke before the receipt arrived. `sealed` is the epoch of
+    the key that sealed the event, or None if the event was not sealed.
+
+    `safe` is the requested durability, but `accepted` if the broker has no journal. With an offset of -1 it is at most
+    `journaled`, and only if every broker to which the client sent the event has a journal: the client does not know
+    which broker accepted the event, nor whether it has settled since.
     """
 
     event: Event

@@ -1,8 +1,8 @@
-"""Schemas and attribute filters: which attributes the events of a subject may have, one bit each.
+"""Schemas and attribute filters: which attributes the events of a subject may have, as bit vectors.
 
-A schema is the super-conformant vector of its subject: every attribute that may appear, with its type, in a fixed
-order. The position of an attribute is its bit, for ever: a new version only appends, so that a vector or a filter
-made under an older version keeps its meaning under every newer one.
+A schema (the paper's super-conformant vector) lists every attribute of its subject, with its type, in a fixed order.
+The position of an attribute is its bit and never changes: a new version only appends attributes, so a vector or a
+filter of an older version means the same under every newer version.
 """
 
 import inspect
@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,7 +24,10 @@ _TYPES: dict[str, ValueType] = {"bool": bool, "int": int, "float": float, "str":
 
 
 class Schema:
-    """The attributes of a subject. `Schema("Loop", {"li": int, "ts": int})` is version 1; `extend` makes the next."""
+    """The attributes of a subject with their types and bit positions; immutable.
+
+    `Schema("Loop", {"li": int, "ts": int})` is version 1; `extend` returns the next version.
+    """
 
     __slots__ = ("_positions", "_subject", "_types", "_versions")
 
@@ -34,15 +37,17 @@ class Schema:
         self._subject = subject
         self._types: dict[str, ValueType] = {}
         self._positions: dict[str, int] = {}
-        self._versions: tuple[int, ...] = ()  # how many attributes each version had
+        self._versions: tuple[int, ...] = ()  # the number of attributes in each version
         self._append(attributes)
 
     @property
     def subject(self) -> str:
+        """The subject that the schema describes."""
         return self._subject
 
     @property
     def version(self) -> int:
+        """The number of this version, counted from 1."""
         return len(self._versions)
 
     @property
@@ -51,7 +56,10 @@ class Schema:
         return dict(self._types)
 
     def extend(self, attributes: Mapping[str, ValueType | str]) -> "Schema":
-        """The next version: the same attributes, and these at the end."""
+        """Return the next version: this schema with more attributes at the end.
+
+        Raises a `SchemaError` if `attributes` is empty or redefines an attribute.
+        """
         if not attributes:
             raise SchemaError(f"{self.subject}: a new version must add at least one attribute")
         newer = Schema.__new__(Schema)
@@ -61,7 +69,7 @@ class Schema:
         return newer
 
     def at_version(self, version: int) -> "Schema":
-        """The schema as it was at an earlier version."""
+        """Return an earlier version of this schema; raise a `SchemaError` if there is no such version."""
         if not 1 <= version <= self.version:
             raise SchemaError(f"{self.subject}: there is no version {version}; versions 1 to {self.version} exist")
         names = list(self._types)
@@ -71,7 +79,10 @@ class Schema:
         return older
 
     def check_successor(self, newer: "Schema") -> None:
-        """Refuses what is no later version of this schema: reordered, retyped, shortened, or of another subject."""
+        """Raise a `SchemaError` unless `newer` is this schema or a later version of it.
+
+        A later version has the same subject, and the same attributes with the same types, positions and versions.
+        """
         if newer.subject != self.subject:
             raise SchemaError(f"{newer.subject}: is not the subject {self.subject}")
         for name, kind in self._types.items():
@@ -86,14 +97,17 @@ class Schema:
             raise SchemaError(f"{self.subject}: version {self.version} is not among the versions of the newer schema")
 
     def bits(self, names: Iterable[str]) -> int:
-        """The vector with the bits of these attributes set."""
+        """Return the bit vector of these names; raise a `SchemaError` for a name that the schema lacks."""
         vector = 0
         for name in _names(names):
             vector |= 1 << self._position(name)
         return vector
 
     def names(self, bits: int | None) -> tuple[str, ...]:
-        """The attributes whose bits are set, in order."""
+        """Return the names of the attributes in a bit vector, in the order of their bits.
+
+        Raises a `SchemaError` for a negative vector or a bit that the schema lacks.
+        """
         if type(bits) is not int:
             raise SchemaError(f"{self.subject}: a bit vector is an int, not {type(bits).__name__}")
         if bits < 0:
@@ -105,7 +119,10 @@ class Schema:
         return tuple(name for name, position in self._positions.items() if bits >> position & 1)
 
     def bits_of(self, attributes: Mapping[str, Any]) -> int:
-        """The vector of an event's attributes; refuses names and types that the schema does not have."""
+        """Return the bit vector of an event's attributes.
+
+        Raises a `SchemaError` for a name or type that does not conform.
+        """
         vector = 0
         for name, value in Attributes.of(attributes).items():
             self.check(name, type(value))
@@ -113,13 +130,13 @@ class Schema:
         return vector
 
     def check(self, name: str, kind: type) -> None:
-        """Refuses an attribute that does not conform. An int is welcome where a float is declared."""
+        """Raise a `SchemaError` unless the schema declares `name` with type `kind`; an int conforms to a float."""
         declared = self._types[name] if name in self._types else self._types[self._unknown(name)]
         if kind is not declared and not (declared is float and kind is int):
             raise SchemaError(f"{self.subject}: {name} is {declared.__name__}, not {kind.__name__}", name)
 
     def check_declared(self, name: str, kind: ValueType) -> None:
-        """Refuses a declaration that differs from the schema's; here a float is a float."""
+        """Raise a `SchemaError` if the schema has `name` with another type; unlike in `check`, int is not float."""
         if self._types.get(name, kind) is not kind:
             raise SchemaError(f"{self.subject}: {name} is {self._types[name].__name__}, not {kind.__name__}", name)
 
@@ -155,12 +172,12 @@ class Schema:
 
 
 def conforms(bits: int, to: int) -> bool:
-    """Structural conformance: everything that `to` has, `bits` has. `<a,b,c>` conforms to `<a,c>`, and all to `<>`."""
+    """Return whether `bits` has every bit of `to`: `<a,b,c>` conforms to `<a,c>`, and all vectors to `<>`."""
     return bits & to == to
 
 
 class _BySchema:
-    """A constructor that takes the schema first or, asked of a filter, uses that filter's own schema."""
+    """A descriptor for constructors that take a schema first. Called on a filter, it passes the filter's own schema."""
 
     def __init__(self, make: Callable[..., "AttributeFilter"]) -> None:
         self._make = make
@@ -172,9 +189,10 @@ class _BySchema:
 
 @dataclass(frozen=True, slots=True)
 class AttributeFilter:
-    """Passes events of the schema's subject by which attributes they have: all of `names`, none of `absent`.
+    """A filter on which attributes an event has: all of `names` and none of `absent`.
 
-    `names` may map each name to the type that it must be declared with. `AttributeFilter(schema)` passes all.
+    `names` may map each name to the type that the schema must declare for it. `AttributeFilter(schema)` passes all
+    events.
     """
 
     schema: Schema
@@ -202,28 +220,31 @@ class AttributeFilter:
     @_BySchema
     @staticmethod
     def from_bits(schema: Schema, present: int | None = None, absent: int = 0) -> "AttributeFilter":
-        """From bit vectors, as a small device would write them: `AttributeFilter.from_bits(schema, 0b11)`."""
+        """Return a filter for bit vectors: `AttributeFilter.from_bits(schema, 0b11)`."""
         checked = _checked_schema(schema, "from_bits(schema, 0b11)")
         return AttributeFilter(checked, checked.names(present), checked.names(absent))
 
     @_BySchema
     @staticmethod
     def from_class(schema: Schema, described: type | None = None, absent: Collection[str] = ()) -> "AttributeFilter":
-        """From the fields of a dataclass, msgspec Struct or annotated class; types must agree with the schema's."""
+        """Return a filter that requires the fields of a dataclass, msgspec Struct or annotated class.
+
+        Raises a `SchemaError` if a field or its type differs from the schema.
+        """
         return AttributeFilter(_checked_schema(schema, "from_class(schema, Class)"), fields_of(described), absent)
 
     def passes_bits(self, bits: int) -> bool:
-        """The test itself, on the vector alone, before anything is decoded."""
+        """Return whether an event with this bit vector passes; the attributes need not be decoded."""
         return bits & self.present_bits == self.present_bits and bits & self.absent_bits == 0
 
     def passes(self, attributes: Collection[str] | Mapping[str, Any]) -> bool:
-        """The same by names, for events that carry no vector."""
+        """Return whether an event with these attributes passes; for events without a bit vector."""
         if isinstance(attributes, Mapping):
             attributes = Attributes.of(attributes)
         return all(name in attributes for name in self.names) and not any(name in attributes for name in self.absent)
 
     def covers(self, other: "AttributeFilter") -> bool:
-        """Everything that the other passes, this one passes."""
+        """Return whether this filter passes every event that `other` passes. Both must have the same subject."""
         return (
             self.schema.subject == other.schema.subject
             and conforms(other.present_bits, self.present_bits)
@@ -232,7 +253,10 @@ class AttributeFilter:
 
 
 def fields_of(described: type | None) -> dict[str, ValueType]:
-    """Field names and primitive types of a class, read by reflection; `int | None` counts as `int`."""
+    """Return the field names and value types of a class; `int | None` counts as `int`, nested classes as dotted names.
+
+    Raises a `SchemaError` if the class has no fields, or a field with another type.
+    """
     if not inspect.isclass(described):
         raise SchemaError(f"a class is needed, such as a dataclass, not {described!r}")
     try:
@@ -251,13 +275,13 @@ def fields_of(described: type | None) -> dict[str, ValueType]:
 
 
 def _nested(hint: Any) -> Any:
-    """A field that is a class with fields itself takes part under dotted names."""
+    """Return the fields of a dataclass or Struct, so that they get dotted names; return any other type unchanged."""
     structured = is_dataclass(hint) or (inspect.isclass(hint) and issubclass(hint, msgspec.Struct))
     return fields_of(hint) if structured else hint
 
 
 def _flat_types(types: Any, where: str, prefix: str = "") -> dict[str, ValueType]:
-    """Checked names and types; a nested mapping becomes dotted names, as in events."""
+    """Return checked names and types; a nested mapping becomes dotted names, as in events."""
     if not isinstance(types, Mapping):
         raise SchemaError(f"{where}: attributes are a mapping of names to types, not {type(types).__name__}")
     flat: dict[str, ValueType] = {}
@@ -293,3 +317,49 @@ def _value_type(kind: Any, where: str) -> ValueType:
         shown = getattr(kind, "__name__", repr(kind))
         raise SchemaError(f"{where}: a type is bool, int, float or str, not {shown}", where.rsplit(": ", 1)[-1])
     return typing.cast("ValueType", found)
+
+
+class _Structure(msgspec.Struct, frozen=True):
+    """The JSON form of an attribute filter and its schema."""
+
+    subject: str
+    versions: Annotated[list[dict[str, str]], msgspec.Meta(min_length=1)]
+    names: list[str] = []
+    absent: list[str] = []
+
+
+def versions_of(schema: Schema) -> list[dict[str, str]]:
+    """Return what each version of a schema added, as names and names of types; `schema_of` reads it."""
+    names = list(schema.attributes.items())
+    ends = [len(schema.at_version(version).attributes) for version in range(1, schema.version + 1)]
+    return [
+        {name: kind.__name__ for name, kind in names[begin:end]}
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+
+
+def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
+    """Return the schema of a subject from the attributes that each version added, as `versions_of` returns them."""
+    if not versions:
+        raise SchemaError(f"{subject}: a schema has at least one version")
+    first, *others = versions
+    schema = Schema(subject, first)
+    for added in others:
+        schema = schema.extend(added)
+    return schema
+
+
+def structure_text(structure: AttributeFilter) -> str:
+    """Return an attribute filter and its schema as JSON text; `structure_of` reads it."""
+    schema = structure.schema
+    told = _Structure(schema.subject, versions_of(schema), sorted(structure.names), sorted(structure.absent))
+    return msgspec.json.encode(told).decode()
+
+
+def structure_of(text: str) -> AttributeFilter:
+    """Return the attribute filter in a JSON text of `structure_text`; raise a `SchemaError` if the text is invalid."""
+    try:
+        given = msgspec.json.decode(text, type=_Structure)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise SchemaError(f"structure: {error}") from None
+    return AttributeFilter(schema_of(given.subject, given.versions), given.names, given.absent)

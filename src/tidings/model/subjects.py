@@ -1,7 +1,4 @@
-"""The subjects that are known, with their schemas: where anyone can look up what the events of a subject may hold.
-
-Each subject is bound to a short number when it is first defined; frames carry the number instead of the name.
-"""
+"""The registry of subjects: the schema of each, and the short number that frames carry instead of its name."""
 
 from collections.abc import Iterator
 
@@ -10,13 +7,18 @@ from tidings.model.schema import Schema
 
 
 class Subjects:
+    """The known subjects with the newest schema and the number of each."""
+
     def __init__(self) -> None:
         self._newest: dict[str, Schema] = {}
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
 
     def define(self, schema: Schema) -> int:
-        """Takes a new subject or a later version of a known one, and answers the subject's number."""
+        """Add a subject, or a later version of its schema, and return the subject's number.
+
+        Raises a `SchemaError` if the schema is not a later version of the known one.
+        """
         known = self._newest.get(schema.subject)
         if known is not None:
             known.check_successor(schema)
@@ -27,25 +29,30 @@ class Subjects:
         return self.number(schema.subject)
 
     def number_as(self, former: "Subjects") -> None:
-        """Subjects have the numbers that they have there, also those that are defined here later: others were told."""
+        """Take over the numbering of `former`, so that numbers already sent to clients stay valid.
+
+        Subjects that `former` lacks get the numbers after its last one.
+        """
         names = [*former._names, *(one for one in self._names if one not in former._numbers)]
         self._names, self._numbers = names, {name: number for number, name in enumerate(names)}
 
     def schema(self, subject: str, version: int | None = None) -> Schema:
-        """The newest schema of a subject, or the one of an earlier version."""
+        """Return the newest schema of a subject, or the given version; raise a `SchemaError` if there is none."""
         if subject not in self._newest:
             raise SchemaError(f"{subject}: no such subject; known are {', '.join(self._names) or 'none yet'}")
         newest = self._newest[subject]
         return newest if version is None else newest.at_version(version)
 
     def find(self, subject: str) -> Schema | None:
-        """The newest schema of a subject, where it has one."""
+        """Return the newest schema of a subject, or None."""
         return self._newest.get(subject)
 
     def number(self, subject: str) -> int:
+        """Return the number of a subject; raise a `SchemaError` if the subject is unknown."""
         return self._numbers[self.schema(subject).subject]
 
     def subject(self, number: int) -> str:
+        """Return the name of the subject with this number; raise a `SchemaError` if there is none."""
         if not 0 <= number < len(self._names):
             raise SchemaError(f"no subject has the number {number}")
         return self._names[number]

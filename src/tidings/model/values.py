@@ -1,7 +1,7 @@
-"""Values, and the named values that events and contexts are made of.
+"""Values, and `Attributes` and `Context`: the immutable mappings of names to values in events and contexts.
 
-A value is a `bool`, an `int` of 64 bits, a finite `float` or a `str`. `Attributes.of` is the door: it checks and
-copies; inside the system an `Attributes` is trusted and never changes.
+A value is a `bool`, an `int` of 64 bits, a finite `float` or a `str`. `Attributes.of` checks and copies what a user
+passes in; after that an `Attributes` is trusted and never changes.
 """
 
 import math
@@ -26,9 +26,9 @@ BARE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
 def checked_value(value: Any, name: str = "value") -> Value:
-    """The value as one of the four plain types, or an `InvalidValueError` that says why not.
+    """Return `value` as one of the four plain types; raise an `InvalidValueError` that says why it is none.
 
-    Subclasses (an `IntEnum`, NumPy's scalars) come out as the plain type that they stand for.
+    Subclasses and similar types (an `IntEnum`, NumPy's scalars) become the plain type.
     """
     kind = type(value)
     if kind is str:
@@ -50,7 +50,7 @@ def checked_value(value: Any, name: str = "value") -> Value:
 
 
 def check_unicode(value: str, name: str) -> None:
-    """Refuses halves of surrogate pairs, which no encoding can carry."""
+    """Raise an `InvalidValueError` if the string contains a lone surrogate, which UTF-8 cannot encode."""
     if not value.isascii():
         try:
             value.encode()
@@ -59,7 +59,9 @@ def check_unicode(value: str, name: str) -> None:
 
 
 def checked_name(name: Any) -> str:
-    """The name of an attribute or a context value; names with `$` in front are the system's."""
+    """Return the checked name of an attribute or a context value. Names that start with `$` are reserved for the
+    system.
+    """
     if not isinstance(name, str):
         raise InvalidValueError(f"a name must be a string, not {type(name).__name__}")
     if not name:
@@ -73,13 +75,13 @@ def checked_name(name: Any) -> str:
 
 
 class Attributes(dict[str, Value]):
-    """Names and values that never change: what an event says, or what a context is."""
+    """An immutable mapping of names to values: the attributes of an event or the values of a context."""
 
     __slots__ = ("_hash",)
     _hash: int
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        """Checked and copied. `None` means missing; a nested mapping takes part under dotted names (`engine.temp`)."""
+        """Check and copy `values`. None values are left out; a nested mapping becomes dotted names (`engine.temp`)."""
         if self:
             self._refuse()
         checked: dict[str, Value] = {}
@@ -88,19 +90,22 @@ class Attributes(dict[str, Value]):
 
     @classmethod
     def of(cls, values: Mapping[str, Any] | None = None) -> Self:
-        """The same, but what has been checked once is taken as it is."""
+        """Return checked attributes; an object of this class is returned as it is."""
         return values if type(values) is cls else cls(values)
 
     @classmethod
     def trusted(cls, values: Mapping[str, Value]) -> Self:
-        """Copied, not checked: for values that were checked before, and for the system's own names."""
+        """Copy without checks: for values that were checked before, and for the system's own names."""
         made = cls.__new__(cls)
         dict.update(made, values)
         return made
 
     @classmethod
     def trusted_columns(cls, columns: Mapping[str, Iterable[Value | None]], rows: int) -> list[Self]:
-        """The same of many, a column a name; `None` is missing."""
+        """Return the attributes of each row of a table, without checks.
+
+        `columns` has one iterable for each name; None in it means that the row lacks the attribute.
+        """
         made = list(map(cls.__new__, repeat(cls, rows)))
         for name, values in columns.items():
             for one, value in zip(made, values, strict=True):
@@ -109,7 +114,7 @@ class Attributes(dict[str, Value]):
         return made
 
     def __eq__(self, other: object) -> bool:
-        # 1, 1.0 and True are equal to Python, but not the same value here.
+        # 1, 1.0 and True are equal in Python but different values here.
         return dict.__eq__(self, other) is True and all(type(other[k]) is type(v) for k, v in self.items())  # type: ignore[index]
 
     def __ne__(self, other: object) -> bool:
@@ -136,12 +141,12 @@ class Attributes(dict[str, Value]):
 
 
 class Context(Attributes):
-    """The situation of a client: position, battery, role."""
+    """The context of a client, such as its position, battery level and role."""
 
     __slots__ = ()
 
     def merged(self, changes: Mapping[str, Any] | None) -> "Context":
-        """This context with the given values changed by name; `None` takes one away, with all that is nested in it."""
+        """Return this context with `changes` applied by name; None removes a value and everything nested in it."""
         given = Context.of(changes)
         gone = _taken_away({} if changes is None else changes, "")
         kept = {name: value for name, value in self.items() if not any(_is_below(name, one) for one in gone)}
@@ -163,7 +168,7 @@ def _is_below(name: str, parent: str) -> bool:
 
 
 _PLAIN = frozenset({bool, int, float, str})
-_GOOD_NAMES: set[str] = set()  # that were checked before: most events have the names of the one before
+_GOOD_NAMES: set[str] = set()  # checked before; most events have the same names as the event before
 _MANY_NAMES = 4_096
 
 
@@ -176,13 +181,13 @@ def _noted_name(key: Any) -> str:
 
 
 def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> None:
-    if type(values) is not dict and not isinstance(values, Mapping):  # the second question takes much longer
+    if type(values) is not dict and not isinstance(values, Mapping):  # isinstance is much slower
         raise InvalidValueError(f"attributes must be a mapping of names to values, not {type(values).__name__}")
     if depth > MAX_ATTRIBUTE_NESTING:
         raise InvalidValueError(f"{prefix}: nested deeper than MAX_ATTRIBUTE_NESTING ({MAX_ATTRIBUTE_NESTING})")
     for key, value in values.items():
         if not prefix and type(key) is str and key in _GOOD_NAMES and key not in into and len(into) < MAX_ATTRIBUTES:
-            kind = type(value)  # most values need no more than a look
+            kind = type(value)  # the fast path for most values
             if (
                 (kind is str and len(value) <= MAX_STRING_CHARACTERS and value.isascii())
                 or (kind is int and MIN_INTEGER <= value <= MAX_INTEGER)
@@ -207,7 +212,7 @@ def _gather(values: Any, prefix: str, depth: int, into: dict[str, Value]) -> Non
 
 
 def _checked_kin(value: Any, name: str) -> Value:
-    """Values of other classes that plainly stand for one of ours."""
+    """Convert values of other classes, such as subclasses and NumPy's scalars, to one of the four plain types."""
     if isinstance(value, str):
         return _checked_string(str.__str__(value), name)
     if isinstance(value, numbers.Integral):

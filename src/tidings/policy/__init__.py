@@ -1,6 +1,6 @@
-"""What may pass, and in what shape: the language that policies are written in, and its checks."""
+"""The policy language: rules that block, change or convert messages, their checks and their evaluation."""
 
-from tidings.policy import factory as policies
+from tidings.policy import presets as policies
 from tidings.policy.policy import Policy as Policy
 from tidings.policy.registry import policy_action as policy_action
 from tidings.policy.registry import policy_condition as policy_condition

@@ -1,20 +1,45 @@
-"""Where a policy may be set: the paper's Table 1, and which qualifiers make sense where.
+"""Check where a policy may be set: the paper's Table 1, and which qualifiers are allowed where.
 
-A policy that is given with an advertisement or a subscription is attached to that message and, where the message is
-stored, associated with it. So such a policy may hold both: rules on the message itself, and rules on what meets it.
+A policy that is sent with an advertisement or a subscription is attached to that message and, where a broker stores the
+message, associated with it. So such a policy may contain both kinds of rules: rules for the message itself, and rules
+for messages that match the stored filter.
 """
 
 from enum import StrEnum
 
+import msgspec
+
 from tidings.model.errors import PolicyError
 from tidings.policy import registry
-from tidings.policy.finding import Finding, Severity
+from tidings.policy.ast import Attach, Matching, MessageType, Point, Rule, calls_in
 from tidings.policy.policy import Policy
-from tidings.policy.statement import Attach, Matching, MessageType, Point, Rule, calls_in
 
 
-class Where(StrEnum):
-    """What a policy is given with: a message when it is issued, a filter afterwards, or a broker's own filter."""
+class Severity(StrEnum):
+    """How serious a finding is."""
+
+    WARNING = "warning"  # something never takes effect
+    NOTE = "note"  # takes effect, but perhaps not as the author expects
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A warning or note about one rule of a policy.
+
+    `rule` and `branch` count from 1; branches of OnException are numbered after the others.
+    """
+
+    severity: Severity
+    rule: int
+    message: str
+    branch: int | None = None
+
+    def __str__(self) -> str:
+        place = f"rule {self.rule}" + (f", branch {self.branch}" if self.branch else "")
+        return f"{self.severity}: {place}: {self.message}"
+
+
+class PolicyPlace(StrEnum):
+    """Where a policy is set: attached to a message, associated with a stored filter, or with a broker's own filter."""
 
     ATTACHED_TO_PUBLICATION = "attached to a publication"
     ATTACHED_TO_SUBSCRIPTION = "attached to a subscription"
@@ -27,66 +52,68 @@ class Where(StrEnum):
     BROKER_ADVERTISEMENT = "held with a broker's own advertisement"
 
 
-# Table 1, from the side of the rules: the message that they travel with, and the filters that they are stored with.
-_ATTACHED_TO: dict[MessageType, frozenset[Where]] = {
-    MessageType.PUBLICATION: frozenset({Where.ATTACHED_TO_PUBLICATION}),
-    MessageType.SUBSCRIPTION: frozenset({Where.ATTACHED_TO_SUBSCRIPTION, Where.BROKER_SUBSCRIPTION}),
-    MessageType.ADVERTISEMENT: frozenset({Where.ATTACHED_TO_ADVERTISEMENT, Where.BROKER_ADVERTISEMENT}),
-    MessageType.UNSUBSCRIPTION: frozenset({Where.ATTACHED_TO_UNSUBSCRIPTION}),
-    MessageType.UNADVERTISEMENT: frozenset({Where.ATTACHED_TO_UNADVERTISEMENT}),
+# Table 1 by the message type of a rule: the messages with which it travels, and the filters with which it is stored.
+_ATTACHED_TO: dict[MessageType, frozenset[PolicyPlace]] = {
+    MessageType.PUBLICATION: frozenset({PolicyPlace.ATTACHED_TO_PUBLICATION}),
+    MessageType.SUBSCRIPTION: frozenset({PolicyPlace.ATTACHED_TO_SUBSCRIPTION, PolicyPlace.BROKER_SUBSCRIPTION}),
+    MessageType.ADVERTISEMENT: frozenset({PolicyPlace.ATTACHED_TO_ADVERTISEMENT, PolicyPlace.BROKER_ADVERTISEMENT}),
+    MessageType.UNSUBSCRIPTION: frozenset({PolicyPlace.ATTACHED_TO_UNSUBSCRIPTION}),
+    MessageType.UNADVERTISEMENT: frozenset({PolicyPlace.ATTACHED_TO_UNADVERTISEMENT}),
 }
 _SUBSCRIPTIONS = frozenset(
-    {Where.ATTACHED_TO_SUBSCRIPTION, Where.ASSOCIATED_WITH_SUBSCRIPTION, Where.BROKER_SUBSCRIPTION}
+    {PolicyPlace.ATTACHED_TO_SUBSCRIPTION, PolicyPlace.ASSOCIATED_WITH_SUBSCRIPTION, PolicyPlace.BROKER_SUBSCRIPTION}
 )
 _ADVERTISEMENTS = frozenset(
-    {Where.ATTACHED_TO_ADVERTISEMENT, Where.ASSOCIATED_WITH_ADVERTISEMENT, Where.BROKER_ADVERTISEMENT}
+    {PolicyPlace.ATTACHED_TO_ADVERTISEMENT, PolicyPlace.ASSOCIATED_WITH_ADVERTISEMENT, PolicyPlace.BROKER_ADVERTISEMENT}
 )
-_ASSOCIATED_WITH: dict[MessageType, frozenset[Where]] = {
+_ASSOCIATED_WITH: dict[MessageType, frozenset[PolicyPlace]] = {
     MessageType.PUBLICATION: _ADVERTISEMENTS | _SUBSCRIPTIONS,
     MessageType.SUBSCRIPTION: _ADVERTISEMENTS,
     MessageType.ADVERTISEMENT: frozenset(),
     MessageType.UNSUBSCRIPTION: _SUBSCRIPTIONS,
     MessageType.UNADVERTISEMENT: _ADVERTISEMENTS,
 }
-_BROKERS_OWN = frozenset({Where.BROKER_SUBSCRIPTION, Where.BROKER_ADVERTISEMENT})
+_BROKER_PLACES = frozenset({PolicyPlace.BROKER_SUBSCRIPTION, PolicyPlace.BROKER_ADVERTISEMENT})
 _INHERITED = frozenset({MessageType.PUBLICATION, MessageType.SUBSCRIPTION})
 
 
-def may_stand(message: MessageType, where: Where) -> bool:
-    """Table 1: whether rules on such messages may be given there at all."""
+def may_be_placed(message: MessageType, where: PolicyPlace) -> bool:
+    """Return whether Table 1 allows rules for such messages in a policy that is set at `where`."""
     return is_attached(message, where) or is_associated(message, where)
 
 
-def is_attached(message: MessageType, where: Where) -> bool:
-    """Whether rules on such messages, given there, travel with the message that they govern."""
+def is_attached(message: MessageType, where: PolicyPlace) -> bool:
+    """Return whether rules for such messages, set at `where`, travel with the message to which they apply."""
     return where in _ATTACHED_TO[message]
 
 
-def is_associated(message: MessageType, where: Where) -> bool:
-    """Whether rules on such messages, given there, are stored with a filter and govern what meets it."""
+def is_associated(message: MessageType, where: PolicyPlace) -> bool:
+    """Return whether rules for such messages, set at `where`, are stored with a filter that the messages match."""
     return where in _ASSOCIATED_WITH[message]
 
 
-def check_placement(policy: Policy, where: Where, *, hub: bool = False) -> list[Finding]:
-    """Raises a `PolicyError` for the first rule that may not stand there; answers what is allowed but idle there.
+def check_placement(policy: Policy, where: PolicyPlace, *, hub: bool = False) -> list[Finding]:
+    """Raise a `PolicyError` for the first rule that is not allowed at `where`; return warnings about idle rules.
 
-    With `hub`, there is no overlay: copies have the points Ingress and Egress, and rules on Routing alone never fire.
+    With `hub`, there are no links between brokers: copies have the points Ingress and Egress, and rules with Routing
+    alone never fire.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for number, rule in enumerate(policy.rules, 1):
         complaint = _complaint(rule, where)
         if complaint is not None:
             raise PolicyError(f"rule {number}, {rule.heading}: {complaint}", rule=number)
-        found.extend(Finding(Severity.WARNING, number, message) for message in _idle(rule, where, hub))
-    return found
+        findings.extend(Finding(Severity.WARNING, number, message) for message in _idle_parts(rule, where, hub))
+    return findings
 
 
-def _complaint(rule: Rule, where: Where) -> str | None:
-    if not may_stand(rule.message, where):
-        return f"cannot be {where}; {_instead(rule.message)}"
+def _complaint(rule: Rule, where: PolicyPlace) -> str | None:
+    """Return why a rule is not allowed at `where`, or None."""
+    if not may_be_placed(rule.message, where):
+        return f"cannot be {where}; {_allowed_places(rule.message)}"
     attached = is_attached(rule.message, where)
     inherited = rule.message in _INHERITED and where in _ADVERTISEMENTS
-    if rule.matching is Matching.BEFORE and not attached and where not in _BROKERS_OWN:
+    if rule.matching is Matching.BEFORE and not attached and where not in _BROKER_PLACES:
         return (
             f"@matching: Before cannot be {where}, since it is matching that finds the filter; "
             f"attach the rule to the {rule.message.lower()} itself, or say @matching: After"
@@ -104,16 +131,17 @@ def _complaint(rule: Rule, where: Where) -> str | None:
     return None
 
 
-def _instead(message: MessageType) -> str:
-    places = [one for one in Where if may_stand(message, one) and one not in _BROKERS_OWN]
-    *some, last = [str(one) for one in places]
+def _allowed_places(message: MessageType) -> str:
+    places = [place for place in PolicyPlace if may_be_placed(message, place) and place not in _BROKER_PLACES]
+    *some, last = [str(place) for place in places]
     return f"rules on {message.lower()}s are {', '.join(some)} or {last}" if some else f"they are {last}"
 
 
-def _idle(rule: Rule, where: Where, hub: bool) -> list[str]:
-    said = []
+def _idle_parts(rule: Rule, where: PolicyPlace, hub: bool) -> list[str]:
+    """Return the warnings about parts of a rule that never take effect at `where`."""
+    warnings = []
     if hub and rule.points == {Point.ROUTING}:
-        said.append("@broker: Routing alone never fires in a hub, where nothing goes from broker to broker")
+        warnings.append("@broker: Routing alone never fires in a hub, where nothing goes from broker to broker")
     filtered = is_associated(rule.message, where)
     for branch in (*rule.branches, *rule.on_exception):
         for call in (*calls_in(branch.condition), *branch.actions):
@@ -121,7 +149,7 @@ def _idle(rule: Rule, where: Where, hub: bool) -> list[str]:
             if element is None:
                 continue
             if element.needs_subscription and where not in _SUBSCRIPTIONS:
-                said.append(f"{call.name}() goes by a subscription, and this policy is {where}")
+                warnings.append(f"{call.name}() goes by a subscription, and this policy is {where}")
             elif element.needs_filter and not filtered:
-                said.append(f"{call.name}() goes by the policy's filter, and a rule that is {where} has none")
-    return list(dict.fromkeys(said))
+                warnings.append(f"{call.name}() goes by the policy's filter, and a rule that is {where} has none")
+    return list(dict.fromkeys(warnings))

@@ -1,17 +1,18 @@
-"""A policy: the rules that govern messages, as a value that can be read and written in two notations."""
+"""The policy as a value: rules that are parsed from, and printed as, text or XML."""
 
+from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from tidings.model.errors import PolicyError
+from tidings.model.errors import InvalidValueError, PolicyError
 from tidings.model.limits import MAX_POLICY_RULES
-from tidings.policy import grammar, text
-from tidings.policy.statement import Rule
+from tidings.policy.ast import Rule
+from tidings.policy.syntax import grammar, printer
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """One or more rules. `str` gives the canonical text, which parses to an equal policy."""
+    """One or more rules. `str(policy)` is the canonical text, which parses to an equal policy."""
 
     rules: tuple[Rule, ...]
 
@@ -23,21 +24,38 @@ class Policy(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads the policy language, or raises a `PolicyError` that says what to change, and where."""
+        """Parse the policy language; raise a `PolicyError` with position and correction."""
         return cls(grammar.parse(text))
 
     @classmethod
     def from_xml(cls, text: str | bytes) -> Self:
-        """Reads the XML notation, or raises a `PolicyError` that names the line."""
-        from tidings.policy.xml import rules_from_xml  # lxml is loaded by those who need it
+        """Parse the XML notation; raise a `PolicyError` that names the line."""
+        from tidings.policy.syntax.xml_format import rules_from_xml  # imports lxml, which most programs do not need
 
         return cls(rules_from_xml(text))
 
     def to_xml(self) -> str:
-        """The policy as XML; reading it back gives an equal policy."""
-        from tidings.policy.xml import rules_to_xml
+        """Return the policy as XML, which `from_xml` parses to an equal policy."""
+        from tidings.policy.syntax.xml_format import rules_to_xml
 
         return rules_to_xml(self.rules)
 
     def __str__(self) -> str:
-        return text.written(self.rules)
+        return printer.format_rules(self.rules)
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy from a file, in either notation; raise an `InvalidValueError` if the file cannot be read."""
+    try:
+        return decode_policy(path.read_bytes(), path)
+    except OSError as error:
+        raise InvalidValueError(f"{path}: {error.strerror or error}") from None
+
+
+def decode_policy(data: bytes, path: Path) -> Policy:
+    """Parse the content of a policy file, in either notation; `path` is only for the error message."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise InvalidValueError(f"{path}: is not UTF-8 text") from None
+    return Policy.from_xml(data) if text.lstrip().startswith("<") else Policy.parse(text)

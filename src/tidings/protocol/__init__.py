@@ -1,1 +1,1 @@
-"""What goes over the wire between clients and brokers, and between brokers: frames and their bytes, without sockets."""
+"""The wire protocol between clients and brokers, and between brokers: frames and messages as bytes, without sockets."""

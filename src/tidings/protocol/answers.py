@@ -1,4 +1,4 @@
-"""What a broker tells a client."""
+"""Messages from a broker to a client: answers to requests, receipts, and news about notifications and contexts."""
 
 from typing import Any
 
@@ -9,16 +9,22 @@ from tidings.model.errors import FilterError, PolicyError, RefusedError, SchemaE
 from tidings.protocol.events import Values
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True):
-    """It was done; `findings` are remarks on the policy that came with it, `id` is that of the filter it was about."""
+class RequestDone(msgspec.Struct, frozen=True, array_like=True):
+    """The broker has carried out a request.
+
+    `findings` are warnings about the policy in the request, `id` is the id of the filter that the request concerned.
+    """
 
     request: int
     findings: tuple[str, ...] = ()
     id: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True):
-    """It was not done. `error` names the kind of error; `text`, `position` and `rule` say where in what was given."""
+class RequestRefused(msgspec.Struct, frozen=True, array_like=True):
+    """The broker has refused a request. `error` is the name of the exception class; `reason` is its message.
+
+    `text`, `position` and `rule` say where in the request the error is.
+    """
 
     request: int
     error: str
@@ -29,64 +35,70 @@ class Refused(msgspec.Struct, frozen=True, array_like=True):
     rule: int | None = None
 
 
-class Receipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A publication is as safe as it was asked to be: its place in the broker's order, and the time of it."""
+class PublicationReceipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A publication has the requested durability; with its offset in the broker's journal and its acceptance time."""
 
     request: int
     offset: int
     timestamp: int
 
 
-class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    receipts: tuple[Receipt, ...]
+class PublicationReceipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Several receipts in one message."""
+
+    receipts: tuple[PublicationReceipt, ...]
 
 
-class Lost(msgspec.Struct, frozen=True, array_like=True):
-    """In the place of notifications of a subscription that were lost, since their subscriber was too slow."""
+class NotificationsLost(msgspec.Struct, frozen=True, array_like=True):
+    """Sent in place of notifications that the broker dropped because the subscriber was too slow."""
 
     subscription: str
-    count: int  # of these
+    count: int  # dropped at this point
     total: int
 
 
-class Context(msgspec.Struct, frozen=True, array_like=True):
-    """Another client, which may, has set this one's context."""
+class ContextChanged(msgspec.Struct, frozen=True, array_like=True):
+    """Another client that is allowed to has set this client's context."""
 
     context: Values
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class QueryAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a `QueryRequest`."""
+
     request: int
     answer: Any
 
 
-def refusal(request: int, error: TidingsError) -> Refused:
-    """An error as it is told."""
+def refusal(request: int, error: TidingsError) -> RequestRefused:
+    """Return the message that reports an error to the client."""
     name = type(error).__name__
     if isinstance(error, FilterError | PolicyError):
-        return Refused(request, name, error.message, "", error.text, error.position, getattr(error, "rule", None))
+        return RequestRefused(
+            request, name, error.message, "", error.text, error.position, getattr(error, "rule", None)
+        )
     if isinstance(error, RefusedError):
-        return Refused(request, name, error.reason, error.step)
+        return RequestRefused(request, name, error.reason, error.step)
     if isinstance(error, SecurityError):
-        return Refused(request, name, error.reason, error.check)
+        return RequestRefused(request, name, error.reason, error.check)
     if isinstance(error, SchemaError):
-        return Refused(request, name, str(error), "", error.name or "")
-    return Refused(request, name, str(error))
+        return RequestRefused(request, name, str(error), "", error.name or "")
+    return RequestRefused(request, name, str(error))
 
 
-def error_of(refused: Refused) -> TidingsError:
-    """The error that was told; of a kind that is not known here, a `RefusedError`."""
-    kind: Any = getattr(errors, refused.error, RefusedError)
-    if not isinstance(kind, type) or not issubclass(kind, TidingsError):
-        kind = RefusedError
-    told: list[Any] = [refused.reason]
-    if issubclass(kind, RefusedError | SecurityError):
-        told = [refused.step, refused.reason]
-    elif issubclass(kind, PolicyError):
-        told += [refused.text, refused.position, refused.rule]
-    elif issubclass(kind, FilterError):
-        told += [refused.text, refused.position]
-    elif issubclass(kind, SchemaError):
-        told.append(refused.text or None)
-    made: TidingsError = kind(*told)
-    return made
+def error_of(refused: RequestRefused) -> TidingsError:
+    """Return the exception that a refusal reports; a `RefusedError` if its class is unknown here."""
+    error_class: Any = getattr(errors, refused.error, RefusedError)
+    if not isinstance(error_class, type) or not issubclass(error_class, TidingsError):
+        error_class = RefusedError
+    arguments: list[Any] = [refused.reason]
+    if issubclass(error_class, RefusedError | SecurityError):
+        arguments = [refused.step, refused.reason]
+    elif issubclass(error_class, PolicyError):
+        arguments += [refused.text, refused.position, refused.rule]
+    elif issubclass(error_class, FilterError):
+        arguments += [refused.text, refused.position]
+    elif issubclass(error_class, SchemaError):
+        arguments.append(refused.text or None)
+    error: TidingsError = error_class(*arguments)
+    return error

@@ -1,4 +1,4 @@
-"""Events on the wire: MessagePack arrays, filters as their canonical texts."""
+"""Events on the wire: MessagePack arrays, with filters as their canonical text."""
 
 from functools import lru_cache
 
@@ -6,7 +6,7 @@ import msgspec
 
 from tidings.filters import ContextFilter
 from tidings.model.event import Event
-from tidings.model.filter import ContextFilter as ContextFilterValue
+from tidings.model.filter import ContextFilterValue
 from tidings.model.identity import uuid_of
 from tidings.model.values import Attributes, Context
 
@@ -14,6 +14,8 @@ Values = dict[str, bool | int | float | str]
 
 
 class WireEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event as it is encoded on the wire."""
+
     id: bytes
     publisher: str
     timestamp: int
@@ -29,6 +31,7 @@ class WireEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def to_wire(event: Event) -> WireEvent:
+    """Return the wire form of an event."""
     return WireEvent(
         event.id.bytes,
         event.publisher,
@@ -46,7 +49,10 @@ def to_wire(event: Event) -> WireEvent:
 
 
 def from_wire(wire: WireEvent) -> Event:
-    """Of a broker, which has checked it: attributes may have the system's own names."""
+    """Return the event of its wire form, without checks.
+
+    Only for events from a broker, which has checked them; their attributes may have reserved names (`$...`).
+    """
     return Event(
         id=uuid_of(wire.id),
         publisher=wire.publisher,
@@ -65,7 +71,7 @@ def from_wire(wire: WireEvent) -> Event:
 
 @lru_cache(1024)
 def read_context_filter(text: str) -> ContextFilterValue:
-    """Of many events, one after the other, mostly the same."""
+    """Parse a context filter; cached, because many events in a row have the same one."""
     return ContextFilter.parse(text)
 
 

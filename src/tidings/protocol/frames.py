@@ -1,12 +1,14 @@
-"""Frames: a length, a kind, a body. Bytes go in as they come, in any pieces; whole frames come out.
+"""Frames: cut a byte stream into messages, and build frames.
 
-A frame is four bytes of length (big-endian, of what follows), one byte of kind, and a body, which is MessagePack unless
-the kind says otherwise.
+A frame is four bytes of length (big-endian, of what follows), one byte of kind, and a body. The body is MessagePack
+unless the kind says otherwise. This module is sans-I/O: bytes go in, in pieces of any size, and whole frames come out.
 """
 
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
+
+import msgspec
 
 from tidings.model.errors import TidingsError
 from tidings.model.limits import MAX_FRAME_BYTES, MAX_FRAME_BYTES_BEFORE_HELLO
@@ -17,8 +19,8 @@ LENGTH_BYTES = _LENGTH.size
 HEAD_BYTES = _HEAD.size
 
 
-class Kind(IntEnum):
-    """The numbers are part of the protocol: they are never given to something else."""
+class FrameKind(IntEnum):
+    """The kind of a frame. The numbers are part of the protocol and are never reused."""
 
     # Both ways
     HELLO = 1
@@ -45,7 +47,7 @@ class Kind(IntEnum):
     DONE = 30
     REFUSED = 31
     RECEIPTS = 32
-    NOTE = 33
+    NOTIFICATION = 33
     LOST = 34
     CONTEXT = 35
     ANSWER = 36
@@ -55,7 +57,7 @@ class Kind(IntEnum):
 
 
 class FramingError(TidingsError):
-    """Bytes that are no frames: the connection cannot be used any more. `before` are the frames that came before."""
+    """The bytes are not valid frames; the connection cannot continue. `before` are the complete frames before."""
 
     def __init__(self, message: str, before: Sequence[tuple[int, bytes]] = ()) -> None:
         super().__init__(message)
@@ -63,51 +65,63 @@ class FramingError(TidingsError):
 
 
 def frame(kind: int, body: bytes) -> bytes:
+    """Return the bytes of a frame."""
     return _HEAD.pack(len(body) + 1, kind) + body
 
 
-class Splitter:
-    """Cuts a stream of bytes into frames. `limit` is the most bytes that a frame may have, its length not counted; it
-    is small until the other side has said who it is."""
+class FrameSplitter:
+    """A splitter of one connection's byte stream into frames.
 
-    __slots__ = ("_rest", "limit")
+    `limit` is the largest allowed length of a frame, without its length field; it is small until the handshake is
+    complete.
+    """
+
+    __slots__ = ("_buffer", "limit")
 
     def __init__(self, limit: int = MAX_FRAME_BYTES_BEFORE_HELLO) -> None:
         self.limit = limit
-        self._rest = bytearray()
+        self._buffer = bytearray()
 
     def welcome(self, limit: int = MAX_FRAME_BYTES) -> None:
-        """The other side is known: its frames may be as large as frames may be."""
+        """Raise the limit after the handshake."""
         self.limit = limit
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The frames that are whole now, as kind and body; a `FramingError` if a length cannot be.
+        """Return the frames that are complete now, as (kind, body); raise a `FramingError` for a length out of range.
 
-        Nothing is kept of a frame that is too long: it is refused when its length is read.
+        A frame that is too long is refused as soon as its length is read; none of its bytes are stored.
         """
-        rest = self._rest
-        if rest:
-            rest += data
-            if len(rest) < LENGTH_BYTES or len(rest) < LENGTH_BYTES + self._checked(_LENGTH.unpack_from(rest)[0]):
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            if len(buffer) < LENGTH_BYTES or len(buffer) < LENGTH_BYTES + self._check_length(
+                _LENGTH.unpack_from(buffer)[0]
+            ):
                 return []
-            data = bytes(rest)
-            rest.clear()
-        found: list[tuple[int, bytes]] = []
+            data = bytes(buffer)
+            buffer.clear()
+        frames: list[tuple[int, bytes]] = []
         position, size, limit, length_at = 0, len(data), self.limit, _LENGTH.unpack_from
         while size - position >= LENGTH_BYTES:
             start = position + LENGTH_BYTES
             length = length_at(data, position)[0]
-            end = start + (length if 0 < length <= limit else self._checked(length, found))
+            end = start + (length if 0 < length <= limit else self._check_length(length, frames))
             if end > size:
                 break
-            found.append((data[start], data[start + 1 : end]))
+            frames.append((data[start], data[start + 1 : end]))
             position = end
         if position < size:
-            rest += data[position:]
-        return found
+            buffer += data[position:]
+        return frames
 
-    def _checked(self, length: int, before: Sequence[tuple[int, bytes]] = ()) -> int:
+    def _check_length(self, length: int, before: Sequence[tuple[int, bytes]] = ()) -> int:
         if not 0 < length <= self.limit:
-            told = "a frame of no bytes" if not length else f"a frame of {length:,} bytes; the most are {self.limit:,}"
-            raise FramingError(told, before)
+            message = (
+                "a frame of no bytes" if not length else f"a frame of {length:,} bytes; the most are {self.limit:,}"
+            )
+            raise FramingError(message, before)
         return length
+
+
+# What decoding a bad body may raise: invalid UTF-8 and too deep nesting are not msgspec errors.
+UNREADABLE: tuple[type[Exception], ...] = (msgspec.MsgspecError, TidingsError, UnicodeDecodeError, RecursionError)

@@ -1,7 +1,7 @@
 """Operations between brokers on the wire.
 
-Filters, contexts, policies and schemas travel as the rows that they are in a journal, with their way beside them;
-publications with subject and vector in front; what brokers tell of the overlay as it is.
+Filters, contexts, policies and schemas are encoded as journal rows, with their provenance. Publications have the
+subject's number and the attribute vector in front. All other operations are encoded as they are (`_Signal`).
 """
 
 from typing import Any
@@ -9,20 +9,19 @@ from typing import Any
 import msgspec
 
 from tidings import journal
-from tidings.engine import records
-from tidings.engine.journey import Journey, Way
+from tidings.engine import journal_codec
+from tidings.engine.headers import ForwardingHeader, Provenance
 from tidings.engine.operations import (
     Acknowledge,
     Advertise,
     Announce,
     AskRevocations,
-    Carried,
-    Carry,
-    Complete,
+    BacklogStored,
+    ClaimClients,
     Define,
-    Done,
+    PhaseComplete,
+    PhaseDone,
     Publish,
-    Reside,
     SetContext,
     SetPolicy,
     Settle,
@@ -31,41 +30,48 @@ from tidings.engine.operations import (
     TellNotices,
     TellRevocations,
     TellTopics,
+    TransferBacklog,
     Travelling,
     Unadvertise,
     Unsubscribe,
 )
 from tidings.model.values import Context
 from tidings.protocol.events import WireEvent, from_wire, to_wire
-from tidings.protocol.frames import FramingError, Kind, frame
-from tidings.protocol.notes import Note, from_wire_note, to_wire_note
-from tidings.protocol.publications import Front, front, read_front
+from tidings.protocol.frames import FrameKind, FramingError, frame
+from tidings.protocol.notifications import WireNotification, notification_from_wire, notification_to_wire
+from tidings.protocol.publications import PublicationPrefix, decode_prefix, encode_prefix
 
 _FILTERS = (Advertise, Unadvertise, Subscribe, Unsubscribe, SetContext, SetPolicy, Define)
 
 
 class _Row(msgspec.Struct, frozen=True, tag="row", array_like=True):
+    """A filter, context, policy or schema operation, as a journal row."""
+
     row: journal.Operation
-    way: Way | None
+    way: Provenance | None
 
 
-class _Carry(msgspec.Struct, frozen=True, tag="carry", array_like=True):
+class _TransferBacklog(msgspec.Struct, frozen=True, tag="carry", array_like=True):
+    """The backlog of a client that moved to another broker."""
+
     origin: str
     to: str
     number: int
-    notes: tuple[tuple[str, Note, str], ...]  # the subscriber, and the name of the durable subscription
-    contexts: dict[str, Context] = {}  # by client; not from brokers before 0.2
+    notes: tuple[tuple[str, WireNotification, str], ...]  # subscriber, notification, name of the durable subscription
+    contexts: dict[str, Context] = {}  # by client; empty from brokers before 0.2
 
 
 class _Signal(msgspec.Struct, frozen=True, tag="signal", array_like=True):
+    """An operation between brokers that is encoded unchanged."""
+
     signal: (
         TellLinks
-        | Done
-        | Complete
+        | PhaseDone
+        | PhaseComplete
         | Announce
         | Acknowledge
-        | Reside
-        | Carried
+        | ClaimClients
+        | BacklogStored
         | Settle
         | TellTopics
         | TellNotices
@@ -74,52 +80,63 @@ class _Signal(msgspec.Struct, frozen=True, tag="signal", array_like=True):
     )
 
 
-class _Passed(msgspec.Struct, frozen=True, array_like=True):
+class _ForwardedEvent(msgspec.Struct, frozen=True, array_like=True):
+    """A publication with its forwarding header."""
+
     event: WireEvent
-    journey: Journey
+    journey: ForwardingHeader
 
 
 def operation_frame(operation: Travelling, number: int = 0, vector: int = 0) -> bytes:
-    """The frame of an operation; of a publication, with what the receiver has bound its subject to."""
+    """Return the frame of an operation.
+
+    For a publication, `number` and `vector` are the subject's number at the receiver and the attribute vector.
+    """
     if isinstance(operation, Publish):
-        passed = _Passed(to_wire(operation.event), operation.journey)
-        return frame(Kind.PASS, front(number, vector) + _ENCODER.encode(passed))
+        forwarded = _ForwardedEvent(to_wire(operation.event), operation.journey)
+        return frame(FrameKind.PASS, encode_prefix(number, vector) + _ENCODER.encode(forwarded))
     if isinstance(operation, _FILTERS):
-        return frame(Kind.OPERATION, _ENCODER.encode(_Row(records.row(operation), getattr(operation, "way", None))))
-    if isinstance(operation, Carry):
-        notes = tuple((note.subscriber, to_wire_note(note), durable) for note, durable in operation.notifications)
-        wire = _Carry(operation.origin, operation.to, operation.number, notes, operation.contexts)
-        return frame(Kind.OPERATION, _ENCODER.encode(wire))
-    return frame(Kind.OPERATION, _ENCODER.encode(_Signal(operation)))
+        return frame(
+            FrameKind.OPERATION, _ENCODER.encode(_Row(journal_codec.row(operation), getattr(operation, "way", None)))
+        )
+    if isinstance(operation, TransferBacklog):
+        notes = tuple(
+            (note.subscriber, notification_to_wire(note), durable) for note, durable in operation.notifications
+        )
+        wire = _TransferBacklog(operation.origin, operation.to, operation.number, notes, operation.contexts)
+        return frame(FrameKind.OPERATION, _ENCODER.encode(wire))
+    return frame(FrameKind.OPERATION, _ENCODER.encode(_Signal(operation)))
 
 
 def size_of(operation: Travelling) -> int:
-    """How many bytes it takes on the wire."""
+    """Return the size of an operation's frame in bytes."""
     return len(operation_frame(operation))
 
 
 def read_operation(body: bytes) -> Travelling:
-    """The operation of a frame of the kind OPERATION; one of the `UNREADABLE` errors if there is none."""
-    found = _OPERATIONS.decode(body)
-    if isinstance(found, _Signal):
-        return found.signal
-    if isinstance(found, _Carry):
-        notes = tuple((from_wire_note(note, subscriber), durable) for subscriber, note, durable in found.notes)
-        return Carry(found.origin, found.to, found.number, notes, found.contexts)
+    """Decode the body of an OPERATION frame; raise one of the `UNREADABLE` errors if it is invalid."""
+    message = _OPERATIONS.decode(body)
+    if isinstance(message, _Signal):
+        return message.signal
+    if isinstance(message, _TransferBacklog):
+        notes = tuple(
+            (notification_from_wire(note, subscriber), durable) for subscriber, note, durable in message.notes
+        )
+        return TransferBacklog(message.origin, message.to, message.number, notes, message.contexts)
     try:
-        operation: Any = records.operation(found.row)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:  # rows are checked when they are written
-        raise FramingError(f"a row of the kind {found.row.kind!r:.40} that cannot be read: {error!r:.200}") from None
+        operation: Any = journal_codec.operation(message.row)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # rows are checked only when they are written
+        raise FramingError(f"a row of the kind {message.row.kind!r:.40} that cannot be read: {error!r:.200}") from None
     if not isinstance(operation, _FILTERS):
-        raise FramingError(f"brokers do not send each other what is of the kind {found.row.kind!r}")
-    return operation if found.way is None else msgspec.structs.replace(operation, way=found.way)
+        raise FramingError(f"brokers do not send each other what is of the kind {message.row.kind!r}")
+    return operation if message.way is None else msgspec.structs.replace(operation, way=message.way)
 
 
-def read_passed(body: bytes) -> tuple[Front, Publish]:
-    """The publication of a frame of the kind PASS, and what stands in front of it; errors as above."""
-    ahead = read_front(body)
-    found = _PASSED.decode(memoryview(body)[ahead.end :])
-    return ahead, Publish(from_wire(found.event), found.journey)
+def decode_forwarded(body: bytes) -> tuple[PublicationPrefix, Publish]:
+    """Decode the body of a PASS frame into prefix and publication; raise one of the `UNREADABLE` errors."""
+    prefix = decode_prefix(body)
+    forwarded = _FORWARDED.decode(memoryview(body)[prefix.end :])
+    return prefix, Publish(from_wire(forwarded.event), forwarded.journey)
 
 
 def _custom(kind: type, value: Any) -> Any:
@@ -129,5 +146,5 @@ def _custom(kind: type, value: Any) -> Any:
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_OPERATIONS = msgspec.msgpack.Decoder(_Row | _Carry | _Signal, dec_hook=_custom)
-_PASSED = msgspec.msgpack.Decoder(_Passed, dec_hook=_custom)
+_OPERATIONS = msgspec.msgpack.Decoder(_Row | _TransferBacklog | _Signal, dec_hook=_custom)
+_FORWARDED = msgspec.msgpack.Decoder(_ForwardedEvent, dec_hook=_custom)

@@ -1,8 +1,8 @@
-"""Publications on the wire. In front of everything else stand the number of the subject and the vector of attributes,
-so that what does not conform is refused before it is decoded.
+"""Publications from clients on the wire. A prefix has the subject's number and the vector of attributes, so that a
+broker can refuse a publication that does not conform before it decodes it.
 
-After the kind: four bytes with the number that the receiver has bound to the subject, or 0; one byte with the length of
-the vector, and the vector, big-endian. What follows is MessagePack.
+After the frame's kind: four bytes with the number that the receiver has bound to the subject, or 0; one byte with the
+length of the vector; the vector, big-endian. The rest is MessagePack.
 """
 
 from enum import IntEnum
@@ -16,20 +16,24 @@ from tidings.protocol.events import Values
 from tidings.protocol.frames import FramingError
 from tidings.protocol.requests import request_of
 
-_FRONT = Struct(">IB")
-_NOTHING = _FRONT.pack(0, 0)
+_PREFIX_HEAD = Struct(">IB")
+_EMPTY_PREFIX_BYTES = _PREFIX_HEAD.pack(0, 0)
 
 
 class Safety(IntEnum):
-    """How safe a publication is to be before its publisher is told."""
+    """The durability that a publication must have before the broker sends its receipt."""
 
     ACCEPTED = 0
     JOURNALED = 1
     SETTLED = 2
 
 
-class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`subject` is here only if no number stands for it. `context` is the publisher's, None: as it was set last."""
+class WirePublication(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A publication as it is encoded on the wire.
+
+    `subject` is None if the prefix has the subject's number. `context` is the publisher's context; None means
+    unchanged.
+    """
 
     request: int
     id: bytes
@@ -45,51 +49,52 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
     signature: bytes | None = None
 
 
-class Front(msgspec.Struct, frozen=True, gc=False):
-    """What stands in front: the subject's number and the vector; and where the rest begins."""
+class PublicationPrefix(msgspec.Struct, frozen=True, gc=False):
+    """The prefix of a publication: the subject's number, the vector, and the offset at which the rest begins."""
 
     number: int
     vector: int
     end: int
 
 
-def front(number: int = 0, vector: int = 0) -> bytes:
-    """The bytes in front of a publication of the subject that the receiver has bound to that number."""
+def encode_prefix(number: int = 0, vector: int = 0) -> bytes:
+    """Return the prefix of a publication whose subject the receiver has bound to `number`; 0 means no number."""
     if not number:
-        return _NOTHING
+        return _EMPTY_PREFIX_BYTES
     bits = vector.to_bytes((vector.bit_length() + 7) // 8, "big")
-    return _FRONT.pack(number, len(bits)) + bits
+    return _PREFIX_HEAD.pack(number, len(bits)) + bits
 
 
-def read_front(body: bytes) -> Front:
-    if body[: _FRONT.size] == _NOTHING:
-        return _PLAIN
-    if len(body) < _FRONT.size:
+def decode_prefix(body: bytes) -> PublicationPrefix:
+    """Decode the prefix of a publication; raise a `FramingError` if the body is too short."""
+    if body[: _PREFIX_HEAD.size] == _EMPTY_PREFIX_BYTES:
+        return _EMPTY_PREFIX
+    if len(body) < _PREFIX_HEAD.size:
         raise FramingError("a publication ends before its vector")
-    number, length = _FRONT.unpack_from(body)
-    end = _FRONT.size + length
+    number, length = _PREFIX_HEAD.unpack_from(body)
+    end = _PREFIX_HEAD.size + length
     if len(body) < end:
         raise FramingError("a publication ends within its vector")
-    return Front(number, int.from_bytes(body[_FRONT.size : end], "big"), end)
+    return PublicationPrefix(number, int.from_bytes(body[_PREFIX_HEAD.size : end], "big"), end)
 
 
 def publication_request_of(body: bytes) -> int:
-    """The number by which a publication is answered, read without what follows it; 0 if there is none."""
+    """Return the request number of a publication without decoding the rest; 0 if there is none."""
     try:
-        return request_of(body, read_front(body).end)
+        return request_of(body, decode_prefix(body).end)
     except FramingError:
         return 0
 
 
-def check_front(front: Front, schema: Schema) -> None:
-    """Refuses a vector with attributes that the schema does not have; nothing was decoded for that."""
-    schema.names(front.vector)
+def check_prefix(prefix: PublicationPrefix, schema: Schema) -> None:
+    """Raise a `SchemaError` if the vector has attributes that the schema lacks; needs no decoding of the body."""
+    schema.names(prefix.vector)
 
 
-def check_vector(front: Front, schema: Schema, attributes: Values) -> None:
-    """Refuses a publication whose vector says other attributes than it has."""
-    if schema.bits_of(attributes) != front.vector:
+def check_vector(prefix: PublicationPrefix, schema: Schema, attributes: Values) -> None:
+    """Raise a `SchemaError` if the vector differs from the publication's attributes."""
+    if schema.bits_of(attributes) != prefix.vector:
         raise SchemaError(f"{schema.subject}: the vector does not say which attributes the publication has")
 
 
-_PLAIN = Front(0, 0, _FRONT.size)
+_EMPTY_PREFIX = PublicationPrefix(0, 0, _PREFIX_HEAD.size)

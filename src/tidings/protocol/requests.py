@@ -1,4 +1,4 @@
-"""What a client asks of its broker. Every request has a number of the client's own, by which it is answered."""
+"""Requests of a client to its broker. Each has a number, chosen by the client, which the broker's answer repeats."""
 
 from typing import Any, Literal
 
@@ -6,13 +6,15 @@ import msgspec
 
 from tidings.protocol.events import Values
 
-# In MessagePack: how many bytes an array has in front of its first element, and a number behind its first byte.
+# MessagePack: the header size of an array by its first byte, and the size of an integer after its first byte.
 _ARRAYS = {**dict.fromkeys(range(0x91, 0xA0), 1), 0xDC: 3, 0xDD: 5}
 _INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 _SIGNED = 0xD0
 
 
-class Subscribe(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SubscribeRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Add a subscription."""
+
     request: int
     id: str
     content: str = ""
@@ -21,19 +23,23 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, gc=False):
     durable: str | None = None
     notify: Literal["subscription", "client"] = "subscription"
     subject: str | None = None
-    structure: str | None = None  # JSON: subject, versions, names, absent
-    limit: int | None = None  # notifications that may wait at the broker; of a durable one: that may be unacknowledged
-    token: bytes | None = None  # of the subscriber, for a secure topic
-    proof: bytes | None = None  # that it is the token's holder who asks: its signature over what is `proved`
+    structure: str | None = None  # JSON object with subject, versions, names, absent
+    limit: int | None = None  # notifications that may wait at the broker; if durable: that may be unacknowledged
+    token: bytes | None = None  # the subscriber's token for a secure topic
+    proof: bytes | None = None  # the token holder's signature over the bytes of `signed_request_bytes`
 
 
-class Unsubscribe(msgspec.Struct, frozen=True, array_like=True):
+class UnsubscribeRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Remove a subscription."""
+
     request: int
     id: str
     policy: str | None = None
 
 
-class Advertise(msgspec.Struct, frozen=True, array_like=True):
+class AdvertiseRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Add an advertisement."""
+
     request: int
     id: str
     content: str = ""
@@ -42,68 +48,88 @@ class Advertise(msgspec.Struct, frozen=True, array_like=True):
     policy: str | None = None
 
 
-class AdvertiseAll(Advertise, frozen=True, array_like=True):
-    """An `Advertise` with one element more, by which the publisher offers all names of its context.
+class AdvertiseAll(AdvertiseRequest, frozen=True, array_like=True):
+    """An `AdvertiseRequest` with one more element: the publisher offers all names of its context.
 
-    A broker reads both kinds as this one. The list in front is empty then: an older broker, which ignores the element,
-    takes the advertisement for one that offers no names, and so reveals nothing.
+    A broker decodes both kinds as this class. An older broker ignores the element; it sees the empty
+    `publisher_context`, takes it for an advertisement that offers no names, and so reveals nothing.
     """
 
     publisher_context_all: bool = False
 
 
-class Unadvertise(msgspec.Struct, frozen=True, array_like=True):
+class UnadvertiseRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Remove an advertisement."""
+
     request: int
     id: str
     policy: str | None = None
 
 
-class SetContext(msgspec.Struct, frozen=True, array_like=True):
+class SetContextRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Set the client's own context, or the context of another client `of`, which must have allowed it."""
+
     request: int
     context: Values
     of: str | None = None
 
 
-class Entrust(msgspec.Struct, frozen=True, array_like=True):
+class DelegateContextRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Allow another client to set this client's context, or end the permission."""
+
     request: int
     other: str
     allowed: bool = True
 
 
-class SetPolicy(msgspec.Struct, frozen=True, array_like=True):
+class SetPolicyRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Set, or with None remove, the policy of a subscription or advertisement."""
+
     request: int
     id: str
     policy: str | None
 
 
-class Define(msgspec.Struct, frozen=True, array_like=True):
+class DefineSchemaRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Define a subject's schema, by the attributes that each version added."""
+
     request: int
     subject: str
     versions: tuple[dict[str, str], ...]
 
 
-class Acknowledge(msgspec.Struct, frozen=True, array_like=True):
-    """Of a durable subscription: these events need not be given again. Not answered."""
+class AcknowledgeRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Acknowledge events of a durable subscription: the broker does not deliver them again. It sends no answer."""
 
     subscription: str
     events: tuple[bytes, ...]
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True):
-    """A question that changes nothing; `about` is what the question needs to know."""
+class QueryRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A query, which changes nothing. `about` has the arguments of the query."""
 
     request: int
     question: str
     about: dict[str, Any] = {}
 
 
-Request = Subscribe | Unsubscribe | Advertise | Unadvertise | SetContext | Entrust | SetPolicy | Define | Ask
+Request = (
+    SubscribeRequest
+    | UnsubscribeRequest
+    | AdvertiseRequest
+    | UnadvertiseRequest
+    | SetContextRequest
+    | DelegateContextRequest
+    | SetPolicyRequest
+    | DefineSchemaRequest
+    | QueryRequest
+)
 
 
 def request_of(body: bytes, begin: int = 0) -> int:
-    """The number by which a request is answered, 0 if there is none: the first thing in the array that begins there.
+    """Return the number of a request: the first element of the MessagePack array at `begin`; 0 if there is none.
 
-    It is read without what follows, so that who sends what cannot be read is told which of its requests that was.
+    The rest is not decoded, so that the broker can answer a request whose body is invalid by its number.
     """
     ahead = _ARRAYS.get(body[begin]) if begin < len(body) else None
     if ahead is None or begin + ahead >= len(body):
@@ -116,10 +142,12 @@ def request_of(body: bytes, begin: int = 0) -> int:
     return int.from_bytes(body[begin + 1 : begin + 1 + size], "big", signed=first >= _SIGNED)
 
 
-def proved(wanted: Subscribe, broker: str) -> bytes:
-    """What a subscriber signs to show that it holds its token: all that it asks for, and of whom. The number is left
-    out, as it says nothing."""
-    return _ENCODER.encode((broker, msgspec.structs.replace(wanted, request=0, proof=None)))
+def signed_request_bytes(request: SubscribeRequest, broker: str) -> bytes:
+    """Return the bytes that a subscriber signs to prove that it holds its token: the request and the broker's name.
+
+    The request number is left out because it has no meaning for the proof.
+    """
+    return _ENCODER.encode((broker, msgspec.structs.replace(request, request=0, proof=None)))
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -1,4 +1,4 @@
-"""Which neighbour next: where advertisements, subscriptions and publications go in an overlay."""
+"""Routing strategies: to which neighbours a broker forwards advertisements, subscriptions and publications."""
 
 from tidings.model.errors import InvalidValueError
 from tidings.routing.advertisement import AdvertisementRouting
@@ -8,12 +8,13 @@ from tidings.routing.spcf import ContextForwarding
 from tidings.routing.strategy import Strategy
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    one.name: one for one in (AdvertisementRouting, AcyclicForwarding, GraphForwarding, ContextForwarding)
+    strategy_class.name: strategy_class
+    for strategy_class in (AdvertisementRouting, AcyclicForwarding, GraphForwarding, ContextForwarding)
 }
 
 
 def strategy(name: str) -> Strategy:
-    """The routing strategy of that name."""
+    """Return a new routing strategy by its name; raise an `InvalidValueError` for an unknown name."""
     try:
         return STRATEGIES[name]()
     except KeyError:

@@ -1,43 +1,51 @@
-"""Advertisement routing, the default: paper 000, section 3.2, with the explicit contexts of paper 001, sections 4 to
-7.
+"""Advertisement routing, the default strategy (paper 000, section 3.2; contexts as in paper 001, sections 4 to 7).
 
-Advertisements flood an acyclic overlay; a subscription follows the reverse paths of those that attract it; events
-follow subscriptions. A subscriber's context goes where one of its subscriptions went that uses it, and where an
-advertisement says that it will be used; a publisher's context travels with its events, as far as some subscription
-behind a link asks for it.
+Advertisements flood an acyclic overlay. A subscription follows the reverse paths of the advertisements that attract it,
+and events follow the reverse paths of subscriptions. A subscriber's context is sent to a neighbour if a subscription
+sent there uses it, or an advertisement from there says that it will use it. A publisher's context travels with its
+events as far as some subscription behind the link needs it.
 """
 
 from collections.abc import Iterable
 
 from tidings.model.expression import PUBLISHER, Attribute, Comparison, Constant, all_of
-from tidings.model.filter import Filter
-from tidings.routing.offers import Offers
-from tidings.routing.strategy import Around, Placed, Strategy
+from tidings.model.filter import FilterValue
+from tidings.routing.advertisement_table import AdvertisementTable
+from tidings.routing.strategy import OverlayView, RoutedSubscription, Strategy
 
 
 class AdvertisementRouting(Strategy):
+    """The strategy `advertisement`: forward subscriptions toward the advertisements that attract them."""
+
     name = "advertisement"
-    phases = 2  # advertisements, then the subscriptions that they attract
+    phases = 2  # phase 1: advertisements; phase 2: the subscriptions that they attract
     covers = True
-    spares_context = True
+    prunes_context = True
 
-    def toward(self, around: Around, one: Placed) -> dict[str, bool]:
-        return toward_offers(around.offers, one)
+    def subscription_targets(self, overlay: OverlayView, subscription: RoutedSubscription) -> dict[str, bool]:
+        """Return the neighbours whose advertisements attract the subscription."""
+        return targets_of_advertisements(overlay.offers, subscription)
 
 
-def toward_offers(offers: Offers, one: Placed, hops: Iterable[str] | None = None) -> dict[str, bool]:
-    """The neighbours from which advertisements came that attract the subscription, but not where it came from."""
-    wanted = one.value.publishers
-    found = {}
+def targets_of_advertisements(
+    offers: AdvertisementTable, subscription: RoutedSubscription, hops: Iterable[str] | None = None
+) -> dict[str, bool]:
+    """Return the neighbours whose advertisements attract the subscription, except the neighbour that sent it.
+
+    The value for a neighbour says whether the brokers there match the subscription with its subscriber's context (it is
+    *scoped*). `hops` limits the search to some neighbours.
+    """
+    publishers = subscription.value.publishers
+    targets = {}
     for hop in offers.hops() if hops is None else hops:
-        if hop != one.hop:
-            asked = offers.attracting(hop, one.value)
-            if asked is not None:
-                found[hop] = asked or (wanted is not None and bool(wanted.own_names))
-    return found
+        if hop != subscription.hop:
+            scoped = offers.attracting(hop, subscription.value)
+            if scoped is not None:
+                targets[hop] = scoped or (publishers is not None and bool(publishers.own_names))
+    return targets
 
 
-def without_publishers(content: Filter, publishers: Iterable[str]) -> Filter:
-    """The filter for all events but those of some publishers."""
-    others = (Comparison(Attribute(PUBLISHER), "!=", Constant(one)) for one in sorted(publishers))
+def without_publishers(content: FilterValue, publishers: Iterable[str]) -> FilterValue:
+    """Return the filter, narrowed to events of other publishers than these."""
+    others = (Comparison(Attribute(PUBLISHER), "!=", Constant(publisher)) for publisher in sorted(publishers))
     return type(content)(all_of([content.expression, *others]))

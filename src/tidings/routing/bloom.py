@@ -1,6 +1,6 @@
-"""A set of context ids in few bytes, for publications to carry (004, section 3.1.1): may say yes too often, never no.
+"""A Bloom filter of context ids in publications (paper 004, section 3.1.1): false positives, no false negatives.
 
-An id is a hash already: its two halves give all places by double hashing, so no byte is hashed again.
+A context id is already a hash, so its two halves yield all bit positions by double hashing.
 """
 
 import math
@@ -12,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tidings.model.limits import MAX_BLOOM_BYTES, MAX_BLOOM_HASHES
-from tidings.routing.identity import CONTEXT_ID_BYTES
+from tidings.routing.context_id import CONTEXT_ID_BYTES
 
 FALSE_POSITIVES = 0.01
 _BITS_PER_ID = -math.log(FALSE_POSITIVES) / math.log(2) ** 2
-_LEAST_BYTES = 8  # in fewer the places of one id would often be the same as another's
+_LEAST_BYTES = 8  # with fewer bytes, bit positions of different ids would often coincide
 _HALF = CONTEXT_ID_BYTES // 2
 
 
 class Bloom(msgspec.Struct, frozen=True):
-    """`id in bloom` is true for all ids that it was made of, and for about 1 % of all others.
+    """A Bloom filter of context ids: `id in bloom` is true for every member and for about 1 % of all other ids.
 
-    Past MAX_BLOOM_BYTES it does not grow with the ids: then it holds more of the others.
+    The filter does not grow beyond MAX_BLOOM_BYTES; with more members, the share of false positives rises.
     """
 
     bits: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_BLOOM_BYTES)]
@@ -31,26 +31,27 @@ class Bloom(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, ids: Iterable[bytes]) -> Self:
+        """Return a Bloom filter of these context ids."""
         return cls.of_halves(halves_of(set(ids)))
 
     @classmethod
     def of_halves(cls, halves: npt.NDArray[np.uint64]) -> Self:
-        """The same of distinct ids that are in an array already."""
-        wanted = math.ceil(len(halves) * _BITS_PER_ID / 8)
-        size = min(max(wanted, _LEAST_BYTES), MAX_BLOOM_BYTES)
+        """Return a Bloom filter of distinct ids, given as the array of `halves_of`."""
+        needed_bytes = math.ceil(len(halves) * _BITS_PER_ID / 8)
+        size = min(max(needed_bytes, _LEAST_BYTES), MAX_BLOOM_BYTES)
         best = round(size * 8 / max(len(halves), 1) * math.log(2))
         hashes = min(max(best, 1), MAX_BLOOM_HASHES)
         bits = np.zeros(size * 8, np.uint8)
-        place, step = halves[:, 0] % bits.size, (halves[:, 1] | 1) % bits.size  # odd, so that it moves
+        place, step = halves[:, 0] % bits.size, (halves[:, 1] | 1) % bits.size  # odd, so never 0
         for _ in range(hashes):
             bits[place] = 1
             place = (place + step) % bits.size
         return cls(np.packbits(bits, bitorder="little").tobytes(), hashes)
 
-    def __contains__(self, one: bytes) -> bool:
+    def __contains__(self, context_id: bytes) -> bool:
         bits, size = self.bits, len(self.bits) * 8
-        place = int.from_bytes(one[:_HALF], "big") % size
-        step = (int.from_bytes(one[_HALF:], "big") | 1) % size
+        place = int.from_bytes(context_id[:_HALF], "big") % size
+        step = (int.from_bytes(context_id[_HALF:], "big") | 1) % size
         for _ in range(self.hashes):
             if not bits[place >> 3] >> (place & 7) & 1:
                 return False
@@ -59,5 +60,5 @@ class Bloom(msgspec.Struct, frozen=True):
 
 
 def halves_of(ids: Iterable[bytes]) -> npt.NDArray[np.uint64]:
-    """The two halves of each id, as numbers."""
+    """Return the two 64-bit halves of each id as an array with one row for each id."""
     return np.frombuffer(b"".join(ids), ">u8").astype(np.uint64).reshape(-1, 2)

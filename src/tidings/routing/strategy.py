@@ -1,60 +1,74 @@
-"""What a routing strategy is: who among the neighbours should have a subscription, and over which link an event goes.
+"""The interface of routing strategies: which neighbours get a subscription, and which link an event takes.
 
-A strategy decides, and does nothing: the engine tells neighbours what follows, under the policies that it meets.
+A strategy only decides. The engine sends the messages, and policies may block or change them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import ClassVar, Protocol
 
-from tidings.model.filter import ContextFilter
+from tidings.model.filter import ContextFilterValue
 from tidings.model.subscription import Subscription
-from tidings.routing.announced import Announced
-from tidings.routing.offers import Offers
-from tidings.routing.topology import Topology
+from tidings.routing.advertisement_table import AdvertisementTable
+from tidings.routing.context_table import ContextTable
+from tidings.routing.topology import BrokerGraph
 
 
-class Placed(Protocol):
-    """A subscription in a broker's table."""
+class RoutedSubscription(Protocol):
+    """A subscription in a broker's routing table."""
 
     value: Subscription
-    hop: str  # the client or the neighbour that it came from
-    origin: str  # the broker whose client has it
-    bound: ContextFilter | None  # its `publishers`, with the subscriber's context in the place of `this.`
+    hop: str  # the client or neighbour that sent it
+    origin: str  # the broker of its subscriber
+    bound_publishers: (
+        ContextFilterValue | None
+    )  # its `publishers` filter, with the subscriber's context in place of `this.`
 
 
-class Around(Protocol):
-    """What a broker knows of the overlay."""
+class OverlayView(Protocol):
+    """What a strategy may see of a broker's knowledge of the overlay."""
 
     name: str
-    offers: Offers  # advertisements, by the neighbour that they came from
-    announced: Announced  # contexts, by the broker whose clients have them
+    offers: AdvertisementTable  # advertisements, by the neighbour that sent them
+    announced: ContextTable  # contexts, by the broker of their clients
 
     @property
-    def topology(self) -> Topology: ...
+    def topology(self) -> BrokerGraph: ...
 
 
 class Strategy(ABC):
-    """What the strategies share; each is a file of its own that says where it comes from."""
+    """The base class of all routing strategies."""
 
     name: ClassVar[str]
-    phases: ClassVar[int] = 1  # how often all have to wait for all before tables are complete
-    covers: ClassVar[bool] = False  # whether a subscription may stand for those that it covers
-    binds: ClassVar[bool] = False  # whether subscriptions are sent with the subscriber's context in them
+    phases: ClassVar[int] = 1  # how many rounds all brokers take before their tables are complete
+    covers: ClassVar[bool] = False  # whether covered subscriptions are left out
+    binds: ClassVar[bool] = False  # whether subscriptions are sent with the subscriber's context bound into them
     announces: ClassVar[bool] = False  # whether brokers announce the contexts of their clients
-    by_source: ClassVar[bool] = False  # whether events follow the tree of the broker where they were published
-    spares_context: ClassVar[bool] = False  # whether a publisher's context goes only as far as it is asked for
+    by_source: ClassVar[bool] = False  # whether events follow the tree of their source broker
+    prunes_context: ClassVar[bool] = False  # whether a publisher's context travels only where a subscription needs it
 
     @abstractmethod
-    def toward(self, around: Around, one: Placed) -> Mapping[str, bool]:
-        """The neighbours that should have the subscription; for each, whether it is judged there by its subscriber's
-        context (it is *scoped*)."""
+    def subscription_targets(self, overlay: OverlayView, subscription: RoutedSubscription) -> Mapping[str, bool]:
+        """Return the neighbours to which the broker must forward the subscription.
 
-    def link(self, around: Around, one: Placed, topology: Topology, source: str) -> str | None:
-        """The neighbour that an event for the subscription goes to next; None if its way does not pass here."""
-        return one.hop
+        The value for a neighbour says whether brokers there match the subscription with its subscriber's context (it is
+        *scoped*).
+        """
+
+    def next_hop(
+        self, overlay: OverlayView, subscription: RoutedSubscription, topology: BrokerGraph, source: str
+    ) -> str | None:
+        """Return the neighbour to which an event for the subscription goes next; None if its path avoids this broker.
+
+        Args:
+            overlay: What the broker knows of the overlay.
+            subscription: The subscription that the event matches.
+            topology: The network in which the event is routed.
+            source: The broker where the event was published.
+        """
+        return subscription.hop
 
 
-def along(tree_neighbours: Collection[str], one: Placed) -> dict[str, bool]:
-    """Everywhere on a tree but back."""
-    return {name: False for name in tree_neighbours if name != one.hop}
+def along(tree_neighbours: Collection[str], subscription: RoutedSubscription) -> dict[str, bool]:
+    """Return all neighbours in a tree except the one that sent the subscription; none of them matches it scoped."""
+    return {name: False for name in tree_neighbours if name != subscription.hop}

@@ -1,7 +1,7 @@
-"""The graph of brokers as link state tells it, and the shortest-path trees in it.
+"""The graph of brokers, as link state reports it, and the shortest-path trees in it.
 
-Paper 004, section 3.1: every broker knows the network and computes the tree rooted at each broker for itself. So that
-all of them come to the same trees, ties are broken by cost, then by hops, then by the smallest id.
+Every broker knows the network and computes the tree of each root for itself (paper 004, section 3.1). So that all
+brokers compute the same trees, paths are ordered by cost, then by number of hops, then by the smallest broker id.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,46 +11,50 @@ import rustworkx as rx
 
 from tidings.model.limits import MAX_REMEMBERED_TOPOLOGIES
 
-Link = tuple[str, str]  # its ends, the smaller name first
+Link = tuple[str, str]  # the two ends, the smaller name first
 
 
 def link(one: str, other: str) -> Link:
+    """Return the link between two brokers, with the smaller name first."""
     return (one, other) if one < other else (other, one)
 
 
-class Topology:
-    """Brokers that reach each other, with the costs of their links. Never changes; `Topology.of` remembers."""
+class BrokerGraph:
+    """The brokers that can reach each other, with the costs of their links; immutable.
+
+    Use `BrokerGraph.of`, which returns the same object for the same network.
+    """
 
     def __init__(self, brokers: frozenset[str], links: frozenset[tuple[Link, int]]) -> None:
         self.brokers, self.links = brokers, dict(sorted(links))
         self._trees: dict[str, Tree] = {}
 
     @staticmethod
-    def of(links: Mapping[Link, int], around: str) -> "Topology":
-        """The part of the network that a broker reaches."""
-        near: dict[str, list[str]] = {}
+    def of(links: Mapping[Link, int], around: str) -> "BrokerGraph":
+        """Return the part of the network that the broker `around` can reach."""
+        neighbours: dict[str, list[str]] = {}
         for one, other in links:
-            near.setdefault(one, []).append(other)
-            near.setdefault(other, []).append(one)
-        reached, left = {around}, [around]
-        while left:
-            for other in near.get(left.pop(), ()):
+            neighbours.setdefault(one, []).append(other)
+            neighbours.setdefault(other, []).append(one)
+        reached, pending = {around}, [around]
+        while pending:
+            for other in neighbours.get(pending.pop(), ()):
                 if other not in reached:
                     reached.add(other)
-                    left.append(other)
+                    pending.append(other)
         inside = frozenset((ends, cost) for ends, cost in links.items() if ends[0] in reached)
-        return _known(frozenset(reached), inside)
+        return _cached_graph(frozenset(reached), inside)
 
     def tree(self, root: str) -> "Tree":
-        """The shortest paths from a broker to all others."""
-        known = self._trees.get(root)
-        if known is None:
-            known = self._trees[root] = Tree(root, self._parents(root))
-        return known
+        """Return the tree of shortest paths from a broker to all others."""
+        tree = self._trees.get(root)
+        if tree is None:
+            tree = self._trees[root] = Tree(root, self._parents(root))
+        return tree
 
     @cached_property
     def shared(self) -> "Tree":
-        """The one tree that all brokers agree on where an acyclic overlay is wanted: that of the smallest name."""
+        """The tree of the broker with the smallest name, which all brokers use as their acyclic overlay."""
         return self.tree(min(self.brokers))
 
     @cached_property
@@ -59,13 +63,14 @@ class Topology:
         places = {name: place for place, name in enumerate(names)}
         graph: rx.PyGraph = rx.PyGraph(multigraph=False)
         graph.add_nodes_from(names)
-        # With the hops in the last digits one number orders by cost and then by hops.
+        # Scaled so that one number orders paths by cost and then by hops.
         graph.add_edges_from(
             [(places[one], places[other], cost * (len(names) + 1) + 1) for (one, other), cost in self.links.items()]
         )
         return graph, places, names
 
     def _parents(self, root: str) -> dict[str, str]:
+        """Return each broker's parent in the shortest-path tree of a root; ties go to the smallest name."""
         graph, places, names = self._graph
         start = places[root]
         lengths = dict(rx.dijkstra_shortest_path_lengths(graph, start, float))
@@ -73,64 +78,68 @@ class Topology:
         parents: dict[str, str] = {}
         for place, name in enumerate(names):
             if place != start:
-                near = graph.adj(place)
-                parents[name] = min(names[one] for one, cost in near.items() if lengths[one] + cost == lengths[place])
+                parents[name] = min(
+                    names[neighbour]
+                    for neighbour, cost in graph.adj(place).items()
+                    if lengths[neighbour] + cost == lengths[place]
+                )
         return parents
 
 
 @lru_cache(maxsize=MAX_REMEMBERED_TOPOLOGIES)
-def _known(brokers: frozenset[str], links: frozenset[tuple[Link, int]]) -> Topology:
-    """Trees are computed once for all brokers of a process that see the same network."""
-    return Topology(brokers, links)
+def _cached_graph(brokers: frozenset[str], links: frozenset[tuple[Link, int]]) -> BrokerGraph:
+    """Return a cached graph, so that all brokers of one process with the same network compute trees only once."""
+    return BrokerGraph(brokers, links)
 
 
 class Tree:
-    """Paths from one broker, the root, to all others."""
+    """The shortest paths from one broker, the root, to all others."""
 
     def __init__(self, root: str, parents: dict[str, str]) -> None:
         self.root, self.parents = root, parents
         children: dict[str, list[str]] = {}
         for name in sorted(parents):
             children.setdefault(parents[name], []).append(name)
-        self._children = {name: tuple(found) for name, found in children.items()}
+        self._children = {name: tuple(names) for name, names in children.items()}
         self._below: dict[tuple[str, str], str | None] = {}
 
     def parent(self, broker: str) -> str | None:
-        """The next one toward the root; None at the root."""
+        """Return the next broker toward the root; None at the root."""
         return self.parents.get(broker)
 
     def children(self, broker: str) -> tuple[str, ...]:
+        """Return the next brokers away from the root."""
         return self._children.get(broker, ())
 
     def neighbours(self, broker: str) -> tuple[str, ...]:
-        """Those next to a broker in the tree."""
+        """Return the brokers next to a broker in the tree: its parent and its children."""
         parent = self.parents.get(broker)
         return self.children(broker) if parent is None else (parent, *self.children(broker))
 
     def below(self, broker: str, target: str) -> str | None:
-        """The child of a broker on the way from the root to the target; None if that way does not pass the broker."""
+        """Return the child of `broker` on the path from the root to `target`; None if that path avoids `broker`."""
         key = broker, target
         if key in self._below:
             return self._below[key]
-        at: str | None = target
-        found = None
-        while at is not None:
-            above = self.parents.get(at)
-            if above == broker:
-                found = at
+        current: str | None = target
+        child = None
+        while current is not None:
+            parent = self.parents.get(current)
+            if parent == broker:
+                child = current
                 break
-            at = above
-        self._below[key] = found
-        return found
+            current = parent
+        self._below[key] = child
+        return child
 
     def path(self, target: str) -> list[str]:
-        """The brokers from the root to the target, both included."""
-        way = [target]
-        while way[-1] != self.root:
-            way.append(self.parents[way[-1]])
-        return way[::-1]
+        """Return the brokers from the root to the target, both included."""
+        path = [target]
+        while path[-1] != self.root:
+            path.append(self.parents[path[-1]])
+        return path[::-1]
 
 
 def links_of(ends: Iterable[tuple[str, str] | tuple[str, str, int]]) -> dict[Link, int]:
-    """Links by their ends; without a cost they cost one."""
-    return {link(one[0], one[1]): (one[2] if len(one) > 2 else 1) for one in ends}
+    """Return links by their two ends; a link without a cost costs 1."""
+    return {link(end[0], end[1]): (end[2] if len(end) > 2 else 1) for end in ends}

@@ -1,46 +1,47 @@
-"""Security: an authority, key management centres, topic discovery nodes, tokens, sealed payloads, brokers' checks.
+"""End-to-end security: certificate authority, key management centres, topic discovery nodes, tokens, sealing and the
+checks of brokers.
 
-The scheme is that of secure topics: payloads are sealed end to end, attributes are in the clear, since they route.
+A secure topic has sealed payloads, which only members with a token and the topic's key can open. Attributes stay in
+the clear, because brokers route by them. Names in `__all__` are imported on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidings.security.authority import Authority
-    from tidings.security.centre import KeyManagementCentre
-    from tidings.security.certificates import Role
-    from tidings.security.credentials import Credentials
-    from tidings.security.discovery import DiscoveryNode
+    from tidings.security.ca.authority import Authority
+    from tidings.security.ca.certificates import Role
+    from tidings.security.ca.identity import Identity
     from tidings.security.gate import Gate
-    from tidings.security.identity import Identity
-    from tidings.security.keys import EpochKey, Keyring
-    from tidings.security.member import Member
-    from tidings.security.opening import Opener, open_sealed
-    from tidings.security.records import TopicRecord
-    from tidings.security.sealing import Sealer, seal
+    from tidings.security.kmc import KeyManagementCentre
+    from tidings.security.member import Member, Opener, open_sealed
+    from tidings.security.sealing.keys import EpochKey, Keyring
+    from tidings.security.sealing.sealer import Sealer, seal
     from tidings.security.suites import Suite
-    from tidings.security.token import Right, Token
+    from tidings.security.tdn.discovery_node import DiscoveryNode
+    from tidings.security.tokens.credentials import Credentials
+    from tidings.security.tokens.token import Right, Token
+    from tidings.security.topic_record import TopicRecord
 
 _HOMES = {
-    "Authority": "authority",
-    "Credentials": "credentials",
-    "DiscoveryNode": "discovery",
-    "EpochKey": "keys",
+    "Authority": "ca.authority",
+    "Credentials": "tokens.credentials",
+    "DiscoveryNode": "tdn.discovery_node",
+    "EpochKey": "sealing.keys",
     "Gate": "gate",
-    "Identity": "identity",
-    "KeyManagementCentre": "centre",
-    "Keyring": "keys",
+    "Identity": "ca.identity",
+    "KeyManagementCentre": "kmc",
+    "Keyring": "sealing.keys",
     "Member": "member",
-    "Opener": "opening",
-    "Right": "token",
-    "Role": "certificates",
-    "Sealer": "sealing",
+    "Opener": "member",
+    "Right": "tokens.token",
+    "Role": "ca.certificates",
+    "Sealer": "sealing.sealer",
     "Suite": "suites",
-    "Token": "token",
-    "TopicRecord": "records",
-    "open_sealed": "opening",
-    "seal": "sealing",
+    "Token": "tokens.token",
+    "TopicRecord": "topic_record",
+    "open_sealed": "member",
+    "seal": "sealing.sealer",
 }
 
 __all__ = [

@@ -1,4 +1,8 @@
-"""Bytes that are signed: one encoding of every value, and a purpose in front, so that no signature serves two."""
+"""Canonical encoding of values that are signed, and the purpose prefix that separates kinds of signatures.
+
+Every value has exactly one encoding (deterministic msgpack). Signatures cover a purpose and the encoding, so that a
+signature made for one purpose is never valid for another.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,18 +14,21 @@ from tidings.model.errors import SecurityError
 
 Value = TypeVar("Value")
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
-encoded: Callable[[Any], bytes] = _ENCODER.encode  # no function around it: it is called many times for each event
+encode_canonical: Callable[[Any], bytes] = _ENCODER.encode  # not wrapped in a function: it runs many times per event
 
 
-def decoded(data: bytes, type: type[Value], what: str) -> Value:  # noqa: A002 - as msgspec calls it
-    """The value, if these are the bytes that it has: another encoding of the same is refused, since caches and
-    signatures go by bytes."""
+def decode_canonical(data: bytes, type: type[Value], description: str) -> Value:  # noqa: A002 - as msgspec calls it
+    """Decode `data` as a `type`, and require the canonical encoding.
+
+    Raises `SecurityError("form")`, which names `description`, if the bytes cannot be decoded or are a non-canonical
+    encoding of the same value: caches and signatures compare bytes.
+    """
     try:
         value: Value = _decoder(type).decode(data)  # type: ignore[arg-type]  # every type can be hashed
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise SecurityError("form", f"this is no {what}: {error}") from None
-    if encoded(value) != data:
-        raise SecurityError("form", f"this is no {what}: it is not in canonical form")
+        raise SecurityError("form", f"this is no {description}: {error}") from None
+    if encode_canonical(value) != data:
+        raise SecurityError("form", f"this is no {description}: it is not in canonical form")
     return value
 
 
@@ -30,13 +37,13 @@ def _decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:  # noqa: A002 - as msgs
     return msgspec.msgpack.Decoder(type)
 
 
-def purpose(name: str, body: bytes) -> bytes:
-    """What is signed: never the body alone."""
-    return b"tidings/1/" + name.encode() + b"\0" + body
+def signing_input(purpose: str, body: bytes) -> bytes:
+    """Return the bytes to sign for `body`: the purpose `purpose` as a prefix, then the body."""
+    return b"tidings/1/" + purpose.encode() + b"\0" + body
 
 
-class Signed(msgspec.Struct, frozen=True, array_like=True):
-    """A value in its canonical bytes, and a signature over them."""
+class SignedValue(msgspec.Struct, frozen=True, array_like=True):
+    """The canonical bytes of a value and a signature over them."""
 
     body: bytes
     signature: bytes

@@ -1,7 +1,18 @@
-"""The gate: what a broker checks of what comes, and of what it hands out. It routes what it cannot read, and refuses
-what it cannot trust.
+"""The security gate of a broker: verifies what the broker receives, and decides what it may deliver.
 
-Pure, but for signatures: time is given, and nothing is drawn. What is refused raises a `SecurityError`, and is counted.
+Theory of operation:
+
+1. An event on a secure topic must have a token and a seal. Any event with only one of the two is refused.
+2. Events of clients (`admit`) pass all checks: revocation list fresh, token valid for publishing, publisher is the
+   token's holder, topic and template match, epoch accepted, not replayed, and, if `verifies`, scope, attributes and
+   signature as signed.
+3. Events of other brokers (`pass_on`) pass the same checks except epoch and replay, which the ingress broker made.
+   Policies may have removed attributes on the way, so a missing attribute never refuses an event.
+4. Subscriptions need a token with the right to subscribe, and a proof that the client has the token's key. Each
+   delivery checks the token again (`check_get`).
+
+Pure: the caller passes the time, and nothing is random; only the signature on added attributes is. A refusal
+raises `SecurityError`; `refused` counts refused events, subscriptions and proofs by check.
 """
 
 from collections import Counter
@@ -14,25 +25,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
-from tidings.security import envelope
-from tidings.security.certificates import Certificate, Role
-from tidings.security.credentials import Credentials
-from tidings.security.encoding import encoded, purpose
-from tidings.security.envelope import ADDITION, Addition, Seal
-from tidings.security.identity import Identity
-from tidings.security.replay import Ingress
-from tidings.security.signatures import Signatures
-from tidings.security.token import Right, Token
-from tidings.security.topics import Topics
+from tidings.security.ca.certificates import Certificate, Role
+from tidings.security.ca.identity import Identity
+from tidings.security.encoding import encode_canonical, signing_input
+from tidings.security.sealing import envelope
+from tidings.security.sealing.envelope import ADDITION, Addition, Seal
+from tidings.security.sealing.replay import IngressReplayGuard
+from tidings.security.sealing.signatures import Signatures
+from tidings.security.tokens.credentials import Credentials
+from tidings.security.tokens.token import Right, Token
+from tidings.security.tokens.topic_lookup import TopicLookup
 
-FRESHNESS = 300_000_000  # microseconds that a publisher's clock may be wrong by, and that a replay is remembered for
-PROOF = "subscription"  # the purpose of a subscriber's signature
+FRESHNESS = 300_000_000  # microseconds by which a publisher's clock may be wrong, and for which replays are detected
+PROOF = "subscription"  # purpose of a subscriber's signature (see `encoding.signing_input`)
 
 
 class Gate:
-    """Of one broker. `verifies`: it checks signatures of events too, at a hundred microseconds each; subscribers always
-    do. `freshness`: microseconds that a publisher's clock may be wrong by; None for what was accepted before and is
-    judged again, by the time of that. `identity`: the broker's own: with it it signs what it adds to sealed events."""
+    """The security checks of one broker for publications, subscriptions and deliveries. See the module docstring."""
 
     def __init__(
         self,
@@ -42,27 +51,40 @@ class Gate:
         freshness: int | None = FRESHNESS,
         identity: Identity | None = None,
     ) -> None:
+        """Create the gate of a broker.
+
+        Args:
+            credentials: The verified topics, tokens, notices and revocations.
+            verifies: Verify signatures of events as well, at about 100 us each. Subscribers always do.
+            freshness: Microseconds by which a publisher's clock may be wrong. None for events that were accepted
+                before and are checked again at the time of their acceptance.
+            identity: The broker's identity, which signs attributes that the broker adds to sealed events.
+        """
         self.credentials, self.verifies, self.identity = credentials, verifies, identity
-        self.ingress = Ingress(freshness)
+        self.ingress = IngressReplayGuard(freshness)
         self.signatures = Signatures()
         self.refused: Counter[str] = Counter()
-        self.topics = Topics(credentials)
-        self._seal: tuple[bytes, Seal] | None = None  # of the event that was looked at last, and its bytes
+        self.topics = TopicLookup(credentials)
+        self._seal: tuple[bytes, Seal] | None = None  # the last decoded seal, with its bytes
 
     # Publications
 
     def admit(self, event: Event, now: int) -> None:
-        """Of a client, where it enters."""
+        """Admit an event of a client at ingress, and record it for replay protection. Raises `SecurityError`,
+        counted in `refused`."""
         try:
             seal = self.check(event, now)
         except SecurityError as error:
             self.refused[error.check] += 1
             raise
         if seal is not None:
-            self.ingress.note(event.publisher, seal)
+            self.ingress.record(event.publisher, seal)
 
     def check(self, event: Event, now: int) -> Seal | None:
-        """What `admit` asks, without taking note of it; the seal of the event, if it has one."""
+        """Check an event as `admit` does, without recording or counting it.
+
+        Returns the event's seal, or None if it is on no secure topic.
+        """
         if self._is_plain(event):
             return None
         seal, token = self._checked(event, now)
@@ -73,7 +95,11 @@ class Gate:
         return seal
 
     def pass_on(self, event: Event, now: int) -> None:
-        """Of another broker, where it entered: that it came before is found out by its id."""
+        """Admit an event from another broker.
+
+        The ingress broker has checked epoch and replay; duplicates are found by event id. Raises `SecurityError`,
+        counted in `refused`.
+        """
         try:
             if self._is_plain(event):
                 return
@@ -85,23 +111,30 @@ class Gate:
             raise
 
     def check_stored(self, event: Event, accepted: int) -> None:
-        """Before an event of a journal is handed out again: of someone who has been revoked since, only what was
-        accepted while it was valid."""
+        """Check an event from the journal before it is delivered again.
+
+        Raises `SecurityError` if its token does not verify for the time of acceptance, or depends on a
+        certificate that was revoked by then. A later revocation does not matter.
+        """
         if event.token is not None and event.signature is not None:
             self.credentials.check_trusted(self.credentials.stored_token(event.token, accepted), accepted)
 
     def take_back(self, event: Event) -> None:
-        """The event that was admitted last of its publisher could not be written down: it may come again."""
+        """Undo the replay record of the publisher's last admitted event, which could not be journaled: it may be
+        sent again."""
         if event.signature is not None:
-            self.ingress.take_back(event.publisher, Seal.of(event))
+            self.ingress.undo(event.publisher, Seal.of(event))
 
     def recall(self, event: Event) -> None:
-        """An event that was accepted before a restart: it must not be accepted again."""
+        """Record an event that was accepted before a restart, so that it is not accepted again."""
         if event.token is not None and event.signature is not None:
-            self.ingress.note(event.publisher, Seal.of(event))
+            self.ingress.record(event.publisher, Seal.of(event))
 
     def _is_plain(self, event: Event) -> bool:
-        """Whether it is on no secure topic. One that is, or that claims to be, has a token and a seal."""
+        """Return whether the event is on no secure topic.
+
+        Raises `SecurityError` if it is on one without a token and a seal, or has only one of the two.
+        """
         if event.token is None and event.signature is None:
             record = self.topics.of(event.subject, event.attributes)
             if record is None:
@@ -112,7 +145,7 @@ class Gate:
         return False
 
     def _checked(self, event: Event, now: int, *, cut: bool = False) -> tuple[Seal, Token]:
-        """All that is checked on every path. `cut`: as for `may_get`."""
+        """Make the checks that are common to clients and brokers, and return seal and token. `cut`: see `may_get`."""
         self.credentials.revocations.check_fresh(now)
         seal = self.seal_of(event)
         assert event.token is not None  # noqa: S101  # see `_is_plain`
@@ -121,7 +154,14 @@ class Gate:
         return seal, token
 
     def publishing(self, token_data: bytes, publisher: str, seal: Seal, now: int) -> Token:
-        """The token, if its holder may publish on the topic that the seal is of."""
+        """Return the publisher's token if it permits to publish with this seal, else raise `SecurityError`.
+
+        Args:
+            token_data: The token's bytes.
+            publisher: The publisher, who must be the token's holder.
+            seal: The event's seal, whose topic and suite must be the token's.
+            now: The time, in microseconds.
+        """
         token = self.credentials.token(token_data, now)
         self.credentials.check_trusted(token, now)
         token.check_use(Right.PUBLISH, now)
@@ -134,14 +174,14 @@ class Gate:
         return token
 
     def seal_of(self, event: Event) -> Seal:
-        """The seal of an event, read once as long as no other event is looked at; it is the same for what is left of an
-        event after something was taken away."""
+        """Return the event's seal, decoded once as long as no event with another seal is asked for."""
         if self._seal is None or self._seal[0] is not event.signature:
             seal = Seal.of(event)
             self._seal = event.signature or b"", seal
         return self._seal[1]
 
     def check_epoch(self, seal: Seal, now: int) -> None:
+        """Raise `SecurityError` if the topic's notice no longer accepts the epoch that the event is sealed under."""
         notice = self.credentials.notice(seal.topic, now)
         if notice is None or seal.epoch >= notice.epoch:
             return
@@ -156,19 +196,19 @@ class Gate:
     # Subscriptions
 
     def subscription(self, token_data: bytes, subscriber: str, now: int) -> Token:
-        """The token of a subscription, when it comes and when it is used."""
+        """Check the token of a subscription and return it. Raises `SecurityError` and counts it in `refused`."""
         try:
-            return self._held(token_data, subscriber, Right.SUBSCRIBE, now)
+            return self._held_token(token_data, subscriber, Right.SUBSCRIBE, now)
         except SecurityError as error:
             self.refused[error.check] += 1
             raise
 
     def check_subscription(self, token_data: bytes, subscriber: str, now: int) -> None:
-        """The same, without counting what is refused."""
-        self._held(token_data, subscriber, Right.SUBSCRIBE, now)
+        """Check the token of a subscription without counting a refusal."""
+        self._held_token(token_data, subscriber, Right.SUBSCRIBE, now)
 
-    def _held(self, token_data: bytes, holder: str, right: Right, now: int) -> Token:
-        """The token, if it is good for that, in the hands of its holder."""
+    def _held_token(self, token_data: bytes, holder: str, right: Right, now: int) -> Token:
+        """Return the token if `holder` holds it and it grants `right` now, else raise `SecurityError`."""
         self.credentials.revocations.check_fresh(now)
         token = self.credentials.token(token_data, now)
         if token.holder.name != holder:
@@ -178,8 +218,16 @@ class Gate:
         return token
 
     def check_proof(self, token_data: bytes, said: bytes, nonce: bytes, signature: bytes, now: int) -> None:
-        """Whether the subscriber has the key that its token names: a token alone is anybody's. `said` is what it asks
-        for, `nonce` what this broker gave it when it came."""
+        """Raise `SecurityError` unless the subscriber has the private key of its token. A token alone can be copied
+        by anybody.
+
+        Args:
+            token_data: The token's bytes.
+            said: The subscriber's request, as it was signed.
+            nonce: The nonce that this broker gave the session.
+            signature: The subscriber's signature over both.
+            now: The time, in microseconds.
+        """
         token = self.credentials.token(token_data, now)
         try:
             Ed25519PublicKey.from_public_bytes(token.key).verify(signature, proof_of(said, nonce))
@@ -190,8 +238,16 @@ class Gate:
     def may_get(
         self, token_data: bytes | None, subscriber: str, event: Event, topic: bytes, now: int, *, cut: bool = False
     ) -> bool:
-        """Whether an event that is sealed for that topic may be handed to a subscription with that token, if any.
-        `cut`: attributes may have been taken away; then it is enough if nothing that is left says no."""
+        """Return whether a sealed event may be delivered to a subscription.
+
+        Args:
+            token_data: The subscription's token, if it has one.
+            subscriber: The subscriber, who must be the token's holder.
+            event: The sealed event.
+            topic: The id of the topic that the event is sealed for.
+            now: The time, in microseconds.
+            cut: Attributes may have been removed from the event; missing ones then do not speak against it.
+        """
         try:
             self.check_get(token_data, subscriber, event, topic, now, cut=cut)
         except SecurityError:
@@ -201,15 +257,32 @@ class Gate:
     def check_get(
         self, token_data: bytes | None, subscriber: str, event: Event, topic: bytes, now: int, *, cut: bool = False
     ) -> None:
-        """The same, with the reason."""
+        """Raise `SecurityError`, with the reason, if a sealed event may not be delivered to a subscription.
+
+        Args:
+            token_data: The subscription's token, if it has one.
+            subscriber: The subscriber, who must be the token's holder.
+            event: The sealed event.
+            topic: The id of the topic that the event is sealed for.
+            now: The time, in microseconds.
+            cut: Attributes may have been removed from the event; missing ones then do not speak against it.
+        """
         if token_data is None:
             raise SecurityError("token", "the event is sealed, and the subscription has no token")
-        self._check_part(self._held(token_data, subscriber, Right.SUBSCRIBE, now), event, topic, cut=cut)
+        self._check_part(self._held_token(token_data, subscriber, Right.SUBSCRIBE, now), event, topic, cut=cut)
 
     def may_govern(self, token_data: bytes, holder: str, event: Event, topic: bytes, now: int) -> bool:
-        """Whether the holder's policies may decide for others what becomes of a sealed event."""
+        """Return whether the holder's policies may decide about a sealed event for other clients.
+
+        Args:
+            token_data: The holder's token.
+            holder: The owner of the policy, who must be the token's holder.
+            event: The sealed event.
+            topic: The id of the topic that the event is sealed for.
+            now: The time, in microseconds.
+        """
         try:
-            self._check_part(self._held(token_data, holder, Right.GOVERN, now), event, topic)
+            self._check_part(self._held_token(token_data, holder, Right.GOVERN, now), event, topic)
         except SecurityError:
             return False
         return True
@@ -221,52 +294,73 @@ class Gate:
         if not token.is_whole:
             check_template(token, event.subject, event.attributes, cut=cut)
 
-    # What is handed out
+    # Delivery
 
     def shown(self, event: Event, added: Mapping[str, Any] | None = None) -> Event:
-        """A sealed event as a subscriber gets it: without the salts of what was taken away, and with what was added
-        signed by this broker, if it can."""
+        """Return a sealed event as a subscriber receives it.
+
+        The salts of removed attributes and of the scope are dropped. Attributes in `added` are signed by this
+        broker, if it has an identity.
+        """
         if event.signature is None:
             return event
-        event = envelope.trimmed(event, shown=True, seal=self.seal_of(event), added=added or ())
+        event = envelope.trim(event, for_subscriber=True, seal=self.seal_of(event), added=added or ())
         if not added or self.identity is None:
             return event
         seal = Seal.of(event)
         signature = self.identity.sign(ADDITION, addition_of(event, dict(added)))
-        made = Addition(dict(added), self.identity.certificate.der, signature)
+        addition = Addition(dict(added), self.identity.certificate.der, signature)
         return msgspec.structs.replace(
-            event, signature=msgspec.structs.replace(seal, additions=(*seal.additions, made)).data
+            event, signature=msgspec.structs.replace(seal, additions=(*seal.additions, addition)).data
         )
 
 
 def check_template(token: Token, subject: str | None, attributes: Mapping[str, Any], *, cut: bool = False) -> None:
-    """Whether an event is on the part of the topic that the token is for; `cut`: as for `may_get`."""
-    suits = token.template.admits if cut else token.template.matches
-    if not suits(subject, attributes):
+    """Raise `SecurityError` unless the event is on the part of the topic that the token is for.
+
+    Args:
+        token: The token.
+        subject: The event's subject.
+        attributes: The event's attributes.
+        cut: Attributes may have been removed from the event; missing ones then do not speak against it.
+    """
+    accepts = token.template.may_match if cut else token.template.matches
+    if not accepts(subject, attributes):
         raise SecurityError("topic", f"the event is not on {token.template}, which the token is for")
 
 
-def proof_of(said: bytes, nonce: bytes) -> bytes:
-    """What a subscriber signs: with a nonce of the session, so that it cannot be used in another one."""
-    return purpose(PROOF, encoded((nonce, said)))
+def proof_of(request: bytes, nonce: bytes) -> bytes:
+    """Return what a subscriber signs: its request and the session's nonce, so that the signature is valid in this
+    session only."""
+    return signing_input(PROOF, encode_canonical((nonce, request)))
 
 
 def addition_of(event: Event, added: dict[str, Any]) -> bytes:
-    """What a broker signs of what it adds: of this event, and no other."""
-    return encoded((event.id.bytes, added))
+    """Return what a broker signs for attributes that it adds: they are bound to this event by its id."""
+    return encode_canonical((event.id.bytes, added))
 
 
 def additions(
     event: Event, seal: Seal, credentials: Credentials, now: int
 ) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
-    """What brokers have added, as far as they can be trusted, and which of them each is from; the last one counts."""
+    """Return the attributes that brokers added to an event, and the name of the broker that added each.
+
+    Of several additions of a name the last counts. Raises `SecurityError` if the certificate or the signature of
+    an addition is not good.
+
+    Args:
+        event: The sealed event.
+        seal: The event's seal.
+        credentials: What the broker certificates are checked with.
+        now: The time, in microseconds.
+    """
     added: dict[str, Any] = {}
-    by: dict[str, str] = {}
-    for one in seal.additions:
-        certificate = Certificate.read(one.certificate)
+    added_by: dict[str, str] = {}
+    for addition in seal.additions:
+        certificate = Certificate.read(addition.certificate)
         credentials.anchor.check(certificate, now, Role.BROKER)
         credentials.revocations.check(certificate, now)
-        certificate.verify(ADDITION, addition_of(event, one.attributes), one.signature)
-        added |= one.attributes
-        by |= dict.fromkeys(one.attributes, certificate.name)
-    return added, tuple(by.items())
+        certificate.verify(ADDITION, addition_of(event, addition.attributes), addition.signature)
+        added |= addition.attributes
+        added_by |= dict.fromkeys(addition.attributes, certificate.name)
+    return added, tuple(added_by.items())

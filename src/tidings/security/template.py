@@ -1,13 +1,14 @@
-"""Templates of topics: which events are on a secure topic, and on which part of it a token gives rights.
+"""Templates: which events are on a secure topic, and which part of the topic a token is for.
 
-`/Sports/Football` is a subject; `Sports=NBA,Team=*` are tags, each an attribute that has the value, or is there. A tag
-is text, an attribute may be typed: `Floor=3` means '3' and 3.
+A template is a subject, as `/Sports/Football`, or tags, as `Sports=NBA,Team=*`: each names an attribute that must
+have the value, or must be present. A tag's value is text but matches typed attributes: `Floor=3` matches '3' and
+3.
 """
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -15,27 +16,28 @@ from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_SUBJECT_CHARACTERS, MAX_TEMPLATE_TAGS
 
 ANY = "*"
-# The attributes of what brokers, centres and members tell each other: nobody may claim that for a topic of its own.
+# Attributes of the system's own events (notices, requests, answers): a template may not consist of these alone.
 SYSTEM = frozenset({"security", "topic", "service_topic", "ask", "reply_to"})
 _LARGE = Decimal(10) ** 30
 _WORD = 64  # characters
 
 
 class Template(msgspec.Struct, frozen=True):
-    """`tags` are sorted by name. One of a subject has none."""
+    """A subject, or tags sorted by name. A template with a subject has no tags."""
 
     subject: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "Template":
-        return _parsed(text)
+        """Parse a template. Raises `InvalidValueError` if it is not valid."""
+        return _parse(text)
 
     @classmethod
     def read(cls, text: str) -> "Template":
-        """Of what somebody has signed: in canonical form, or a `SecurityError`."""
+        """Parse a template from signed data. Raises `SecurityError` if it is not valid or not in canonical form."""
         try:
-            template = _parsed(text)
+            template = _parse(text)
         except InvalidValueError as error:
             raise SecurityError("form", str(error)) from None
         if str(template) != text:
@@ -46,55 +48,63 @@ class Template(msgspec.Struct, frozen=True):
         return self.subject if self.subject is not None else ",".join(f"{name}={value}" for name, value in self.tags)
 
     def matches(self, subject: str | None, attributes: Mapping[str, Any]) -> bool:
-        """Whether an event is on the topic."""
+        """Return whether an event is on the topic."""
         if self.subject is not None:
             return subject == self.subject
-        for name, wanted in self.tags:
+        for name, required in self.tags:
             value = attributes.get(name)
-            if value != wanted and not _has(value, wanted):
+            if value != required and not _value_matches(value, required):
                 return False
         return True
 
-    def admits(self, subject: str | None, attributes: Mapping[str, Any]) -> bool:
-        """Whether nothing that is left of an event says that it was not on the topic."""
+    def may_match(self, subject: str | None, attributes: Mapping[str, Any]) -> bool:
+        """Return whether an event may be on the topic, if attributes may have been removed from it.
+
+        Missing attributes are ignored; those that are left must match.
+        """
         if self.subject is not None:
             return subject == self.subject
-        for name, wanted in self.tags:
-            if name in attributes and attributes[name] != wanted and not _has(attributes[name], wanted):
+        for name, required in self.tags:
+            if name in attributes and attributes[name] != required and not _value_matches(attributes[name], required):
                 return False
         return True
 
     @property
     def key(self) -> tuple[str, str]:
-        """A name and a value that every event on it has: for whoever has many templates."""
-        name, value = self.mark
+        """An attribute name and a normalised value that every matching event has, as a key for an index."""
+        name, value = self.required_value
         return (name, key_of(value)) if name else (name, value)
 
     @property
-    def mark(self) -> tuple[str, str]:
-        """The same, the value as it is written: the subject, which has no name, or the first tag that says one."""
+    def required_value(self) -> tuple[str, str]:
+        """An attribute name and a value as the template writes it: ("", subject), or the first tag with a value."""
         if self.subject is not None:
             return "", self.subject
-        return next(one for one in self.tags if one[1] != ANY)
+        return next(tag for tag in self.tags if tag[1] != ANY)
 
     def covers(self, other: "Template") -> bool:
-        """Whether all that is on the other one is on this one."""
+        """Return whether this template matches all events that `other` matches."""
         if self.subject is not None or other.subject is not None:
             return self.subject == other.subject and self.subject is not None
         narrower = dict(other.tags)
         return all(name in narrower and value in (ANY, narrower[name]) for name, value in self.tags)
 
     def overlaps(self, other: "Template") -> bool:
-        """Whether they claim the same events. One of a subject and one of tags do not: on which of them an event is
-        that has both, its seal says."""
+        """Return whether an event could be claimed by both templates.
+
+        A subject and tags never overlap: for an event that fits both, the seal says which topic it is on.
+        """
         if self.subject is not None or other.subject is not None:
             return self.subject == other.subject
-        mine = dict(self.tags)
-        return all(name not in mine or ANY in (value, mine[name]) or value == mine[name] for name, value in other.tags)
+        own_tags = dict(self.tags)
+        return all(
+            name not in own_tags or ANY in (value, own_tags[name]) or value == own_tags[name]
+            for name, value in other.tags
+        )
 
 
 @lru_cache(4_096)
-def _parsed(text: str) -> Template:
+def _parse(text: str) -> Template:
     if not isinstance(text, str) or not text or len(text) > MAX_SUBJECT_CHARACTERS:
         raise InvalidValueError(f"template: a text of 1 to MAX_SUBJECT_CHARACTERS ({MAX_SUBJECT_CHARACTERS:,})")
     if "=" not in text:
@@ -110,7 +120,7 @@ def _parsed(text: str) -> Template:
 
 
 def read_tags(text: str) -> dict[str, str]:
-    """`Sports=NBA,Team=*` by name."""
+    """Parse tags such as `Sports=NBA,Team=*` into a dict by name. Raises `InvalidValueError`."""
     tags: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (one.strip() for one in part.partition("="))
@@ -127,13 +137,14 @@ def read_tags(text: str) -> dict[str, str]:
 
 
 def key_of(value: Any) -> str:
-    """The same for all values that a tag means, and maybe for some more."""
+    """Return a normalised string for an attribute value: equal for all values that one tag value matches, and
+    possibly for others."""
     return _key_of_word(value) if type(value) is str and len(value) <= _WORD else _key_of(value)
 
 
 @lru_cache(4_096)
 def _key_of_word(value: str) -> str:
-    """It is asked with every event, mostly for the same few."""
+    """Return `_key_of` for a short string, cached: every event asks, mostly for the same few values."""
     return _key_of(value)
 
 
@@ -146,16 +157,85 @@ def _key_of(value: Any) -> str:
         return str(value).lower()
 
 
-def _has(value: Any, wanted: str) -> bool:
+def _value_matches(value: Any, required: str) -> bool:
     if value is None:
         return False
-    if wanted == ANY or value == wanted:
+    if required == ANY or value == required:
         return True
     if isinstance(value, bool):
-        return wanted.lower() == ("true" if value else "false")
+        return required.lower() == ("true" if value else "false")
     if isinstance(value, int | float):
         try:
-            return Decimal(wanted) == value  # exactly: a template grants no neighbouring number
+            return Decimal(required) == value  # an exact comparison: rounding would match further numbers
         except InvalidOperation:
             return False
     return False
+
+
+Key = TypeVar("Key")
+
+
+class TemplateIndex(Generic[Key]):
+    """An index that finds the templates overlapping a given one.
+
+    Templates that give one tag different values cannot overlap, nor can two different subjects.
+    """
+
+    def __init__(self) -> None:
+        self._templates: dict[Key, Template] = {}
+        self._by_subject: dict[str, set[Key]] = {}
+        self._tagged_keys: set[Key] = set()
+        self._by_tag_value: dict[str, dict[str, set[Key]]] = {}  # by name and value of a tag, without *
+        self._by_tag_name: dict[str, set[Key]] = {}  # by name of a tag: templates that give it a value
+
+    def put(self, key: Key, template: Template) -> None:
+        """Add a template, or replace the one with this key."""
+        self.remove(key)
+        self._templates[key] = template
+        if template.subject is not None:
+            self._by_subject.setdefault(template.subject, set()).add(key)
+            return
+        self._tagged_keys.add(key)
+        for name, value in template.tags:
+            if value != ANY:
+                self._by_tag_value.setdefault(name, {}).setdefault(value, set()).add(key)
+                self._by_tag_name.setdefault(name, set()).add(key)
+
+    def remove(self, key: Key) -> None:
+        """Remove a template, if present."""
+        template = self._templates.pop(key, None)
+        if template is None:
+            return
+        if template.subject is not None:
+            _discard(self._by_subject, template.subject, key)
+            return
+        self._tagged_keys.discard(key)
+        for name, value in template.tags:
+            if value != ANY:
+                _discard(self._by_tag_value[name], value, key)
+                _discard(self._by_tag_name, name, key)
+                if name not in self._by_tag_name:
+                    del self._by_tag_value[name]
+
+    def overlapping(self, template: Template) -> list[Key]:
+        """Return the keys of all templates that overlap `template`."""
+        return [key for key in self._candidates(template) if self._templates[key].overlaps(template)]
+
+    def _candidates(self, template: Template) -> set[Key]:
+        """Return a superset of the overlapping templates, by the most selective tag."""
+        if template.subject is not None:
+            return self._by_subject.get(template.subject, set())
+        valued = [tag for tag in template.tags if tag[1] != ANY]
+        name, value = min(
+            valued, key=lambda tag: len(self._keys_with_tag(*tag)) - len(self._by_tag_name.get(tag[0], ()))
+        )
+        return (self._tagged_keys - self._by_tag_name.get(name, set())) | self._keys_with_tag(name, value)
+
+    def _keys_with_tag(self, name: str, value: str) -> set[Key]:
+        return self._by_tag_value.get(name, {}).get(value, set())
+
+
+def _discard(sets: dict[str, set[Key]], name: str, key: Key) -> None:
+    sets[name].discard(key)
+    if not sets[name]:
+        del sets[name]

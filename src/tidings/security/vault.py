@@ -1,7 +1,12 @@
-"""A vault: what lies on a disk under one key, so that whoever reads the disk reads nothing, and whoever changes it is
-found out. The key is that of a passphrase, or of a file that lies elsewhere."""
+"""Encrypts files of secrets at rest (`Vault`) and writes files that only their owner can read.
 
+A vault encrypts and authenticates with one key, which is derived from a passphrase or read from a key file that lies
+elsewhere. A reader of the disk learns nothing, and a change is detected when the data is opened.
+"""
+
+import os
 import secrets
+import stat
 from pathlib import Path
 from typing import Self
 
@@ -11,19 +16,19 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from tidings.model.errors import InvalidValueError, SecurityError
-from tidings.security.encoding import decoded, encoded, purpose
-from tidings.security.files import read_secret, write_secret
+from tidings.security.encoding import decode_canonical, encode_canonical, signing_input
 from tidings.security.suites import NONCE
 
 KEY = 32  # bytes
 _SALT = 16
-_WORK = 2**16  # of scrypt: some tenths of a second, and 64 MB
-_MOST_WORK = 2**20
+_WORK = 2**16  # scrypt cost: some tenths of a second, and 64 MB
+_MAX_WORK = 2**20
 _CHECK = b"the right key opens this"
 
 
 class _Lock(msgspec.Struct, frozen=True, array_like=True):
-    """How the key is found again: nothing of it is a secret. `work` is 0 where the key is that of a file."""
+    """What is stored beside a vault to derive and check its key; contains no secret. `work` is 0 if the key comes from
+    a key file."""
 
     work: int
     salt: bytes
@@ -31,58 +36,74 @@ class _Lock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Vault:
+    """Encrypts and decrypts data with one 32-byte key (AES-256-GCM)."""
+
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY:
             raise InvalidValueError(f"the key of a vault has {KEY} bytes")
         self._cipher = AESGCM(key)
 
-    def seal(self, place: str, data: bytes) -> bytes:
-        """`place` says what it is and where it stands: nothing can be moved to another one."""
+    def seal(self, label: str, data: bytes) -> bytes:
+        """Encrypt `data` for `label`.
+
+        `label` names what the data is and where it is stored. It is authenticated, so that ciphertext cannot be
+        moved to another place.
+        """
         nonce = secrets.token_bytes(NONCE)
-        return nonce + self._cipher.encrypt(nonce, data, purpose("vault", place.encode()))
+        return nonce + self._cipher.encrypt(nonce, data, signing_input("vault", label.encode()))
 
-    def open(self, place: str, data: bytes) -> bytes:
+    def open(self, label: str, data: bytes) -> bytes:
+        """Decrypt what `seal` returned for the same place. Raises `SecurityError("vault")` if it was sealed with
+        another key or changed."""
         try:
-            return self._cipher.decrypt(data[:NONCE], data[NONCE:], purpose("vault", place.encode()))
+            return self._cipher.decrypt(data[:NONCE], data[NONCE:], signing_input("vault", label.encode()))
         except (InvalidTag, ValueError):
-            raise SecurityError("vault", f"{place}: this was not sealed here, or has been changed") from None
+            raise SecurityError("vault", f"{label}: this was not sealed here, or has been changed") from None
 
-    # Opening one
+    # Creating and unlocking
 
     @classmethod
     def make(cls, passphrase: bytes | None, key: bytes | None, *, work: int = _WORK) -> tuple[Self, bytes]:
-        """A new one, and what to keep beside what is in it; with a passphrase, or with a key."""
+        """Create a vault from a key, or from a passphrase if `key` is None.
+
+        Returns the vault and its lock, which the caller stores beside the sealed data and passes to `unlock` later.
+        """
         salt = secrets.token_bytes(_SALT)
-        made = cls(key if key is not None else _derived(passphrase, salt, work))
-        return made, encoded(_Lock(0 if key is not None else work, salt, made.seal("check", _CHECK)))
+        vault = cls(key if key is not None else _derive_key(passphrase, salt, work))
+        return vault, encode_canonical(_Lock(0 if key is not None else work, salt, vault.seal("check", _CHECK)))
 
     @classmethod
-    def unlock(cls, lock: bytes, passphrase: bytes | None, key: bytes | None) -> Self:
-        """One that was made before. The wrong passphrase, or the wrong key, is an `InvalidValueError`."""
-        told = decoded(lock, _Lock, "lock of a vault")
-        if told.work == 0 and key is None:
+    def unlock(cls, lock_data: bytes, passphrase: bytes | None, key: bytes | None) -> Self:
+        """Open the vault that `make` created with this lock.
+
+        Raises `InvalidValueError` if the passphrase or the key is missing or wrong, and `SecurityError` if the lock
+        is not valid.
+        """
+        lock = decode_canonical(lock_data, _Lock, "lock of a vault")
+        if lock.work == 0 and key is None:
             raise InvalidValueError("this was sealed with the key of a file: name the file")
-        if told.work > _MOST_WORK:
+        if lock.work > _MAX_WORK:
             raise SecurityError("vault", "the lock asks for more work than any that was made here")
-        opened = cls(key if key is not None and told.work == 0 else _derived(passphrase, told.salt, told.work))
+        vault = cls(key if key is not None and lock.work == 0 else _derive_key(passphrase, lock.salt, lock.work))
         try:
-            opened.open("check", told.check)
+            vault.open("check", lock.check)
         except SecurityError:
             raise InvalidValueError("the passphrase, or the key of the file, is not the one that sealed this") from None
-        return opened
+        return vault
 
     def __repr__(self) -> str:
         return "<Vault>"
 
 
-def _derived(passphrase: bytes | None, salt: bytes, work: int) -> bytes:
+def _derive_key(passphrase: bytes | None, salt: bytes, work: int) -> bytes:
     if not passphrase:
         raise InvalidValueError("a passphrase is needed, and one that is not empty")
     return Scrypt(salt=salt, length=KEY, n=work, r=8, p=1).derive(passphrase)
 
 
 def new_key_file(path: Path) -> bytes:
-    """A new key, in a file that only its owner can read; one that is there is not overwritten."""
+    """Create a new key in a file that only its owner can read, and return the key. Raises `InvalidValueError` if the
+    file exists."""
     if path.exists():
         raise InvalidValueError(f"{path} is there already: name another file for the new key")
     key = secrets.token_bytes(KEY)
@@ -91,6 +112,8 @@ def new_key_file(path: Path) -> bytes:
 
 
 def read_key_file(path: Path) -> bytes:
+    """Return the key in a key file. Raises `InvalidValueError` if other users can read the file or if it contains no
+    key."""
     data = read_secret(path, 4 * KEY)
     try:
         key = bytes.fromhex(data.decode().strip())
@@ -99,3 +122,30 @@ def read_key_file(path: Path) -> bytes:
     if len(key) != KEY:
         raise InvalidValueError(f"{path} holds no key: {2 * KEY} digits of hexadecimal")
     return key
+
+
+_OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, at no moment with wider permissions."""
+    write_whole(path, data, 0o600)
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file atomically: after a crash it has either the new content or the previous one."""
+    from tidings.journal.disk import Disk  # imported here because it loads the journal package
+
+    Disk().create(path, data, mode)
+
+
+def read_secret(path: Path, max_bytes: int) -> bytes:
+    """Return at most the first `max_bytes` bytes of a secret file. Raises `InvalidValueError` if other users can read
+    the file."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & _OTHER_USERS:
+                raise InvalidValueError(f"{path}: others can read this secret; `chmod 600` it")
+            return file.read(max_bytes)
+    except OSError as error:
+        raise InvalidValueError(f"{path}: {error.strerror or error}") from None

@@ -1,1 +1,1 @@
-"""Services: key management centres and discovery nodes, as clients of the overlay."""
+"""Services that are clients of the overlay: key management centres, discovery nodes, and authorities in a folder."""

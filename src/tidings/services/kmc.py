@@ -1,76 +1,77 @@
-"""A key management centre on the overlay: a client of brokers that answers to a topic which nobody can guess.
+"""A key management centre on the overlay: a client of a broker that answers requests to a random, secret topic.
 
-What it says to anybody it says after it is on the disk. A disk that fails ends it: then nobody knows which of the keys
-that it has made would still be there after a restart.
+Replies and notices are published after their changes are on disk. If the disk fails, the service ends: it could not
+know which of its newly generated keys would survive a restart.
 """
 
 import asyncio
 import logging
 
-from tidings.client.asking import TIMEOUT
 from tidings.client.client import Client
-from tidings.client.security import now
-from tidings.client.subscription import Subscription
+from tidings.client.secure.service_rpc import TIMEOUT
+from tidings.client.secure.settings import now
+from tidings.client.subscription import ClientSubscription
 from tidings.model.errors import ClosedError, JournalError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
-from tidings.security.centre import Reply
-from tidings.security.centre_questions import CHALLENGED
-from tidings.security.exchange import Question
-from tidings.security.notices import SignedNotice
-from tidings.security.proclaimed import KIND, NOTICE, RECORD, REVOCATIONS, TOPIC
-from tidings.security.records import TopicRecord
-from tidings.security.respondent import Respondent
-from tidings.security.restriction import Restriction
-from tidings.security.revocation import Update
-from tidings.services.answering import Answering
-from tidings.services.centre_folder import CentreFolder
-from tidings.services.placard import Placard
+from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.kmc import CentreReply
+from tidings.security.rpc.kmc_messages import CHALLENGED
+from tidings.security.rpc.messages import RpcRequest, RpcServer
+from tidings.security.tdn.discovery_records import Visibility
+from tidings.security.tokens.notices import KIND, NOTICE, RECORD, REVOCATIONS, TOPIC, SignedNotice
+from tidings.security.topic_record import TopicRecord
+from tidings.services.kmc_store import KmcStore
+from tidings.services.service import RpcService, ServiceListing
 
 _LOG = logging.getLogger("tidings.kmc")
 _SECOND = 1_000_000  # microseconds
 _WINDOW = 10 * _SECOND
-_INQUIRIES = 60.0  # seconds between two questions for what is new in the list of revocations
-_FAREWELL = 2.0  # seconds for the broker to take what it was asked last
-_LONGEST, _SHORTEST = 1.0, 0.01  # seconds between two looks at what time brings
+_POLL_SECONDS = 60.0  # seconds between two queries for revocation updates
+_CLOSE_SECONDS = 2.0  # seconds to wait for the broker when closing
+_LONGEST, _SHORTEST = 1.0, 0.01  # seconds between two checks of what is due
 
 
-class CentreServer:
-    """Where it is asked can be found at discovery nodes, by whom the `restriction` admits, and is in a file of its
-    folder. Above so many `bogus` questions in ten seconds, which are none, it moves to another topic."""
+class KmcServer:
+    """Runs a key management centre.
+
+    Its service record is written to its folder, and listed at discovery nodes for the clients that `restriction`
+    admits. If more than `bogus` malformed requests come within ten seconds, the centre moves to another topic.
+    """
 
     def __init__(
-        self, folder: CentreFolder, client: Client, *, restriction: Restriction | None = None, bogus: int = 5_000
+        self, folder: KmcStore, client: Client, *, restriction: Visibility | None = None, bogus: int = 5_000
     ) -> None:
         self.folder, self.centre = folder, folder.centre
         self._client, self._bogus = client, bogus
-        self._placard = Placard(client, self.centre.identity, self.centre.credentials, restriction)
-        respondent = Respondent(self.centre.identity, self.centre.credentials, self.centre.key)
-        self.answering = Answering(client, respondent, self._answer)
-        self._questions: Subscription | None = None
-        self._revocations: Subscription | None = None
-        self._untold: dict[tuple[str, bytes], bytes] = {}  # by kind and topic: the latest counts
+        self._listing = ServiceListing(client, self.centre.identity, self.centre.credentials, restriction)
+        respondent = RpcServer(self.centre.identity, self.centre.credentials, self.centre.key)
+        self.answering = RpcService(client, respondent, self._answer)
+        self._requests: ClientSubscription | None = None
+        self._revocations: ClientSubscription | None = None
+        self._unpublished: dict[
+            tuple[str, bytes], bytes
+        ] = {}  # by kind and topic: news to publish, only the latest of each
         self._has_news = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._window = (0, 0)  # when it began, and how many questions had been none by then
+        self._window = (0, 0)  # its start, and the number of malformed requests then
         self._tasks: list[asyncio.Task[None]] = []
 
-    # Beginning and end
+    # Starting and stopping
 
     async def begin(self) -> None:
-        """Returns when questions are answered."""
+        """Start the service; on return, requests are answered."""
         id = f"{self._client.name[:120]}.news"  # noqa: A001
         await self._client.advertise(f"{KIND} IN ('{RECORD}', '{NOTICE}')", id=id)
-        self._revocations = await self._client.subscribe(f"{KIND} = '{REVOCATIONS}'", callback=self._revoked)
-        doing = self._tick(), self._tell(), self._stay_informed(), self._placard.keep()
-        self._tasks = [asyncio.create_task(one) for one in doing]
+        self._revocations = await self._client.subscribe(f"{KIND} = '{REVOCATIONS}'", callback=self._handle_revocations)
+        coroutines = self._tick(), self._publish_news(), self._poll_revocations(), self._listing.keep()
+        self._tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         for task in self._tasks:
-            task.add_done_callback(self._look_at)
-        self._publish(self.centre.news())  # what was changed before a crash may not have been told
-        await self._settle()
+            task.add_done_callback(self._fail_with_task)
+        self._queue_news(self.centre.news())  # changes before a crash may not have been published
+        await self._serve_topic()
 
     async def serve(self) -> None:
-        """Until it is cancelled, or cannot go on: its disk has failed, or the broker has ended its connection for
-        good."""
+        """Run until cancelled; raise the error if the disk fails, or the broker closes the connection for good."""
         closed = asyncio.create_task(self._client.until_closed())
         try:
             await asyncio.wait([self._failure, closed], return_when=asyncio.FIRST_COMPLETED)
@@ -78,44 +79,45 @@ class CentreServer:
         finally:
             closed.cancel()
 
-    def _look_at(self, done: asyncio.Task[None]) -> None:
-        """A centre of which a part has ended would not renew keys, or not tell so, and nobody would notice."""
+    def _fail_with_task(self, done: asyncio.Task[None]) -> None:
+        """Stop the service if one of its tasks fails: it would silently no longer renew keys or publish news."""
         error = None if done.cancelled() else done.exception()
         if error is not None and not self._failure.done():
             self._failure.set_exception(error)
 
     async def end(self) -> None:
+        """Stop the service."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for held in (self._questions, self._revocations):
-            if held is not None:
-                await held.close(timeout=_FAREWELL)
+        for subscription in (self._requests, self._revocations):
+            if subscription is not None:
+                await subscription.close(timeout=_CLOSE_SECONDS)
         self._failure.cancel()
 
-    async def __aenter__(self) -> "CentreServer":
+    async def __aenter__(self) -> "KmcServer":
         await self.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.end()
 
-    async def _settle(self) -> None:
-        """Where it is asked from now on."""
-        before, service = self._questions, self.centre.service
-        self._questions = await self.answering.begin(service.topic)
+    async def _serve_topic(self) -> None:
+        """Answer requests to the centre's present topic, and publish its service record."""
+        before, service = self._requests, self.centre.service
+        self._requests = await self.answering.begin(service.topic)
         if before is not None:
             await before.close()
         self.folder.publish_service()
-        self._placard.show(service)
+        self._listing.show(service)
 
-    # What it does
+    # Requests and revocations
 
-    async def _answer(self, question: Question) -> bytes:
+    async def _answer(self, question: RpcRequest) -> bytes:
         reply = self.centre.handle(question, now())
-        await self._kept(reply)
+        await self._sync_then_publish(reply)
         if reply.refused is not None:
-            is_asked = reply.refused.startswith(CHALLENGED)  # what is asked concerns nobody else
+            is_asked = reply.refused.startswith(CHALLENGED)  # the challenge is private, so it is not logged
             why = "a query is to be answered first" if is_asked else reply.refused
             _LOG.info("%s was refused %s: %s", question.certificate.name, question.kind, why)
             raise RefusedError("authorize", reply.refused)
@@ -123,8 +125,11 @@ class CentreServer:
             _LOG.info("%s: %s", question.certificate.name, question.kind)
         return reply.body
 
-    async def _kept(self, reply: Reply) -> None:
-        """Returns when it may be told; also what changes nothing waits for what was changed before it."""
+    async def _sync_then_publish(self, reply: CentreReply) -> None:
+        """Return when the reply's changes, and all before them, are on disk; then publish its news.
+
+        A reply without changes waits, too: it may depend on earlier changes.
+        """
         try:
             end = self.folder.append(reply, now())
             if not self.folder.is_synced(end):
@@ -133,38 +138,39 @@ class CentreServer:
             if not self._failure.done():
                 self._failure.set_exception(error)
             raise RefusedError("keep", "the centre cannot keep its state at the moment: ask again later") from None
-        self._publish(reply)
+        self._queue_news(reply)
 
-    async def _revoked(self, note: Notification) -> None:
+    async def _handle_revocations(self, notification: Notification) -> None:
         try:
-            await self.revoke(Update.read(note.event.payload or b""))
-        except SecurityError as error:  # anybody may carry a list, and some may try
-            _LOG.warning("%s has sent a list of revocations that is none: %s", note.event.publisher, error)
+            await self.revoke(RevocationUpdate.read(notification.event.payload or b""))
+        except SecurityError as error:  # any client may publish such an event
+            _LOG.warning("%s has sent a list of revocations that is none: %s", notification.event.publisher, error)
 
-    async def _stay_informed(self) -> None:
-        """Lists that were published while nobody was connected are had from the broker."""
+    async def _poll_revocations(self) -> None:
+        """Query the broker for revocation lists that were published while the centre was not connected."""
         while True:
             try:
                 since = self.centre.credentials.revocations.version
-                found = await self._client.ask("security", timeout=TIMEOUT, since=since)
-                if found["revocations"] is not None:
-                    await self.revoke(Update.read(found["revocations"]))
+                answer = await self._client.ask("security", timeout=TIMEOUT, since=since)
+                if answer["revocations"] is not None:
+                    await self.revoke(RevocationUpdate.read(answer["revocations"]))
             except ClosedError:
                 return
-            except TidingsError as error:  # a broker that checks nothing knows of no list
+            except TidingsError as error:  # a broker without security has no list
                 _LOG.debug("no list of revocations from the broker: %s", error)
-            await asyncio.sleep(_INQUIRIES)
+            await asyncio.sleep(_POLL_SECONDS)
 
-    async def revoke(self, update: Update) -> None:
-        """Takes an update of the authority's list, wherever it is from."""
-        await self._kept(self.centre.revocations(update, now()))
+    async def revoke(self, update: RevocationUpdate) -> None:
+        """Apply an update of the authority's revocation list, from any source."""
+        await self._sync_then_publish(self.centre.revocations(update, now()))
 
     async def _tick(self) -> None:
+        """Periodically run the centre's due work, move to another topic when flooded, and write snapshots."""
         while True:
             wait = (self.centre.due() - now()) / _SECOND
             await asyncio.sleep(min(_LONGEST, max(_SHORTEST, wait)))
             try:
-                await self._kept(self.centre.tick(now()))
+                await self._sync_then_publish(self.centre.tick(now()))
                 await self._move_when_flooded()
                 self.folder.tidy()
             except ClosedError:
@@ -177,34 +183,38 @@ class CentreServer:
                 _LOG.error("the centre could not do what is due: %s", error)
 
     async def _move_when_flooded(self) -> None:
+        """Move to another topic if too many malformed requests came within ten seconds."""
         begun, before = self._window
         bogus = self.answering.refused.total()
         if bogus - before > self._bogus:
             _LOG.warning("%d questions were none: the centre moves to another topic", bogus - before)
-            await self._kept(self.centre.move())
-            await self._settle()
+            await self._sync_then_publish(self.centre.move())
+            await self._serve_topic()
             self._window = now(), bogus
         elif now() - begun > _WINDOW:
             self._window = now(), bogus
 
-    # What it tells everybody
+    # Publishing records and notices
 
-    def _publish(self, reply: Reply) -> None:
+    def _queue_news(self, reply: CentreReply) -> None:
+        """Queue the reply's topic records and notices for publication."""
         for data in reply.records:
-            self._untold[RECORD, TopicRecord(data).id] = data
+            self._unpublished[RECORD, TopicRecord(data).id] = data
         for data in reply.notices:
-            self._untold[NOTICE, SignedNotice(data).notice.topic] = data
+            self._unpublished[NOTICE, SignedNotice(data).notice.topic] = data
         self._has_news.set()
 
-    async def _tell(self) -> None:
-        """One after the other, records first: a notice of a topic that a broker does not know is none to it. Without a
-        connection they wait, and only the latest of each topic is told then."""
+    async def _publish_news(self) -> None:
+        """Publish queued news one by one, records first: a broker ignores a notice of a topic that it does not know.
+
+        Without a connection the news waits, and only the latest of each topic is published afterwards.
+        """
         while True:
             await self._has_news.wait()
             self._has_news.clear()
-            while self._untold:
-                kind, topic = min(self._untold, key=lambda one: one[0] != RECORD)
-                data = self._untold.pop((kind, topic))
+            while self._unpublished:
+                kind, topic = min(self._unpublished, key=lambda key: key[0] != RECORD)
+                data = self._unpublished.pop((kind, topic))
                 try:
                     await self._client.publish({KIND: kind, TOPIC: topic.hex()}, payload=data)
                 except ClosedError:

@@ -1,4 +1,7 @@
-"""A broker: the shell around one engine. It carries out effects, and keeps what its clients have not acknowledged."""
+"""The simulated broker: the driver around one engine, which carries out the engine's effects.
+
+It keeps on its disk what clients have not acknowledged and what other brokers may have missed.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,101 +9,103 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from tidings.engine import Engine
-from tidings.engine.debts import Debts
 from tidings.engine.effects import (
-    Arranged,
-    Ask,
-    Decided,
+    AskTrust,
+    ClientMoved,
+    DecisionMade,
+    DecisionPending,
     Deliver,
     Effect,
-    HandedOver,
     HandOver,
-    Log,
-    Moved,
+    HandoverDone,
+    LogMessage,
+    MetaEventPublished,
     Persist,
-    Rearranging,
+    PublicationSettled,
     Reject,
     Send,
-    Settled,
-    Told,
-    Undecided,
+    TopologyChanging,
+    TopologySettled,
     Wake,
 )
 from tidings.engine.operations import (
-    Carry,
     Connect,
     Disconnect,
     Join,
-    Lag,
     Leave,
     Operation,
     Publish,
     Receive,
+    SetLaggingBrokers,
     Tick,
+    TransferBacklog,
     Travelling,
     Trust,
     Unsubscribe,
 )
-from tidings.model.limits import MAX_LOG_LINES, MAX_STORED_MESSAGES, MAX_TOLD_EVENTS
+from tidings.engine.overlay.redelivery import RedeliveryTracker
+from tidings.model.limits import MAX_LOG_LINES, MAX_META_EVENTS_PER_MESSAGE, MAX_STORED_MESSAGES
 from tidings.model.notification import Notification
-from tidings.simulation.clock import SECOND, Clock
-from tidings.simulation.disk import Disk, Key, key_of
-from tidings.simulation.link import End
-from tidings.simulation.trace import Trace
+from tidings.simulation.clock import SECOND, SimulatedClock
+from tidings.simulation.disk import Key, SimulatedDisk, key_of
+from tidings.simulation.link import LinkEnd
+from tidings.simulation.trace import RunTrace
 
-_ANSWER = 1_000  # microseconds until a question of trust is answered
-_LOST = 5 * SECOND  # so long after they were sent, notifications that have not arrived are sent again
-_PIECE = 16  # publications that are sent again together
-_BETWEEN = 1_000  # microseconds between them and the next ones
+_TRUST_ANSWER_DELAY = 1_000  # microseconds until a trust query is answered
+_TRANSFER_TIMEOUT = 5 * SECOND  # time after which a backlog transfer that was not confirmed is repeated
+_RESEND_BATCH = 16  # publications that are resent together
+_RESEND_INTERVAL = 1_000  # microseconds between two such pieces
 _TICK = Tick()
 
 
-class Session(Protocol):
-    """What a broker tells a client that is connected."""
+class SessionListener(Protocol):
+    """The interface by which a broker reaches a connected client."""
 
     name: str
 
     def notified(self, note: Notification, *, durable: bool) -> None: ...
-    def cut_off(self) -> None: ...
-    def come_back(self) -> None: ...
+    def connection_lost(self) -> None: ...
+    def broker_returned(self) -> None: ...
 
 
-class Surroundings(NamedTuple):
+class BrokerEnvironment(NamedTuple):
     """What all brokers of a world share."""
 
-    clock: Clock
-    trace: Trace
-    is_member: Callable[[str, str], bool]  # of a trust group
-    trusted_for: int  # microseconds
+    clock: SimulatedClock
+    trace: RunTrace
+    is_member: Callable[[str, str], bool]  # whether a party is in a trust group
+    trusted_for: int  # microseconds for which such an answer is valid
 
 
-class Parcel(NamedTuple):
-    """Notifications on their way to another broker."""
+class BacklogParcel(NamedTuple):
+    """A client's notifications on their way to another broker."""
 
-    number: int  # not before the time at which it was sent
+    number: int  # at least the time at which it was sent
     keys: list[Key]
 
 
-class Broker:
-    def __init__(self, name: str, make_engine: Callable[[], Engine], surroundings: Surroundings) -> None:
+class SimulatedBroker:
+    """A broker of a simulated world: an engine, its disk, its links and its client sessions."""
+
+    def __init__(self, name: str, make_engine: Callable[[], Engine], environment: BrokerEnvironment) -> None:
         self.name = name
         self._make_engine = make_engine
-        self._surroundings = surroundings
-        self._clock, self._trace = surroundings.clock, surroundings.trace
+        self._environment = environment
+        self._clock, self._trace = environment.clock, environment.trace
         self.engine = make_engine()
-        self.disk = Disk()
-        self.debts = Debts(name)
-        self._is_sending_again = False
+        self.disk = SimulatedDisk()
+        self.redelivery = RedeliveryTracker(name)
+        self._is_resending = False
         self.is_up = True
         self._is_paused = False
-        self._deferred: list[Callable[[], None]] = []  # what is to be done when it goes on
-        self.ends: dict[str, End] = {}
-        self.sessions: dict[str, Session] = {}
-        self._stranded: dict[str, Session] = {}  # clients that come back when the broker does
-        self._parcels: dict[str, Parcel] = {}  # by client
-        self._number = 0  # of the last parcel
-        self.received_itself: list[Notification] = []  # for subscriptions of its own
-        self.told: deque[Told] = deque(maxlen=MAX_TOLD_EVENTS)
+        self._deferred: list[Callable[[], None]] = []  # actions postponed until the end of a pause
+        self.ends: dict[str, LinkEnd] = {}
+        self.sessions: dict[str, SessionListener] = {}
+        self._waiting_clients: dict[str, SessionListener] = {}  # clients that connect when the broker is back
+        self._parcels: dict[str, BacklogParcel] = {}  # by client
+        self._parcel_number = 0  # the number of the last parcel
+        self.received_itself: list[Notification] = []  # notifications for the broker's own subscriptions
+        self.meta_events: deque[MetaEventPublished] = deque(maxlen=MAX_META_EVENTS_PER_MESSAGE)
         self.persisted: deque[Persist] = deque(maxlen=MAX_STORED_MESSAGES)
         self.log: deque[str] = deque(maxlen=MAX_LOG_LINES)
         self.rejected: deque[Reject] = deque(maxlen=MAX_LOG_LINES)
@@ -108,33 +113,43 @@ class Broker:
     # Operations
 
     def do(self, operation: Operation, sender: str = "-") -> list[Effect]:
-        """One operation, and what follows from it here; what it sends is under way then."""
+        """Handle an operation of a client, an operator or the broker itself, and carry out its effects.
+
+        Returns the effects. Accepted publications are journaled if the broker resends.
+        """
         now = self._clock.now
         if sender in self.sessions:
-            self.disk.heard[sender] = now
+            self.disk.last_operation[sender] = now
         self._trace.operation(now, self.name, sender, operation)
         effects = self.engine.handle(operation, now)
-        if isinstance(operation, Publish) and self._resends and not any(isinstance(one, Reject) for one in effects):
+        if (
+            isinstance(operation, Publish)
+            and self._resends
+            and not any(isinstance(effect, Reject) for effect in effects)
+        ):
             offset = self.disk.write(operation.event)
-            self.debts.published(offset, operation.event, goes_on=bool(self.engine.neighbours))
+            self.redelivery.published(offset, operation.event, goes_on=bool(self.engine.neighbours))
         self._carry_out(effects)
-        self._see_to_debts()
+        self._update_redelivery()
         return effects
 
     def joined(self, neighbour: str, cost: int) -> None:
+        """A link has come up."""
         self.do(Join(neighbour, cost))
 
     def left(self, neighbour: str) -> None:
+        """A link has gone down."""
         self.do(Leave(neighbour))
 
     def received(self, neighbour: str, operation: Travelling) -> None:
+        """Handle an operation from a neighbour."""
         now = self._clock.now
         self._trace.operation(now, self.name, neighbour, operation)
         self._carry_out(self.engine.handle(Receive(neighbour, operation), now))
-        self._see_to_debts()
+        self._update_redelivery()
 
     def tick(self) -> None:
-        """A heartbeat interval has passed; nobody need know of it unless something follows."""
+        """Run what is due by time. Called once per heartbeat interval; traced only if it has effects."""
         if not self.is_there:
             return
         effects = self.engine.handle(_TICK, self._clock.now)
@@ -142,16 +157,20 @@ class Broker:
             self._trace.operation(self._clock.now, self.name, "-", _TICK)
             self._carry_out(effects)
         for client in list(self.disk.moved):
-            self._carry(client)
-        self.debts.tick(self._clock.now)
-        self._see_to_debts()
+            self._transfer_backlog(client)
+        self.redelivery.tick(self._clock.now)
+        self._update_redelivery()
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is to be done here that can be done."""
+        """Whether nothing that could be done is pending here. True for a broker that is down or paused."""
         if not self.is_there:
             return True
-        return self.engine.is_settled and self.debts.is_settled and not any(map(self._can_carry, self.disk.moved))
+        return (
+            self.engine.is_settled
+            and self.redelivery.is_settled
+            and not any(map(self._can_transfer_backlog, self.disk.moved))
+        )
 
     def _carry_out(self, effects: list[Effect]) -> None:
         ends = self.ends
@@ -165,217 +184,232 @@ class Broker:
 
     def _carry_out_rare(self, effect: Effect) -> None:
         match effect:
-            case Ask(party, group):
-                self._clock.at(self._clock.now + _ANSWER, self._answer, party, group)
-            case Undecided(judge):
-                self.disk.owe(judge)
-            case Decided(event, client):
-                self.disk.decided(event, client)
+            case AskTrust(party, group):
+                self._clock.at(self._clock.now + _TRUST_ANSWER_DELAY, self._answer, party, group)
+            case DecisionPending(judge):
+                self.disk.store_pending_decision(judge)
+            case DecisionMade(event, client):
+                self.disk.remove_decision(event, client)
             case Wake(microseconds):
                 self._clock.in_background(self._clock.now + microseconds, self.tick)
             case HandOver(client, broker):
-                self.hand_over(client, broker)  # a simulated client sets its context again itself
-            case HandedOver(number):
-                self._handed_over(number)
-            case Rearranging(brokers):
-                self.debts.rearranging(brokers)
-            case Arranged(brokers):
-                self.debts.arranged(brokers, self._clock.now)
-            case Settled(event, round):
-                self.debts.settled(event, round)
-            case Moved(client, broker, session):
-                self.debts.moved(client, broker, session, self._clock.now)
+                self.hand_over(client, broker)  # the context is not transferred: the client sets it again
+            case HandoverDone(number):
+                self._remove_transferred(number)
+            case TopologyChanging(brokers):
+                self.redelivery.topology_changing(brokers)
+            case TopologySettled(brokers):
+                self.redelivery.topology_settled(brokers, self._clock.now)
+            case PublicationSettled(event, round):
+                self.redelivery.settled(event, round)
+            case ClientMoved(client, broker, session):
+                self.redelivery.moved(client, broker, session, self._clock.now)
             case Reject():
                 self.rejected.append(effect)
-            case Told():
-                self.told.append(effect)
+            case MetaEventPublished():
+                self.meta_events.append(effect)
             case Persist():
                 self.persisted.append(effect)
-            case Log(line):
+            case LogMessage(line):
                 self.log.append(line)
             case _:
-                pass  # a remark is for who asked: it is among the effects that `do` answers
+                pass  # for the caller of `do`, such as a policy warning
 
     def _answer(self, party: str, group: str) -> None:
         if self._is_paused:
             self._deferred.append(partial(self._answer, party, group))
         elif self.is_up:
-            until = self._clock.now + self._surroundings.trusted_for
-            self.do(Trust(party, group, self._surroundings.is_member(party, group), until))
+            until = self._clock.now + self._environment.trusted_for
+            self.do(Trust(party, group, self._environment.is_member(party, group), until))
 
-    # What may have been lost between brokers
+    # Redelivery to other brokers
 
     @property
     def _resends(self) -> bool:
         return self.engine.settings.resends
 
-    def _see_to_debts(self) -> None:
-        """New publications are not for those that are sent older ones first; which they are, a piece at a time."""
-        lagging = self.debts.lagging
-        if lagging != self.engine.overlay.lagging:
-            self.engine.handle(Lag(lagging), self._clock.now)
-        if self.debts.has_to_send and not self._is_sending_again:
-            self._is_sending_again = True
-            self._clock.in_background(self._clock.now + _BETWEEN, self._send_again, self.engine)
+    def _update_redelivery(self) -> None:
+        """Tell the engine which brokers lag, and start resending if needed.
 
-    def _send_again(self, engine: Engine) -> None:
+        A lagging broker gets new publications only after the older ones that are resent to it.
+        """
+        lagging = self.redelivery.lagging
+        if lagging != self.engine.convergence.lagging:
+            self.engine.handle(SetLaggingBrokers(lagging), self._clock.now)
+        if self.redelivery.has_to_send and not self._is_resending:
+            self._is_resending = True
+            self._clock.in_background(self._clock.now + _RESEND_INTERVAL, self._resend, self.engine)
+
+    def _resend(self, engine: Engine) -> None:
+        """Resend the next piece of the journal. Does nothing if the broker was restarted since."""
         if self._is_paused:
-            self._deferred.append(partial(self._send_again, engine))
+            self._deferred.append(partial(self._resend, engine))
             return
         if self.engine is not engine or not self.is_up:
-            return  # it was another life
-        self._is_sending_again = False
+            return  # the broker crashed since this was scheduled
+        self._is_resending = False
         now = self._clock.now
-        piece = self.debts.piece(now)
+        piece = self.redelivery.next_range(now)
         if piece is not None:
-            stop = min(piece.stop, piece.start + _PIECE)
+            stop = min(piece.stop, piece.start + _RESEND_BATCH)
             for offset in range(piece.start, stop):
-                again = self.debts.sends_again(piece, offset, self.disk.journal[offset], now)
+                again = self.redelivery.republish(piece, offset, self.disk.journal[offset], now)
                 self._trace.operation(now, self.name, "-", again)
                 self._carry_out(self.engine.handle(again, now))
-            self.debts.reached(piece, stop)
-        self._see_to_debts()
+            self.redelivery.reached(piece, stop)
+        self._update_redelivery()
 
     # Clients
 
-    def connect(self, client: Session, session: int, *, moved: bool) -> None:
-        """What waited for the client is delivered first; then its library says what it has."""
+    def connect(self, client: SessionListener, session: int, *, moved: bool) -> None:
+        """Start a client's session, deliver its backlog, and make decisions that are pending for it."""
         self.sessions[client.name] = client
         self.disk.moved.pop(client.name, None)
         self.disk.sessions[client.name] = session
+        if moved:
+            self.disk.moved_in.add(client.name)
         self.do(Connect(client.name, moved, session), client.name)
         for note in self.disk.waiting(client.name):
-            self._hand(client, note, durable=True)
-        for judge in self.disk.undecided(client.name):
-            self.do(judge)
+            self._notify(client, note, durable=True)
+        for decision in self.disk.pending_decisions(client.name):
+            self.do(decision)
 
     def disconnect(self, client: str) -> None:
+        """End a client's session."""
         if self.sessions.pop(client, None) is not None:
             self.do(Disconnect(client))
-        self._stranded.pop(client, None)
+        self._waiting_clients.pop(client, None)
 
-    def strand(self, client: Session) -> None:
-        """A client wants to be here, and waits for the broker to be back."""
-        self._stranded[client.name] = client
+    def connect_on_return(self, client: SessionListener) -> None:
+        """Remember a client that wants to connect when the broker is back."""
+        self._waiting_clients[client.name] = client
 
     def unsubscribe(self, operation: Unsubscribe) -> list[Effect]:
+        """Remove a subscription, and its notifications from the disk unless the engine refuses."""
         effects = self.do(operation, operation.client)
-        if not any(isinstance(one, Reject) for one in effects):
-            self.disk.forget_subscription(operation.client, operation.id)
+        if not any(isinstance(effect, Reject) for effect in effects):
+            self.disk.remove_subscription(operation.client, operation.id)
         return effects
 
-    def acknowledged(self, client: Session, key: Key) -> None:
+    def acknowledged(self, client: SessionListener, key: Key) -> None:
+        """Remove a notification that a client of this broker has acknowledged."""
         if self.is_there and self.sessions.get(client.name) is client:
             self.disk.acknowledge(client.name, key)
 
     def _deliver(self, note: Notification, durable: str | None) -> None:
+        """Store a durable notification, and hand it to the client if it is connected. Drops one that is stored
+        already."""
         client = self.sessions.get(note.subscriber)
-        if durable is not None and not self.disk.keep(note, durable):
+        if durable is not None and not self.disk.store(note, durable):
             return
         if client is not None:
-            self._hand(client, note, durable=durable is not None)
+            self._notify(client, note, durable=durable is not None)
         elif note.subscriber == self.name:
             self.received_itself.append(note)
 
-    def _hand(self, client: Session, note: Notification, *, durable: bool) -> None:
+    def _notify(self, client: SessionListener, note: Notification, *, durable: bool) -> None:
         self._trace.notification(self._clock.now, self.name, note)
         client.notified(note, durable=durable)
 
-    # Clients that have moved: what waits here follows them
+    # Clients that have moved: their backlog is transferred
 
     def hand_over(self, client: str, broker: str) -> None:
+        """Transfer a client's backlog to the broker that it moved to, unless it is connected here."""
         if client not in self.sessions:
             self.disk.moved[client] = broker
-            self._carry(client)
+            self._transfer_backlog(client)
 
-    def _carry(self, client: str) -> None:
-        """Kept here until the other broker has it; what seems to be lost on the way is sent again."""
+    def _transfer_backlog(self, client: str) -> None:
+        """Send a client's backlog, or send it again if it was not confirmed in time. It stays on the disk until
+        confirmed."""
         now = self._clock.now
         sent = self._parcels.get(client)
-        if self._can_carry(client) and (sent is None or now - sent.number >= _LOST):
-            owed = self.disk.owed(client)
-            number = self._number = max(now, self._number + 1)
-            self._parcels[client] = Parcel(number, [key_of(note) for note, _ in owed])
-            self.do(Carry(self.name, self.disk.moved[client], number, owed))
+        if self._can_transfer_backlog(client) and (sent is None or now - sent.number >= _TRANSFER_TIMEOUT):
+            backlog = self.disk.backlog(client)
+            number = self._parcel_number = max(now, self._parcel_number + 1)
+            self._parcels[client] = BacklogParcel(number, [key_of(note) for note, _ in backlog])
+            self.do(TransferBacklog(self.name, self.disk.moved[client], number, backlog))
 
-    def _handed_over(self, number: int) -> None:
+    def _remove_transferred(self, number: int) -> None:
+        """The other broker has stored a parcel: remove its notifications here."""
         for client, parcel in list(self._parcels.items()):
             if parcel.number == number:
                 del self._parcels[client]
                 for key in parcel.keys:
                     self.disk.acknowledge(client, key)
 
-    def _can_carry(self, client: str) -> bool:
-        """Whether something waits that has not followed its client, to a broker that there is a way to."""
+    def _can_transfer_backlog(self, client: str) -> bool:
+        """Return whether a client has a backlog here and there is a path to its broker."""
         return self.disk.moved[client] in self.engine.topology.brokers and bool(self.disk.waiting(client))
 
     # Crash and restart
 
     def crash(self) -> None:
-        """Everything is gone but the disk, without a word to anybody."""
+        """Lose everything but the disk. Neighbours and clients are not notified."""
         self.disk.write_tables(self.engine.tables())
-        self.disk.debts = self.debts.state()
-        if self.engine.assurance is not None:
-            self.disk.assurance = self.engine.assurance.state()
+        self.disk.redelivery = self.redelivery.state()
+        if self.engine.topic_gossip is not None:
+            self.disk.topic_gossip = self.engine.topic_gossip.state()
         self.is_up = self._is_paused = False
         self._deferred = []
         for end in self.ends.values():
             end.stop()
         self._parcels.clear()
-        self._cut_off()
+        self._disconnect_clients()
 
     def restart(self) -> None:
-        """With what is on the disk; links come up by themselves, clients come back after a while."""
+        """Start a new engine from the disk. Links come up by themselves; clients connect after a delay."""
         self.engine = self._make_engine()
-        self.debts = Debts(self.name, self.disk.debts, len(self.disk.journal))
-        self._is_sending_again = False
+        self.redelivery = RedeliveryTracker(self.name, self.disk.redelivery, len(self.disk.journal))
+        self._is_resending = False
         self.is_up = True
-        if self.engine.assurance is not None and self.disk.assurance:
-            self.engine.assurance.restore(self.disk.assurance)
-        self.engine.is_recalling = True
-        for operation, when in self.disk.restored():
-            self._carry_out(self.engine.handle(operation, when))
-        self.engine.is_recalling = False
+        if self.engine.topic_gossip is not None and self.disk.topic_gossip:
+            self.engine.topic_gossip.restore(self.disk.topic_gossip)
+        self.engine.is_replaying = True
+        for operation, time in self.disk.restoring_operations():
+            self.engine.handle(operation, time)
+        self.engine.is_replaying = False
         for end in self.ends.values():
             end.start(self)
-        self._call_back()
+        self._reconnect_clients()
 
-    def _cut_off(self) -> None:
-        self._stranded.update(self.sessions)
+    def _disconnect_clients(self) -> None:
+        self._waiting_clients.update(self.sessions)
         self.sessions = {}
-        for client in self._stranded.values():
-            client.cut_off()
+        for client in self._waiting_clients.values():
+            client.connection_lost()
 
-    def _call_back(self) -> None:
-        stranded, self._stranded = self._stranded, {}
-        for client in stranded.values():
-            client.come_back()
+    def _reconnect_clients(self) -> None:
+        clients, self._waiting_clients = self._waiting_clients, {}
+        for client in clients.values():
+            client.broker_returned()
 
-    # A pause: nothing is lost, and all the others believe that the broker is gone
+    # Pause: the broker loses nothing, but seems gone to all others
 
     @property
     def is_there(self) -> bool:
-        """Whether it is up, and does anything."""
+        """Whether the broker is up and not paused."""
         return self.is_up and not self._is_paused
 
     def pause(self) -> None:
+        """Stop processing; clients lose their connections."""
         self._is_paused = True
         for end in self.ends.values():
             end.pause()
-        self._deferred += (partial(self._client_is_gone, name) for name in self.sessions)
-        self._cut_off()
+        self._deferred += (partial(self._end_session, name) for name in self.sessions)
+        self._disconnect_clients()
 
     def resume(self) -> None:
-        """It hears what has come meanwhile, and that its clients did not wait for it."""
+        """Process what arrived during the pause, including that clients have disconnected."""
         self._is_paused = False
         for end in self.ends.values():
             end.resume()
         deferred, self._deferred = self._deferred, []
         for action in deferred:
             action()
-        self._call_back()
+        self._reconnect_clients()
 
-    def _client_is_gone(self, client: str) -> None:
+    def _end_session(self, client: str) -> None:
         self.do(Disconnect(client))
 
     def __repr__(self) -> str:

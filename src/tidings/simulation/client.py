@@ -1,5 +1,7 @@
-"""A client with its library: it knows what it has advertised, subscribed to and said of itself, and says it again
-wherever it connects."""
+"""The simulated client and its library.
+
+It remembers its context, advertisements and subscriptions, and registers them again when it connects.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -7,11 +9,12 @@ from uuid import UUID
 
 import msgspec
 
-from tidings.engine.effects import Effect, Reject, Remark
+from tidings.coerce import content_filter, context_filter, context_offer, policy_text
+from tidings.engine.effects import Effect, PolicyWarning, Reject
 from tidings.engine.operations import (
     Advertise,
     Define,
-    Entrust,
+    DelegateContext,
     Operation,
     Publish,
     SetContext,
@@ -23,63 +26,64 @@ from tidings.engine.operations import (
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event, checked_client
-from tidings.model.filter import ContextFilter, Filter
+from tidings.model.filter import ContextFilterValue, FilterValue
 from tidings.model.notification import Notification
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Notify, Subscription
 from tidings.model.values import Attributes, Context
-from tidings.simulation.broker import Broker
+from tidings.simulation.broker import SimulatedBroker
 from tidings.simulation.disk import Key, key_of
-from tidings.texts import content_filter, context_filter, context_offer, policy_text
 
 if TYPE_CHECKING:
     from tidings.policy.policy import Policy
     from tidings.simulation.world import World
 
-Text = str | Filter
-ContextText = str | ContextFilter
-_ACKNOWLEDGEMENT = 1_000  # microseconds until a durable notification is acknowledged
+Text = str | FilterValue
+ContextText = str | ContextFilterValue
+_ACKNOWLEDGEMENT = 1_000  # microseconds after which the client acknowledges a durable notification
 
 
-class Client:
-    """Made by `World.client`. What it says is heard by its broker at once; what follows from it takes its time.
+class SimulatedClient:
+    """A client of a simulated broker, created by `World.client`.
 
-    While its broker is down, it can still say what it wants: the broker hears of it when both are back. Publishing is
-    refused meanwhile. What was refused raises a `RefusedError`.
+    Its broker handles each call at once; what the broker sends to others takes time. While the broker is down,
+    calls other than `publish` are remembered and sent when both are connected again; `publish` is refused. After
+    `disconnect` all calls are refused until `connect`. A refusal raises `RefusedError`.
     """
 
-    def __init__(self, world: "World", name: str, broker: Broker) -> None:
+    def __init__(self, world: "World", name: str, broker: SimulatedBroker) -> None:
         self.name = checked_client(name)
         self._world, self._broker = world, broker
         self.is_connected = False
-        self._is_wanted = False  # whether it is, or will be, connected
-        self._known_at: str | None = None  # the broker where it was connected last
+        self._wants_connection = False  # whether it is connected, or connects as soon as the broker is there
+        self._last_connected_to: str | None = None  # the broker that it was connected to last
         self._has_moved = False
         self.notifications: list[Notification] = []
-        self.refused: list[Reject] = []  # of what its library has said again
-        self._seen: dict[Key, int] = {}  # what it was told, and in which session: some of it may come once more
+        self.refused: list[Reject] = []  # refusals of operations that the library repeated after connecting
+        self._seen: dict[Key, int] = {}  # received notifications -> session, to drop duplicates
         self._context = Context()
         self._advertisements: dict[str, Advertisement] = {}
         self._subscriptions: dict[str, Subscription] = {}
-        self._unsaid: list[Operation] = []  # what was taken back while the broker was down
-        self._entrusted: dict[str, bool] = {}
+        self._pending_removals: list[Operation] = []  # removals that were requested while the broker was down
+        self._delegates: dict[str, bool] = {}
         self._schemas: dict[str, Schema] = {}
-        self._sequence = self._made = self._session = 0
+        self._sequence = self._id_count = self._session = 0
 
     @property
     def broker(self) -> str:
-        """The name of the broker where it is, or was last."""
+        """The name of the broker that the client is at, or was at last."""
         return self._broker.name
 
     @property
     def published(self) -> int:
-        """How many of its events were accepted."""
+        """The number of its events that were accepted."""
         return self._sequence
 
-    # Situation
+    # Context
 
     @property
     def context(self) -> Context:
+        """The client's own context, as it was set last."""
         return self._context
 
     def set_context(
@@ -91,20 +95,21 @@ class Client:
         of: str | None = None,
         **values: Any,
     ) -> None:
-        """The context from now on, whole; with `merge`, only the given values change, and None takes one away.
+        """Set the whole context. With `merge`, change only the given values, and remove names whose value is None.
 
-        `of` is another client that has let this one set its context.
+        `of` is another client that has permitted this one to set its context.
         """
-        given = {**(mapping or {}), **values}
-        whose = self if of is None or of == self.name else self._world.clients[checked_client(of)]
-        context = whose._context.merged(given) if merge else Context.of(given)
-        self._say(SetContext(whose.name, context, None if whose is self else self.name))
-        whose._context = context
+        changes = {**(mapping or {}), **values}
+        target = self if of is None or of == self.name else self._world.clients[checked_client(of)]
+        context = target._context.merged(changes) if merge else Context.of(changes)
+        self._send(SetContext(target.name, context, None if target is self else self.name))
+        target._context = context
 
-    def let_set_context(self, other: "str | Client", allowed: bool = True) -> None:
-        name = other.name if isinstance(other, Client) else checked_client(other)
-        self._say(Entrust(self.name, name, allowed))
-        self._entrusted[name] = allowed
+    def let_set_context(self, other: "str | SimulatedClient", allowed: bool = True) -> None:
+        """Permit another client to set this client's context, or withdraw the permission."""
+        name = other.name if isinstance(other, SimulatedClient) else checked_client(other)
+        self._send(DelegateContext(self.name, name, allowed))
+        self._delegates[name] = allowed
 
     # Publishing
 
@@ -117,7 +122,16 @@ class Client:
         id: str | None = None,  # noqa: A002
         format: str = "sql",  # noqa: A002
     ) -> str:
-        """Says what will be published; the advertisement's id."""
+        """Advertise what this client will publish, and return the advertisement's id.
+
+        Args:
+            content: The filter that the publications will match.
+            publisher_context: The names of this client's context that it offers; None for all.
+            subscriber_context: The names of subscribers' contexts that its publications will use.
+            policy: A policy to associate with the advertisement.
+            id: The advertisement's id; a new one by default.
+            format: The format of `content`.
+        """
         advertisement = Advertisement.of(
             content_filter(content, format),
             id=self._new_id() if id is None else id,
@@ -126,12 +140,13 @@ class Client:
             subscriber_context=context_offer(subscriber_context),
             policy=policy_text(policy),
         )
-        self._say(Advertise(advertisement))
+        self._send(Advertise(advertisement))
         self._advertisements[advertisement.id] = advertisement
         return advertisement.id
 
     def unadvertise(self, id: str, policy: "str | Policy | None" = None) -> None:  # noqa: A002
-        self._take_back(Unadvertise(self.name, checked_id(id), policy_text(policy)))
+        """Remove an advertisement."""
+        self._send_removal(Unadvertise(self.name, checked_id(id), policy_text(policy)))
         self._advertisements.pop(id, None)
 
     def publish(
@@ -143,9 +158,20 @@ class Client:
         policy: "str | Policy | None" = None,
         id: UUID | None = None,  # noqa: A002
     ) -> Event:
-        """The event as its broker has accepted it; a `RefusedError` if the broker is not there."""
+        """Publish an event and return it as the broker accepted it.
+
+        Raises `RefusedError` if the client is not connected or the broker refuses the event.
+
+        Args:
+            attributes: The event's attributes.
+            subscribers: A filter over the contexts of subscribers that the event is for.
+            payload: The payload.
+            subject: The subject.
+            policy: A policy to attach.
+            id: The event's id; a new one by default.
+        """
         if not self.is_connected:
-            raise RefusedError("admit", f"{self.name} is not connected: {self._why_not()}")
+            raise RefusedError("admit", f"{self.name} is not connected: {self._disconnection_reason()}")
         event = Event.of(
             Attributes.of(attributes),
             id=self._world.new_event_id() if id is None else id,
@@ -160,7 +186,7 @@ class Client:
         )
         if self._world.secrecy is not None:
             event = self._world.secrecy.sealed(event)
-        _checked(self._broker.do(Publish(event), self.name))
+        _raise_if_refused(self._broker.do(Publish(event), self.name))
         self._sequence += 1
         return event
 
@@ -179,18 +205,32 @@ class Client:
         id: str | None = None,  # noqa: A002
         token: bytes | None = None,
     ) -> str:
-        """A subscription from now on; its id. Under a durable name or an id that this client has, it takes that one's
-        place; coming back without a policy leaves the one that was set, as in a hub. It has the client's token, if the
-        client holds one and no other is given."""
-        name = self._id_of(durable) if id is None else id
-        held = self._subscriptions.get(name)
-        if policy is None and held is not None:
-            policy = held.policy
+        """Subscribe, and return the subscription's id.
+
+        A durable name or an id that the client uses already replaces that subscription. Without a policy, the
+        replaced subscription's policy remains.
+
+        Args:
+            content: The filter over events.
+            publishers: A filter over the contexts of publishers.
+            policy: A policy to associate with the subscription.
+            durable: The name of a durable subscription.
+            notify: Whether to notify once per subscription or once per client.
+            subject: The subject of the events.
+            structure: A filter over the names of attributes.
+            format: The format of `content`.
+            id: The subscription's id.
+            token: The token for a secure topic; by default the one that the client holds, if any.
+        """
+        subscription_id = self._id_of(durable) if id is None else id
+        replaced = self._subscriptions.get(subscription_id)
+        if policy is None and replaced is not None:
+            policy = replaced.policy
         if token is None and self._world.secrecy is not None:
             token = self._world.secrecy.token(self.name)
         subscription = Subscription.of(
             content_filter(content, format),
-            id=name,
+            id=subscription_id,
             subscriber=self.name,
             subject=subject,
             structure=structure,
@@ -200,26 +240,30 @@ class Client:
             notify=notify,
             token=token,
         )
-        self._say(Subscribe(subscription))
+        self._send(Subscribe(subscription))
         self._subscriptions[subscription.id] = subscription
         return subscription.id
 
     def unsubscribe(self, id: str, policy: "str | Policy | None" = None) -> None:  # noqa: A002
-        self._take_back(Unsubscribe(self.name, checked_id(id), policy_text(policy)))
+        """Remove a subscription."""
+        self._send_removal(Unsubscribe(self.name, checked_id(id), policy_text(policy)))
         self._subscriptions.pop(id, None)
 
     def subscriptions(self) -> list[Subscription]:
+        """Return the client's subscriptions."""
         return list(self._subscriptions.values())
 
     def advertisements(self) -> list[Advertisement]:
+        """Return the client's advertisements."""
         return list(self._advertisements.values())
 
     # Policies and schemas
 
     def set_policy(self, id: str, policy: "str | Policy | None") -> list[str]:  # noqa: A002
-        """The policy of a subscription or an advertisement of this client's, None takes it away; the findings."""
+        """Set the policy of one of the client's subscriptions or advertisements; None removes it. Returns the
+        policy's warnings."""
         text = policy_text(policy)
-        findings = self._say(SetPolicy(self.name, checked_id(id), text))
+        findings = self._send(SetPolicy(self.name, checked_id(id), text))
         if id in self._subscriptions:
             self._subscriptions[id] = msgspec.structs.replace(self._subscriptions[id], policy=text)
         if id in self._advertisements:
@@ -227,133 +271,152 @@ class Client:
         return findings
 
     def schema(self, schema: Schema) -> None:
-        self._say(Define(self.name, schema))
+        """Define the schema of a subject."""
+        self._send(Define(self.name, schema))
         self._schemas[schema.subject] = schema
 
-    # Coming and going
+    # Connecting, disconnecting, moving
 
     def connect(self) -> None:
-        """To the broker where it was; if that is down, as soon as it is back."""
-        if self._is_wanted:
+        """Connect to the client's broker; if that is down, as soon as it is back."""
+        if self._wants_connection:
             return
-        self._is_wanted = True
+        self._wants_connection = True
         if self._broker.is_there:
             self._connect()
         else:
-            self._broker.strand(self)
+            self._broker.connect_on_return(self)
 
     def disconnect(self) -> None:
-        """Leaves: what is not durable is gone, what is goes on collecting. The context stays with what is durable."""
-        self._is_wanted = self.is_connected = False
+        """Disconnect for good: subscriptions that are not durable and advertisements are removed.
+
+        Durable subscriptions continue to collect notifications, and with them the context remains.
+        """
+        self._wants_connection = self.is_connected = False
         self._broker.disconnect(self.name)
         self._advertisements.clear()
-        self._subscriptions = {name: one for name, one in self._subscriptions.items() if one.durable is not None}
+        self._subscriptions = {
+            name: subscription for name, subscription in self._subscriptions.items() if subscription.durable is not None
+        }
         if not self._subscriptions:
             self._context = Context()
-            self._entrusted.clear()
+            self._delegates.clear()
 
     def move(self, broker: str) -> None:
-        """Goes to another broker with all that it has: who it is, its situation, what it offers and wants."""
-        there = self._world.broker(broker)
-        if there is self._broker:
+        """Move to another broker, with context, advertisements and subscriptions."""
+        new_broker = self._world.broker(broker)
+        if new_broker is self._broker:
             return
-        self._is_wanted = self.is_connected = False
+        self._wants_connection = self.is_connected = False
         self._broker.disconnect(self.name)
-        self._broker = there
+        self._broker = new_broker
         self.connect()
 
-    # What its broker tells it
+    # Called by the broker
 
     def notified(self, note: Notification, *, durable: bool) -> None:
+        """Receive a notification, acknowledge it if it is durable, and drop it if it is a duplicate."""
         key = key_of(note)
         if durable:
             self._world.clock.at(self._world.now + _ACKNOWLEDGEMENT, self._broker.acknowledged, self, key)
-        # What is durable may come again at any time; all else, if an event was under way to where the client has moved.
-        told = self._seen.get(key)
-        if told is not None and (durable or told < self._session):
+        # A durable notification may be repeated at any time. Another one may be repeated in a later session, if the
+        # event was on its way to the broker that the client moved to.
+        session = self._seen.get(key)
+        if session is not None and (durable or session < self._session):
             return
         self._seen[key] = self._session
         self.notifications.append(note)
 
-    def cut_off(self) -> None:
+    def connection_lost(self) -> None:
+        """The broker has lost the connection."""
         self.is_connected = False
 
-    def come_back(self) -> None:
-        """The broker is there again; the client finds that out when it next tries."""
+    def broker_returned(self) -> None:
+        """The broker is back; try to connect after a delay."""
         delay = self._world.draw_reconnection_delay()
-        self._world.clock.at(self._world.now + delay, self._try_again, self._broker)
+        self._world.clock.at(self._world.now + delay, self._reconnect, self._broker)
 
-    def _try_again(self, broker: Broker) -> None:
-        if not self._is_wanted or self.is_connected or self._broker is not broker:
+    def _reconnect(self, broker: SimulatedBroker) -> None:
+        if not self._wants_connection or self.is_connected or self._broker is not broker:
             return
         if broker.is_there:
             self._connect()
         else:
-            broker.strand(self)
+            broker.connect_on_return(self)
 
     def _connect(self) -> None:
         self.is_connected = True
-        # Its broker may crash before others have heard that it has moved there: who has moved once says so every time.
-        self._has_moved |= self._known_at not in (None, self.broker)
-        self._known_at = self.broker
+        # A client that has moved once says so every time, because its new broker may crash before others hear of it.
+        self._has_moved |= self._last_connected_to not in (None, self.broker)
+        self._last_connected_to = self.broker
         self._session += 1
         self._broker.connect(self, self._session, moved=self._has_moved)
-        unsaid, self._unsaid = self._unsaid, []
-        for operation in unsaid:
-            self._say_again(operation)
+        removals, self._pending_removals = self._pending_removals, []
+        for operation in removals:
+            self._resend(operation)
         for schema in self._schemas.values():
-            self._say_again(Define(self.name, schema))
+            self._resend(Define(self.name, schema))
         if self._context or self._subscriptions:
-            self._say_again(SetContext(self.name, self._context))
-        for other, allowed in self._entrusted.items():
-            self._say_again(Entrust(self.name, other, allowed))
+            self._resend(SetContext(self.name, self._context))
+        for other, allowed in self._delegates.items():
+            self._resend(DelegateContext(self.name, other, allowed))
         for advertisement in self._advertisements.values():
-            self._say_again(Advertise(advertisement))
+            self._resend(Advertise(advertisement))
         for subscription in self._subscriptions.values():
-            self._say_again(Subscribe(subscription))
+            self._resend(Subscribe(subscription))
 
-    # Saying things
+    # Sending operations
 
-    def _say(self, operation: Operation) -> list[str]:
-        """The findings on the policy that came with it."""
+    def _send(self, operation: Operation) -> list[str]:
+        """Send an operation and return the warnings about its policy. While the broker is down, `_connect` sends it
+        later."""
         if self.is_connected:
-            return _checked(self._broker.do(operation, self.name))
-        if not self._is_wanted:
-            raise RefusedError("admit", f"{self.name} is not connected: {self._why_not()}")
-        return []  # it is said when the broker is back
+            return _raise_if_refused(self._broker.do(operation, self.name))
+        if not self._wants_connection:
+            raise RefusedError("admit", f"{self.name} is not connected: {self._disconnection_reason()}")
+        return []  # `_connect` sends it when the broker is back
 
-    def _take_back(self, operation: Unsubscribe | Unadvertise) -> None:
+    def _send_removal(self, operation: Unsubscribe | Unadvertise) -> None:
+        """Send a removal, or remember it while the broker is down."""
         if self.is_connected and isinstance(operation, Unsubscribe):
-            _checked(self._broker.unsubscribe(operation))
+            _raise_if_refused(self._broker.unsubscribe(operation))
         else:
-            self._say(operation)
+            self._send(operation)
             if not self.is_connected:
-                self._unsaid.append(operation)
+                self._pending_removals.append(operation)
 
-    def _say_again(self, operation: Operation) -> None:
+    def _resend(self, operation: Operation) -> None:
+        """Send an operation after connecting; a refusal goes to `refused`."""
         if isinstance(operation, Unsubscribe):
             effects = self._broker.unsubscribe(operation)
         else:
             effects = self._broker.do(operation, self.name)
-        self.refused += [one for one in effects if isinstance(one, Reject)]
+        self.refused += [effect for effect in effects if isinstance(effect, Reject)]
 
-    def _why_not(self) -> str:
-        return f"its broker {self.broker} is down" if self._is_wanted else "it has left; connect() brings it back"
+    def _disconnection_reason(self) -> str:
+        return (
+            f"its broker {self.broker} is down" if self._wants_connection else "it has left; connect() brings it back"
+        )
 
     def _id_of(self, durable: str | None) -> str:
-        known = (one.id for one in self._subscriptions.values() if durable is not None and one.durable == durable)
-        return next(known, None) or self._new_id()
+        ids = (
+            subscription.id
+            for subscription in self._subscriptions.values()
+            if durable is not None and subscription.durable == durable
+        )
+        return next(ids, None) or self._new_id()
 
     def _new_id(self) -> str:
-        self._made += 1
-        return f"{self.name[:200]}.{self._made}"
+        self._id_count += 1
+        return f"{self.name[:200]}.{self._id_count}"
 
     def __repr__(self) -> str:
         return f"<client {self.name} at {self.broker}>"
 
 
-def _checked(effects: list[Effect]) -> list[str]:
+def _raise_if_refused(effects: list[Effect]) -> list[str]:
+    """Raise `RefusedError` if an effect is a refusal, else return the warnings about policies."""
     for effect in effects:
         if isinstance(effect, Reject):
             raise RefusedError(effect.step, effect.reason)
-    return [effect.finding for effect in effects if isinstance(effect, Remark)]
+    return [effect.finding for effect in effects if isinstance(effect, PolicyWarning)]

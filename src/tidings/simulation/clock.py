@@ -1,4 +1,4 @@
-"""Virtual time, and what is due when: nothing happens but what was put down here, one thing after the other."""
+"""Virtual time and the queue of scheduled actions. Nothing in a simulation happens outside of this queue."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -6,17 +6,19 @@ from typing import Any
 
 SECOND = 1_000_000  # microseconds
 
-_Due = tuple[int, int, bool, Callable[..., object], tuple[Any, ...]]
+_Due = tuple[int, int, bool, Callable[..., object], tuple[Any, ...]]  # time, number, is_background, action, arguments
 
 
 def microseconds(seconds: float) -> int:
+    """Convert seconds to microseconds."""
     return round(seconds * SECOND)
 
 
-class Clock:
-    """Things that are due at the same time happen in the order in which they were put down.
+class SimulatedClock:
+    """Runs scheduled actions in the order of their times; at equal times, in the order in which they were scheduled.
 
-    What goes on for ever, such as heartbeats, is in the background: `under_way` counts everything else.
+    Actions that recur for ever, such as heartbeats, are scheduled in the background. `under_way` counts all other
+    pending actions.
     """
 
     __slots__ = ("_number", "_queue", "now", "under_way")
@@ -27,31 +29,33 @@ class Clock:
         self._queue: list[_Due] = []
         self._number = 0
 
-    def at(self, time: int, action: Callable[..., object], *given: Any) -> None:
+    def at(self, time: int, action: Callable[..., object], *arguments: Any) -> None:
+        """Schedule an action with its arguments."""
         self._number += 1
         self.under_way += 1
-        heappush(self._queue, (time, self._number, False, action, given))
+        heappush(self._queue, (time, self._number, False, action, arguments))
 
-    def in_background(self, time: int, action: Callable[..., object], *given: Any) -> None:
+    def in_background(self, time: int, action: Callable[..., object], *arguments: Any) -> None:
+        """Schedule an action that does not keep the simulation from being idle."""
         self._number += 1
-        heappush(self._queue, (time, self._number, True, action, given))
+        heappush(self._queue, (time, self._number, True, action, arguments))
 
     def step(self) -> None:
-        """The next thing that is due happens, and it is then as late as it was put down for."""
-        self.now, _, is_background, action, given = heappop(self._queue)
+        """Set the time to that of the next action, and run it."""
+        self.now, _, is_background, action, arguments = heappop(self._queue)
         if not is_background:
             self.under_way -= 1
-        action(*given)
+        action(*arguments)
 
     def run_until(self, time: int) -> None:
-        """Everything up to that time, that time included."""
+        """Run all actions up to and including `time`."""
         queue = self._queue
         while queue and queue[0][0] <= time:
             self.step()
         self.now = time
 
     def run_until_idle(self, time: int) -> bool:
-        """Goes on until nothing but the background is to be done, or until that time; whether the first was so."""
+        """Run until only background actions are pending, or until `time`. Returns whether it is idle."""
         queue = self._queue
         while self.under_way and queue[0][0] <= time:
             self.step()
@@ -59,11 +63,11 @@ class Clock:
 
     @property
     def next_time(self) -> int | None:
-        """When something is due again; None: never."""
+        """The time of the next action, or None if there is none."""
         return self._queue[0][0] if self._queue else None
 
     def due(self) -> list[Callable[..., object]]:
-        """What is under way, earliest first: to say what is still moving."""
+        """Return the pending actions that are not in the background, earliest first, for an error message."""
         return [action for _, _, is_background, action, _ in sorted(self._queue, key=_order) if not is_background]
 
 

@@ -1,4 +1,4 @@
-"""Counters: how many operations went over which link, by type, and how many bytes they were."""
+"""Counters of the operations, and their bytes, that were sent over each link, by type."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -11,18 +11,18 @@ from tidings.engine.operations import Travelling
 Measure = Callable[[Travelling], int]
 
 
-class Tally:
-    """What was sent in one direction of a link: each operation once, however often it had to be sent again."""
+class LinkTally:
+    """Counts the operations sent in one direction of a link. Retransmissions are not counted."""
 
     __slots__ = ("_measure", "bytes", "messages")
 
     def __init__(self, measure: Measure | None = None) -> None:
         self._measure = measure
-        self.messages: dict[type, int] = {}
-        self.bytes: dict[type, int] = {}
+        self.messages: dict[type[msgspec.Struct], int] = {}
+        self.bytes: dict[type[msgspec.Struct], int] = {}
 
     def count(self, operation: Travelling) -> int:
-        """Counts it; its size, or 0 if bytes are not counted."""
+        """Count an operation. Returns its size in bytes, or 0 if bytes are not counted."""
         kind = type(operation)
         self.messages[kind] = self.messages.get(kind, 0) + 1
         if self._measure is None:
@@ -32,18 +32,20 @@ class Tally:
         return size
 
 
-class Row(msgspec.Struct, frozen=True, order=True):
+class CountRow(msgspec.Struct, frozen=True, order=True):
+    """The count of one type of operation in one direction of a link."""
+
     sender: str
     receiver: str
-    kind: str  # the name of the operation
+    kind: str  # the operation's name on the wire
     messages: int
     bytes: int
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What was counted up to some moment, in a fixed order: it can be listed, compared and taken away from later."""
+    """The counts at one moment, in a fixed order. The difference of two is what was sent in between."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[CountRow, ...] = ()
 
     def __sub__(self, earlier: "Counts") -> "Counts":
         before = {_key(row): row for row in earlier.rows}
@@ -51,58 +53,68 @@ class Counts(msgspec.Struct, frozen=True):
         return Counts(tuple(row for row in later if row.messages))
 
     def of(self, *kinds: str) -> "Counts":
-        """Only operations of these types."""
+        """Return the counts of these types of operations only."""
         return Counts(tuple(row for row in self.rows if row.kind in kinds))
 
     @property
     def messages(self) -> int:
+        """The number of all messages."""
         return sum(row.messages for row in self.rows)
 
     @property
     def bytes(self) -> int:
+        """The number of all bytes."""
         return sum(row.bytes for row in self.rows)
 
     def by_kind(self) -> dict[str, int]:
+        """Return the number of messages by type."""
         return self._summed(lambda row: row.kind)
 
     def by_link(self) -> dict[tuple[str, str], int]:
-        """Messages by sender and receiver."""
+        """Return the number of messages by sender and receiver."""
         return self._summed(lambda row: (row.sender, row.receiver))
 
     def bytes_by_kind(self) -> dict[str, int]:
+        """Return the number of bytes by type."""
         return self._summed(lambda row: row.kind, "bytes")
 
     def bytes_by_link(self) -> dict[tuple[str, str], int]:
+        """Return the number of bytes by sender and receiver."""
         return self._summed(lambda row: (row.sender, row.receiver), "bytes")
 
-    def _summed(self, key: Callable[[Row], Any], what: str = "messages") -> dict[Any, int]:
-        found: Counter[Any] = Counter()
+    def _summed(self, key: Callable[[CountRow], Any], field: str = "messages") -> dict[Any, int]:
+        sums: Counter[Any] = Counter()
         for row in self.rows:
-            found[key(row)] += getattr(row, what)
-        return dict(sorted(found.items()))
+            sums[key(row)] += getattr(row, field)
+        return dict(sorted(sums.items()))
 
 
 class Counters:
-    """The tallies of a world, by sender and receiver."""
+    """The tallies of all links of a world, by sender and receiver."""
 
-    def __init__(self, ways: Iterable[tuple[str, str]], measure: Measure | None = None) -> None:
-        self.tallies = {way: Tally(measure) for way in ways}
+    def __init__(self, paths: Iterable[tuple[str, str]], measure: Measure | None = None) -> None:
+        self.tallies = {way: LinkTally(measure) for way in paths}
 
     def counts(self) -> Counts:
-        """What was counted so far; the difference of two is what was sent in between."""
+        """Return the counts so far."""
         rows = [
-            Row(sender, receiver, kind.__name__, messages, tally.bytes.get(kind, 0))
+            CountRow(sender, receiver, _word(kind), messages, tally.bytes.get(kind, 0))
             for (sender, receiver), tally in self.tallies.items()
             for kind, messages in tally.messages.items()
         ]
         return Counts(tuple(sorted(rows)))
 
 
-def _key(row: Row) -> tuple[str, str, str]:
+def _word(kind: type[msgspec.Struct]) -> str:
+    """Return the name of an operation on the wire."""
+    return str(kind.__struct_config__.tag)
+
+
+def _key(row: CountRow) -> tuple[str, str, str]:
     return row.sender, row.receiver, row.kind
 
 
-def _less(row: Row, before: Row | None) -> Row:
+def _less(row: CountRow, before: CountRow | None) -> CountRow:
     if before is None:
         return row
     return msgspec.structs.replace(row, messages=row.messages - before.messages, bytes=row.bytes - before.bytes)

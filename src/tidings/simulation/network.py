@@ -1,4 +1,4 @@
-"""The network below the links: datagrams that take time, and may be lost, doubled, overtaken or cut off."""
+"""The simulated network below the links: datagrams are delayed, lost, duplicated, reordered or cut off."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -6,18 +6,19 @@ from typing import Any
 import msgspec
 
 from tidings.model.errors import InvalidValueError
-from tidings.simulation.chance import Random
-from tidings.simulation.clock import SECOND, Clock
+from tidings.simulation.clock import SECOND, SimulatedClock
+from tidings.simulation.rng import Random
 
-_LATE = 4  # a datagram that is overtaken takes up to so many times as long
+_LATE = 4  # a reordered datagram is delayed by up to so many times the usual delay
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """How datagrams fare in one direction. Latency and jitter are microseconds, bandwidth is bytes a second."""
+    """How one direction of a link treats datagrams. Latency and jitter are microseconds, bandwidth is bytes per
+    second."""
 
     latency: int = 1_000
     jitter: int = 0
-    bandwidth: int | None = None  # None: as much as is wanted
+    bandwidth: int | None = None  # None: unlimited
     loss: float = 0.0
     duplication: float = 0.0
     reordering: float = 0.0
@@ -31,84 +32,100 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def are_smooth(self) -> bool:
-        """Whether everything arrives, once and in order."""
+        """Whether every datagram arrives once and in order."""
         return not (self.loss or self.duplication or self.reordering)
 
 
-class Way:
-    """One direction between two brokers."""
+class NetworkPath:
+    """One direction between two brokers: delivers datagrams according to its present conditions."""
 
-    __slots__ = ("_chance", "_clock", "_free", "_last", "conditions", "dropped", "is_cut", "usual")
+    __slots__ = ("_clock", "_free_at", "_last_arrival", "_rng", "conditions", "dropped", "is_cut", "usual")
 
-    def __init__(self, clock: Clock, chance: Random, conditions: Conditions) -> None:
-        self._clock, self._chance = clock, chance
+    def __init__(self, clock: SimulatedClock, rng: Random, conditions: Conditions) -> None:
+        self._clock, self._rng = clock, rng
         self.usual = self.conditions = conditions
         self.is_cut = False
         self.dropped = 0
-        self._free = 0  # when the last datagram has been put on the wire
-        self._last = 0  # when the last one arrives that is in order
+        self._free_at = 0  # when the wire is free again
+        self._last_arrival = 0  # the latest arrival of the datagrams that are in order
 
     @property
     def is_smooth(self) -> bool:
+        """Whether every datagram arrives once and in order."""
         return not self.is_cut and self.conditions.are_smooth
 
     @property
     def is_passable(self) -> bool:
+        """Whether a datagram can arrive at all."""
         return not self.is_cut and self.conditions.loss < 1
 
     @property
     def delay(self) -> int:
-        """The longest that a datagram takes that is not overtaken."""
+        """The longest time that a datagram takes unless it is reordered, without bandwidth."""
         return self.conditions.latency + self.conditions.jitter
 
-    def carry(self, size: int, action: Callable[..., object], *given: Any) -> None:
-        """What arrives in any case, once and in order."""
-        self._clock.at(self._in_order(size), action, *given)
+    def deliver_in_order(self, size: int, action: Callable[..., object], *arguments: Any) -> None:
+        """Schedule an action for a datagram that arrives for certain, once and in order. For smooth links."""
+        self._clock.at(self._arrival_in_order(size), action, *arguments)
 
-    def throw(self, size: int, action: Callable[..., object], *given: Any) -> None:
-        """A datagram: it may arrive, perhaps more than once, perhaps before an earlier one."""
-        chance, conditions, clock = self._chance, self.conditions, self._clock
-        arrival = self._in_order(size) if not self._happens(conditions.reordering) else self._late(size)
-        if self.is_cut or self._happens(conditions.loss):
+    def send_datagram(self, size: int, action: Callable[..., object], *arguments: Any) -> None:
+        """Send a datagram: it may be lost, duplicated or reordered. `action` runs, in the background, for each
+        arrival."""
+        rng, conditions, clock = self._rng, self.conditions, self._clock
+        arrival = (
+            self._arrival_in_order(size) if not self._draw(conditions.reordering) else self._arrival_reordered(size)
+        )
+        if self.is_cut or self._draw(conditions.loss):
             self.dropped += 1
             return
-        clock.in_background(arrival, action, *given)
-        if self._happens(conditions.duplication):
-            clock.in_background(arrival + chance.randint(0, _LATE * self.delay), action, *given)
+        clock.in_background(arrival, action, *arguments)
+        if self._draw(conditions.duplication):
+            clock.in_background(arrival + rng.randint(0, _LATE * self.delay), action, *arguments)
 
-    def _happens(self, probability: float) -> bool:
-        return bool(probability) and self._chance.random() < probability
+    def _draw(self, probability: float) -> bool:
+        return bool(probability) and self._rng.random() < probability
 
-    def _late(self, size: int) -> int:
-        return self._sent(size) + self.conditions.latency + self._chance.randint(0, _LATE * self.delay)
+    def _arrival_reordered(self, size: int) -> int:
+        return self._transmit(size) + self.conditions.latency + self._rng.randint(0, _LATE * self.delay)
 
-    def _in_order(self, size: int) -> int:
+    def _arrival_in_order(self, size: int) -> int:
         conditions = self.conditions
-        arrival = self._sent(size) + conditions.latency
+        arrival = self._transmit(size) + conditions.latency
         if conditions.jitter:
-            arrival += int(self._chance.random() * conditions.jitter)
-        self._last = max(arrival, self._last)
-        return self._last
+            arrival += int(self._rng.random() * conditions.jitter)
+        self._last_arrival = max(arrival, self._last_arrival)
+        return self._last_arrival
 
-    def _sent(self, size: int) -> int:
-        """When the last byte is on the wire."""
+    def _transmit(self, size: int) -> int:
+        """Return when the last byte is on the wire."""
         now, bandwidth = self._clock.now, self.conditions.bandwidth
         if bandwidth is None:
             return now
-        self._free = max(self._free, now) + size * SECOND // bandwidth
-        return self._free
+        self._free_at = max(self._free_at, now) + size * SECOND // bandwidth
+        return self._free_at
 
 
 class Network:
-    """The ways between brokers."""
+    """The paths between all linked brokers."""
 
-    def __init__(self, clock: Clock, chance: Random, conditions: Conditions, pairs: Iterable[tuple[str, str]]) -> None:
-        self.ways: dict[tuple[str, str], Way] = {}
+    def __init__(
+        self, clock: SimulatedClock, rng: Random, conditions: Conditions, pairs: Iterable[tuple[str, str]]
+    ) -> None:
+        """Create a path for each direction of each pair.
+
+        Args:
+            clock: The clock.
+            rng: The source of random numbers.
+            conditions: The usual conditions of all paths.
+            pairs: The pairs of linked brokers.
+        """
+        self.paths: dict[tuple[str, str], NetworkPath] = {}
         for one, other in pairs:
             for sender, receiver in ((one, other), (other, one)):
-                self.ways[sender, receiver] = Way(clock, chance, conditions)
+                self.paths[sender, receiver] = NetworkPath(clock, rng, conditions)
 
-    def between(self, one: str, other: str) -> tuple[Way, Way]:
-        if (one, other) not in self.ways:
+    def between(self, one: str, other: str) -> tuple[NetworkPath, NetworkPath]:
+        """Return the paths in both directions. Raises `InvalidValueError` if the brokers are not linked."""
+        if (one, other) not in self.paths:
             raise InvalidValueError(f"{one} and {other} are not linked")
-        return self.ways[one, other], self.ways[other, one]
+        return self.paths[one, other], self.paths[other, one]

@@ -1,24 +1,25 @@
-"""Reduces a history that goes wrong: fewer steps, clients, brokers and links that still show the same symptom."""
+"""Reduces a history with a violation to a smaller one with the same symptom: fewer steps, clients, brokers and
+links."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.steps import Moves, Settles, Step, Waits
 from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Pause, Restart, Resume, Slow
-from tidings.simulation.history import History
-from tidings.simulation.shrinking import shrunk
-from tidings.simulation.steps import Moves, Settles, Step, Waits
 from tidings.simulation.topologies import Edge, Topology
 
 _ATTEMPTS = 1_000
 
 
-def reduced(history: History, attempts: int = _ATTEMPTS) -> History:
-    """A smaller history whose first violation has the same symptom, found by running at most so many others.
+def reduce_history(history: History, attempts: int = _ATTEMPTS) -> History:
+    """Return a smaller history whose first violation has the same symptom.
 
-    First steps are left out, then the rest is made simpler, until neither helps. A history in which nothing goes wrong
-    is returned as it is.
+    Removes steps, then simplifies the rest, until neither helps or `attempts` histories were run. A history
+    without violations is returned unchanged.
     """
     violations = history.violations()
     if not violations:
@@ -27,13 +28,13 @@ def reduced(history: History, attempts: int = _ATTEMPTS) -> History:
     before = None
     while history != before and shows.attempts:
         before = history
-        small = replace(history, steps=shrunk(history.steps, _of_steps(history, shows), shows.attempts))
-        history = _simplified(small, shows)
+        small = replace(history, steps=shrink_steps(history.steps, _shows_with_steps(history, shows), shows.attempts))
+        history = _simplify(small, shows)
     return history
 
 
 class _Trial:
-    """Runs a history and says whether it shows the symptom. When the attempts are used up, the answer is no."""
+    """Runs histories and says whether they show the symptom. Says no when the attempts are used up."""
 
     def __init__(self, symptom: str, attempts: int) -> None:
         self._symptom, self.attempts = symptom, attempts
@@ -46,33 +47,34 @@ class _Trial:
         return bool(violations) and violations[0].symptom == self._symptom
 
 
-def _of_steps(history: History, shows: _Trial) -> Callable[[tuple[Step, ...]], bool]:
+def _shows_with_steps(history: History, shows: _Trial) -> Callable[[tuple[Step, ...]], bool]:
     return lambda steps: shows(replace(history, steps=steps))
 
 
-def _simplified(history: History, shows: _Trial) -> History:
+def _simplify(history: History, shows: _Trial) -> History:
+    """Apply simplifications as long as one of them shows the symptom."""
     while (simpler := next(filter(shows, _simpler(history)), None)) is not None:
         history = simpler
     return history
 
 
 def _simpler(history: History) -> Iterator[History]:
-    """Histories that differ in one thing, which is simpler."""
+    """Yield histories that are simpler in one respect."""
     if history.network:
         yield replace(history, network={})
     for client in history.homes:
         yield _without_client(history, client)
     for one, other, _ in history.topology.edges:
-        yield _merged(history, one, other)
-        yield _merged(history, other, one)
+        yield _merge_brokers(history, one, other)
+        yield _merge_brokers(history, other, one)
     for edge in history.topology.edges:
         if (without := _without_link(history, edge)) is not None:
             yield without
         if edge.cost != 1:
             yield replace(history, topology=_with_cost_1(history.topology, edge))
-    for place, step in enumerate(history.steps):
-        for plain in _plainer(step):
-            yield replace(history, steps=(*history.steps[:place], plain, *history.steps[place + 1 :]))
+    for position, step in enumerate(history.steps):
+        for simpler_step in _simpler_steps(step):
+            yield replace(history, steps=(*history.steps[:position], simpler_step, *history.steps[position + 1 :]))
 
 
 def _without_client(history: History, client: str) -> History:
@@ -81,41 +83,41 @@ def _without_client(history: History, client: str) -> History:
     return replace(history, homes=homes, steps=steps)
 
 
-def _merged(history: History, broker: str, into: str) -> History:
-    """Without the broker: its links and its clients are another's."""
+def _merge_brokers(history: History, broker: str, into: str) -> History:
+    """Return the history without `broker`: its links and clients belong to `into`."""
 
-    def renamed(name: str) -> str:
+    def rename(name: str) -> str:
         return into if name == broker else name
 
     edges: dict[frozenset[str], Edge] = {}
     for one, other, cost in history.topology.edges:
-        edge = Edge(renamed(one), renamed(other), cost)
+        edge = Edge(rename(one), rename(other), cost)
         if edge.one != edge.other:
             edges.setdefault(frozenset(edge[:2]), edge)
     brokers = tuple(name for name in history.topology.brokers if name != broker)
     return replace(
         history,
         topology=Topology(brokers, tuple(edges.values())),
-        homes={client: renamed(home) for client, home in history.homes.items()},
-        steps=tuple(step for one in history.steps for step in _merged_steps(one, broker, renamed)),
+        homes={client: rename(home) for client, home in history.homes.items()},
+        steps=tuple(step for one in history.steps for step in _merge_broker_steps(one, broker, rename)),
     )
 
 
-def _merged_steps(step: Step, broker: str, renamed: Callable[[str], str]) -> Iterator[Step]:
+def _merge_broker_steps(step: Step, broker: str, rename: Callable[[str], str]) -> Iterator[Step]:
     if isinstance(step, Crash | Restart | Pause | Resume):
         if step.broker != broker:
             yield step
     elif isinstance(step, Cut | Heal | Slow | Lossy):
-        if renamed(step.one) != renamed(step.other):
-            yield replace(step, one=renamed(step.one), other=renamed(step.other))
+        if rename(step.one) != rename(step.other):
+            yield replace(step, one=rename(step.one), other=rename(step.other))
     elif isinstance(step, Moves):
-        yield replace(step, broker=renamed(step.broker))
+        yield replace(step, broker=rename(step.broker))
     else:
         yield step
 
 
 def _without_link(history: History, link: Edge) -> History | None:
-    """None if brokers would be cut off for good."""
+    """Return the history without a link, or None if some broker could then never be reached."""
     topology = Topology(history.topology.brokers, tuple(edge for edge in history.topology.edges if edge != link))
     if not _is_connected(topology):
         return None
@@ -131,9 +133,9 @@ def _without_link(history: History, link: Edge) -> History | None:
 def _is_connected(topology: Topology) -> bool:
     reached, frontier = {topology.brokers[0]}, [topology.brokers[0]]
     while frontier:
-        found = [name for name in topology.neighbours(frontier.pop()) if name not in reached]
-        reached.update(found)
-        frontier += found
+        unreached = [name for name in topology.neighbours(frontier.pop()) if name not in reached]
+        reached.update(unreached)
+        frontier += unreached
     return len(reached) == len(topology.brokers)
 
 
@@ -141,8 +143,8 @@ def _with_cost_1(topology: Topology, link: Edge) -> Topology:
     return replace(topology, edges=tuple(edge._replace(cost=1) if edge == link else edge for edge in topology.edges))
 
 
-def _plainer(step: Step) -> Iterator[Step]:
-    """The step without one of its options; or a wait until everything has settled, where time does not matter."""
+def _simpler_steps(step: Step) -> Iterator[Step]:
+    """Yield the step without one of its options; or a wait replaced by settling, in case time does not matter."""
     if isinstance(step, Waits):
         yield Settles()
     for field in msgspec.structs.fields(step):
@@ -153,3 +155,29 @@ def _plainer(step: Step) -> Iterator[Step]:
 def _default(field: msgspec.structs.FieldInfo) -> object:
     factory = field.default_factory
     return field.default if factory is msgspec.NODEFAULT else factory()
+
+
+Item = TypeVar("Item")
+
+
+def shrink_steps(
+    steps: Sequence[Item], fails: Callable[[tuple[Item, ...]], bool], attempts: int = 500
+) -> tuple[Item, ...]:
+    """Remove steps that are not needed to fail, in large pieces first (delta debugging).
+
+    No single step of the result can be removed, unless the attempts are used up.
+    """
+    remaining, size = tuple(steps), max(1, len(steps) // 2)
+    while attempts and remaining:
+        start, was_reduced = 0, False
+        while start < len(remaining) and attempts:
+            attempts -= 1
+            candidate = remaining[:start] + remaining[start + size :]
+            if fails(candidate):
+                remaining, was_reduced = candidate, True
+            else:
+                start += size
+        if size == 1 and not was_reduced:
+            break
+        size = max(1, size // 2)
+    return remaining

@@ -1,18 +1,19 @@
-"""Says what goes wrong in a history, and how to do it again."""
+"""Reports the violations of a history with a step file that reproduces them."""
 
-from tidings.simulation.history import History
-from tidings.simulation.reduction import reduced
+from tidings.simulation.checking.history import History
+from tidings.simulation.reduction import reduce_history
 from tidings.simulation.step_file import StepFile, write
 
 _SHOWN = 5  # violations of a report
 
 
 def report(history: History) -> str | None:
-    """The violations, and a small step file that shows them again; None if nothing goes wrong."""
+    """Return the violations of a history and a reduced step file that shows the first one again, or None if there
+    are none."""
     violations = history.violations()
     if not violations:
         return None
-    small = reduced(history)
+    small = reduce_history(history)
     shown = [str(violation) for violation in small.violations()[:_SHOWN]]
     return "\n".join(
         [

@@ -1,8 +1,8 @@
-"""Reads and writes step files: the history of a simulation as text, one step a line.
+"""Reads and writes step files: the history of a simulation as text, one step per line.
 
-The header of a file says which overlay there is and which clients; the steps follow, in the order in which the
-simulation takes them. A file that expects a violation documents a fault that is not mended yet. `step_line.py` reads
-and writes the single lines.
+The header of a file defines the overlay and the clients. The steps follow in the order in which the simulation
+takes them. A file with an `expect` line documents a fault that is not fixed yet. `step_line.py` reads and writes
+single lines.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,11 +14,13 @@ import msgspec
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
 from tidings.routing import STRATEGIES
-from tidings.simulation.history import History
+from tidings.simulation.checking.checker import Kind
+from tidings.simulation.checking.history import History
+from tidings.simulation.checking.steps import Step
 from tidings.simulation.step_line import (
     HEADER,
+    LineToken,
     Names,
-    Token,
     Word,
     read_broker,
     read_number,
@@ -28,23 +30,21 @@ from tidings.simulation.step_line import (
     write_number,
     write_step,
 )
-from tidings.simulation.steps import Step
 from tidings.simulation.topologies import Edge, Topology
-from tidings.simulation.violation import Kind
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _NETWORK = ("loss", "duplication", "reordering", "latency", "jitter")
 
 
 class StepFile(msgspec.Struct, frozen=True):
-    """A history, and the kind of violation that it shows as long as a fault is not mended."""
+    """A history, and the kind of violation that it is expected to show while a fault is not fixed."""
 
     history: History
     expect: Kind | None = None
 
 
 def read(text: str, source: str = "steps") -> StepFile:
-    """The step file of a text. An `InvalidValueError` names `source` and the line of a mistake."""
+    """Parse a step file. Raises `InvalidValueError`, which names `source` and the line of the mistake."""
     header, steps = _Header(), list[Step]()
     number, names = 0, None
     for number, line in enumerate(text.split("\n"), start=1):
@@ -65,12 +65,13 @@ def read(text: str, source: str = "steps") -> StepFile:
 
 
 def write(file: StepFile, comments: Iterable[str] = ()) -> str:
-    """The text of a step file; `read` makes an equal one of it. The comments stand at its beginning."""
+    """Return the text of a step file, with comments at its beginning. `read` returns an equal step file."""
     return "\n".join([*_comment_lines(comments), *_header_lines(file), "", *map(write_step, file.history.steps), ""])
 
 
 @contextmanager
 def _at(source: str, line: int) -> Iterator[None]:
+    """Add source and line to an `InvalidValueError`."""
     try:
         yield
     except InvalidValueError as error:
@@ -101,14 +102,14 @@ def _header_lines(file: StepFile) -> Iterator[str]:
 
 
 class _Header:
-    """Collects the lines of a header, each of them checked against those before."""
+    """Collects the header's lines, and checks each against those before it."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._edges: list[Edge] = []
         self._homes: dict[str, str] = {}
 
-    def take(self, keyword: str, tokens: Sequence[Token]) -> None:
+    def take(self, keyword: str, tokens: Sequence[LineToken]) -> None:
         if keyword == "link":
             self._edges.append(self._link(tokens))
         elif keyword == "client":
@@ -132,14 +133,14 @@ class _Header:
             raise InvalidValueError("the line of the brokers is missing: brokers NAME NAME ...")
         return Topology(self._values["brokers"], tuple(self._edges))
 
-    def _link(self, tokens: Sequence[Token]) -> Edge:
+    def _link(self, tokens: Sequence[LineToken]) -> Edge:
         topology = self._topology()
         one, other, *more = _needed(tokens, 2, "link BROKER BROKER [cost=NUMBER]")
         edge = Edge(read_broker(one.word, topology), read_broker(other.word, topology), _cost(more))
         Topology.of([*self._edges, edge])  # refuses a link of a broker to itself, a second one, and a cost of 0
         return edge
 
-    def _client(self, tokens: Sequence[Token]) -> tuple[str, str]:
+    def _client(self, tokens: Sequence[LineToken]) -> tuple[str, str]:
         topology = self._topology()
         name, broker, *more = _needed(tokens, 2, "client NAME BROKER")
         if more:
@@ -152,18 +153,18 @@ class _Header:
         return client, read_broker(broker.word, topology)
 
 
-def _needed(tokens: Sequence[Token], count: int, usage: str) -> Sequence[Token]:
+def _needed(tokens: Sequence[LineToken], count: int, usage: str) -> Sequence[LineToken]:
     if len(tokens) < count:
         raise InvalidValueError(f"too few words; the line is written: {usage}")
     return tokens
 
 
-def _cost(tokens: Sequence[Token]) -> int:
+def _cost(tokens: Sequence[LineToken]) -> int:
     if not tokens:
         return 1
     if len(tokens) > 1 or tokens[0].key != Word("cost"):
         raise InvalidValueError(f"{tokens[-1]} is too much; only cost=NUMBER may follow")
-    return _integer(Token(tokens[0].values).word, "cost")
+    return _integer(LineToken(tokens[0].values).word, "cost")
 
 
 def _integer(word: Word, name: str) -> int:
@@ -173,34 +174,34 @@ def _integer(word: Word, name: str) -> int:
         raise InvalidValueError(f"{name}: {word.text!r:.40} is not an integer") from None
 
 
-# Lines of the header that are there once
+# Header lines that occur at most once
 
 
-def _single(tokens: Sequence[Token], name: str) -> Word:
+def _single(tokens: Sequence[LineToken], name: str) -> Word:
     if len(tokens) != 1:
         raise InvalidValueError(f"{name}: one word is needed")
     return tokens[0].word
 
 
-def _choice(tokens: Sequence[Token], name: str, choices: Iterable[str]) -> str:
+def _choice(tokens: Sequence[LineToken], name: str, choices: Iterable[str]) -> str:
     word = _single(tokens, name)
     if word.text not in choices:
         raise InvalidValueError(f"{name}: {word.text!r} is none of {', '.join(choices)}")
     return word.text
 
 
-def _network(tokens: Sequence[Token]) -> dict[str, float]:
+def _network(tokens: Sequence[LineToken]) -> dict[str, float]:
     network: dict[str, float] = {}
     for token in tokens:
         if token.key is None or token.key.text not in _NETWORK:
             raise InvalidValueError(f"network: {token} is none of {', '.join(f'{name}=NUMBER' for name in _NETWORK)}")
         if token.key.text in network:
             raise InvalidValueError(f"network: {token.key.text} is given twice")
-        network[token.key.text] = read_number(Token(token.values).word, token.key.text)
+        network[token.key.text] = read_number(LineToken(token.values).word, token.key.text)
     return network
 
 
-def _brokers(tokens: Sequence[Token]) -> tuple[str, ...]:
+def _brokers(tokens: Sequence[LineToken]) -> tuple[str, ...]:
     brokers = tuple(checked_client(token.word.text) for token in tokens)
     if not brokers:
         raise InvalidValueError("brokers: at least one is needed")
@@ -209,7 +210,7 @@ def _brokers(tokens: Sequence[Token]) -> tuple[str, ...]:
     return brokers
 
 
-_VALUES: dict[str, Callable[[Sequence[Token]], Any]] = {
+_VALUES: dict[str, Callable[[Sequence[LineToken]], Any]] = {
     "expect": lambda tokens: _choice(tokens, "expect", _KINDS),
     "strategy": lambda tokens: _choice(tokens, "strategy", sorted(STRATEGIES)),
     "seed": lambda tokens: _integer(_single(tokens, "seed"), "seed"),

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidings.configuration.checks import readable
+from tidings.coerce import content_filter, context_filter, policy_text
+from tidings.configuration import check_parses
 from tidings.model.advertisement import checked_id
 from tidings.model.errors import InvalidValueError
 from tidings.model.values import Value, checked_name, checked_value
-from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Pause, Restart, Resume, Slow
-from tidings.simulation.steps import (
+from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
     Moves,
@@ -35,8 +35,8 @@ from tidings.simulation.steps import (
     Unsubscribes,
     Waits,
 )
+from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Pause, Restart, Resume, Slow
 from tidings.simulation.topologies import Topology
-from tidings.texts import content_filter, context_filter, policy_text
 
 _WORD = r'(?:"(?:[^"\\]|\\.)*"|[^\s"=,#]+)'
 _WORDS = re.compile(_WORD)
@@ -46,20 +46,25 @@ _BARE = re.compile(r"[A-Za-z_$][A-Za-z0-9_.$-]*")
 
 
 class Word(NamedTuple):
+    """A bare or quoted word."""
+
     text: str
     is_quoted: bool = False
 
     def is_keyword(self, keyword: str) -> bool:
+        """Return whether the word is this keyword; a quoted word never is."""
         return self.text == keyword and not self.is_quoted
 
 
-class Token(NamedTuple):
+class LineToken(NamedTuple):
+    """A word, or an option with one or more values."""
+
     values: tuple[Word, ...]
     key: Word | None = None
 
     @property
     def word(self) -> Word:
-        """The single word that the token is; an error if it is an option or has several values."""
+        """The single word of the token. Raises `InvalidValueError` if it is an option or has several values."""
         if self.key is not None or len(self.values) != 1:
             raise InvalidValueError(f"a word is needed here, not {self}")
         return self.values[0]
@@ -76,8 +81,9 @@ class Names(NamedTuple):
     clients: frozenset[str]
 
 
-def tokens_of(line: str) -> list[Token]:
-    tokens: list[Token] = []
+def tokens_of(line: str) -> list[LineToken]:
+    """Split a line into tokens, without its comment. Raises `InvalidValueError`."""
+    tokens: list[LineToken] = []
     position = _after_space(line, 0)
     while position < len(line) and line[position] != "#":
         match = _TOKEN.match(line, position)
@@ -87,13 +93,13 @@ def tokens_of(line: str) -> list[Token]:
             raise InvalidValueError(f"cannot be read from here on: {rest}{hint}")
         key = match["key"]
         values = tuple(_word(part) for part in _WORDS.findall(match["values"]))
-        tokens.append(Token(values, None if key is None else _word(key)))
+        tokens.append(LineToken(values, None if key is None else _word(key)))
         position = _after_space(line, match.end())
     return tokens
 
 
 def read_number(word: Word, name: str) -> float:
-    """A number from 0 to a thousand million; a probability (`loss`, `duplication`, `reordering`) is at most 1."""
+    """Parse a number from 0 to 1,000,000,000; for a probability (`loss`, `duplication`, `reordering`), from 0 to 1."""
     try:
         number: float = _decoded(word, float)
     except msgspec.DecodeError:
@@ -105,12 +111,14 @@ def read_number(word: Word, name: str) -> float:
 
 
 def read_broker(word: Word, topology: Topology) -> str:
+    """Return the name of a broker. Raises `InvalidValueError` if the topology has none of that name."""
     if word.text not in topology.brokers:
         raise InvalidValueError(f"there is no broker {word.text!r}")
     return word.text
 
 
 def write_name(name: str) -> str:
+    """Return a name as a bare word, or quoted if it could be mistaken."""
     return name if _BARE.fullmatch(name) and name not in KEYWORDS else _quoted(name)
 
 
@@ -118,24 +126,26 @@ def write_number(number: float) -> str:
     return repr(number)
 
 
-# Fields of steps: how each of them is read from the values of a token, and written
+# Fields of steps: how each is parsed from a token, and written
 
 
 class _Codec(NamedTuple):
+    """Parses and writes the values of a field."""
+
     read: Callable[[Word, str, Names], Any]
     write: Callable[[Any], str]
 
 
 def _text_codec(check: Callable[[str], object]) -> _Codec:
     def read(word: Word, name: str, _: Names) -> str:
-        readable(name, check, word.text)
+        check_parses(name, check, word.text)
         return word.text
 
     return _Codec(read, lambda text: _quoted(text))
 
 
 _PROBABILITIES = frozenset({"loss", "duplication", "reordering"})
-_LARGEST_NUMBER = 1_000_000_000  # seconds, among others: a simulation counts microseconds, and has to end
+_LARGEST_NUMBER = 1_000_000_000  # limits seconds as well, so that a simulation ends
 _ID = _Codec(lambda word, _, __: checked_id(word.text), write_name)
 _CONTEXT_NAME = _Codec(lambda word, _, __: checked_name(word.text), write_name)
 _BROKER = _Codec(lambda word, _, names: read_broker(word, names.topology), write_name)
@@ -157,11 +167,11 @@ _CODECS: dict[str, _Codec] = {
     **dict.fromkeys(("at", "factor", "seconds", *sorted(_PROBABILITIES)), _NUMBER),
 }
 _LISTS = frozenset({"publisher_context", "subscriber_context"})
-_OFFER, _ALL = "publisher_context", "*"  # a publisher may offer all names of its context
+_OFFER, _ALL = "publisher_context", "*"  # the option, and its value that offers all names
 
 
 class _Form(NamedTuple):
-    """How a type of step is written: a keyword, positional fields, a flag, options, and the values of a mapping."""
+    """The syntax of a type of step: a keyword, positional fields, a flag, options, and the values of a mapping."""
 
     keyword: str
     step: Callable[..., Step]
@@ -222,7 +232,8 @@ _OPTIONS = {name for form in _FORMS.values() for name in form.options}
 KEYWORDS = frozenset({*HEADER, *_OF_CLIENTS, *_OF_THE_WORLD, *_OPTIONS, "one-way"})
 
 
-def read_step(tokens: Sequence[Token], names: Names) -> Step:
+def read_step(tokens: Sequence[LineToken], names: Names) -> Step:
+    """Parse a step from the tokens of its line. Raises `InvalidValueError`."""
     form, client, rest = _form(tokens, names)
     fields: dict[str, Any] = {} if client is None else {"client": client}
     fields |= _fields(form, rest, names)
@@ -234,6 +245,7 @@ def read_step(tokens: Sequence[Token], names: Names) -> Step:
 
 
 def write_step(step: Step) -> str:
+    """Return the line of a step; `read_step` returns an equal step."""
     form = _FORMS[type(step)]
     defaults = {field.name: field.default for field in msgspec.structs.fields(type(step))} | {"at": 0}
     fields = {name: value for name, value in msgspec.structs.asdict(step).items() if value != defaults.get(name)}
@@ -245,8 +257,8 @@ def write_step(step: Step) -> str:
     return " ".join(parts)
 
 
-def _form(tokens: Sequence[Token], names: Names) -> tuple[_Form, str | None, Sequence[Token]]:
-    """The form of the step, the client that takes it, if any, and the tokens of its fields."""
+def _form(tokens: Sequence[LineToken], names: Names) -> tuple[_Form, str | None, Sequence[LineToken]]:
+    """Return the form of the step, the client that takes it, if any, and the tokens of its fields."""
     first = tokens[0].word
     if not first.is_quoted and first.text in _OF_THE_WORLD:
         form = _OF_THE_WORLD[first.text]
@@ -259,7 +271,7 @@ def _form(tokens: Sequence[Token], names: Names) -> tuple[_Form, str | None, Seq
     return _OF_CLIENTS[second.text], first.text, tokens[2:]
 
 
-def _fields(form: _Form, tokens: Iterable[Token], names: Names) -> dict[str, Any]:
+def _fields(form: _Form, tokens: Iterable[LineToken], names: Names) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     mapping: dict[str, Value] = {}
     positional = iter(form.positional)
@@ -270,7 +282,7 @@ def _fields(form: _Form, tokens: Iterable[Token], names: Names) -> dict[str, Any
             name = token.key.text
             value = _read_option(name, token, names)
         elif form.mapping:
-            _put(mapping, checked_name(token.key.text), _read_value(Token(token.values).word, token.key.text))
+            _put(mapping, checked_name(token.key.text), _read_value(LineToken(token.values).word, token.key.text))
             continue
         else:
             raise InvalidValueError(f"there is no option {token.key.text!r}; {form.usage}")
@@ -297,12 +309,12 @@ def _put(fields: dict[str, Any], name: str, value: Any) -> None:
     fields[name] = value
 
 
-def _read_option(name: str, token: Token, names: Names) -> Any:
+def _read_option(name: str, token: LineToken, names: Names) -> Any:
     if name == _OFFER and [(word.text, word.is_quoted) for word in token.values] == [(_ALL, False)]:
         return None
     if name in _LISTS:
         return tuple(_CODECS[name].read(word, name, names) for word in token.values)
-    return _CODECS[name].read(Token(token.values).word, name, names)
+    return _CODECS[name].read(LineToken(token.values).word, name, names)
 
 
 def _write_option(name: str, value: Any) -> str:
@@ -358,5 +370,5 @@ def _quoted(text: str) -> str:
 
 
 def _decoded(word: Word, kind: Any) -> Any:
-    """A bare word as a JSON value; quoted, it is a string, which no number is."""
+    """Decode a bare word as JSON; a quoted word is a string, which never decodes as a number."""
     return msgspec.json.decode(_quoted(word.text) if word.is_quoted else word.text, type=kind)

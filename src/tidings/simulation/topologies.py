@@ -1,4 +1,4 @@
-"""Topologies: which brokers there are, and which of them are linked, at what cost."""
+"""Topologies: the brokers of an overlay and the links between them, with costs."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Self
@@ -7,7 +7,7 @@ import msgspec
 
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
-from tidings.simulation.chance import drawn_from
+from tidings.simulation.rng import seeded_random
 
 
 class Edge(NamedTuple):
@@ -19,14 +19,14 @@ class Edge(NamedTuple):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """Brokers and links in a fixed order; `Topology.of` is the door that checks."""
+    """Brokers and links in a fixed order. `Topology.of` checks its arguments; the constructor does not."""
 
     brokers: tuple[str, ...]
     edges: tuple[Edge, ...]
 
     @classmethod
     def of(cls, links: Iterable[tuple[str, str] | tuple[str, str, int]], brokers: Iterable[str] = ()) -> Self:
-        """From a list of links; brokers without any are named besides."""
+        """Create a topology from links and the names of brokers without links. Raises `InvalidValueError`."""
         edges = tuple(Edge(*link) for link in links)
         for one, other, cost in edges:
             if one == other:
@@ -41,36 +41,39 @@ class Topology(msgspec.Struct, frozen=True):
         return cls(tuple(map(checked_client, names)), edges)
 
     def neighbours(self, broker: str) -> list[str]:
+        """Return the brokers that are linked to this one, sorted."""
         found = [edge for edge in self.edges if broker in edge[:2]]
         return sorted(edge.other if edge.one == broker else edge.one for edge in found)
 
 
 def line(brokers: int) -> Topology:
+    """A topology in which each broker is linked to the next one."""
     return _numbered(brokers, [(number, number + 1) for number in range(1, brokers)])
 
 
 def star(brokers: int) -> Topology:
-    """The first one is in the middle."""
+    """A topology in which all brokers are linked to the first one."""
     return _numbered(brokers, [(1, number) for number in range(2, brokers + 1)])
 
 
 def ring(brokers: int) -> Topology:
+    """A line whose last broker is linked to the first one."""
     closing = [(brokers, 1)] if brokers > 2 else []
     return _numbered(brokers, [(number, number + 1) for number in range(1, brokers)] + closing)
 
 
 def tree(brokers: int, branches: int = 2) -> Topology:
-    """The first one is the root; every broker has so many below it, as far as there are enough."""
+    """A topology with the first broker as the root, in which each broker has up to `branches` children."""
     if branches < 1:
         raise InvalidValueError("branches: must be at least 1")
     return _numbered(brokers, [((number - 2) // branches + 1, number) for number in range(2, brokers + 1)])
 
 
 def random_graph(brokers: int, degree: int, seed: int = 0) -> Topology:
-    """Connected, and no broker has more links than the degree; nearly all of them have that many."""
+    """A random connected topology in which each broker has at most `degree` links, and nearly all have that many."""
     if degree < min(2, brokers - 1):
         raise InvalidValueError("degree: must be at least 2 for the brokers to be connected")
-    chance = drawn_from(seed, "topology")
+    rng = seeded_random(seed, "topology")
     left = dict.fromkeys(range(1, brokers + 1), min(degree, brokers - 1))
     pairs: dict[tuple[int, int], None] = {}
 
@@ -80,14 +83,14 @@ def random_graph(brokers: int, degree: int, seed: int = 0) -> Topology:
         left[other] -= 1
 
     for number in range(2, brokers + 1):
-        link(chance.choice([known for known in range(1, number) if left[known]]), number)
-    # Those who lack most go first, so that hardly any is left over without a partner.
+        link(rng.choice([known for known in range(1, number) if left[known]]), number)
+    # Brokers that lack most links go first, so that hardly any broker is left without a partner.
     while free := [number for number, count in left.items() if count]:
         most = max(left[number] for number in free)
-        one = chance.choice([number for number in free if left[number] == most])
+        one = rng.choice([number for number in free if left[number] == most])
         partners = [number for number in free if number != one and (min(one, number), max(one, number)) not in pairs]
         if partners:
-            link(one, chance.choice(partners))
+            link(one, rng.choice(partners))
         else:
             left[one] = 0
     return _numbered(brokers, list(pairs))

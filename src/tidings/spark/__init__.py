@@ -1,18 +1,21 @@
-"""Tidings on Spark. Nothing here imports PySpark before it is used, so that all the rest works without it."""
+"""Tidings on Spark: route DataFrames of events, run streaming pipelines, and replay journals.
 
-# Not on first use, as elsewhere: a submodule of the same name would take the function's place.
-from tidings.spark.explain import explain, explain_journal
+Importing this package does not import PySpark; its functions import PySpark when they are called.
+"""
+
+# Imported eagerly, unlike in other packages: on first use, the submodule `route` would replace the function `route`.
 from tidings.spark.pipeline import Pipeline
-from tidings.spark.retrace import Retraced, retrace
-from tidings.spark.route import Routed, route
+from tidings.spark.replay.explain import explain, explain_journal
+from tidings.spark.replay.policy_trial import PolicyTrial, per_rule, try_policy
+from tidings.spark.replay.retrace import RetraceResult, retrace
+from tidings.spark.route import RouteResult, route
 from tidings.spark.session import register, session
-from tidings.spark.trial import Trial, per_rule, try_policy
 
 __all__ = [
     "Pipeline",
-    "Retraced",
-    "Routed",
-    "Trial",
+    "PolicyTrial",
+    "RetraceResult",
+    "RouteResult",
     "explain",
     "explain_journal",
     "per_rule",

@@ -1,34 +1,35 @@
-"""The process that Spark forks its Python workers from, with Tidings loaded before it forks.
+"""The process that Spark forks Python workers from, with Tidings imported before the first fork.
 
-Spark runs this module in the place of `pyspark.daemon` where the setting `spark.python.daemon.module` names it. A
-worker that is forked from `pyspark.daemon` imports PyArrow, Numba and Tidings and loads the compiled kernels for
-itself, which takes more than a second of processor time; a worker that is forked from here has them, and shares their
-memory with the other workers.
+Spark runs this module instead of `pyspark.daemon` if the setting `spark.python.daemon.module` names it. A worker that
+is forked from `pyspark.daemon` imports PyArrow, Numba and Tidings and loads the compiled kernels itself, which takes
+more than a second of processor time. A worker that is forked from this process inherits them and shares their memory
+with the other workers.
 """
 
 import gc
 import importlib
 from contextlib import suppress
 
-from tidings.matching.index import compiling
+from tidings.matching.index.kernels import jit
 
-_MODULES = (
+MODULES = (
     *("pandas", "pyarrow", "pyspark.worker"),
-    *(f"tidings.spark.{name}" for name in ("shard", "worker", "retracer", "explainer")),
+    *("tidings.spark.shards.shard_worker", "tidings.spark.shards.stateless_worker"),
+    *("tidings.spark.replay.retrace_worker", "tidings.spark.replay.explain_worker"),
 )
 
 
 def load() -> None:
-    """Imports what workers need, and loads the kernels.
+    """Import the modules that workers need, and load the compiled kernels.
 
-    A module that cannot be imported is left to the worker, whose error says more.
+    A module that cannot be imported is skipped: the worker imports it again and reports the error.
     """
-    for name in _MODULES:
+    for name in MODULES:
         with suppress(ImportError):
             importlib.import_module(name)
-    compiling.ready()
+    jit.ready()
     gc.collect()
-    gc.freeze()  # a worker that collects garbage does not copy the pages that it shares
+    gc.freeze()  # so that garbage collection in a worker does not copy shared pages
 
 
 if __name__ == "__main__":

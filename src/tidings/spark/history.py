@@ -1,14 +1,18 @@
-"""The journal as the DataFrames that routing takes: events, subscriptions, advertisements, contexts, policies, schemas.
+"""Views of a journal as the DataFrames that `route` takes: events, subscriptions, contexts, policies and others.
 
 Each function takes a DataFrame with the columns of a journal (`spark.read.format("tidings")`, or the Parquet segments)
-and gives a lazy one, made of column expressions and windows alone. What is valid for a time has `since`, from which on
-it is, and `until`, from which on it no longer is (null: it still is); both are the journal's timestamps, which rise
-strictly, so that every event stands before or after.
+and returns a lazy one, built of column expressions and windows alone.
+
+What is valid for a time has `since` (inclusive) and `until` (exclusive; null while it is still valid). Both are
+timestamps of the journal, which rise strictly, so that every event is either before or after a change.
+
+How the end of a subscription or an advertisement is found: it is the earliest of the next row of the same client and id
+(a newer version, or its removal) and, unless it is durable, the client's next `disconnect`.
 """
 
 from typing import TYPE_CHECKING
 
-from tidings.engine.records import SIGNED
+from tidings.engine.journal_codec import SIGNED
 from tidings.journal.record import LOST, PUBLISH
 from tidings.model.errors import InvalidValueError
 
@@ -24,8 +28,8 @@ CHANGES = (
 CONTROL = ",".join((*CHANGES, "connect"))
 """The option `kinds` for all but events: where there are many of those, they need not be read for the rest."""
 
-_NOTES = r'(?s),?"\$[^"\\]*":.*$'  # what a hub notes for itself stands last in a body, and has such names
-_PLACE = ("offset", "journal")
+_HUB_FIELDS = r'(?s),?"\$[^"\\]*":.*$'  # fields that a hub adds for itself: last in a body, names with $
+_OFFSET_COLUMNS = ("offset", "journal")
 _SUBSCRIPTION = "content, publishers, policy, subject, structure, durable, notify"
 _ADVERTISEMENT = "content, publisher_context, subscriber_context, policy"
 _OFFERS_ALL = "publisher_context_all"
@@ -34,10 +38,17 @@ _OFFERS_ALL = "publisher_context_all"
 def read(
     spark: "SparkSession", folder: str, since: str | None = None, until: str | None = None, end: int | None = None
 ) -> "DataFrame":
-    """The journal in a folder, of which events only from `since` on and before `until` (`2026-01-31T12:00:00Z`).
+    """Read the journal in a folder: all control rows, and the events from `since` on and before `until`.
 
-    What was said before counts for them: control rows are read from the beginning. Where the journal is being written,
-    `end`, the offset after the last one, keeps several questions to the same rows.
+    Control rows are read from the beginning, since they decide about later events.
+
+    Args:
+        spark: The session, with the data source `tidings` registered.
+        folder: The folder of the journal, which all executors see.
+        since: The acceptance time of the first events, as in `2026-01-31T12:00:00Z`. None: from the beginning.
+        until: The acceptance time before which rows end. None: up to the end.
+        end: The offset after the last row. While the journal is being written, several queries with the same `end` see
+            the same rows.
     """
     limits = {name: str(value) for name, value in (("until", until), ("endingOffset", end)) if value is not None}
 
@@ -48,135 +59,151 @@ def read(
 
 
 def events(journal: "DataFrame", *, meta: bool = False) -> "DataFrame":
-    """The publications; with `meta`, also those that the hub or broker made itself (routing makes them anew).
+    """Return the publications in a journal; with `meta` also the meta-events of the hub or broker.
 
-    `timestamp` is when the event was accepted, which is its place in the order; `published` is its own,
-    in microseconds, as the engine's batches take it.
+    Meta-events are left out by default because routing emits them again. `timestamp` is the time of acceptance, which
+    orders the events; `published` is the publisher's time, in microseconds, as `Engine.batch` takes it.
     """
     from pyspark.sql import functions as f
 
-    rows = _of(journal, PUBLISH)
+    rows = _rows_of_kinds(journal, PUBLISH)
     if not meta:
-        made_here = f.get_json_object("body", "$.journey.meta") == "true"
-        rows = rows.where(~f.coalesce(made_here, f.lit(False)))
+        is_meta = f.get_json_object("body", "$.journey.meta") == "true"
+        rows = rows.where(~f.coalesce(is_meta, f.lit(False)))
     return rows.select(
         *("id", "timestamp", "publisher", "subject", "payload", "context", "subscribers", "policy"),
-        *("token", "signature", "sequence", f.unix_micros("published").alias("published"), "attributes", *_PLACE),
+        *(
+            "token",
+            "signature",
+            "sequence",
+            f.unix_micros("published").alias("published"),
+            "attributes",
+            *_OFFSET_COLUMNS,
+        ),
     )
 
 
 def subscriptions(journal: "DataFrame") -> "DataFrame":
-    """A row for each time that a subscription was made or changed, with how long it held.
+    """Return a row for each version of each subscription, with the time for which it was valid.
 
-    It ends where the next of the same client and id begins, where it is taken back, and, unless it is durable, where
-    the client leaves. `policy` is the one that it was made with; `policies` knows what came later.
+    A version ends where the same client subscribes again with the same id, unsubscribes, or disconnects while the
+    subscription is not durable. `policy` is the one sent with `subscribe`; `policies` has later ones too.
     """
-    lives = _lives(journal, ("subscribe",), ("unsubscribe",), _SUBSCRIPTION)
-    said = [f"said.{name}" for name in _SUBSCRIPTION.split(", ")]
-    return lives.selectExpr("id", "client AS subscriber", *said, "token", *_VALIDITY, *_PLACE)
+    versions = _validity_rows(journal, ("subscribe",), ("unsubscribe",), _SUBSCRIPTION)
+    fields = [f"said.{name}" for name in _SUBSCRIPTION.split(", ")]
+    return versions.selectExpr("id", "client AS subscriber", *fields, "token", *_VALIDITY, *_OFFSET_COLUMNS)
 
 
 def advertisements(journal: "DataFrame") -> "DataFrame":
-    """As `subscriptions`; a context offer is a JSON array of names, or the text of a filter. The `publisher_context` of
-    a publisher that offers all names is null."""
-    lives = _lives(journal, ("advertise",), ("unadvertise",), f"{_ADVERTISEMENT}, {_OFFERS_ALL}")
-    said = [f"said.{name}" for name in _ADVERTISEMENT.split(", ")]
+    """Return a row for each version of each advertisement, with the time for which it was valid.
+
+    A context offer is a JSON array of names or the text of a filter. A `publisher_context` of null offers all names.
+    """
+    versions = _validity_rows(journal, ("advertise",), ("unadvertise",), f"{_ADVERTISEMENT}, {_OFFERS_ALL}")
+    fields = [f"said.{name}" for name in _ADVERTISEMENT.split(", ")]
     listed = f"IF(said.{_OFFERS_ALL} = 'true', NULL, said.publisher_context) AS publisher_context"
-    said[said.index("said.publisher_context")] = listed
-    return lives.selectExpr("id", "client AS publisher", *said, *_VALIDITY, *_PLACE)
+    fields[fields.index("said.publisher_context")] = listed
+    return versions.selectExpr("id", "client AS publisher", *fields, *_VALIDITY, *_OFFSET_COLUMNS)
 
 
 def contexts(journal: "DataFrame") -> "DataFrame":
-    """Every change of a context: `client`, `timestamp`, `context` (JSON text), `by` (who set it, if another client).
+    """Return every change of a context: `client`, `timestamp`, `context` (JSON text), and `by`.
 
-    Where a client leaves and has no durable subscription, its context is forgotten: a change to `{}`.
+    `by` is the client that made the change, if it is another one. Where a client without a durable subscription
+    disconnects, its context is forgotten: there is a change to `{}`.
     """
     from pyspark.sql import functions as f
 
-    rows = _of(journal, "set_context", "disconnect", "subscribe", "unsubscribe")
+    rows = _rows_of_kinds(journal, "set_context", "disconnect", "subscribe", "unsubscribe")
     durable = f.when(f.col("kind") == "subscribe", f.get_json_object("body", "$.durable").isNotNull().cast("int"))
     durable = f.when(f.col("kind").isin("subscribe", "unsubscribe"), f.coalesce(durable, f.lit(0)))
     before = f.lag("is_durable").over(_window("journal", "client", "subscription"))
-    held = f.sum("change").over(_window("journal", "client"))
-    told = (
-        rows.repartition("journal", "client")  # one shuffle for both windows
+    durable_count = f.sum("change").over(_window("journal", "client"))
+    counted = (
+        rows.repartition("journal", "client")  # one shuffle serves both windows
         .withColumn("is_durable", durable)
         .withColumn("subscription", f.when(f.col("is_durable").isNotNull(), f.col("id")))
         .withColumn("change", f.col("is_durable") - f.coalesce(before, f.lit(0)))
-        .withColumn("held", f.coalesce(held, f.lit(0)))
+        .withColumn("held", f.coalesce(durable_count, f.lit(0)))
     )
     is_set = f.col("kind") == "set_context"
     context = f.when(is_set, _body()).otherwise("{}")
-    kept = told.where(is_set | ((f.col("kind") == "disconnect") & (f.col("held") == 0)))
-    return kept.select("client", "timestamp", context.alias("context"), f.col("id").alias("by"), *_PLACE)
+    changes = counted.where(is_set | ((f.col("kind") == "disconnect") & (f.col("held") == 0)))
+    return changes.select("client", "timestamp", context.alias("context"), f.col("id").alias("by"), *_OFFSET_COLUMNS)
 
 
 def policies(journal: "DataFrame") -> "DataFrame":
-    """Every policy of a subscription or an advertisement while it was in force: `id`, `policy`, `since`, `until`, `by`.
+    """Return every policy of a subscription or an advertisement while it was in force.
 
-    `by` is the owner, or the operator (the hub or broker itself), whose policy stands beside the owner's. Those that
-    came with a subscription or an advertisement are among them.
+    The columns are `id`, `policy`, `since`, `until` and `by`: the owner of the filter or the operator (the hub or
+    broker itself); both may have a policy on one filter. Policies that were sent with a subscription or an
+    advertisement are included.
     """
     from pyspark.sql import functions as f
 
-    lives = _lives(journal, ("subscribe", "advertise"), ("unsubscribe", "unadvertise"), "policy, durable", "set_policy")
+    versions = _validity_rows(
+        journal, ("subscribe", "advertise"), ("unsubscribe", "unadvertise"), "policy, durable", "set_policy"
+    )
     begins = "named_struct('offset', offset, 'timestamp', timestamp, 'by', client, 'policy', said.policy)"
     ends = "named_struct('offset', end.offset, 'timestamp', end.timestamp, 'by', NULL, 'policy', NULL)"
-    gone = "kind != 'set_policy' AND end IS NOT NULL AND NOT end.again"
-    marks = lives.selectExpr("journal", "id", f"inline(IF({gone}, array({begins}, {ends}), array({begins})))")
+    is_removed = "kind != 'set_policy' AND end IS NOT NULL AND NOT end.again"
+    marks = versions.selectExpr("journal", "id", f"inline(IF({is_removed}, array({begins}, {ends}), array({begins})))")
     following = f.lead("timestamp").over(_window("journal", "id", "by"))
     end = f.min(f.when(f.col("by").isNull(), f.col("timestamp"))).over(_after("journal", "id"))
     valid = marks.withColumn("end", end).withColumn("until", f.least(following, "end"))
-    return valid.where("policy IS NOT NULL").selectExpr("id", "policy", "timestamp AS since", "until", "by", *_PLACE)
+    return valid.where("policy IS NOT NULL").selectExpr(
+        "id", "policy", "timestamp AS since", "until", "by", *_OFFSET_COLUMNS
+    )
 
 
 def schemas(journal: "DataFrame") -> "DataFrame":
-    """Every version of a subject's schema: `subject`, `versions` (JSON text: what each has added), `by`."""
+    """Return every version of a subject's schema: `subject`, `versions` (JSON text: what each version adds), `by`."""
     from pyspark.sql import functions as f
 
-    rows = _of(journal, "schema").withColumn("until", f.lead("timestamp").over(_window("journal", "id")))
+    rows = _rows_of_kinds(journal, "schema").withColumn("until", f.lead("timestamp").over(_window("journal", "id")))
     return rows.selectExpr(
         "id AS subject",
         "get_json_object(body, '$.versions') AS versions",
-        *("timestamp AS since", "until", "client AS by", *_PLACE),
+        *("timestamp AS since", "until", "client AS by", *_OFFSET_COLUMNS),
     )
 
 
 def lost(journal: "DataFrame") -> "DataFrame":
-    """The places of records that repair could not save: what they said is in none of the other DataFrames."""
-    return _of(journal, LOST).select("timestamp", *_PLACE)
+    """Return the offsets and times of records that repair could not recover; the other views lack their content."""
+    return _rows_of_kinds(journal, LOST).select("timestamp", *_OFFSET_COLUMNS)
 
 
 _VALIDITY = ("timestamp AS since", "end.timestamp AS until")
 
 
-def _lives(
+def _validity_rows(
     journal: "DataFrame", begins: tuple[str, ...], ends: tuple[str, ...], fields: str, *others: str
 ) -> "DataFrame":
-    """The rows that begin something of a client, what they say, and where it ends; `again`: another took its place.
+    """Return the rows that begin a subscription or an advertisement, with their parsed bodies (`said`) and their `end`.
 
-    Rows of `others` come along, with what they say.
+    `end.again` is true where a newer version of the same filter ends one. Rows of the kinds `others` are included, with
+    their bodies parsed too.
     """
     from pyspark.sql import functions as f
 
-    rows = _of(journal, *begins, *ends, "disconnect", *others)
-    said = f.from_json("body", ", ".join(f"{name} string" for name in fields.split(", ")))
+    rows = _rows_of_kinds(journal, *begins, *ends, "disconnect", *others)
+    body = f.from_json("body", ", ".join(f"{name} string" for name in fields.split(", ")))
     kind = f.col("kind")
     place = f.struct("offset", "timestamp", kind.isin(*begins).alias("again"))
-    what = f.regexp_replace("kind", "^un", "")  # what ends something is of its kind
-    told = (
-        rows.withColumn("said", f.when(kind.isin(*begins, *others), said))
-        .withColumn("what", what)
-        # First the wider window: the other one then needs no shuffle of its own.
+    filter_kind = f.regexp_replace("kind", "^un", "")  # group `unsubscribe` with `subscribe`
+    parsed = (
+        rows.withColumn("said", f.when(kind.isin(*begins, *others), body))
+        .withColumn("what", filter_kind)
+        # The wider window comes first, so that the other one needs no shuffle.
         .withColumn("left", f.min(f.when(kind == "disconnect", place)).over(_after("journal", "client")))
         .withColumn("following", f.lead(place).over(_window("journal", "client", "id", "what")))
         .where(kind.isin(*begins, *others))
     )
-    stays = f.col("said.durable").isNotNull() if "durable" in fields else f.lit(False)
-    return told.withColumn("end", f.least("following", f.when(~stays, f.col("left"))))
+    is_durable = f.col("said.durable").isNotNull() if "durable" in fields else f.lit(False)
+    return parsed.withColumn("end", f.least("following", f.when(~is_durable, f.col("left"))))
 
 
-def _of(journal: "DataFrame", *kinds: str) -> "DataFrame":
+def _rows_of_kinds(journal: "DataFrame", *kinds: str) -> "DataFrame":
     from pyspark.sql import functions as f
 
     missing = {"journal", "offset", "timestamp", "kind", "body"} - set(journal.columns)
@@ -195,7 +222,10 @@ def _window(*by: str) -> "WindowSpec":
 
 
 def _after(*by: str) -> "WindowSpec":
-    """The rows behind one. In reverse, since Spark looks at each of them but once then."""
+    """Return the window of the rows after the current one.
+
+    The order is reversed because Spark then visits each row only once.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -203,7 +233,7 @@ def _after(*by: str) -> "WindowSpec":
 
 
 def _body() -> "Column":
-    """The body, without what a hub notes in it for itself."""
+    """Return the body column without the fields that a hub adds for itself."""
     from pyspark.sql import functions as f
 
-    return f.when(f.contains("body", f.lit('"$')), f.regexp_replace("body", _NOTES, "}")).otherwise(f.col("body"))
+    return f.when(f.contains("body", f.lit('"$')), f.regexp_replace("body", _HUB_FIELDS, "}")).otherwise(f.col("body"))

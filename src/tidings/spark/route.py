@@ -1,4 +1,4 @@
-"""`route`: who gets which of very many events, on DataFrames."""
+"""Route a DataFrame of events: compute which subscriptions get which event."""
 
 import tempfile
 from collections.abc import Callable
@@ -9,35 +9,43 @@ import msgspec
 
 from tidings.engine.settings import Settings
 from tidings.model.packages import optional_packages
-from tidings.spark import changes
-from tidings.spark.events import prepared, spread
-from tidings.spark.physical import DDL
-from tidings.spark.registry import Registry, built, shards_for
-from tidings.spark.sieve import possible
-from tidings.spark.telling import Telling, telling
-from tidings.spark.trust import Trust
+from tidings.spark.events import prepare_events, spread_to_shards
+from tidings.spark.shards import operation_rows
+from tidings.spark.shards.meta_event_scope import MetaEventScope, scope_of_subscriptions
+from tidings.spark.shards.output_rows import DDL
+from tidings.spark.shards.prefilter import shard_conditions
+from tidings.spark.shards.registry import Registry, build_registry, shards_for
+from tidings.spark.shards.trusted_keys import TrustedKeys
 from tidings.spark.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidings.spark.building import Plan
+    from tidings.spark.shards.shard_builder import ShardPlan
 
 
-class Routed(Views):
-    """What became of the events. Everything is lazy: events are matched when something of it is asked for.
+class RouteResult(Views):
+    """The results of routing, as lazy DataFrames; every action on one of them matches the events again.
 
-    `matches` has a row an event that concerns somebody; `notifications` a row each, with attributes as JSON text;
-    `rejected` says at which step and why an event was refused; `meta_events` are those that a broker would publish.
+    `matches` has a row per event that matches a subscription, `notifications` a row per notification with the
+    attributes as JSON text, `rejected` a row per refused event or change with step and reason, and `meta_events` a row
+    per meta-event that a broker would publish.
     """
 
     def __init__(self, rows: "DataFrame", registry: Registry, worker: Callable[[bool], Any]) -> None:
-        """`worker` makes what is run on the rows; it is told whether notifications are wanted."""
+        """Route `rows` lazily, on shards that are already built.
+
+        Args:
+            rows: The events, and the changes if there are any, that are routed.
+            registry: The compiled subscriptions.
+            worker: Returns the function for `mapInArrow`; its argument says whether it emits notifications or only
+                matches.
+        """
         super().__init__(registry.shards)
         self.registry, self.worker = registry, worker
-        self.rows = rows  # the events and changes that are routed
+        self.rows = rows
 
-    def _physical(self, *, notifications: bool = False) -> "DataFrame":
+    def _physical_rows(self, *, notifications: bool = False) -> "DataFrame":
         return self.rows.mapInArrow(self.worker(notifications), DDL)
 
 
@@ -54,78 +62,108 @@ def route(
     shards: int | None = None,
     folder: str | None = None,
     settings: Settings | None = None,
-) -> Routed:
-    """Compiles the subscriptions into `folder`, which all executors can see, and answers what is due to whom.
+) -> RouteResult:
+    """Match events with subscriptions and return matches, notifications, rejected events and meta-events.
 
-    Without contexts and without subscriptions that begin or end, any worker matches any event, where it is, as long as
-    one shard holds all subscriptions: up to two million, or whatever `shards` says. Else the clients are spread over
-    `shards`; each shard sees the events, and where there are changes, changes and events in the order of time. Where
-    rules may tell meta-events, one shard sees everything.
+    The subscriptions are compiled into `folder` at once; the events are routed lazily. Without contexts and without
+    subscriptions or policies that begin or end, each event is matched by whatever task reads it, as long as one shard
+    holds all subscriptions. Otherwise clients are spread over shards, and every shard processes the events, and the
+    changes of its clients, in the order of time. Where rules may emit meta-events, one shard processes everything. The
+    time of an event is the time of its acceptance.
 
-    `tokens` is what is trusted, as `tidings.spark.trust` describes it: then events with a token and a signature are
-    checked, what is not to be trusted is refused, and sealed events go to subscriptions with a `token` for them. Time
-    is that at which an event was accepted.
+    Args:
+        events: The events; `tidings.spark.events` names their columns.
+        subscriptions: `id` and `content`, and optionally `subscriber`, `publishers`, `policy`, `since`, `until` and
+            others.
+        contexts: Changes of clients' contexts: `client`, `timestamp`, and `context` or a column per context name.
+        advertisements: Advertisements that every shard has from the start.
+        policies: Policies of subscriptions and advertisements by `id`; with `since` or `until` they are valid for a
+            time.
+        schemas: The schemas of subjects.
+        tokens: Keys for sealed events, as `tidings.spark.shards.trusted_keys` describes them. With them tokens and
+            signatures are checked, events that fail are rejected, and sealed events go to subscriptions with a matching
+            `token`.
+        shards: The number of shards. None: enough for two million subscriptions each, or with changes as many as
+            shuffle partitions.
+        folder: Where the shards are written; all executors must see it. None: a temporary folder of this machine.
+        settings: The engine's settings.
+
+    Raises:
+        InvalidValueError: A DataFrame lacks a column or has one of a wrong type.
+        TidingsError: An advertisement or a schema is refused.
     """
-    trust = None if tokens is None else Trust.of(tokens)
+    trust = None if tokens is None else TrustedKeys.of(tokens)
     settings = settings or Settings(name="spark")
     folder = _temporary_folder() if folder is None else folder
-    set_later = policies if changes.has_windows(policies) else None
-    constant = None if set_later is not None else policies
-    wanted = with_policies(subscriptions, constant)
-    plan = planned(folder, settings, advertisements, constant, schemas)
-    rules = bool(plan.advertisements) or set_later is not None or "policy" in events.columns
-    tells = Telling.ONCE if rules else telling(wanted, settings)
-    if contexts is None and tells is not Telling.ONCE and not changes.has_windows(wanted):
-        count = 1 if tells else shards or shards_for(wanted.count())
-        registry = built(wanted, plan, count)
-        return Routed(_placed(events, registry, settings, trust), registry, worker_of(registry, settings, trust))
-    count = 1 if tells else shards or _cores(events)
-    rows = [changes.event_rows(events)]
+    timed_policies = policies if operation_rows.has_windows(policies) else None
+    constant_policies = None if timed_policies is not None else policies
+    governed_subscriptions = with_policies(subscriptions, constant_policies)
+    plan = shard_plan(folder, settings, advertisements, constant_policies, schemas)
+    rules = bool(plan.advertisements) or timed_policies is not None or "policy" in events.columns
+    scope = MetaEventScope.ONCE if rules else scope_of_subscriptions(governed_subscriptions, settings)
+    if contexts is None and scope is not MetaEventScope.ONCE and not operation_rows.has_windows(governed_subscriptions):
+        count = 1 if scope else shards or shards_for(governed_subscriptions.count())
+        registry = build_registry(governed_subscriptions, plan, count)
+        return RouteResult(
+            _matchable_events(events, registry, settings, trust), registry, worker_of(registry, settings, trust)
+        )
+    count = 1 if scope else shards or _cores(events)
+    rows = [operation_rows.event_rows(events)]
     if contexts is not None:
-        rows.append(changes.context_rows(contexts))
-    if changes.has_windows(wanted):
-        rows.append(changes.subscription_rows(changes.later(wanted)))
-    if set_later is not None:
-        rows += [changes.policy_begins(changes.set_apart(set_later, wanted)), changes.policy_ends(set_later)]
-    fills = contexts is not None and "context" not in events.columns
-    ordered = changes.in_order(changes.together(rows), count, spread_contexts=fills)
-    registry = built(changes.from_the_start(wanted), plan, count)
-    return Routed(ordered, registry, partial(_shard_worker, registry, settings, fills, trust))
+        rows.append(operation_rows.context_rows(contexts))
+    if operation_rows.has_windows(governed_subscriptions):
+        rows.append(operation_rows.subscription_rows(operation_rows.later_changes(governed_subscriptions)))
+    if timed_policies is not None:
+        rows += [
+            operation_rows.policy_begins(
+                operation_rows.without_brought_policies(timed_policies, governed_subscriptions)
+            ),
+            operation_rows.policy_ends(timed_policies),
+        ]
+    fills_contexts = contexts is not None and "context" not in events.columns
+    operations = operation_rows.in_order(operation_rows.union_rows(rows), count, spread_contexts=fills_contexts)
+    registry = build_registry(operation_rows.initial_subscriptions(governed_subscriptions), plan, count)
+    return RouteResult(operations, registry, partial(_shard_worker, registry, settings, fills_contexts, trust))
 
 
-def _placed(events: "DataFrame", registry: Registry, settings: Settings, trust: Trust | None) -> "DataFrame":
-    """The events that may concern somebody, or be refused: where they are, or at the shards that they may concern."""
+def _matchable_events(
+    events: "DataFrame", registry: Registry, settings: Settings, trust: TrustedKeys | None
+) -> "DataFrame":
+    """Return the events that may match or be rejected.
+
+    With one shard they stay where they are; with several there is a copy for each shard where the event may match.
+    """
     from pyspark.sql import functions as f
 
-    ready = prepared(events)
-    shards = possible(ready, registry, settings, trust)
+    normalised = prepare_events(events)
+    shards = shard_conditions(normalised, registry, settings, trust)
     if registry.shards == 1:
-        return ready if shards is None else ready.filter(shards[0])
-    return spread(ready, shards or [f.lit(True)] * registry.shards, _cores(events))
+        return normalised if shards is None else normalised.filter(shards[0])
+    return spread_to_shards(normalised, shards or [f.lit(True)] * registry.shards, _cores(events))
 
 
-def worker_of(registry: Registry, settings: Settings, trust: Trust | None = None) -> Callable[[bool], Any]:
-    """What is run on events that any worker may match."""
+def worker_of(registry: Registry, settings: Settings, trust: TrustedKeys | None = None) -> Callable[[bool], Any]:
+    """Return the factory of stateless workers, for events that any worker may match."""
     return partial(_worker, registry, settings, trust)
 
 
-def _worker(registry: Registry, settings: Settings, trust: Trust | None, notifications: bool) -> Any:
-    from tidings.spark.worker import Worker
+def _worker(registry: Registry, settings: Settings, trust: TrustedKeys | None, notifications: bool) -> Any:
+    from tidings.spark.shards.stateless_worker import StatelessWorker
 
-    return Worker(registry.folder, settings, notifications=notifications, trust=trust)
+    return StatelessWorker(registry.folder, settings, notifications=notifications, trust=trust)
 
 
 def _shard_worker(
-    registry: Registry, settings: Settings, fills_contexts: bool, trust: Trust | None, notifications: bool
+    registry: Registry, settings: Settings, fills_contexts: bool, trust: TrustedKeys | None, notifications: bool
 ) -> Any:
-    from tidings.spark.shard import ShardWorker
+    from tidings.spark.shards.shard_worker import ShardWorker
 
     return ShardWorker(
         registry.folder, settings, spread_contexts=fills_contexts, notifications=notifications, trust=trust
     )
 
 
-_temporary: list["tempfile.TemporaryDirectory[str]"] = []  # DataFrames may be used as long as the process lives
+_temporary: list["tempfile.TemporaryDirectory[str]"] = []  # never removed earlier: lazy results read them
 
 
 def _temporary_folder() -> str:
@@ -133,27 +171,37 @@ def _temporary_folder() -> str:
     return _temporary[-1].name
 
 
-def planned(
+def shard_plan(
     folder: str,
     settings: Settings,
     advertisements: "DataFrame | None",
     policies: "DataFrame | None",
     schemas: "DataFrame | None",
-) -> "Plan":
-    """What all shards have in common: there are few advertisements and schemas, and every shard has them all."""
-    from tidings.spark.building import Advertised, Plan
+) -> "ShardPlan":
+    """Return what every shard is built with: its folder, settings, and all advertisements and schemas.
 
-    announced = [] if advertisements is None else with_policies(advertisements, policies).collect()
-    return Plan(
+    Advertisements and schemas are collected to the driver, since there are few.
+
+    Args:
+        folder: Where the shards are written.
+        settings: The engine's settings.
+        advertisements: Advertisements as rows, or None.
+        policies: Policies by `id` that replace those of the advertisements, or None.
+        schemas: `subject` and `versions`, or None.
+    """
+    from tidings.spark.shards.shard_builder import AdvertisementText, ShardPlan
+
+    advertisement_rows = [] if advertisements is None else with_policies(advertisements, policies).collect()
+    return ShardPlan(
         folder=folder,
         settings=settings,
-        advertisements=[msgspec.convert(row.asDict(), Advertised) for row in announced],
-        schemas=_defined(schemas),
+        advertisements=[msgspec.convert(row.asDict(), AdvertisementText) for row in advertisement_rows],
+        schemas=_longest_schemas(schemas),
     )
 
 
-def _defined(schemas: "DataFrame | None") -> dict[str, list[dict[str, str]]]:
-    """By subject what each version has added, of the longest that there is: schemas only grow."""
+def _longest_schemas(schemas: "DataFrame | None") -> dict[str, list[dict[str, str]]]:
+    """Return for each subject what each version of its longest schema adds; schemas only grow."""
     longest: dict[str, list[dict[str, str]]] = {}
     for row in [] if schemas is None else schemas.select("subject", "versions").collect():
         versions = msgspec.json.decode(row["versions"], type=list[dict[str, str]])
@@ -167,7 +215,7 @@ def _cores(events: "DataFrame") -> int:
 
 
 def with_policies(filters: "DataFrame", policies: "DataFrame | None") -> "DataFrame":
-    """A policy that is set on a filter takes the place of the one that was given with it."""
+    """Return subscriptions or advertisements with the policies set by id, which replace the filters' own policies."""
     from pyspark.sql import functions as f
 
     if policies is None:

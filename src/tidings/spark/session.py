@@ -1,13 +1,18 @@
-"""A Spark session with settings that suit Tidings, started without noise."""
+"""Start a Spark session with settings that suit Tidings, and check that Java is installed."""
 
+import contextlib
 import logging
 import os
+import re
+import shutil
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidings.model.errors import TidingsError
 from tidings.model.packages import optional_packages
-from tidings.spark.java import check_java, launch_java
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -22,47 +27,55 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-_LOCAL_DEFAULTS = {  # nothing of a local session is reachable from elsewhere
+_LOCAL_DEFAULTS = {  # the driver of a local session listens on loopback only
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": "tidings.spark.daemon",  # workers start quickly; Tidings is installed here
+    "spark.python.daemon.module": "tidings.spark.daemon",  # forks workers with Tidings loaded
 }
 
 
 @optional_packages()
 def session(name: str = "tidings", master: str | None = None, **settings: Any) -> "SparkSession":
-    """The active Spark session, or a new one.
+    """Return the active Spark session, or start one with settings that suit Tidings.
 
-    Without a `master` it is the one that `spark-submit` or Spark's own configuration names, or else all cores of this
-    machine. `settings` are Spark's, as in `session(**{"spark.ui.enabled": True})`, and win over those chosen here. A
-    session that is active already is used as it is; of `settings` it takes those that may change while it runs.
+    An active session is returned as it is, except that it takes those `settings` that Spark can change at run time. In
+    both cases the data source `tidings` is registered with the session.
 
-    Raises a `TidingsError` that says what to install where PySpark (a `MissingPackageError`) or Java 17 is missing.
+    Args:
+        name: The application's name.
+        master: Spark's master URL. None: the master that `spark-submit` or Spark's configuration names, else all cores
+            of this machine.
+        settings: Spark's settings, as in `session(**{"spark.ui.enabled": True})`. They override the defaults of
+            Tidings.
+
+    Raises:
+        MissingPackageError: PySpark is not installed; the message says what to install.
+        TidingsError: Java is missing or older than 17; the message says what to install.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    given = {key: _written(value) for key, value in settings.items()}
+    requested = {key: _setting_text(value) for key, value in settings.items()}
     active = SparkSession.getActiveSession()
     if active is not None:
-        for key, value in given.items():
+        for key, value in requested.items():
             if active.conf.isModifiable(key):
                 active.conf.set(key, value)
         register(active)
         return active
-    conf = SparkConf().setAppName(name).setAll(_settings(master, given).items())
+    conf = SparkConf().setAppName(name).setAll(_settings(master, requested).items())
     if master is not None:
         conf.setMaster(master)
-    _say_errors_once()
+    _silence_error_logging()
     _start(SparkContext, conf)
     started = SparkSession.builder.getOrCreate()
-    _suit_local(started)
+    _configure_local(started)
     register(started)
     return started
 
 
 def is_running() -> bool:
-    """Whether there is a session already, which whoever made it will stop."""
+    """Return whether a Spark session is active; the code that started it is responsible for stopping it."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -72,31 +85,34 @@ def is_running() -> bool:
 
 @optional_packages()
 def register(spark: "SparkSession") -> None:
-    """Makes `format("tidings")` known to a session, also to one of Spark Connect; `session` has done it for its own."""
+    """Register `format("tidings")` with a session, which may be a Spark Connect session. `session` does this itself."""
     from tidings.spark.source import JournalSource
 
     spark.dataSource.register(JournalSource)
 
 
-def _settings(master: str | None, given: dict[str, str]) -> dict[str, str]:
-    local = {**_LOCAL_DEFAULTS, "spark.driver.memory": _memory()} if _is_local(master) else {}
-    chosen = {**_DEFAULTS, **local, **given}
+def _settings(master: str | None, requested: dict[str, str]) -> dict[str, str]:
+    local_defaults = {**_LOCAL_DEFAULTS, "spark.driver.memory": _memory()} if _is_local(master) else {}
+    chosen = {**_DEFAULTS, **local_defaults, **requested}
     options = chosen.get(_JAVA_OPTIONS, "")
-    if "configurationFile" not in options:  # the user's own logging stays
+    if "configurationFile" not in options:  # else the user configured logging
         chosen[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {options}".strip()
     return chosen
 
 
 def _memory() -> str:
-    """A quarter of this machine's: in a local session the driver does all the work, and Spark would give it 1 GiB."""
+    """Return the driver's memory for a local session: a quarter of the machine's, from 1 to 8 GiB.
+
+    In a local session the driver does all the work, and Spark's default is 1 GiB.
+    """
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
     return f"{min(8192, max(1024, total // 4))}m"
 
 
 def _start(context: Any, conf: "SparkConf") -> None:
-    """Makes the context; Java is started for the first one, unless `spark-submit` did that."""
+    """Create the Spark context. Start Java for the first one, unless `spark-submit` started it."""
     if _is_local(conf.get("spark.master", None)):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run the Python that runs this
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers use this Python
     if context._gateway is None and not _is_submitted():
         check_java()
         context(conf=conf, gateway=launch_java(conf))
@@ -104,15 +120,15 @@ def _start(context: Any, conf: "SparkConf") -> None:
         context.getOrCreate(conf)
 
 
-def _suit_local(started: "SparkSession") -> None:
-    """Sets as many shuffle partitions as there are cores in a local session, instead of Spark's 200."""
+def _configure_local(started: "SparkSession") -> None:
+    """Set as many shuffle partitions as cores in a local session, instead of Spark's 200."""
     context = started.sparkContext
     if context.master.startswith("local") and not context.getConf().contains(_SHUFFLE_PARTITIONS):
         started.conf.set(_SHUFFLE_PARTITIONS, str(context.defaultParallelism))
 
 
-def _say_errors_once() -> None:
-    """PySpark logs every error of a query, with Java's stack trace, and then raises it; raising is enough."""
+def _silence_error_logging() -> None:
+    """Silence PySpark's logging of query errors, since PySpark raises them too."""
     from pyspark.logger import PySparkLogger
 
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -127,5 +143,73 @@ def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _written(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+MIN_JAVA_VERSION = 17
+_INSTALL = (
+    "install one ('apt-get install openjdk-17-jre-headless', 'brew install openjdk@17') "
+    "and put it on the PATH or into JAVA_HOME"
+)
+# Java prints this line because Spark enables the module; neither has a setting that silences it.
+_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
+
+
+def check_java() -> None:
+    """Check that Spark will find Java 17 or newer: in JAVA_HOME if it is set, else on the PATH.
+
+    Raises:
+        TidingsError: Java is missing, does not run, or is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(Path(home) / "bin" / "java" if home else "java")
+    if java is None:
+        where = f"there is none in JAVA_HOME ({home})" if home else "there is none on the PATH"
+        raise TidingsError(f"Spark needs Java {MIN_JAVA_VERSION} or newer and {where}: {_INSTALL}")
+    try:
+        # S603: Spark is about to run the same program.
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)  # noqa: S603
+        version = java_version(answer.stderr + answer.stdout)
+    except (OSError, subprocess.TimeoutExpired):
+        version = None
+    if version is None:
+        raise TidingsError(f"Spark needs Java {MIN_JAVA_VERSION} or newer and {java} does not run: {_INSTALL}")
+    if version < MIN_JAVA_VERSION:
+        raise TidingsError(f"Spark needs Java {MIN_JAVA_VERSION} or newer and {java} is Java {version}: {_INSTALL}")
+
+
+def java_version(output: str) -> int | None:
+    """Return the major version in the output of `java -version` (17 of `"17.0.15"`, 8 of `"1.8.0_292"`), or None."""
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match[1]) if match else None
+
+
+def launch_java(conf: "SparkConf") -> Any:
+    """Start a Java process and return PySpark's gateway to it.
+
+    Java's standard error is copied to this process's standard error, without Java's warning about incubator modules.
+    """
+    from pyspark.java_gateway import launch_gateway
+
+    read_end, write_end = os.pipe()
+    try:
+        gateway = launch_gateway(conf, {"stderr": write_end})
+    except Exception:
+        os.close(write_end)
+        _copy_stderr(read_end)  # Java has exited: copy its remaining output
+        raise
+    os.close(write_end)
+    # The thread starts after the launch: PySpark's `preexec_fn` is not safe in a process with other threads.
+    threading.Thread(target=_copy_stderr, args=(read_end,), name="tidings-spark-stderr", daemon=True).start()
+    return gateway
+
+
+def _copy_stderr(source: int) -> None:
+    """Copy the lines of a pipe to standard error, without Java's warning about incubator modules."""
+    with open(source, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_NOISE):
+                # Not `sys.stderr`: a daemon thread that holds its lock at exit makes Python abort.
+                with contextlib.suppress(OSError):
+                    os.write(2, line)

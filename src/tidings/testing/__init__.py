@@ -1,9 +1,9 @@
-"""What tests of programs that use Tidings need, and what Tidings' own tests use.
+"""Test helpers for programs that use Tidings, and for Tidings' own tests.
 
-- `VirtualClock`: the time of a hub, which passes only when a test says so.
-- `overlay`: brokers in memory and in virtual time, with faults, every run the same.
-- `broker`: a real broker on a free port of this machine, for as long as a block lasts.
-- `assert_notified`, `assert_notified_async`: the notifications of a subscription are exactly these.
+- `VirtualClock`: the time of a hub, which passes only when a test advances it.
+- `overlay`: brokers in memory and in virtual time, with faults, reproducible in every run.
+- `broker`: a real broker on a free port of this machine, until the end of a `with` block.
+- `assert_notified`, `assert_notified_async`: assert that a subscription gets exactly these notifications.
 
 With `pytest_plugins = ["tidings.testing.plugin"]` in a `conftest.py`, tests have the fixtures `tidings_clock`,
 `tidings_hub`, `tidings_overlay` and `tidings_broker`.

@@ -1,4 +1,4 @@
-"""A broker in a thread of its own: tests talk to it over a socket, as any other program does."""
+"""Runs a real broker in a thread, which tests connect to over a socket, as any other program does."""
 
 import asyncio
 import threading
@@ -6,16 +6,16 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
-from tidings.live.broker import Broker
-from tidings.live.configuration import Configuration
-from tidings.live.configuration.address import Address
+from tidings.broker.broker import Broker
+from tidings.broker.config import BrokerConfiguration
+from tidings.broker.config.table_types import Address
 
 _Answer = TypeVar("_Answer")
 
 
 @contextmanager
 def broker(journal: object = "", port: int = 0, **tables: dict[str, Any]) -> Iterator["BrokerThread"]:
-    """A broker that listens on this machine until the end of the block, at a free port unless `port` names one.
+    """Run a broker on this machine until the end of the `with` block, at a free port unless `port` names one.
 
     Args:
         journal: The folder of its journal; without one the broker keeps everything in memory.
@@ -25,7 +25,7 @@ def broker(journal: object = "", port: int = 0, **tables: dict[str, Any]) -> Ite
     with BrokerThread(journal, port, **tables) as started:
         yield started
         if not started.broker.is_stopping:
-            started.stop()  # an error while it stops is the test's
+            started.stop()  # here, so that an error while stopping fails the test
 
 
 class BrokerThread:
@@ -39,25 +39,25 @@ class BrokerThread:
 
     @property
     def address(self) -> str:
-        """Where clients connect: `tidings://127.0.0.1:<port>`."""
+        """The address for clients: `tidings://127.0.0.1:<port>`."""
         return f"tidings://{self.endpoint}"
 
     @property
     def endpoint(self) -> Address:
-        """The same as host and port."""
+        """The host and port that the broker listens at."""
         return self.broker.address
 
     def start(self) -> None:
-        """Starts the broker, again after `stop`: at the same address and on the same journal."""
-        self.broker = Broker(Configuration.from_values(self._tables))
+        """Start the broker; after `stop`, at the same address and on the same journal."""
+        self.broker = Broker(BrokerConfiguration.from_values(self._tables))
         self._tables["broker"]["listen"] = str(self.run(self.broker.start()))
 
     def stop(self) -> None:
-        """Stops the broker as SIGTERM would; clients find it away until it is started again."""
+        """Stop the broker as SIGTERM would; clients cannot reach it until it is started again."""
         self.run(self.broker.stop())
 
     def run(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Runs a coroutine on the broker's event loop, and waits for its result."""
+        """Run a coroutine on the broker's event loop, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A clock that a test moves."""
+"""A virtual clock, which a test advances."""
 
 from tidings.model.identity import ENTROPY_BYTES
 
@@ -6,7 +6,7 @@ _START = 1_700_000_000_000_000  # microseconds: 14 November 2023
 
 
 class VirtualClock:
-    """Time and randomness for `Hub(clock=...)`: time stands still until `advance`, and event ids repeat in every run.
+    """Time and entropy for `Hub(clock=...)`: time stands still until `advance`, and event ids repeat in every run.
 
     `time` is in microseconds since the Unix epoch, UTC, as everywhere in Tidings; a test may also set it.
     """
@@ -16,14 +16,14 @@ class VirtualClock:
         self._draws = 0
 
     def now(self) -> int:
-        """The time, in microseconds."""
+        """Return the time, in microseconds."""
         return self.time
 
     def advance(self, seconds: float) -> None:
-        """Lets so many seconds pass; a negative number sets the clock back."""
+        """Advance the clock by so many seconds; a negative number sets it back."""
         self.time += round(seconds * 1_000_000)
 
     def entropy(self) -> bytes:
-        """Bytes that no earlier call has returned, the same in every run."""
+        """Return bytes that no earlier call returned, the same in every run."""
         self._draws += 1
         return self._draws.to_bytes(ENTROPY_BYTES, "big")

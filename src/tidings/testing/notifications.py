@@ -1,4 +1,4 @@
-"""Assertions about what a subscription is notified of."""
+"""Assertions about the notifications of a subscription."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ _TIMEOUT = 10.0  # seconds
 
 
 class Source(Protocol):
-    """A subscription of a hub, of `connect_sync`, or of a hub's durable backlog."""
+    """A subscription of a hub or of `connect_sync`."""
 
     def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]: ...
 
@@ -30,22 +30,25 @@ def assert_notified(
     quiet: float = 0.0,
     any_order: bool = False,
 ) -> list[Notification]:
-    """Asserts that exactly these notifications arrive, and returns them; without `expected`, that none does.
+    """Assert that exactly these notifications arrive, and return them; without `expected`, that none arrives.
 
     Args:
         source: A subscription, or notifications that a test has already (`world.notifications(name)`).
         expected: The attributes of each notification, in order.
-        timeout: For how many seconds it waits until as many notifications have arrived as are expected.
-        quiet: For how many seconds it then waits for one too many. An overlay in memory needs none: `settle` it first.
+        timeout: Seconds to wait until as many notifications have arrived as are expected.
+        quiet: Seconds to wait then for an unexpected one. An overlay in memory needs none: `settle` it first.
         any_order: Whether they may arrive in another order.
+
+    Raises:
+        AssertionError: Other notifications arrive; the message lists missing and unexpected ones.
     """
     if isinstance(source, Sequence):
         return _checked(list(source), expected, any_order)
     until, arrived = time.monotonic() + timeout, list[Notification]()
     with suppress(ClosedError):  # no more will arrive
         arrived += source.take()
-        while len(arrived) < len(expected) and (left := until - time.monotonic()) > 0:
-            arrived += source.take(timeout=left)
+        while len(arrived) < len(expected) and (remaining_seconds := until - time.monotonic()) > 0:
+            arrived += source.take(timeout=remaining_seconds)
         arrived += source.take(timeout=quiet)
     return _checked(arrived, expected, any_order)
 
@@ -57,18 +60,27 @@ async def assert_notified_async(
     quiet: float = 0.0,
     any_order: bool = False,
 ) -> list[Notification]:
-    """The same for a subscription of `tidings.connect`."""
+    """Assert that exactly these notifications arrive at a subscription of `tidings.connect`, and return them.
+
+    Args:
+        source: The subscription.
+        expected: The attributes of each notification, in order.
+        timeout: Seconds to wait until as many notifications have arrived as are expected.
+        quiet: Seconds to wait then for an unexpected one.
+        any_order: Whether they may arrive in another order.
+    """
     until, arrived = time.monotonic() + timeout, list[Notification]()
     with suppress(ClosedError):
         arrived += await source.take()
-        while len(arrived) < len(expected) and (left := until - time.monotonic()) > 0:
-            arrived += await source.take(timeout=left)
+        while len(arrived) < len(expected) and (remaining_seconds := until - time.monotonic()) > 0:
+            arrived += await source.take(timeout=remaining_seconds)
         arrived += await source.take(timeout=quiet)
     return _checked(arrived, expected, any_order)
 
 
 def _checked(arrived: list[Notification], expected: Sequence[Mapping[str, Any]], any_order: bool) -> list[Notification]:
-    got, wanted = [dict(one.attributes) for one in arrived], [dict(one) for one in expected]
+    got = [dict(notification.attributes) for notification in arrived]
+    wanted = [dict(attributes) for attributes in expected]
     if any_order:
         got, wanted = sorted(got, key=_sorted_items), sorted(wanted, key=_sorted_items)
     if got != wanted:
@@ -77,14 +89,16 @@ def _checked(arrived: list[Notification], expected: Sequence[Mapping[str, Any]],
 
 
 def _differences(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) -> list[str]:
-    """A line for each notification that is missing or unexpected; if none is, they came in another order."""
+    """Return a line for each missing or unexpected notification; if there are none, lines that show both orders."""
     missing, unexpected = list(wanted), []
-    for one in got:
-        if one in missing:
-            missing.remove(one)
+    for attributes in got:
+        if attributes in missing:
+            missing.remove(attributes)
         else:
-            unexpected.append(one)
-    lines = [f"  missing: {one}" for one in missing] + [f"  unexpected: {one}" for one in unexpected]
+            unexpected.append(attributes)
+    lines = [f"  missing: {attributes}" for attributes in missing] + [
+        f"  unexpected: {attributes}" for attributes in unexpected
+    ]
     return lines or [f"  in another order: {got}", f"  expected: {wanted}"]
 
 

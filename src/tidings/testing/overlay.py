@@ -1,4 +1,4 @@
-"""Brokers in memory and in virtual time."""
+"""An overlay of simulated brokers, in memory and in virtual time, for tests."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -13,12 +13,12 @@ _SHAPES: dict[str, Callable[[int], Topology]] = {"line": line, "ring": ring, "st
 def overlay(
     brokers: int = 3, topology: Literal["line", "ring", "star", "tree"] | Topology = "line", **options: Any
 ) -> World:
-    """An overlay of brokers b1, b2, ... in this process, with tables that are complete.
+    """Create an overlay of brokers b1, b2, ... in this process, whose routing tables are complete.
 
     Nothing waits and nothing is random: time passes in `run` and `settle`, and the same calls give the same run.
 
     Args:
-        brokers: How many, where `topology` is the name of a shape.
+        brokers: The number of brokers, where `topology` is the name of a shape.
         topology: How they are linked.
         options: Those of `tidings.simulation.World`: `strategy`, `seed`, `loss`, `settings`, `trust`, ...
     """

@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from tests.broker.running_broker import running_broker
 from tests.compatibility.names.formats import paths_of
 from tests.compatibility.names.stored import QUESTIONS
-from tests.live.serving import serving
 from tidings.client import connect_sync
 from tidings.model.schema import Schema
 
@@ -28,7 +28,7 @@ _REFUSED = "security"  # by a broker without an identity
 def lines() -> Iterator[str]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(folder) as address,
+        running_broker(folder) as address,
         connect_sync(f"tidings://{address}", name="operator") as client,
     ):
         client.schema(Schema("roads", {"length": int}))

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.live.serving import serving
+from tests.broker.running_broker import running_broker
 from tidings.journal import Journal
 from tidings.journal.record import Operation
 
@@ -73,7 +73,7 @@ def _stop_broker() -> int:
 
 
 def _end_subscriber(end: Callable[["subprocess.Popen[str]"], None]) -> int:
-    with serving() as address:
+    with running_broker() as address:
         command = [*_COMMAND, "subscribe", "length > 2", "--connect", f"tidings://{address}"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]

@@ -11,50 +11,54 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.compatibility.names import samples, source, stored
 from tests.compatibility.names.interface import constructor
 from tests.compatibility.names.layouts import layout
-from tidings.engine import meta, records
+from tidings.broker.config.tables import JSON, LEVELS, TEXT
+from tidings.broker.logs import LogLine
+from tidings.broker.metrics import Gauges, Metrics, SecurityGauges
+from tidings.broker.ops.prometheus import PrometheusPage
+from tidings.engine import journal_codec, meta_events
 from tidings.engine.effects import Reject
-from tidings.engine.refusal import Refused
-from tidings.journal import disk, identity, lock, log, segment, snapshot
+from tidings.engine.message import Refusal
+from tidings.journal import disk, lock, log, manifest, segment, snapshot
 from tidings.journal.record import LOST
-from tidings.live.configuration.tables import JSON, LEVELS, TEXT
-from tidings.live.exposition import Exposition
-from tidings.live.logs import Line
-from tidings.live.metrics import Gauges, Metrics, SecurityGauges
 from tidings.model import errors
 from tidings.model.errors import RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Trace
-from tidings.policy import elements, registry, rendering
-from tidings.policy.calls import VARIABLES
+from tidings.policy import elements, registry
+from tidings.policy.ast import Attach, Matching, MessageType, Point, RuleOperation
+from tidings.policy.call_checks import VARIABLES
+from tidings.policy.evaluation import rendering
+from tidings.policy.evaluation.evaluation import OutgoingPublication
 from tidings.policy.policy import Policy
-from tidings.policy.situation import Shaped
-from tidings.policy.statement import Attach, Matching, MessageType, Operation, Point
 from tidings.protocol import handshake
-from tidings.protocol.frames import Kind
+from tidings.protocol.frames import FrameKind
 from tidings.protocol.publications import Safety
-from tidings.security import (
-    advertised,
-    centre_questions,
-    challenge,
-    discovery_questions,
-    encoding,
-    envelope,
-    exchange,
-    gate,
-    joining,
-    notices,
-    proclaimed,
-    revocation,
-    token,
-    trust,
-)
-from tidings.security import identity as security_identity
-from tidings.security import records as topic_records
-from tidings.services import authority_folder, centre_folder, discovery_folder
+from tidings.security import encoding, gate, topic_record, trust_group
+from tidings.security.ca import certificates, revocation
+from tidings.security.ca import identity as security_identity
+from tidings.security.rpc import kmc_messages, messages, tdn_messages
+from tidings.security.sealing import envelope
+from tidings.security.tdn import discovery_records
+from tidings.security.tokens import notices, token
+from tidings.services import authority_store, kmc_store, tdn
 
 _PURPOSES = (
-    *(advertised.PURPOSE, challenge.PURPOSE, notices.PURPOSE, topic_records.PURPOSE, revocation.PURPOSE, token.PURPOSE),
-    *(trust.PURPOSE, joining.REQUEST, joining.INVITATION, exchange.QUESTION, exchange.ANSWER, exchange.SERVICE),
-    *(envelope.EVENT, envelope.BATCH, envelope.ADDITION, centre_questions._PROOF, gate.PROOF),
+    *(
+        discovery_records.PURPOSE,
+        certificates.PURPOSE,
+        notices.PURPOSE,
+        topic_record.PURPOSE,
+        revocation.PURPOSE,
+        token.PURPOSE,
+    ),
+    *(
+        trust_group.PURPOSE,
+        trust_group.REQUEST,
+        trust_group.INVITATION,
+        messages.QUESTION,
+        messages.ANSWER,
+        messages.SERVICE,
+    ),
+    *(envelope.EVENT, envelope.BATCH, envelope.ADDITION, kmc_messages._PROOF, gate.PROOF),
 )
 # Every element of the policy language and of its XML notation is in it.
 POLICY = """
@@ -81,7 +85,7 @@ PolicyStatement {
 def wire_lines() -> Iterator[str]:
     yield f"protocol magic = {handshake.MAGIC!r}"
     yield f"protocol version = {handshake.VERSION}"
-    yield from (f"frame {number}" for number in sorted({int(one) for one in Kind} | stored.FRAMES.keys()))
+    yield from (f"frame {number}" for number in sorted({int(one) for one in FrameKind} | stored.FRAMES.keys()))
     for number, (name, kind) in stored.FRAMES.items():
         yield from layout(f"frame {number} {name}", kind)
     yield from (f"frame 10 publish[3] {one.value} = {one.name.lower()}" for one in Safety)
@@ -93,7 +97,7 @@ def wire_lines() -> Iterator[str]:
 def journal_lines() -> Iterator[str]:
     for label, kind in {**stored.JOURNAL, **stored.JOURNAL_JSON}.items():
         yield from layout(label, kind)
-    yield from (f"row {kind}" for kind in {*records.READERS, *records.ASIDE, LOST})
+    yield from (f"row {kind}" for kind in {*journal_codec.READERS, *journal_codec.ASIDE, LOST})
     for label, row in samples.rows().items():
         names = [name for name in row.__struct_fields__ if getattr(row, name) is not None]
         yield f"{label}: {', '.join(names)}"
@@ -110,21 +114,21 @@ def snapshot_lines() -> Iterator[str]:
 def security_lines() -> Iterator[str]:
     for label, kind in stored.SECURITY.items():
         yield from layout(label, kind)
-    asked = centre_questions
+    asked = kmc_messages
     for kind in (
         *(asked.KEYS, asked.TOPIC, asked.GRANT, asked.REVOKE, asked.ROTATE, asked.ENROL, asked.CHALLENGE),
         *(asked.RELEASE, asked.REWRAP, asked.LIST),
     ):
         yield f"centre question {kind}"
-    nodes = discovery_questions
+    nodes = tdn_messages
     for kind in (nodes.FIND, nodes.ADVERTISE, nodes.WITHDRAW, nodes.REPLICATE):
         yield f"discovery question {kind}"
     yield f"discovery topic {nodes.TOPIC}"
     yield f"discovery attributes {nodes.ASK} = {nodes.HELLO} | {nodes.NEWS}, {nodes.REPLY_TO}"
-    yield f"exchange attribute {exchange.SERVICE_TOPIC}"
-    told = proclaimed
+    yield f"exchange attribute {messages.SERVICE_TOPIC}"
+    told = notices
     yield f"proclaimed attribute {told.KIND} = {told.REVOCATIONS} | {told.NOTICE} | {told.RECORD}, {told.TOPIC}"
-    yield f"signed {encoding.purpose('PURPOSE', b'BODY')!r}"
+    yield f"signed {encoding.signing_input('PURPOSE', b'BODY')!r}"
     yield from (f"purpose {one!r}" for one in _PURPOSES)
 
 
@@ -134,7 +138,7 @@ def error_lines() -> Iterator[str]:
         if isinstance(kind, type) and issubclass(kind, TidingsError):
             above = ", ".join(one.__name__ for one in kind.__mro__[1:-2])
             yield f"error {name}({constructor(kind)}) is {above}"
-    for step in source.first_arguments({RefusedError.__name__, Reject.__name__, Refused.__name__}):
+    for step in source.first_arguments({RefusedError.__name__, Reject.__name__, Refusal.__name__}):
         yield f"step {step}"
     for check in source.first_arguments({SecurityError.__name__}):
         yield f"check {check}"
@@ -142,15 +146,15 @@ def error_lines() -> Iterator[str]:
 
 def meta_event_lines() -> Iterator[str]:
     made = [
-        meta.conflict(*"abcdef"),
-        meta.exception(*"abcd"),
-        meta.lost("a", "b", "c", 1),
-        meta.expelled(*"abcd"),
+        meta_events.conflict(*"abcdef"),
+        meta_events.exception(*"abcd"),
+        meta_events.lost("a", "b", "c", 1),
+        meta_events.expelled(*"abcd"),
     ]
     for attributes in made:
         yield from (f"{attributes['class']}.{name}" for name in attributes)
-    yield from (f"{name} is reserved" for name in meta.RESERVED)
-    yield from (f"{name} is made by brokers alone" for name in meta.BROKERS_OWN)
+    yield from (f"{name} is reserved" for name in meta_events.RESERVED)
+    yield from (f"{name} is made by brokers alone" for name in meta_events.BROKERS_OWN)
 
 
 def reserved_lines() -> Iterator[str]:
@@ -164,7 +168,7 @@ def policy_lines() -> Iterator[str]:
         if element is not None:
             yield from _element_lines(element)
     for label, words in {
-        "operation": Operation,
+        "operation": RuleOperation,
         "message": MessageType,
         "matching": Matching,
         "broker": Point,
@@ -203,7 +207,9 @@ def _xml_lines(label: str, text: str | bytes) -> Iterator[str]:
 def _conversion_lines() -> Iterator[str]:
     """The documents that the conversions of a policy write into payloads."""
     trace = (Trace("b1", "host-1", 0.5, 12),)
-    shaped = Shaped({"a": 1, "b": 1.5, "c": True, "d": "text"}, b"\xff", publisher="p", subject="s", trace=trace)
+    shaped = OutgoingPublication(
+        {"a": 1, "b": 1.5, "c": True, "d": "text"}, b"\xff", publisher="p", subject="s", trace=trace
+    )
     yield from _xml_lines("ToXML", rendering.xml(shaped))
     yield from (f"ToXML type {node.get('type')}" for node in etree.fromstring(rendering.xml(shaped)).iter("attribute"))
     document = msgspec.json.decode(rendering.json(shaped))
@@ -226,7 +232,7 @@ def metric_lines() -> Iterator[str]:
     metrics = Metrics()
     metrics.refused["admit"] = 1
     gauges = Gauges(certificate_expires=1.0, security=SecurityGauges(refused={"token": 1}))
-    page, _ = Exposition("b1", metrics, lambda: gauges).page()
+    page, _ = PrometheusPage("b1", metrics, lambda: gauges).page()
     for family in text_string_to_metric_families(page.decode()):
         for sample in family.samples:
             if sample.name.startswith("tidings"):  # the others are those of the library
@@ -238,27 +244,27 @@ def metric_lines() -> Iterator[str]:
 
 def log_lines() -> Iterator[str]:
     """What stands around every message of a broker's log; the messages themselves are texts for people."""
-    told = msgspec.json.decode(Line(0.0, "info", "message", {}).as_json("b1"))
+    told = msgspec.json.decode(LogLine(0.0, "info", "message", {}).as_json("b1"))
     yield from (f"json .{name}" for name in told)
-    yield f"text {Line(0.0, 'info', 'message', {'field': 1}).as_text('b1')}"
+    yield f"text {LogLine(0.0, 'info', 'message', {'field': 1}).as_text('b1')}"
     yield from (f"format {name}" for name in (TEXT, JSON))
     yield from (f"level {name}" for name in LEVELS)
 
 
 def file_lines() -> Iterator[str]:
     """Files and folders that later versions must find."""
-    yield f"journal: {identity.FILE} format {identity.FORMAT}"
+    yield f"journal: {manifest.FILE} format {manifest.FORMAT}"
     yield f"journal: {lock.FILE}"
     yield f"journal: *{log.SUFFIX} {log.MAGIC.decode()} {log.VERSION}"
     yield f"journal: *{segment.SUFFIX}"
     yield f"journal: *{snapshot.SUFFIX}"
     yield f"unfinished: {disk.temporary_of(Path('NAME')).name}"
-    authority = authority_folder
+    authority = authority_store
     for name in (authority.CERTIFICATE, authority.KEY, authority.LEDGER, authority.PUBLISHED):
         yield f"authority: {name}"
-    for name in (centre_folder.IDENTITY, centre_folder.LOCK, centre_folder.STATE, centre_folder.SERVICE):
+    for name in (kmc_store.IDENTITY, kmc_store.LOCK, kmc_store.STATE, kmc_store.SERVICE):
         yield f"centre: {name}"
-    for name in (discovery_folder.LEDGER, discovery_folder.REVOCATIONS):
+    for name in (tdn.LEDGER, tdn.REVOCATIONS):
         yield f"discovery node: {name}"
     for name in (security_identity.AUTHORITY, security_identity.CERTIFICATE, security_identity.KEY):
         yield f"identity: {name}"

@@ -38,9 +38,9 @@ _SPECIAL = frozenset(
 # What a user never constructs: a call gives it, and the parameters of its constructor are nobody's business.
 _MADE_ELSEWHERE = frozenset(
     (
-        *("tidings.Client", "tidings.HubSubscription", "tidings.client.Client", "tidings.client.Subscription"),
-        *("tidings.client.SyncClient", "tidings.client.SyncSubscription", "tidings.spark.Retraced"),
-        *("tidings.spark.Routed", "tidings.spark.Trial"),
+        *("tidings.HubClient", "tidings.HubSubscription", "tidings.client.Client", "tidings.client.ClientSubscription"),
+        *("tidings.client.SyncClient", "tidings.client.SyncSubscription", "tidings.spark.RetraceResult"),
+        *("tidings.spark.RouteResult", "tidings.spark.PolicyTrial"),
     )
 )
 _KINDS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}

@@ -14,38 +14,38 @@ import msgspec
 
 from tests.compatibility.names import stored
 from tests.compatibility.names.layouts import Sampler, alternatives
-from tidings.engine import records
-from tidings.engine.debts import State as Debts
-from tidings.engine.effects import Decided, Persist
-from tidings.engine.journey import Journey, Way
+from tidings.broker.links.resender import redelivery_floor_row, redelivery_row
+from tidings.engine import journal_codec
+from tidings.engine.effects import DecisionMade, Persist
+from tidings.engine.headers import ForwardingHeader, Provenance
 from tidings.engine.operations import (
     Advertise,
-    Carry,
+    ApplyNotice,
     Connect,
     Define,
+    DelegateContext,
     Disconnect,
-    Entrust,
-    Heed,
-    Judge,
-    Learn,
+    LearnTopic,
     Publish,
+    Redecide,
     Revoke,
     SetContext,
     SetPolicy,
     Subscribe,
+    TransferBacklog,
     Trust,
     Unadvertise,
     Unsubscribe,
 )
+from tidings.engine.overlay.redelivery import RedeliveryState
 from tidings.filters import ContextFilter, Filter
-from tidings.hub import Hub, owing
-from tidings.hub.outcome import Outcome
+from tidings.hub import Hub
+from tidings.hub.outcome import OperationOutcome
 from tidings.journal import Journal, Record, Snapshot
 from tidings.journal import Operation as Row
 from tidings.journal.lock import FILE as LOCK_FILE
-from tidings.journal.record import decoded as decoded_row
-from tidings.journal.record import encoded as encoded_rows
-from tidings.live.resending import debts_row, floor_row
+from tidings.journal.record import decode_operation as decoded_row
+from tidings.journal.record import encode_operations as encoded_rows
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import (
     FilterError,
@@ -63,11 +63,12 @@ from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.policy.policy import Policy
 from tidings.protocol import answers
-from tidings.protocol.frames import HEAD_BYTES, Kind, frame
-from tidings.protocol.notes import NoteWriter, read_note
-from tidings.protocol.operations import operation_frame, read_operation, read_passed
-from tidings.protocol.publications import Published, front, read_front
+from tidings.protocol.frames import HEAD_BYTES, FrameKind, frame
+from tidings.protocol.notifications import NotificationWriter, decode_notification
+from tidings.protocol.operations import decode_forwarded, operation_frame, read_operation
+from tidings.protocol.publications import WirePublication, decode_prefix, encode_prefix
 from tidings.routing.bloom import Bloom
+from tidings.runtime import delivery_record
 
 
 class Sample(NamedTuple):
@@ -112,7 +113,7 @@ _NOTE = Notification(
     subscriptions=("s-1", "s-2"),
     trace=(Trace("b1", "host-1", 0.25, 12),),
 )
-_WAY = Way("b1", (2, 3), "digest", True, b"\x01\x02")
+_WAY = Provenance("b1", (2, 3), "digest", True, b"\x01\x02")
 _SUBSCRIPTION = Subscription.of(
     Filter.parse("length > 2"),
     id="s-1",
@@ -138,9 +139,9 @@ _OPERATIONS: dict[str, Any] = {
     "advertise": Advertise(_ADVERTISEMENT),
     "connect": Connect("car-1", True, 4),
     "disconnect": Disconnect("car-1"),
-    "entrust": Entrust("car-1", "car-2", False),
-    "heed": Heed(b"notice"),
-    "learn": Learn(b"record"),
+    "entrust": DelegateContext("car-1", "car-2", False),
+    "heed": ApplyNotice(b"notice"),
+    "learn": LearnTopic(b"record"),
     "publish": Publish(_EVENT),
     "revoke": Revoke(b"update"),
     "schema": Define("car-1", _ROADS),
@@ -171,17 +172,17 @@ def samples() -> list[Sample]:
 
 def _frames() -> Iterator[Sample]:
     for number, (name, kind) in stored.FRAMES.items():
-        if kind is Published or number in (Kind.NOTE, Kind.OPERATION, Kind.PASS):
+        if kind is WirePublication or number in (FrameKind.NOTIFICATION, FrameKind.OPERATION, FrameKind.PASS):
             continue
         decoder = msgspec.msgpack.Decoder(kind)
         encode, decode = partial(_framed, number), partial(_unframed, number, decoder.decode)
         yield Sample(f"frame {number} {name}", Sampler().of(kind), encode, decode)
-    yield Sample("frame 10 publish", Sampler().of(Published), _published, _read_published)
-    read = partial(_unframed, Kind.NOTE, partial(read_note, subscriber="car-2"))
-    yield Sample("frame 33 notification", _NOTE, lambda note: NoteWriter().frame(note), read)
+    yield Sample("frame 10 publish", Sampler().of(WirePublication), _published, _read_published)
+    read = partial(_unframed, FrameKind.NOTIFICATION, partial(decode_notification, subscriber="car-2"))
+    yield Sample("frame 33 notification", _NOTE, lambda note: NotificationWriter().frame(note), read)
     for name, error in _ERRORS.items():
         refused = answers.refusal(1, error)
-        yield Sample(f"frame 31 refused, {name}", refused, partial(_framed, Kind.REFUSED), _read_refused)
+        yield Sample(f"frame 31 refused, {name}", refused, partial(_framed, FrameKind.REFUSED), _read_refused)
 
 
 def _framed(number: int, value: Any) -> bytes:
@@ -194,18 +195,18 @@ def _unframed(number: int, decode: Callable[[bytes], Any], data: bytes) -> Any:
     return decode(data[HEAD_BYTES:])
 
 
-def _published(value: Published) -> bytes:
-    return frame(Kind.PUBLISH, front(258, 5) + msgspec.msgpack.encode(value))
+def _published(value: WirePublication) -> bytes:
+    return frame(FrameKind.PUBLISH, encode_prefix(258, 5) + msgspec.msgpack.encode(value))
 
 
-def _read_published(data: bytes) -> Published:
+def _read_published(data: bytes) -> WirePublication:
     body = data[HEAD_BYTES:]
-    return msgspec.msgpack.decode(body[read_front(body).end :], type=Published)
+    return msgspec.msgpack.decode(body[decode_prefix(body).end :], type=WirePublication)
 
 
-def _read_refused(data: bytes) -> answers.Refused:
+def _read_refused(data: bytes) -> answers.RequestRefused:
     """By way of the error that a client raises."""
-    refused = _unframed(Kind.REFUSED, msgspec.msgpack.Decoder(answers.Refused).decode, data)
+    refused = _unframed(FrameKind.REFUSED, msgspec.msgpack.Decoder(answers.RequestRefused).decode, data)
     return answers.refusal(refused.request, answers.error_of(refused))
 
 
@@ -213,7 +214,7 @@ def _read_refused(data: bytes) -> answers.Refused:
 
 
 def _operations() -> Iterator[Sample]:
-    read = partial(_unframed, Kind.OPERATION, read_operation)
+    read = partial(_unframed, FrameKind.OPERATION, read_operation)
     for name in _TRAVELLING:
         operation = _OPERATIONS[name]
         if "way" in operation.__struct_fields__:
@@ -221,22 +222,24 @@ def _operations() -> Iterator[Sample]:
         yield Sample(f"frame 40 operation, row {name}", operation, operation_frame, read)
     yield Sample(
         "frame 40 operation, carry",
-        Carry("b1", "b2", 5, ((_NOTE, "box"),), {"car-1": Context({"x": 1})}),
+        TransferBacklog("b1", "b2", 5, ((_NOTE, "box"),), {"car-1": Context({"x": 1})}),
         operation_frame,
         read,
     )
-    _, operation_kinds = stored.FRAMES[Kind.OPERATION]
+    _, operation_kinds = stored.FRAMES[FrameKind.OPERATION]
     signal = next(one for one in alternatives(operation_kinds) if one.__struct_config__.tag == "signal")
     (field,) = msgspec.structs.fields(signal)
     for kind in alternatives(field.type):
         label = f"frame 40 operation, signal {kind.__struct_config__.tag}"
         yield Sample(label, Sampler().of(kind), operation_frame, read)
     encode = partial(operation_frame, number=258, vector=5)
-    yield Sample("frame 41 pass", Publish(_EVENT, _journey()), encode, lambda data: read_passed(data[HEAD_BYTES:])[1])
+    yield Sample(
+        "frame 41 pass", Publish(_EVENT, _journey()), encode, lambda data: decode_forwarded(data[HEAD_BYTES:])[1]
+    )
 
 
-def _journey() -> Journey:
-    made: Journey = Sampler().of(Journey)
+def _journey() -> ForwardingHeader:
+    made: ForwardingHeader = Sampler().of(ForwardingHeader)
     route = msgspec.structs.replace(made.route, audience=Bloom(b"\x01\x02\x03\x04\x05\x06\x07\x08", 3))
     return msgspec.structs.replace(made, route=route)
 
@@ -246,29 +249,33 @@ def _journey() -> Journey:
 
 def _rows() -> Iterator[Sample]:
     for name, operation in _OPERATIONS.items():
-        yield Sample(f"row {name}", operation, _row_of, lambda data: records.operation(decoded_row(data)))
-    journey = Publish(_EVENT, Journey(meta=True))
-    yield Sample("row publish, with a journey", journey, _row_of, lambda data: records.operation(decoded_row(data)))
+        yield Sample(f"row {name}", operation, _row_of, lambda data: journal_codec.operation(decoded_row(data)))
+    journey = Publish(_EVENT, ForwardingHeader(meta=True))
+    yield Sample(
+        "row publish, with a journey", journey, _row_of, lambda data: journal_codec.operation(decoded_row(data))
+    )
     for label, row in _driver_rows().items():
         yield Sample(label, row, lambda row: encoded_rows([row])[0], decoded_row)
 
 
 def _row_of(operation: Any) -> bytes:
-    return encoded_rows([records.row(operation)])[0]
+    return encoded_rows([journal_codec.row(operation)])[0]
 
 
 def _driver_rows() -> dict[str, Row]:
     """Rows that a hub or a broker writes for itself."""
-    outcome = Outcome()
+    outcome = OperationOutcome()
     outcome.persisted = (Persist("messages", "text"),)
     (persist,) = outcome.rows(None, {})
-    judge = Judge(_EVENT, "car-2", ("s-1",), Journey(meta=True), "b2", (("police", True),), ())
+    judge = Redecide(_EVENT, "car-2", ("s-1",), ForwardingHeader(meta=True), "b2", (("police", True),), ())
     return {
         "row acknowledge": _acknowledgement(),
-        "row debts": debts_row(Sampler().of(Debts)),
-        "row debts, floor": floor_row(9),
-        "row decided": owing.decision(Decided(_EVENT.id, "car-2")),
-        "row passed": records.passed(_EVENT, {owing.OWED: [owing.written(judge)]}),
+        "row debts": redelivery_row(Sampler().of(RedeliveryState)),
+        "row debts, floor": redelivery_floor_row(9),
+        "row decided": delivery_record.decision(DecisionMade(_EVENT.id, "car-2")),
+        "row passed": journal_codec.passed_row(
+            _EVENT, {delivery_record.PENDING: [delivery_record.pending_decision(judge)]}
+        ),
         "row persist": persist,
     }
 
@@ -286,12 +293,12 @@ def _acknowledgement() -> Row:
 
 def rows() -> dict[str, Row]:
     """The sample of each row, by its label."""
-    written = {f"row {name}": records.row(operation) for name, operation in _OPERATIONS.items()}
+    written = {f"row {name}": journal_codec.row(operation) for name, operation in _OPERATIONS.items()}
     return {**written, **_driver_rows()}
 
 
 def _journal_files() -> Iterator[Sample]:
-    row = records.row(_OPERATIONS["connect"])
+    row = journal_codec.row(_OPERATIONS["connect"])
     found = [Record(0, 1_000, row), Record(1, 1_001, row)]
     yield Sample("journal folder, log", found, _journal_data, _read_journal)
     snapshot = Snapshot(2, b"state")
@@ -313,7 +320,7 @@ def _read_journal(data: bytes) -> list[Record]:
 
 
 def _snapshot_data(written: Snapshot) -> bytes:
-    row = records.row(_OPERATIONS["connect"])
+    row = journal_codec.row(_OPERATIONS["connect"])
     with tempfile.TemporaryDirectory() as name:
         with Journal.open(name, name="b1", salt=b"salt") as journal:
             journal.append([row] * written.offset, 1_000)

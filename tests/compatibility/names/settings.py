@@ -8,20 +8,20 @@ import typer
 
 from tests.compatibility.names import source
 from tests.compatibility.names.layouts import layout
+from tidings.broker.config.configuration import variable
+from tidings.broker.config.layout import SINGLE_TABLES, Layout
+from tidings.broker.config.table_types import keys_of
 from tidings.cli.app import app
-from tidings.cli.caller import _Files
-from tidings.cli.overlay.shapes import Links
-from tidings.live.configuration.environment import variable
-from tidings.live.configuration.kinds import keys_of
-from tidings.live.configuration.layout import ONCE, Layout
+from tidings.cli.connection import _Files
+from tidings.cli.overlay.run import TopologyFile
 from tidings.simulation.scenario.scenario import Scenario
-from tidings.spark.pipeline.configuration import Configuration
+from tidings.spark.pipeline.configuration import PipelineConfiguration
 
 _FILES: dict[str, Any] = {
     "broker": Layout,
     "identity": _Files,
-    "overlay": Links,
-    "pipeline": Configuration,
+    "overlay": TopologyFile,
+    "pipeline": PipelineConfiguration,
     "scenario": Scenario,
 }
 
@@ -29,13 +29,17 @@ _FILES: dict[str, Any] = {
 def toml_lines() -> Iterator[str]:
     for name, kind in _FILES.items():
         yield from layout(name, kind)
-    for table, keys in ONCE.items():
+    for table, keys in SINGLE_TABLES.items():
         yield from (f"broker.{table}.{key.name} is reloaded" for key in keys_of(keys) if key.is_reloaded)
 
 
 def environment_lines() -> Iterator[str]:
     """Those of the broker's file, those of options, and every other one that the source names."""
-    known = {variable(table, key.name): f"{table}.{key.name}" for table, keys in ONCE.items() for key in keys_of(keys)}
+    known = {
+        variable(table, key.name): f"{table}.{key.name}"
+        for table, keys in SINGLE_TABLES.items()
+        for key in keys_of(keys)
+    }
     yield from (f"{name} is {key} of the broker's file" for name, key in known.items())
     options = {one.envvar for _, command in commands() for one in command.params if one.envvar}
     yield from (f"{name} is an option" for name in options)

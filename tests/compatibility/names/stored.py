@@ -5,40 +5,31 @@ The keys are texts of this file, not names of classes; the numbers in them are t
 
 from typing import Any
 
-from tidings.engine import archive as engine_archive
-from tidings.engine import assurance
-from tidings.engine.cuts import Cuts
-from tidings.engine.debts import State as Debts
-from tidings.engine.journey import Journey
-from tidings.hub.archive import Saved
-from tidings.hub.due import Changed
-from tidings.hub.owing import Owed
+from tidings.broker import node
+from tidings.broker.sessions import queries
+from tidings.engine.headers import ForwardingHeader
+from tidings.engine.overlay.redelivery import RedeliveryState
+from tidings.engine.security import topic_gossip
+from tidings.engine.state import snapshot
+from tidings.engine.state.static_projections import StaticProjections
+from tidings.hub.journal_store import HubSnapshot
 from tidings.journal import Operation as Row
 from tidings.journal.segment import SegmentEnds
-from tidings.live import desk as live_desk
-from tidings.live import questions
-from tidings.model import schematext
+from tidings.model import schema
 from tidings.model.notification import Trace
-from tidings.protocol import answers, challenges, handshake, notes, operations, publications, requests
-from tidings.security import (
-    advertised,
-    centre_questions,
-    discovery_questions,
-    encoding,
-    envelope,
-    exchange,
-    joining,
-    keys,
-    notices,
-    records,
-    revocation,
-    token,
-    vault,
-)
-from tidings.security.centre import changes as centre_changes
-from tidings.services import authority_folder
-from tidings.spark import broker_sink, standing
+from tidings.protocol import answers, handshake, notifications, operations, publications, requests
+from tidings.runtime.delivery_record import NotificationChanges, PendingDecisionRecord
+from tidings.security import encoding, topic_record, trust_group, vault
+from tidings.security.ca import revocation
+from tidings.security.kmc import state_changes
+from tidings.security.rpc import kmc_messages, messages, tdn_messages
+from tidings.security.sealing import envelope, keys
+from tidings.security.tdn import discovery_records
+from tidings.security.tokens import notices, token
+from tidings.services import authority_store
 from tidings.spark.pipeline import ledger
+from tidings.spark.shards import shard_state
+from tidings.spark.sinks import broker_sink
 
 FRAMES: dict[int, tuple[str, Any]] = {
     1: ("hello", handshake.Hello),
@@ -46,36 +37,36 @@ FRAMES: dict[int, tuple[str, Any]] = {
     3: ("ping", handshake.Ping),
     4: ("pong", handshake.Ping),
     5: ("bye", handshake.Bye),
-    6: ("bound", handshake.Bound),
-    7: ("challenge", challenges.Challenge),
-    8: ("proof", challenges.Proof),
-    10: ("publish", publications.Published),
-    11: ("subscribe", requests.Subscribe),
-    12: ("unsubscribe", requests.Unsubscribe),
-    13: ("advertise", requests.Advertise),
-    14: ("unadvertise", requests.Unadvertise),
-    15: ("set_context", requests.SetContext),
-    16: ("entrust", requests.Entrust),
-    17: ("set_policy", requests.SetPolicy),
-    18: ("define", requests.Define),
-    19: ("acknowledge", requests.Acknowledge),
-    20: ("ask", requests.Ask),
-    30: ("done", answers.Done),
-    31: ("refused", answers.Refused),
-    32: ("receipts", answers.Receipts),
-    33: ("notification", notes.Note),
-    34: ("lost", answers.Lost),
-    35: ("context", answers.Context),
-    36: ("answer", answers.Answer),
-    40: ("operation", operations._Row | operations._Carry | operations._Signal),
-    41: ("pass", operations._Passed),
+    6: ("bound", handshake.SubjectBound),
+    7: ("challenge", handshake.Challenge),
+    8: ("proof", handshake.Proof),
+    10: ("publish", publications.WirePublication),
+    11: ("subscribe", requests.SubscribeRequest),
+    12: ("unsubscribe", requests.UnsubscribeRequest),
+    13: ("advertise", requests.AdvertiseRequest),
+    14: ("unadvertise", requests.UnadvertiseRequest),
+    15: ("set_context", requests.SetContextRequest),
+    16: ("entrust", requests.DelegateContextRequest),
+    17: ("set_policy", requests.SetPolicyRequest),
+    18: ("define", requests.DefineSchemaRequest),
+    19: ("acknowledge", requests.AcknowledgeRequest),
+    20: ("ask", requests.QueryRequest),
+    30: ("done", answers.RequestDone),
+    31: ("refused", answers.RequestRefused),
+    32: ("receipts", answers.PublicationReceipts),
+    33: ("notification", notifications.WireNotification),
+    34: ("lost", answers.NotificationsLost),
+    35: ("context", answers.ContextChanged),
+    36: ("answer", answers.QueryAnswer),
+    40: ("operation", operations._Row | operations._TransferBacklog | operations._Signal),
+    41: ("pass", operations._ForwardedEvent),
 }
 QUESTIONS: dict[str, Any] = {
-    "explain": questions.Explained,
-    "forget": questions.Gone,
-    "replay": questions.Replayed,
-    "schema": questions.About,
-    "security": questions.Secured,
+    "explain": queries.ExplainQuery,
+    "forget": queries.ForgetBrokerQuery,
+    "replay": queries.ReplayQuery,
+    "schema": queries.SubjectQuery,
+    "security": queries.SecureTopicQuery,
     "stats": None,
     "status": None,
     "tables": None,
@@ -83,58 +74,58 @@ QUESTIONS: dict[str, Any] = {
 }
 JOURNAL: dict[str, Any] = {"record": Row}
 JOURNAL_JSON: dict[str, Any] = {
-    "row debts, body": Debts,
-    "row publish, body.journey": Journey,
-    "row, body.$due[*]": Changed,
-    "row, body.$owed[*]": Owed,
-    "row subscribe, body.structure": schematext._Structure,
+    "row debts, body": RedeliveryState,
+    "row publish, body.journey": ForwardingHeader,
+    "row, body.$due[*]": NotificationChanges,
+    "row, body.$owed[*]": PendingDecisionRecord,
+    "row subscribe, body.structure": schema._Structure,
     "segment, metadata tidings.journal": SegmentEnds,
 }
 SNAPSHOT: dict[str, Any] = {
-    "snapshot": Saved,
-    "snapshot.engine": engine_archive._State,
-    "snapshot.engine.assurance": assurance._State,
-    "snapshot.more": live_desk._More,
+    "snapshot": HubSnapshot,
+    "snapshot.engine": snapshot._State,
+    "snapshot.engine.assurance": topic_gossip._State,
+    "snapshot.more": node._BrokerSnapshot,
 }
 SECURITY: dict[str, Any] = {
     "addition": envelope.Addition,
-    "advertisement": advertised._Body,
-    "answer": exchange._Answer,
-    "authority ledger": authority_folder._Kept,
-    "centre answer changed": centre_questions.Changed,
-    "centre answer keys": centre_questions.GivesKeys,
-    "centre answer list": centre_questions.Listed,
-    "centre answer rewrap": centre_questions.Rewrapped,
-    "centre question challenge": centre_questions.AnswersChallenge,
-    "centre question enrol": centre_questions.Enrols,
-    "centre question grant": centre_questions.Grants,
-    "centre question keys": centre_questions.WantsKeys,
-    "centre question release": centre_questions.Releases,
-    "centre question revoke": centre_questions.Revokes,
-    "centre question rewrap": centre_questions.WantsRewrapped,
-    "centre question rotate": centre_questions.Rotates,
-    "centre question topic": centre_questions.RegistersTopic,
-    "centre state": centre_changes.Change,
-    "discovery answer find": discovery_questions.Found,
-    "discovery answer replicate": discovery_questions.Changes,
-    "discovery ledger": discovery_questions.Kept,
-    "discovery question find": discovery_questions.Finds,
-    "discovery question replicate": discovery_questions.Replicates,
+    "advertisement": discovery_records._Body,
+    "answer": messages._Answer,
+    "authority ledger": authority_store._AuthorityRecord,
+    "centre answer changed": kmc_messages.ChangeResponse,
+    "centre answer keys": kmc_messages.KeyResponse,
+    "centre answer list": kmc_messages.ListResponse,
+    "centre answer rewrap": kmc_messages.RewrapResponse,
+    "centre question challenge": kmc_messages.AnswerChallengeRequest,
+    "centre question enrol": kmc_messages.EnrolRequest,
+    "centre question grant": kmc_messages.GrantRequest,
+    "centre question keys": kmc_messages.KeyRequest,
+    "centre question release": kmc_messages.ReleaseRequest,
+    "centre question revoke": kmc_messages.RevokeRequest,
+    "centre question rewrap": kmc_messages.RewrapRequest,
+    "centre question rotate": kmc_messages.RotateRequest,
+    "centre question topic": kmc_messages.RegisterTopicRequest,
+    "centre state": state_changes.Change,
+    "discovery answer find": tdn_messages.FindResponse,
+    "discovery answer replicate": tdn_messages.ReplicateResponse,
+    "discovery ledger": tdn_messages.ReplicatedRecord,
+    "discovery question find": tdn_messages.FindRequest,
+    "discovery question replicate": tdn_messages.ReplicateRequest,
     "epoch key": keys.EpochKey,
-    "group invitation": joining._Invitation,
-    "group request": joining._Request,
+    "group invitation": trust_group._Invitation,
+    "group request": trust_group._Request,
     "notice": notices._Outer,
     "notice, signed body": notices.Notice,
-    "question": exchange._Question,
-    "revocations": revocation.Update,
-    "revocations, signed head": revocation.Head,
+    "question": messages._Question,
+    "revocations": revocation.RevocationUpdate,
+    "revocations, signed head": revocation.RevocationHead,
     "seal": envelope.Seal,
-    "service": exchange._Service,
-    "signed": encoding.Signed,
+    "service": messages._Service,
+    "signed": encoding.SignedValue,
     "token": token._Body,
-    "topic record": records._Body,
+    "topic record": topic_record._Body,
     "vault lock": vault._Lock,
 }
-SPARK_STATE: dict[str, Any] = {"shelf cuts": Cuts, "version memory": standing._Memory}
-SPARK_STATE_JSON: dict[str, Any] = {"ledger entry": ledger.Entry, "partition mark": broker_sink._Mark}
+SPARK_STATE: dict[str, Any] = {"shelf cuts": StaticProjections, "version memory": shard_state._Memory}
+SPARK_STATE_JSON: dict[str, Any] = {"ledger entry": ledger.LedgerEntry, "partition mark": broker_sink._Position}
 TRACE = Trace  # its names are in the documents of ToXML and ToJSON

@@ -1,6 +1,7 @@
-"""Cars and cameras on real brokers: processes on this machine, linked, with journals; and the same on a hub.
+"""Scenes on an overlay of broker processes: cars and cameras, compared with a hub and with a replay on Spark.
 
-Each step has settled everywhere before the next is taken: so the overlay, the hub and Spark must agree on all of it.
+Each step waits until the overlay has settled. So no operations are concurrent, and the overlay, the hub and Spark must
+give exactly the same notifications.
 """
 
 import asyncio
@@ -11,10 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tidings.cli.demo.scene import Scene, good, quiet
+from tidings.cli.demo.stories import Scene, dim, green
 from tidings.cli.overlay import LocalOverlay
-from tidings.cli.overlay.files import JOURNAL
-from tidings.client import Client, Subscription, connect
+from tidings.cli.overlay.local import JOURNAL
+from tidings.client import Client, ClientSubscription, connect
 from tidings.hub import Hub
 from tidings.model.errors import TidingsError
 from tidings.model.notification import Notification
@@ -24,105 +25,111 @@ from tidings.simulation.topologies import star
 NEAR = "x between this.x - 40 and this.x + 40 and y between this.y - 40 and this.y + 40"
 _BROKERS, _CARS, _CAMERAS, _ROUNDS = 4, 16, 6, 5
 Place = dict[str, float]
-Note = tuple[str, int, str, str]  # publisher, its number, subscription, attributes
+Note = tuple[str, int, str, str]  # publisher, sequence, subscription, attributes as JSON
 
 
 class Round(NamedTuple):
-    """Where cars go, and what cameras then see."""
+    """The moves of cars in one round, and the events that cameras publish after them."""
 
     moves: dict[str, Place]
-    seen: dict[str, dict[str, Any]]
+    events: dict[str, dict[str, Any]]
 
 
-class Journey(NamedTuple):
-    """Where everybody is at first, and what happens then."""
+class DemoJourney(NamedTuple):
+    """The workload: the first positions of cars and cameras, and the rounds that follow."""
 
     cars: dict[str, Place]
     cameras: dict[str, Place]
     rounds: list[Round]
 
 
-class Played(NamedTuple):
-    notes: set[Note]
-    moving: int  # messages between brokers, for moves
-    resubscribing: int  # the same, where subscriptions had to say where their owners are
-    moved: int  # how many moves that was, each time
+class DemoResult(NamedTuple):
+    """The notifications from the overlay, and the messages between brokers that the moves took."""
+
+    notifications: set[Note]
+    move_messages: int  # messages between brokers for moves by context changes
+    resubscribe_messages: int  # messages between brokers for the same moves by re-subscribing
+    move_count: int  # number of moves
 
 
 class Story:
-    """Played on brokers, whose journals stay in the folder for Spark to read."""
+    """Two scenes on the same workload; the overlay's journals stay in `folder` from the first scene to the second."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._notes: set[Note] = set()
 
     def brokers_and_a_hub(self) -> Scene:
-        journey = drawn()
+        """Run the workload on an overlay and on a hub. Raises TidingsError if their notifications differ."""
+        journey = draw_journey()
         begin = time.perf_counter()
         with LocalOverlay(star(_BROKERS), self._folder / "overlay") as overlay:
             started = time.perf_counter() - begin
-            played = asyncio.run(_played(overlay, journey))
+            result = asyncio.run(_play(overlay, journey))
             brokers = len(overlay.statuses())
         with Hub(self._folder / "hub", name="hub") as hub:
-            told = _on_hub(hub, journey)
-        self._notes = played.notes
-        if played.notes != told:
-            differing = len(played.notes ^ told)
+            hub_notifications = _on_hub(hub, journey)
+        self._notes = result.notifications
+        if result.notifications != hub_notifications:
+            differing = len(result.notifications ^ hub_notifications)
             raise TidingsError(f"the overlay and the hub differ in {differing} notifications: please report this")
-        return _scene(journey, played, told, brokers, started)
+        return _scene(journey, result, hub_notifications, brokers, started)
 
     def brokers_and_spark(self) -> Scene:
-        """The journals of all brokers, read together: the same again."""
+        """Replay the journals of all brokers together on Spark. Raises TidingsError if the notifications differ."""
         from tidings.cli.demo.on_spark import local_session
-        from tidings.spark import history, overlay, retrace
+        from tidings.spark import history, retrace
+        from tidings.spark.replay import merged_journals
 
-        folders = sorted(str(one) for one in (self._folder / "overlay").glob(f"*{JOURNAL}"))
-        journal = overlay.read(local_session(), folders).cache()
-        known = {row["id"]: (row["publisher"], row["sequence"]) for row in history.events(journal).collect()}
-        found = retrace(journal).notifications.collect()
-        notes = {
-            (*known[row["event_id"]], name, json.dumps(json.loads(row["attributes"]), sort_keys=True))
-            for row in found
+        folders = sorted(str(path) for path in (self._folder / "overlay").glob(f"*{JOURNAL}"))
+        journal = merged_journals.read(local_session(), folders).cache()
+        publications = {row["id"]: (row["publisher"], row["sequence"]) for row in history.events(journal).collect()}
+        rows = retrace(journal).notifications.collect()
+        notifications = {
+            (*publications[row["event_id"]], name, json.dumps(json.loads(row["attributes"]), sort_keys=True))
+            for row in rows
             for name in row["subscriptions"]
         }
-        if notes != self._notes:
-            differing = len(notes ^ self._notes)
+        if notifications != self._notes:
+            differing = len(notifications ^ self._notes)
             raise TidingsError(f"the overlay and Spark differ in {differing} notifications: please report this")
-        line = (
-            f"Spark reads the journals of all {len(folders)} brokers as one, and gives {good(len(notes))} notifications"
-        )
+        count = green(len(notifications))
+        line = f"Spark reads the journals of all {len(folders)} brokers as one, and gives {count} notifications"
         lines = [f"{line}: those that cars were told by their brokers"]
-        return Scene("The overlay's journals on Spark", lines, {"live_on_spark": len(notes)})
+        return Scene("The overlay's journals on Spark", lines, {"live_on_spark": len(notifications)})
 
 
-def _scene(journey: Journey, played: Played, told: set[Note], brokers: int, started: float) -> Scene:
+def _scene(
+    journey: DemoJourney, result: DemoResult, hub_notifications: set[Note], brokers: int, started: float
+) -> Scene:
     events = _CAMERAS * len(journey.rounds)
-    ratio = played.resubscribing / max(1, played.moving)
-    told_alike = (
-        f"{events} accidents seen, each settled: {good(len(played.notes))} notifications from the overlay, "
-        f"{good(len(told))} from a hub that was told the same: the same to the last attribute"
+    ratio = result.resubscribe_messages / max(1, result.move_messages)
+    agreement = (
+        f"{events} accidents seen, each settled: {green(len(result.notifications))} notifications from the overlay, "
+        f"{green(len(hub_notifications))} from a hub that was told the same: the same to the last attribute"
     )
-    saved = (
-        f"{played.moved} moves by changes of context: {good(played.moving)} messages between brokers; "
-        f"by re-subscribing: {played.resubscribing}, {ratio:.1f} times as many"
+    saving = (
+        f"{result.move_count} moves by changes of context: {green(result.move_messages)} messages between brokers; "
+        f"by re-subscribing: {result.resubscribe_messages}, {ratio:.1f} times as many"
     )
     lines = [
         f"{_BROKERS} broker processes, {_CARS} cars and {_CAMERAS} cameras; up and linked in {started:.1f} s",
-        told_alike,
-        saved,
-        quiet(f"each car subscribed once: msg = 'accident', from publishers where {NEAR}"),
+        agreement,
+        saving,
+        dim(f"each car subscribed once: msg = 'accident', from publishers where {NEAR}"),
     ]
     facts = {
         "brokers": brokers,
-        "overlay": len(played.notes),
-        "hub": len(told),
-        "messages_moving": played.moving,
-        "messages_resubscribing": played.resubscribing,
+        "overlay": len(result.notifications),
+        "hub": len(hub_notifications),
+        "messages_moving": result.move_messages,
+        "messages_resubscribing": result.resubscribe_messages,
     }
     return Scene("Cars and cameras on an overlay of broker processes", lines, {"live": facts})
 
 
-def drawn() -> Journey:
+def draw_journey() -> DemoJourney:
+    """Draw the workload at random, with a fixed seed."""
     random = Random(11)  # noqa: S311 - a workload, not a secret
 
     def place() -> Place:
@@ -140,10 +147,11 @@ def drawn() -> Journey:
         )
         for _ in range(_ROUNDS)
     ]
-    return Journey(cars, cameras, rounds)
+    return DemoJourney(cars, cameras, rounds)
 
 
 def _shape(number: int) -> str | None:
+    """Return the policy of a car's subscription: none, trim, or remove the plate."""
     return [None, str(policies.trim()), str(policies.remove("plate"))][number % 3]
 
 
@@ -151,16 +159,18 @@ def _content(number: int) -> str:
     return f"msg = 'accident' and severity >= {number % 3}"
 
 
-# On the overlay
+# The workload on the overlay
 
 
-async def _played(overlay: LocalOverlay, journey: Journey) -> Played:
+async def _play(overlay: LocalOverlay, journey: DemoJourney) -> DemoResult:
+    """Run the workload on the overlay, and count the messages that moves take with context changes and by
+    re-subscribing."""
     async with AsyncExitStack() as stack:
         clients: dict[str, Client] = {}
         for number, name in enumerate([*journey.cameras, *journey.cars]):
             address = list(overlay.addresses.values())[number % _BROKERS]
             clients[name] = await stack.enter_async_context(connect(address, name=name))
-        subscriptions: dict[str, Subscription] = {}
+        subscriptions: dict[str, ClientSubscription] = {}
         for name, place in journey.cameras.items():
             await clients[name].set_context(place)
             await clients[name].advertise("msg = 'accident'", publisher_context=["x", "y"], subscriber_context=["x"])
@@ -169,49 +179,56 @@ async def _played(overlay: LocalOverlay, journey: Journey) -> Played:
             subscriptions[name] = await clients[name].subscribe(
                 _content(number), publishers=NEAR, policy=_shape(number), id=f"s{number}"
             )
-        notes: set[Note] = set()
-        moving = 0
-        for one in journey.rounds:
+        notifications: set[Note] = set()
+        move_messages = 0
+        for round_ in journey.rounds:
             await asyncio.to_thread(overlay.settle)
             before = await asyncio.to_thread(overlay.messages)
-            for name, place in one.moves.items():
+            for name, place in round_.moves.items():
                 await clients[name].set_context(place)
             await asyncio.to_thread(overlay.settle)
-            moving += await asyncio.to_thread(overlay.messages) - before
-            for name, seen in one.seen.items():
-                await clients[name].publish(seen, subscribers="x < 180", safe="settled")
+            move_messages += await asyncio.to_thread(overlay.messages) - before
+            for name, attributes in round_.events.items():
+                await clients[name].publish(attributes, subscribers="x < 180", safe="settled")
         for client in clients.values():
-            await client.ask("status")  # behind everything that it was told before
-        for held in subscriptions.values():
-            notes |= {_note(note) for note in await held.take()}
-        resubscribing = await _resubscribed(overlay, clients, subscriptions, journey)
-    return Played(notes, moving, resubscribing, sum(len(one.moves) for one in journey.rounds))
+            await client.ask("status")  # the answer comes after all notifications sent before it
+        for subscription in subscriptions.values():
+            notifications |= {_note(note) for note in await subscription.take()}
+        resubscribe_messages = await _resubscribe(overlay, clients, subscriptions, journey)
+    return DemoResult(
+        notifications, move_messages, resubscribe_messages, sum(len(round_.moves) for round_ in journey.rounds)
+    )
 
 
-async def _resubscribed(
-    overlay: LocalOverlay, clients: dict[str, Client], subscriptions: dict[str, Subscription], journey: Journey
+async def _resubscribe(
+    overlay: LocalOverlay,
+    clients: dict[str, Client],
+    subscriptions: dict[str, ClientSubscription],
+    journey: DemoJourney,
 ) -> int:
-    """The same moves, as they would be without contexts: a filter with the place written into it, each time anew."""
+    """Repeat the moves without contexts, by re-subscribing with the position in the filter; return the messages it
+    took."""
     await asyncio.to_thread(overlay.settle)
     before = await asyncio.to_thread(overlay.messages)
-    for one in journey.rounds:
-        for name, place in one.moves.items():
-            client, held = clients[name], subscriptions[name]
-            await client.unsubscribe(held)
+    for round_ in journey.rounds:
+        for name, place in round_.moves.items():
+            client, subscription = clients[name], subscriptions[name]
+            await client.unsubscribe(subscription)
             x, y = place["x"], place["y"]
             near = f"x between {x - 40} and {x + 40} and y between {y - 40} and {y + 40}"
             subscriptions[name] = await client.subscribe(
-                held.wanted.content, publishers=near, policy=held.wanted.policy
+                subscription.wanted.content, publishers=near, policy=subscription.wanted.policy
             )
     await asyncio.to_thread(overlay.settle)
     after = await asyncio.to_thread(overlay.messages)
     return after - before
 
 
-# On a hub
+# The workload on a hub
 
 
-def _on_hub(hub: Hub, journey: Journey) -> set[Note]:
+def _on_hub(hub: Hub, journey: DemoJourney) -> set[Note]:
+    """Run the workload on a hub, and return its notifications."""
     for name, place in journey.cameras.items():
         hub.client(name).set_context(place)
         hub.client(name).advertise("msg = 'accident'", publisher_context=["x", "y"], subscriber_context=["x"])
@@ -221,11 +238,11 @@ def _on_hub(hub: Hub, journey: Journey) -> set[Note]:
         inboxes.append(
             hub.client(name).subscribe(_content(number), publishers=NEAR, policy=_shape(number), id=f"s{number}")
         )
-    for one in journey.rounds:
-        for name, place in one.moves.items():
+    for round_ in journey.rounds:
+        for name, place in round_.moves.items():
             hub.client(name).set_context(place)
-        for name, seen in one.seen.items():
-            hub.client(name).publish(seen, subscribers="x < 180")
+        for name, attributes in round_.events.items():
+            hub.client(name).publish(attributes, subscribers="x < 180")
     return {_note(note) for inbox in inboxes for note in inbox.take()}
 
 

@@ -1,4 +1,4 @@
-"""The same on Spark: SQL as a judge of filters, and a hub's journal as a stream that gives what the hub gave."""
+"""Scenes on Spark: Spark SQL evaluates the same filter, and a pipeline replays a hub's journal with the same result."""
 
 import json
 import tempfile
@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tidings.cli.demo.scene import Scene, good, plainly, quiet
-from tidings.cli.terminal import err
+from tidings.cli.demo.stories import Scene, dim, green, plain_scene
+from tidings.cli.output import err
 from tidings.engine.settings import Settings
 from tidings.filters import Filter
 from tidings.hub import Hub
@@ -22,33 +22,36 @@ _CARS, _CAMERAS, _ROUNDS = 60, 12, 25
 
 
 def spark_agrees() -> Scene:
-    """The canonical text is Spark SQL too: the same events, asked of Spark."""
+    """Evaluate a filter's canonical text with Spark SQL and with Tidings. Raises TidingsError if the counts differ."""
     random = Random(7)  # noqa: S311 - a workload, not a secret
     events = [_reading(random) for _ in range(20_000)]
-    wanted = Filter.parse("class in ('a', 'b') and (n > 500 or note like '%x%') and not d between 0.25 and 0.5")
-    ours = sum(truth(wanted.expression, Scope(Attributes.of(event))) is True for event in events)
+    parsed = Filter.parse("class in ('a', 'b') and (n > 500 or note like '%x%') and not d between 0.25 and 0.5")
+    count = sum(truth(parsed.expression, Scope(Attributes.of(event))) is True for event in events)
     if not is_running():
         err.print("starting Spark ...", style="dim")
     rows = [tuple(event.get(name) for name in ("class", "n", "d", "note")) for event in events]
     frame = local_session().createDataFrame(rows, "class string, n bigint, d double, note string")
-    theirs = frame.filter(str(wanted)).count()
-    if ours != theirs:
-        raise TidingsError(f"Tidings finds {ours} events and Spark {theirs}: please report this")
-    lines = [str(wanted), f"of {len(events):,} events, Tidings finds {ours:,} and Spark SQL finds {theirs:,}"]
-    return plainly(
+    spark_count = frame.filter(str(parsed)).count()
+    if count != spark_count:
+        raise TidingsError(f"Tidings finds {count} events and Spark {spark_count}: please report this")
+    lines = [str(parsed), f"of {len(events):,} events, Tidings finds {count:,} and Spark SQL finds {spark_count:,}"]
+    return plain_scene(
         "Spark SQL reads the same filter",
         lines,
-        {"events": len(events), "tidings": ours, "spark": theirs},
+        {"events": len(events), "tidings": count, "spark": spark_count},
     )
 
 
 def spark_streams() -> Scene:
-    """Cars and cameras once more, more of them; the journal of their hub then streams through a pipeline."""
+    """Run cars and cameras on a hub, and stream its journal through a pipeline.
+
+    Raises TidingsError unless the pipeline gives exactly the hub's notifications, each once.
+    """
     from tidings.spark.pipeline import Folder, Pipeline
 
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        due, published, changes = _drive(folder / "hub")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        expected, event_count, changes = _run_hub(folder / "hub")
         spark = local_session()
         stream = spark.readStream.format("tidings").option("maxRowsPerBatch", 1_000).load(str(folder / "hub"))
         sink = Folder(path=str(folder / "notifications"))
@@ -61,36 +64,38 @@ def spark_streams() -> Scene:
         )
         pipeline.start().await_termination()
         batches = len(pipeline.ledger.batches()) - 1
-        found = spark.read.parquet(sink.path).select("event_id", "subscription_id", "attributes").collect()
-        got = {(row[0], row[1], _sorted(json.loads(row[2]))) for row in found}
-        twice = len(found) - len(got)
-    if got != due or twice:
-        raise TidingsError(f"the hub gave {len(due)} notifications and Spark {len(found)}: please report this")
+        rows = spark.read.parquet(sink.path).select("event_id", "subscription_id", "attributes").collect()
+        notifications = {(row[0], row[1], _sorted(json.loads(row[2]))) for row in rows}
+        duplicates = len(rows) - len(notifications)
+    if notifications != expected or duplicates:
+        raise TidingsError(f"the hub gave {len(expected)} notifications and Spark {len(rows)}: please report this")
     story = (
         f"{_CARS} cars move past {_CAMERAS} cameras on a hub, some trim what they get, some change their minds: "
-        f"{changes:,} changes and {published:,} events in its journal"
+        f"{changes:,} changes and {event_count:,} events in its journal"
     )
     end = (
-        f"a pipeline reads the journal in {batches} batches: the hub gave {good(f'{len(due):,}')} notifications, "
-        f"Spark gives {good(f'{len(got):,}')}, the same to the last attribute"
+        f"a pipeline reads the journal in {batches} batches: the hub gave {green(f'{len(expected):,}')} notifications, "
+        f"Spark gives {green(f'{len(notifications):,}')}, the same to the last attribute"
     )
-    lines = [story, end, quiet("each event met the contexts, subscriptions and policies of its own time")]
-    facts = {"hub": len(due), "spark": len(got), "journaled": published + changes, "batches": batches}
+    lines = [story, end, dim("each event met the contexts, subscriptions and policies of its own time")]
+    facts = {"hub": len(expected), "spark": len(notifications), "journaled": event_count + changes, "batches": batches}
     return Scene("The same history as a stream on Spark", lines, {"stream": facts})
 
 
 def local_session() -> Any:
+    """Return the demo's local Spark session."""
     from tidings.spark import session
 
     return session("tidings demo", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
 
 
-def _drive(folder: Path) -> tuple[Notes, int, int]:
-    """What a hub in that folder gave; how many events there were, and how many changes."""
+def _run_hub(folder: Path) -> tuple[Notes, int, int]:
+    """Run cars and cameras on a hub with a journal in `folder`; return notifications and the counts of events and
+    changes."""
     random = Random(11)  # noqa: S311
     near = "x between this.x - 20 and this.x + 20 and y between this.y - 20 and this.y + 20"
     shapes = [None, policies.trim(), policies.remove("plate")]
-    notes: Notes = set()
+    notifications: Notes = set()
     changes = events = 0
     with Hub(folder, name="hub") as hub:
         cameras = [hub.client(f"cam-{number}") for number in range(_CAMERAS)]
@@ -111,15 +116,22 @@ def _drive(folder: Path) -> tuple[Notes, int, int]:
             for car in random.sample(cars, _CARS // 2):
                 car.set_context(x=random.random() * 200, y=random.random() * 200)
             for camera in cameras:
-                seen = {"msg": "accident", "severity": random.randrange(4), "plate": f"ATX {random.randrange(999)}"}
-                camera.publish(seen, subscribers="x < 180")
+                attributes = {
+                    "msg": "accident",
+                    "severity": random.randrange(4),
+                    "plate": f"ATX {random.randrange(999)}",
+                }
+                camera.publish(attributes, subscribers="x < 180")
             changed = random.randrange(_CARS)
             cars[changed].set_policy(f"s{changed}", random.choice(shapes))
             changes += _CARS // 2 + 1
             events += _CAMERAS
         for inbox in inboxes.values():
-            notes |= {(str(one.event.id), one.subscription, _sorted(one.attributes)) for one in inbox.take()}
-    return notes, events, changes
+            notifications |= {
+                (str(notification.event.id), notification.subscription, _sorted(notification.attributes))
+                for notification in inbox.take()
+            }
+    return notifications, events, changes
 
 
 def _sorted(attributes: Any) -> str:
@@ -127,6 +139,7 @@ def _sorted(attributes: Any) -> str:
 
 
 def _reading(random: Random) -> dict[str, Value]:
+    """Draw a random event in which each attribute is missing now and then."""
     everything: dict[str, Value] = {
         "class": random.choice("abc"),
         "n": random.randrange(1000),

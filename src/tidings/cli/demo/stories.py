@@ -1,19 +1,55 @@
-"""The papers' stories, played on a hub: fire, cars and cameras, traffic loops, a supply chain, security zones."""
+"""Scenes on a hub: the examples of the papers (fire, cars and cameras, traffic loops, supply chain, security zones),
+and scenes about filters."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
-from tidings.cli.demo.scene import Scene, bad, good, plain, quiet
+from rich.markup import escape
+
+from tidings.filters import Filter, merge
 from tidings.hub import Hub
-from tidings.model.errors import RefusedError
+from tidings.model.errors import FilterError, RefusedError, TidingsError
 from tidings.model.notification import Notification
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.values import Value
 from tidings.policy import policies
 
 
+class Scene(NamedTuple):
+    """The result of a scene: a title, lines of text for the terminal, and facts for JSON."""
+
+    title: str
+    lines: list[str]  # with rich markup; text from elsewhere is escaped by `plain`
+    facts: dict[str, Any]
+
+
+def plain_scene(title: str, lines: list[str], facts: dict[str, Any]) -> Scene:
+    """Return a scene whose lines have no markup."""
+    return Scene(title, [plain(line) for line in lines], facts)
+
+
+def plain(text: object) -> str:
+    """Return the text with rich markup escaped."""
+    return escape(str(text))
+
+
+def dim(text: object) -> str:
+    """Return the text in dim markup."""
+    return f"[dim]{plain(text)}[/dim]"
+
+
+def green(text: object) -> str:
+    """Return the text in green markup."""
+    return f"[green]{plain(text)}[/green]"
+
+
+def red(text: object) -> str:
+    """Return the text in red markup."""
+    return f"[red]{plain(text)}[/red]"
+
+
 def fire() -> Scene:
-    """Fire monitoring (fifth paper, Table 2): publisher and subscriber scope each other, each by the other's place."""
+    """Fire monitoring (fifth paper, Table 2): publishers and subscribers select each other by position."""
     hub = Hub()
     near = "floor = this.floor and x between this.x - 30 and this.x + 30 and y between this.y - 30 and this.y + 30"
     sprinklers, signals = {}, {}
@@ -35,21 +71,27 @@ def fire() -> Scene:
     detector = hub.client("detector 2/60")
     detector.set_context(floor=2, x=60.0, y=12.0)
     detector.publish({"msgType": "Alert"})
-    wet = [name for name, inbox in sprinklers.items() if inbox.take()]
+    open_sprinklers = [name for name, inbox in sprinklers.items() if inbox.take()]
     arrows = {name: [str(note.attributes["msgType"])[-1] for note in inbox.take()] for name, inbox in signals.items()}
+    names = green(", ".join(open_sprinklers))
     lines = [
-        f"smoke at the detector on floor 2, x = 60: {good(', '.join(wet))} of {len(sprinklers)} sprinklers open",
-        quiet(f"each subscribed once, to Alert, from publishers where {near}"),
+        f"smoke at the detector on floor 2, x = 60: {names} of {len(sprinklers)} sprinklers open",
+        dim(f"each subscribed once, to Alert, from publishers where {near}"),
     ]
     pointing = {"L": "<", "R": ">"}
-    shown = "  ".join(f"{name.split()[1]} {''.join(pointing[one] for one in way)}" for name, way in arrows.items())
-    lines.append(f"the planner, told of it, published two plans, for signals west and east of the fire: {plain(shown)}")
-    facts = {"sprinklers": wet, "signals": {name: "".join(way) for name, way in arrows.items()}}
+    text = "  ".join(
+        f"{name.split()[1]} {''.join(pointing[sign] for sign in directions)}" for name, directions in arrows.items()
+    )
+    lines.append(f"the planner, told of it, published two plans, for signals west and east of the fire: {plain(text)}")
+    facts = {
+        "sprinklers": open_sprinklers,
+        "signals": {name: "".join(directions) for name, directions in arrows.items()},
+    }
     return Scene("Fire: who is near, and who is east of it", lines, {"fire": facts})
 
 
 def cars_and_cameras() -> Scene:
-    """Cars and cameras (second paper): contexts change all the time, subscriptions never."""
+    """Cars and cameras (second paper): contexts change all the time, subscriptions never change."""
     hub = Hub()
     camera = hub.client("cam-1")
     camera.set_context(x=0.0, y=0.0)
@@ -59,8 +101,8 @@ def cars_and_cameras() -> Scene:
         car.subscribe("msg = 'accident' and severity >= 2", publishers="distance(x, y, this.x, this.y) <= 20")
         for car in cars
     ]
-    gps = hub.client("gps")  # the process that knows where cars are is not the one that listens
-    lines, heard, changes = [], 0, 0
+    gps = hub.client("gps")  # a GPS process sets the contexts of the cars
+    lines, notifications, changes = [], 0, 0
     for car in cars:
         car.let_set_context(gps)
     for hour in range(5):
@@ -68,18 +110,18 @@ def cars_and_cameras() -> Scene:
             gps.set_context(_car(number, hour), of=car.name)
             changes += 1
         camera.publish({"msg": "accident", "severity": 3}, subscribers="role = 'driver'")
-        told = [note.subscriber for inbox in inboxes for note in inbox.take()]
-        heard += len(told)
+        notified = [note.subscriber for inbox in inboxes for note in inbox.take()]
+        notifications += len(notified)
         places = "  ".join(f"{math.hypot(float(car.context['x']), float(car.context['y'])):3.0f} km" for car in cars)
-        names = good(", ".join(told)) if told else quiet("nobody")
+        names = green(", ".join(notified)) if notified else dim("nobody")
         lines.append(f"hour {hour}: cars at {places}   told: {names}")
     lines.append(
-        quiet(
+        dim(
             f"{changes} changes of context, one array write each; re-subscribing would have been "
             f"{2 * changes} operations. In car-1 sits a passenger; the camera asks for drivers."
         )
     )
-    facts = {"accidents": 5, "notifications": heard, "context_changes": changes}
+    facts = {"accidents": 5, "notifications": notifications, "context_changes": changes}
     return Scene("Cars and cameras: contexts move, subscriptions stay", lines, facts)
 
 
@@ -89,7 +131,7 @@ def _car(number: int, hour: int) -> dict[str, Value]:
 
 
 def traffic_loops() -> Scene:
-    """Traffic loops (fourth paper): structure alone decides who hears which sensor; a new attribute disturbs nobody."""
+    """Traffic loops (fourth paper): attribute filters alone select sensors; a new attribute changes no subscription."""
     hub = Hub()
     loop = Schema("Loop", {"li": int, "ts": int, "lo": str, "vc": str})
     hub.schema(loop)
@@ -105,18 +147,19 @@ def traffic_loops() -> Scene:
     lines, facts = [], {}
     for sensor, attributes in sensors.items():
         hub.client(sensor).publish(attributes, subject="Loop")
-        told = [inbox.subscriber for inbox in (monitor, collector) if inbox.take()]
-        facts[sensor] = told
-        lines.append(f"{sensor:<21} vector {newer.bits_of(attributes):05b}  ->  {good(', '.join(told))}")
+        notified = [inbox.subscriber for inbox in (monitor, collector) if inbox.take()]
+        facts[sensor] = notified
+        lines.append(f"{sensor:<21} vector {newer.bits_of(attributes):05b}  ->  {green(', '.join(notified))}")
     try:
         hub.client("third loop").publish({"li": 3, "speed": 50}, subject="Loop")
     except RefusedError as error:
-        lines.append(f"{'third loop':<21} {bad('refused')}: {plain(error.reason)}")
+        lines.append(f"{'third loop':<21} {red('refused')}: {plain(error.reason)}")
     return Scene("Traffic loops: structure as bits", lines, {"loops": facts})
 
 
 def supply_chain() -> Scene:
-    """Inventory reports (first paper, section 3.3): two policies of one subscriber, put together by the match."""
+    """Inventory reports (first paper, section 3.3): policies of two subscriptions of one client, composed for each
+    event."""
     hub = Hub()
     manager, shop = hub.client("management"), hub.client("warehouse")
     high = manager.subscribe("class = 'report' and d1 > 50", policy=policies.prev_hop(), notify="client")
@@ -126,16 +169,18 @@ def supply_chain() -> Scene:
     for d1 in (90, 20, 60):
         shop.publish({"class": "report", "d1": d1, "d2": 7, "d3": 8})
         note = next(iter([*high.take(), *low.take()]))
-        seen = {name: value for name, value in note.attributes.items() if name != "class"}
-        facts[str(d1)] = seen
-        lines.append(f"d1 = {d1}: management sees {good(', '.join(f'{name} {value}' for name, value in seen.items()))}")
+        attributes = {name: value for name, value in note.attributes.items() if name != "class"}
+        facts[str(d1)] = attributes
+        lines.append(
+            f"d1 = {d1}: management sees {green(', '.join(f'{name} {value}' for name, value in attributes.items()))}"
+        )
     document = (auditor.take()[0].payload or b"").decode().splitlines()
     lines.append(f"the auditor gets the same reports as XML: {plain(document[0])} ... {plain(document[2].strip())} ...")
     return Scene("Supply chain: a subscriber says in which shape", lines, {"reports": facts})
 
 
 def security_zones() -> Scene:
-    """Security zones (first paper, Fig. 16) with who belongs where, a refused subscription, and why."""
+    """Security zones (first paper, Fig. 16): trust groups, a refused subscription, and an explanation."""
     groups = {
         "vault": {"Restricted", "Staff"},
         "web": {"Controlled", "Staff"},
@@ -154,16 +199,63 @@ def security_zones() -> Scene:
         try:
             inboxes[name] = hub.client(name).subscribe("class = 'payment'")
         except RefusedError:
-            lines.append(f"{name:<9} {bad('may not even subscribe')}")
+            lines.append(f"{name:<9} {red('may not even subscribe')}")
     receipt = bank.publish({"class": "payment", "amount": 12, "card": "4711"})
     for name, inbox in inboxes.items():
         notes = inbox.take()
         facts[name] = [sorted(note.attributes) for note in notes]
-        seen = good(", ".join(notes[0].attributes)) if notes else bad("nothing")
-        lines.append(f"{name:<9} in {', '.join(sorted(groups[name] - {'Staff'})) or 'no zone':<11} sees {seen}")
-    told = watchman.take()
-    lines.append(f"the watchman was told: {plain(told[0].attributes['class'])}, {plain(told[0].attributes['message'])}")
+        visible = green(", ".join(notes[0].attributes)) if notes else red("nothing")
+        lines.append(f"{name:<9} in {', '.join(sorted(groups[name] - {'Staff'})) or 'no zone':<11} sees {visible}")
+    warnings = watchman.take()
+    warning = warnings[0].attributes
+    lines.append(f"the watchman was told: {plain(warning['class'])}, {plain(warning['message'])}")
     why = hub.explain(receipt, subscription=inboxes["cafe"].id)
-    lines.append(f"why the cafe got nothing: {quiet(why.reason)}")
-    facts["refused"] = len(told)
+    lines.append(f"why the cafe got nothing: {dim(why.reason)}")
+    facts["refused"] = len(warnings)
     return Scene("Zones: who may see what", lines, {"zones": facts})
+
+
+def languages() -> Scene:
+    """Parse six filters, one in each notation, and show their canonical forms."""
+    written = [
+        ("sql", "class = 'report' and d1 > 10"),
+        ("topic", "/Sports/*"),
+        ("tags", "Sports=NBA,Team=*"),
+        ("regex", "goal.*(Beckham|Zidane)"),
+        ("xpath", "/order/item[@price>10]"),
+        ("padres", "[class,eq,'stock'],[price,>,10]"),
+    ]
+    parsed = {notation: str(Filter.parse(text, notation)) for notation, text in written}
+    lines = [f"{notation:<7} {text:<34} ->  {parsed[notation]}" for notation, text in written]
+    return plain_scene("Six notations become one filter", lines, {"filters": parsed})
+
+
+def mistakes() -> Scene:
+    """Show the error message for a misspelt filter, with position and suggestion."""
+    try:
+        Filter.parse("price betwen 10 and 20")
+    except FilterError as error:
+        return plain_scene("A mistake says where it is", str(error).splitlines(), {"mistake": error.message})
+    raise TidingsError("the demo's mistake was accepted")
+
+
+def covering() -> Scene:
+    """Compare pairs of filters by covering and overlap, and merge many filters into few."""
+    pairs = [
+        ("price > 10", "price between 20 and 30 and class = 'stock'"),
+        ("name like 'tid%'", "name like '%ings'"),
+        ("n > 9007199254740992", "n < 9007199254740993"),
+        ("class = 'a' or class = 'b'", "class in ('b', 'a')"),
+    ]
+    facts = {f"{one} / {other}": Filter.parse(one).relation(Filter.parse(other)).value for one, other in pairs}
+    lines = [f"{one:<28} {facts[f'{one} / {other}']:<9} {other}" for one, other in pairs]
+    squares = [
+        Filter.parse(f"x >= {i} and x < {i + 1} and y >= {j} and y < {j + 1}") for i in range(10) for j in range(10)
+    ]
+    merged = merge(squares)
+    lines.append(f"{len(squares)} squares of a map merge into {len(merged)}: {merged[0]}")
+    return plain_scene(
+        "Covering and merging",
+        lines,
+        {"relations": facts, "merged": [len(squares), len(merged)]},
+    )

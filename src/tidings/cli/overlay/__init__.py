@@ -1,3 +1,3 @@
-"""A local overlay: real broker processes on this machine, and what can be asked of running brokers."""
+"""A local overlay of real broker processes on this machine, and queries to running brokers."""
 
 from tidings.cli.overlay.local import LocalOverlay as LocalOverlay

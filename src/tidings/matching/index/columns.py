@@ -1,4 +1,4 @@
-"""From names and values to the numbers that kernels work on: attributes, strings that filters mention, string tests."""
+"""Number the attributes, string constants and string tests of filters; encode filters and events with the numbers."""
 
 from array import array as buffer
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.matching.index.conjuncts import Conjunct, Constraint, Kind, StringTest
-from tidings.matching.index.kernels import BOOLEAN, NUMBER, STRING
-from tidings.matching.index.layout import PREDICATE
+from tidings.matching.index.conjuncts import Conjunct, Constraint, ConstraintKind, StringTest
+from tidings.matching.index.kernels.layout import PREDICATE
+from tidings.matching.index.kernels.match import BOOLEAN, NUMBER, STRING
 from tidings.matching.index.segment import Conjuncts
-from tidings.matching.index.stringtests import StringTests, share_of
+from tidings.matching.index.string_tests import StringTests, share_of
 from tidings.matching.numbers import Number
 from tidings.model.errors import InvalidValueError
 from tidings.model.limits import MAX_INTEGER, MAX_STRING_CHARACTERS, MIN_INTEGER
@@ -22,7 +22,10 @@ _NOTHING_LOST = np.empty((0, 0), np.int16)
 
 
 def split_number(number: Number) -> tuple[float, int]:
-    """A float, and the small integer that it lost: compared in this order, pairs compare as the numbers do."""
+    """Split a number into its nearest float and the small integer that the float loses.
+
+    Such pairs compare in lexicographic order exactly as the numbers do.
+    """
     nearest = float(number)
     return nearest, (number - int(nearest) if isinstance(number, int) else 0)
 
@@ -30,19 +33,19 @@ def split_number(number: Number) -> tuple[float, int]:
 _NO_MEMBERS = np.empty(0, np.int32)
 
 
-class Events(NamedTuple):
-    """A batch of events: a row an attribute, a column an event."""
+class EncodedEvents(NamedTuple):
+    """A batch of events as arrays: a row for each attribute and a column for each event."""
 
-    attribute: Any  # of each row
+    attribute: Any  # the attribute's number for each row
     kind: Any
     f: Any
-    r: Any  # no rows at all if no number lost anything when it became a float
-    tests: Any  # the string tests that a value passes, as numbers of lists; no rows if there are none
-    test_first: Any  # a list's first member in `test_members`; one more at the end
+    r: Any  # what integers lost as floats; without rows if none lost anything
+    tests: Any  # for each value the number of a list of string tests that it passes; without rows if there are none
+    test_first: Any  # where each list begins in `test_members`; one more at the end
     test_members: Any
 
     def one(self, e: int) -> tuple[Any, Any]:
-        """A single event, as `Columns.encode` makes it."""
+        """Return a single event in the form that `Columns.encode` returns."""
         there = np.flatnonzero(self.kind[:, e])
         values = np.zeros(1 + 4 * len(there))
         values[1::4], values[2::4], values[3::4] = self.attribute[there], self.kind[there, e], self.f[there, e]
@@ -53,8 +56,8 @@ class Events(NamedTuple):
         lists = [self.test_members[self.test_first[t] : self.test_first[t + 1]] for t in self.tests[there, e] if t >= 0]
         return values, np.concatenate([_NO_MEMBERS, *lists])
 
-    def in_order(self, order: Any) -> "Events":
-        """The events in another order, and a row an event: what one event says lies together."""
+    def in_order(self, order: Any) -> "EncodedEvents":
+        """Return the events in another order, transposed: a row for each event, so that its values lie together."""
         kind, f = np.ascontiguousarray(self.kind[:, order].T), np.ascontiguousarray(self.f[:, order].T)
         r = np.ascontiguousarray(self.r[:, order].T) if len(self.r) else self.r
         tests = np.ascontiguousarray(self.tests[:, order].T) if len(self.tests) else self.tests
@@ -62,11 +65,11 @@ class Events(NamedTuple):
 
 
 class NotPlain(Exception):  # noqa: N818 - never leaves the index
-    """A value that is not one of the four plain types, or not within their limits."""
+    """A value that is not one of the four plain types, or exceeds their limits."""
 
 
 class _Column:
-    """One attribute: the strings that filters compare it with, and the tests that they make of it."""
+    """One attribute: the strings that filters compare it with, and their string tests on it."""
 
     __slots__ = ("codes", "tests")
 
@@ -76,11 +79,16 @@ class _Column:
 
 
 class Columns:
+    """The attributes, strings and string tests that filters mention, each with a number.
+
+    It encodes conjuncts, which adds what they mention, and events, which adds nothing.
+    """
+
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.test_count = 0
         self._string_count = 0
-        self.asks_system = False  # whether some filter speaks of $subject, $payload or $publisher
+        self.asks_system = False  # whether some filter mentions $subject, $payload or $publisher
         self._columns: list[_Column] = []
 
     def __len__(self) -> int:
@@ -88,45 +96,47 @@ class Columns:
 
     @property
     def size(self) -> int:
-        """How much was mentioned: names, strings and tests."""
+        """How many names, strings and tests have a number."""
         return len(self._columns) + self._string_count + self.test_count
 
-    def renewed(self, parts: list[Conjuncts]) -> tuple["Columns", list[Conjuncts]]:
-        """Columns of what these conjuncts mention alone, and the conjuncts with the numbers that it has there."""
-        made = Columns()
+    def compacted(self, parts: list[Conjuncts]) -> tuple["Columns", list[Conjuncts]]:
+        """Return columns with only what these conjuncts mention, and the conjuncts with their numbers there."""
+        columns = Columns()
         names = list(self.numbers)
         preds = np.concatenate([np.empty(0, PREDICATE), *(part.pred for part in parts)])
         order = np.argsort(preds["what"], kind="stable")
         ends = np.flatnonzero(np.diff(preds["what"][order], append=-1)) + 1
         begin = 0
         for end in ends.tolist():
-            mine, begin = order[begin:end], end
-            attribute, kind = divmod(int(preds["what"][mine[0]]), 8)
-            number = made.number(names[attribute])
-            preds["what"][mine] = number * 8 + kind
-            if kind in (STRING, Kind.TEST):
-                used, places = np.unique(preds["low"][mine], return_inverse=True)
-                new = self._handed_on(used.tolist(), kind, attribute, made, number)
-                preds["low"][mine] = np.array(new)[places]
+            of_attribute, begin = order[begin:end], end
+            attribute, kind = divmod(int(preds["what"][of_attribute[0]]), 8)
+            number = columns.number(names[attribute])
+            preds["what"][of_attribute] = number * 8 + kind
+            if kind in (STRING, ConstraintKind.TEST):
+                used_numbers, places = np.unique(preds["low"][of_attribute], return_inverse=True)
+                new_numbers = self._copy_strings_or_tests(used_numbers.tolist(), kind, attribute, columns, number)
+                preds["low"][of_attribute] = np.array(new_numbers)[places]
                 if kind == STRING:
-                    preds["high"][mine] = preds["low"][mine]
+                    preds["high"][of_attribute] = preds["low"][of_attribute]
         ends = np.cumsum([len(part.pred) for part in parts]).tolist()
-        return made, [
+        return columns, [
             part._replace(pred=preds[end - len(part.pred) : end]) for part, end in zip(parts, ends, strict=True)
         ]
 
-    def _handed_on(self, used: list[float], kind: int, attribute: int, made: "Columns", number: int) -> list[int]:
-        """Strings or tests of an attribute, taken over by other columns: their numbers there."""
-        column, name = self._columns[attribute], list(made.numbers)[number]
+    def _copy_strings_or_tests(
+        self, used_numbers: list[float], kind: int, attribute: int, columns: "Columns", number: int
+    ) -> list[int]:
+        """Add strings or tests of an attribute to other columns; return their numbers there."""
+        column, name = self._columns[attribute], list(columns.numbers)[number]
         if kind == STRING:
             texts = list(column.codes)
-            return [-1 if code < 0 else made.code(name, texts[int(code)]) for code in used]
+            return [-1 if code < 0 else columns.code(name, texts[int(code)]) for code in used_numbers]
         assert column.tests is not None  # noqa: S101 - there is a predicate with one of them
         tests = {old: test for test, old in column.tests.items()}
-        return [made.test(number, tests[int(old)]) for old in used]
+        return [columns.test(number, tests[int(old)]) for old in used_numbers]
 
     def saved(self) -> dict[str, Any]:
-        """What a filter has mentioned, in a form that JSON can carry."""
+        """Return the names, strings and tests as JSON values."""
         columns = [
             {"name": name, "strings": list(column.codes), "tests": column.tests.saved() if column.tests else None}
             for name, column in zip(self.numbers, self._columns, strict=True)
@@ -135,41 +145,41 @@ class Columns:
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> Self:
-        """What `saved` gave."""
-        made = cls()
-        for given in saved["columns"]:
-            column = made._columns[made.number(given["name"])]
-            column.codes = {text: code for code, text in enumerate(given["strings"])}
-            made._string_count += len(column.codes)
-            column.tests = None if given["tests"] is None else StringTests.of(given["tests"])
-        made.test_count = saved["tests"]
-        return made
+        """Return the columns that `saved` returned."""
+        columns = cls()
+        for saved_column in saved["columns"]:
+            column = columns._columns[columns.number(saved_column["name"])]
+            column.codes = {text: code for code, text in enumerate(saved_column["strings"])}
+            columns._string_count += len(column.codes)
+            column.tests = None if saved_column["tests"] is None else StringTests.of(saved_column["tests"])
+        columns.test_count = saved["tests"]
+        return columns
 
     def predicates(self, conjunct: Conjunct) -> list[tuple[float, float, int, int, int]]:
-        """A conjunct's constraints as rows of PREDICATE; new names, strings and tests are taken in."""
-        return [self._predicate(self.number(name), one) for name, one in conjunct.constraints.items()]
+        """Return a conjunct's constraints as rows of PREDICATE; new names, strings and tests are added."""
+        return [self._predicate(self.number(name), constraint) for name, constraint in conjunct.constraints.items()]
 
     def code(self, name: str, text: str) -> int:
-        """The number of a string that a filter compares the attribute with."""
+        """Return the number of a string that a filter compares the attribute with; a new string is added."""
         return self._code(self._columns[self.number(name)], text)
 
     def _code(self, column: _Column, text: str) -> int:
-        known = column.codes.get(text)
-        if known is None:
-            known = column.codes[text] = len(column.codes)
+        code = column.codes.get(text)
+        if code is None:
+            code = column.codes[text] = len(column.codes)
             self._string_count += 1
-        return known
+        return code
 
     def test(self, attribute: int, test: StringTest) -> int:
-        """The number of a test that a filter makes of the attribute."""
+        """Return the number of a filter's test on the attribute; a new test is added."""
         column = self._columns[attribute]
         column.tests = column.tests or StringTests()
         if test not in column.tests:
-            self.test_count += 1  # before it is there: whoever matches meanwhile has room for all that a string passes
+            self.test_count += 1  # first, so that the scratch memory of a concurrent match has room for the new test
         return column.tests.number(test, self.test_count - 1)
 
     def number(self, name: str) -> int:
-        """The number of an attribute; a new one for a name that no filter has mentioned yet."""
+        """Return the number of an attribute; a new name is added."""
         number = self.numbers.get(name)
         if number is None:
             self._columns.append(_Column())
@@ -181,52 +191,57 @@ class Columns:
         what = attribute * 8 + constraint.kind
         column = self._columns[attribute]
         match constraint.kind:
-            case Kind.NUMBER | Kind.BOOLEAN:
+            case ConstraintKind.NUMBER | ConstraintKind.BOOLEAN:
                 (low, low_rest), (high, high_rest) = split_number(constraint.low), split_number(constraint.high)
                 return low, high, what, low_rest, high_rest
-            case Kind.STRING:
+            case ConstraintKind.STRING:
                 code = -1 if constraint.text is None else self._code(column, constraint.text)
                 return code, code, what, 0, 0
-            case Kind.TEST if constraint.test is not None:
+            case ConstraintKind.TEST if constraint.test is not None:
                 number = self.test(attribute, constraint.test)
                 return number, share_of(constraint.test), what, 0, 0
         return 0.0, 0.0, what, 0, 0
 
     def system(self) -> Any:
-        """For each attribute whether it is the system's own; one more at the end for names that no filter mentions."""
-        found = np.zeros(len(self) + 1, np.uint8)
+        """Return for each attribute whether it is a system attribute; the additional entry at the end is 0.
+
+        That entry stands for all names that no filter mentions.
+        """
+        flags = np.zeros(len(self) + 1, np.uint8)
         if self.asks_system:
-            found[[number for name, number in self.numbers.items() if is_system_name(name)]] = 1
-        return found
+            flags[[number for name, number in self.numbers.items() if is_system_name(name)]] = 1
+        return flags
 
     def column(self, attribute: int) -> "_Column":
+        """Return the strings and tests of an attribute."""
         return self._columns[attribute]
 
     def known_predicate(self, attribute: int, constraint: Constraint) -> tuple[float, float, int, int, int]:
-        """A constraint as a row of PREDICATE; nothing is taken in. A string that no filter mentions is -2."""
+        """Return a constraint as a row of PREDICATE without adding anything; an unknown string has the code -2."""
         what = attribute * 8 + constraint.kind
         match constraint.kind:
-            case Kind.NUMBER | Kind.BOOLEAN:
+            case ConstraintKind.NUMBER | ConstraintKind.BOOLEAN:
                 (low, low_rest), (high, high_rest) = split_number(constraint.low), split_number(constraint.high)
                 return low, high, what, low_rest, high_rest
-            case Kind.STRING:
-                known: Mapping[str, int] = self._columns[attribute].codes if attribute < len(self) else {}
-                code = -1 if constraint.text is None else known.get(constraint.text, -2)
+            case ConstraintKind.STRING:
+                codes: Mapping[str, int] = self._columns[attribute].codes if attribute < len(self) else {}
+                code = -1 if constraint.text is None else codes.get(constraint.text, -2)
                 return code, code, what, 0, 0
         return 0.0, 0.0, what, 0, 0
 
     def encode(self, event: Mapping[str, Any]) -> tuple[Any, Any]:
-        """One event, for the kernels: how many numbers there are that floats hold as they are; attribute and number of
-        each; then attribute, kind, number and rest of the other values. And the string tests that were passed.
-        Names that no filter mentions are passed over.
+        """Encode one event for the kernels; return its values and the string tests that it passes.
 
-        Raises `NotPlain` for a value that has to go through the door of `Attributes` first.
+        The values are: the count of floats; attribute and value of each float; then attribute, kind, number and rest of
+        each other value. Names that no filter mentions are left out.
+
+        Raises `NotPlain` for a value that `Attributes` has to check or convert first.
         """
-        values, tests = self._listed(event)
+        values, tests = self._encode_as_list(event)
         return np.frombuffer(buffer("d", values)), tests
 
-    def _listed(self, event: Mapping[str, Any]) -> tuple[list[float], Any]:
-        """The same, as a list."""
+    def _encode_as_list(self, event: Mapping[str, Any]) -> tuple[list[float], Any]:
+        """Encode one event as `encode` does, with the values as a list."""
         plain: list[float] = [0.0]
         others: list[float] = []
         tests: Any = _NO_MEMBERS
@@ -254,20 +269,20 @@ class Columns:
         plain[0] = len(plain) >> 1
         return plain + others if others else plain, tests
 
-    def encode_rows(self, rows: Sequence[Mapping[str, Any]]) -> Events:
-        """A batch of events that each bring their own names."""
+    def encode_rows(self, rows: Sequence[Mapping[str, Any]]) -> EncodedEvents:
+        """Encode a batch of events that are given as mappings."""
         listed: list[float] = []
         lengths: list[int] = []
-        passing: list[tuple[int, Any]] = []  # events that have passed string tests
+        passing: list[tuple[int, Any]] = []  # events that pass string tests
         for e, row in enumerate(rows):
-            mine, passed = self._listed(row)
-            listed += mine
-            lengths.append(len(mine))
+            row_values, passed = self._encode_as_list(row)
+            listed += row_values
+            lengths.append(len(row_values))
             if passed is not _NO_MEMBERS and len(passed):
                 passing.append((e, passed))
         values, sizes = np.frombuffer(buffer("d", listed)), np.array(lengths, np.int64)
         first = np.cumsum(sizes) - sizes
-        numbers = values[first].astype(np.int64)  # of each event, that floats hold as they are
+        numbers = values[first].astype(np.int64)  # for each event, the count of floats
         plain, plain_event = _steps(first + 1, numbers, 2)
         other, other_event = _steps(first + 1 + 2 * numbers, (sizes - 1 - 2 * numbers) // 4, 4)
         plain_attribute, other_attribute = values[plain].astype(np.int32), values[other].astype(np.int32)
@@ -286,17 +301,20 @@ class Columns:
         for e, passed in passing:
             if tests is NO_TESTS:
                 tests = np.full(size, -1, np.int32)
-            # Whose value passed them is in the test's own number: any row will do that the event has.
+            # A test's number also identifies its attribute, so any row in which the event has a value will do.
             tests[at[0][np.searchsorted(other_event, e)], e] = members.add(passed)
-        return Events(attributes, kind, f, r, tests, *members.arrays())
+        return EncodedEvents(attributes, kind, f, r, tests, *members.arrays())
 
-    def encode_table(self, table: Mapping[str, pa.Array], rows: int) -> Events:
-        """A batch: columns whose names some filter mentions, as arrays of the kernels' kinds."""
-        chosen = [(self.numbers[name], name, array) for name, array in table.items() if name in self.numbers]
-        size = (len(chosen), rows)
+    def encode_table(self, table: Mapping[str, pa.Array], rows: int) -> EncodedEvents:
+        """Encode a batch of events that are given as columns.
+
+        Raises `InvalidValueError` for a column whose type or values no attribute can have.
+        """
+        known_columns = [(self.numbers[name], name, array) for name, array in table.items() if name in self.numbers]
+        size = (len(known_columns), rows)
         kind, f, r = np.zeros(size, np.uint8), np.zeros(size), _NOTHING_LOST
         tests, members = NO_TESTS, _Members()
-        for c, (attribute, name, array) in enumerate(chosen):
+        for c, (attribute, name, array) in enumerate(known_columns):
             passed, lost = self._encode_column(attribute, name, array, kind[c], f[c], members)
             if lost is not None:
                 r = np.zeros(size, np.int16) if r is _NOTHING_LOST else r
@@ -304,13 +322,17 @@ class Columns:
             if passed is not None:
                 tests = np.full(size, -1, np.int32) if tests is NO_TESTS else tests
                 tests[c] = passed
-        attributes = np.array([attribute for attribute, _, _ in chosen], np.int32)
-        return Events(attributes, kind, f, r, tests, *members.arrays())
+        attributes = np.array([attribute for attribute, _, _ in known_columns], np.int32)
+        return EncodedEvents(attributes, kind, f, r, tests, *members.arrays())
 
     def _encode_column(
         self, attribute: int, name: str, array: pa.Array, kind: Any, f: Any, members: "_Members"
     ) -> tuple[Any | None, Any | None]:
-        """Writes kinds and numbers; the lists of string tests passed, and what the numbers lost, if anything."""
+        """Write the kinds and numbers of a column into `kind` and `f`.
+
+        Returns for each value the list of string tests that it passes, and what it lost as a float; None where there is
+        nothing.
+        """
         valid = np.asarray(pc.is_valid(array))
         if pa.types.is_dictionary(array.type) and not pa.types.is_string(array.type.value_type):
             array = array.dictionary_decode()
@@ -356,18 +378,21 @@ class Columns:
 
 
 def is_system_name(name: str) -> bool:
+    """Return whether a name is the system's, such as `$subject`."""
     return name.startswith("$")
 
 
 def is_system_text(name: Any, value: Any) -> bool:
-    """Whether this is `$subject`, `$publisher` or the text of `$payload`. Each has a length limit of its own; they are
-    not checked as attributes are, since `Attributes` refuses names that begin with `$`.
+    """Return whether this is `$subject`, `$publisher` or the text of `$payload`.
+
+    Each has a length limit of its own; they are not checked as attributes are, since `Attributes` refuses names that
+    begin with `$`.
     """
     return isinstance(value, str) and is_system_name(name)
 
 
 def whole_numbers(name: str, array: pa.Array) -> pa.Array:
-    """A column of integers as 64-bit ones, 0 for null."""
+    """Return a column of integers as 64-bit integers, 0 for null; raise `InvalidValueError` if one does not fit."""
     try:
         return array.cast(pa.int64()).fill_null(0)
     except pa.ArrowInvalid:
@@ -375,29 +400,31 @@ def whole_numbers(name: str, array: pa.Array) -> pa.Array:
 
 
 def _steps(first: Any, counts: Any, step: int) -> tuple[Any, Any]:
-    """So many places from the first on, a step apart, of each event; and the event of each."""
+    """Return, for each event, `counts` indices from `first` on, `step` apart; and the event of each index."""
     event = np.repeat(np.arange(len(first)), counts)
     within = np.arange(len(event)) - np.repeat(np.cumsum(counts) - counts, counts)
     return first[event] + step * within, event
 
 
 class _Members:
-    """Lists of string tests, one after the other."""
+    """Lists of string tests, concatenated."""
 
     def __init__(self) -> None:
         self._lists: list[Any] = []
 
     def add(self, members: Any) -> int:
+        """Append a list; return its number."""
         self._lists.append(members)
         return len(self._lists) - 1
 
     def arrays(self) -> tuple[Any, Any]:
+        """Return where each list begins, and the members of all lists."""
         first = np.zeros(len(self._lists) + 1, np.int32)
-        np.cumsum([len(one) for one in self._lists], out=first[1:])
+        np.cumsum([len(members) for members in self._lists], out=first[1:])
         return first, np.concatenate(self._lists) if self._lists else np.empty(0, np.int32)
 
 
 def _lost(values: Any, nearest: Any) -> Any:
-    """What 64-bit integers lost when they became floats."""
+    """Return what 64-bit integers lost when they became floats."""
     exact = np.where(nearest >= 2.0**63, 0.0, nearest).astype(np.int64)
     return np.where(nearest >= 2.0**63, (values - (2**63 - 1)) - 1, values - exact).astype(np.int16)

@@ -1,8 +1,8 @@
-"""A filter as conjuncts: alternatives that each ask something simple of each attribute.
+"""Convert filters to conjuncts: alternatives that each put one simple constraint on each attribute.
 
-The index holds conjuncts, not filters. A conjunct is *exact* if whatever passes its constraints makes the filter
-true; otherwise (regular expressions between attributes, arithmetic, too many alternatives) it is only necessary,
-and the reference decides.
+The index holds conjuncts, not filters. A conjunct is *exact* if the filter is true on every event that satisfies its
+constraints. Otherwise (comparisons between attributes, arithmetic, XPath, too many alternatives) its constraints are
+only necessary, and the reference decides.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,20 +12,20 @@ from itertools import product
 from typing import NamedTuple
 
 from tidings.matching import numbers, strings
-from tidings.matching.formula import All, Any, Formula, Judged, Within, when_true
+from tidings.matching.formula import ConditionOutcome, Conjunction, Disjunction, Formula, InSet, when_true
 from tidings.matching.numbers import Number
 from tidings.matching.strings import StringSet
-from tidings.matching.valuesets import EVERYTHING, PRESENT, StringPattern, ValueSet
+from tidings.matching.value_sets import EVERYTHING, PRESENT, StringPattern, ValueSet
 from tidings.model.expression import SUBJECT, And, Attribute, Between, Comparison, Condition, Constant
 from tidings.model.limits import MAX_CACHED_CONJUNCTS, MAX_CONJUNCTS
 from tidings.model.subscription import Subscription
 
-# What the kernels know of a conjunct: the reference decides; its subscription has several.
+# Flags of a conjunct in the kernels. RESIDUAL: the reference decides. SEVERAL: its subscription has several conjuncts.
 RESIDUAL, SEVERAL = 1, 2
 
 
-class Kind(IntEnum):
-    """What a constraint asks for; the first four are also what a value is."""
+class ConstraintKind(IntEnum):
+    """The kinds of constraints; the first four are also the kinds of an event's values."""
 
     MISSING = 0
     NUMBER = 1
@@ -36,7 +36,7 @@ class Kind(IntEnum):
 
 
 class StringTest(NamedTuple):
-    """What is asked of a string that is not simply to be equal: it is answered once for each distinct value."""
+    """A condition on a string other than equality; it is evaluated once for each distinct string."""
 
     intervals: StringSet
     required: frozenset[StringPattern]
@@ -44,9 +44,13 @@ class StringTest(NamedTuple):
 
 
 class Constraint(NamedTuple):
-    """NUMBER and BOOLEAN lie between `low` and `high`; a STRING equals `text`, or is any string; a TEST is passed."""
+    """A constraint on one attribute.
 
-    kind: Kind
+    NUMBER and BOOLEAN require a value between `low` and `high`; STRING requires `text`, or any string if that is None;
+    TEST requires that the string passes `test`.
+    """
+
+    kind: ConstraintKind
     low: Number = 0
     high: Number = 0
     text: str | None = None
@@ -54,62 +58,80 @@ class Constraint(NamedTuple):
 
 
 class Conjunct(NamedTuple):
+    """One alternative of a filter: the constraints by attribute, all of which an event must satisfy."""
+
     constraints: dict[str, Constraint]
     exact: bool
-    alone: bool = True  # the only one of its filter
+    alone: bool = True  # the only conjunct of its filter
 
     @property
     def flags(self) -> int:
+        """The conjunct's flags as the kernels take them."""
         return (0 if self.exact else RESIDUAL) | (0 if self.alone else SEVERAL)
 
 
 def conjuncts_for(subscription: Subscription) -> list[Conjunct]:
-    """The alternatives of a subscription: those of its content, with what subject and structure ask."""
-    found = _remembered(subscription.content.expression)
+    """Return the conjuncts of a subscription: those of its content, with constraints for its subject and structure."""
+    conjuncts = _cached_conjuncts(subscription.content.expression)
     if subscription.subject is None and subscription.structure is None:
-        return list(found)
-    return [_with_structure(one, subscription) for one in found]
+        return list(conjuncts)
+    return [_with_structure(conjunct, subscription) for conjunct in conjuncts]
 
 
 @lru_cache(MAX_CACHED_CONJUNCTS)  # brokers that share a process have many subscriptions in common
-def _remembered(condition: Condition) -> tuple[Conjunct, ...]:
+def _cached_conjuncts(condition: Condition) -> tuple[Conjunct, ...]:
     return tuple(conjuncts_of(condition))
 
 
 def conjuncts_of(condition: Condition) -> list[Conjunct]:
-    """The alternatives of a filter: at most MAX_CONJUNCTS, none if nothing can match it."""
+    """Return the conjuncts of a condition, at most MAX_CONJUNCTS.
+
+    There are none if the sets of values show that nothing satisfies it.
+    """
     plain = _plain(condition)
     return [plain] if plain is not None else conjuncts_where(when_true(condition))
 
 
 def conjuncts_where(formula: Formula) -> list[Conjunct]:
-    """The alternatives of a formula; likewise."""
-    found: list[Conjunct] = []
+    """Return the conjuncts of a formula, at most MAX_CONJUNCTS.
+
+    There are none if the sets of values show that nothing satisfies it.
+    """
+    conjuncts: list[Conjunct] = []
     boxes = _boxes(formula)
     room = max(1, MAX_CONJUNCTS // max(1, len(boxes)))
     for box in boxes:
-        found.extend(_simple(box, room))
-    return found if len(found) == 1 else [one._replace(alone=False) for one in found]
+        conjuncts.extend(_split_box(box, room))
+    return conjuncts if len(conjuncts) == 1 else [conjunct._replace(alone=False) for conjunct in conjuncts]
 
 
 def conjunct_inside(formula: Formula) -> Conjunct | None:
-    """Something simple that lies wholly within a formula, however many alternatives it has; None if none is found."""
+    """Return a conjunct that lies wholly within a formula, however many alternatives it has; None if none is found."""
     for sides, exact in _boxes(formula):
         if exact:
-            chosen = {name: next(_options(values)) for name, values in sides.items()}
-            return Conjunct({name: one for name, one in chosen.items() if one is not None}, True)
+            constraints = {name: next(_options(values)) for name, values in sides.items()}
+            return Conjunct(
+                {name: constraint for name, constraint in constraints.items() if constraint is not None}, True
+            )
     return None
 
 
-def can_be(conjunct: Conjunct) -> bool:
-    """The system's attributes are strings: whoever asks one for a number or a boolean is never content."""
+def is_satisfiable(conjunct: Conjunct) -> bool:
+    """Return whether an event can satisfy the conjunct, as far as its system attributes are concerned.
+
+    System attributes are strings: a constraint that requires a number or a boolean of one can never be satisfied.
+    """
     return not any(
-        one.kind in (Kind.NUMBER, Kind.BOOLEAN) and name.startswith("$") for name, one in conjunct.constraints.items()
+        constraint.kind in (ConstraintKind.NUMBER, ConstraintKind.BOOLEAN) and name.startswith("$")
+        for name, constraint in conjunct.constraints.items()
     )
 
 
 def _plain(condition: Condition) -> Conjunct | None:
-    """The short way for what most filters are: comparisons of different attributes with constants, joined by AND."""
+    """Convert the most common filters quickly: comparisons of different attributes with constants, joined by AND.
+
+    Returns None for all other conditions.
+    """
     constraints: dict[str, Constraint] = {}
     for part in condition.parts if isinstance(condition, And) else (condition,):
         if isinstance(part, Comparison):
@@ -118,24 +140,24 @@ def _plain(condition: Condition) -> Conjunct | None:
                 return None
             value = right.value
             if type(value) is str and part.operator == "=":
-                constraints[left.name] = Constraint(Kind.STRING, text=value)
+                constraints[left.name] = Constraint(ConstraintKind.STRING, text=value)
             elif type(value) is int or type(value) is float:
                 interval = _INTERVALS[part.operator](value)
                 if len(interval) != 1:
                     return None
-                constraints[left.name] = Constraint(Kind.NUMBER, *interval[0])
+                constraints[left.name] = Constraint(ConstraintKind.NUMBER, *interval[0])
             else:
                 return None
         elif isinstance(part, Between):
-            one, low, high = part.value, part.low, part.high
-            if not (isinstance(one, Attribute) and isinstance(low, Constant) and isinstance(high, Constant)):
+            operand, low, high = part.value, part.low, part.high
+            if not (isinstance(operand, Attribute) and isinstance(low, Constant) and isinstance(high, Constant)):
                 return None
             first, last = low.value, high.value
-            if type(first) not in (int, float) or type(last) not in (int, float) or one.name in constraints:
+            if type(first) not in (int, float) or type(last) not in (int, float) or operand.name in constraints:
                 return None
             if first > last:  # type: ignore[operator]
                 return None
-            constraints[one.name] = Constraint(Kind.NUMBER, first, last)  # type: ignore[arg-type]
+            constraints[operand.name] = Constraint(ConstraintKind.NUMBER, first, last)  # type: ignore[arg-type]
         else:
             return None
     return Conjunct(constraints, True)
@@ -152,6 +174,11 @@ _INTERVALS: dict[str, Callable[[Number], numbers.NumberSet]] = {
 
 
 class _Box(NamedTuple):
+    """An alternative of a formula: a set of values for each attribute.
+
+    `exact` is False if it only contains the alternative.
+    """
+
     sides: dict[str, ValueSet]
     exact: bool
 
@@ -161,104 +188,117 @@ _WHOLE = _Box({}, True)
 
 def _boxes(formula: Formula) -> list[_Box]:
     match formula:
-        case Within(Attribute(name), values):
+        case InSet(Attribute(name), values):
             return [] if values.is_empty else [_Box({name: values}, True)]
-        case Judged() | Within():
+        case ConditionOutcome() | InSet():
             return [_Box({}, False)]
-        case Any(parts):
+        case Disjunction(parts):
             alternatives = [box for part in parts for box in _boxes(part)]
             return alternatives if len(alternatives) <= MAX_CONJUNCTS else [_Box({}, False)]
-        case All(parts):
+        case Conjunction(parts):
             boxes = [_WHOLE]
             for part in sorted((_boxes(part) for part in parts), key=len):
                 if len(boxes) * len(part) > MAX_CONJUNCTS:
                     boxes = [box._replace(exact=False) for box in boxes]
                 else:
-                    boxes = [both for one, other in product(boxes, part) if (both := _both(one, other)) is not None]
+                    boxes = [
+                        common
+                        for left, right in product(boxes, part)
+                        if (common := _intersection(left, right)) is not None
+                    ]
             return boxes
 
 
-def _both(one: _Box, other: _Box) -> _Box | None:
-    sides = dict(one.sides)
-    for name, values in other.sides.items():
-        known = sides.get(name)
-        sides[name] = values if known is None else known.intersection(values)
-        if known is not None and sides[name].is_empty:
+def _intersection(left: _Box, right: _Box) -> _Box | None:
+    sides = dict(left.sides)
+    for name, values in right.sides.items():
+        former = sides.get(name)
+        sides[name] = values if former is None else former.intersection(values)
+        if former is not None and sides[name].is_empty:
             return None
-    return _Box(sides, one.exact and other.exact)
+    return _Box(sides, left.exact and right.exact)
 
 
-def _simple(box: _Box, room: int) -> Iterator[Conjunct]:
-    """The box, cut into constraints that are simple; where that would be too many, a wider one that is not exact."""
+def _split_box(box: _Box, room: int) -> Iterator[Conjunct]:
+    """Split a box into at most `room` conjuncts of simple constraints.
+
+    Where that would take more, it widens the box, and the conjuncts are not exact.
+    """
     exact = box.exact
     choices: list[list[tuple[str, Constraint | None]]] = []
     for name, values in sorted(box.sides.items(), key=lambda side: len(side[1].numbers) + len(side[1].strings)):
         options = list(_options(values))
         if len(options) > room:
-            test = _one_test(values)
+            test = _single_test(values)
             exact = exact and test is not None
-            options = [_wider(values) if test is None else test]
+            options = [_widened(values) if test is None else test]
         room //= max(1, len(options))
         choices.append([(name, option) for option in options])
-    for chosen in product(*choices):
-        yield Conjunct({name: one for name, one in chosen if one is not None}, exact)
+    for choice in product(*choices):
+        yield Conjunct({name: constraint for name, constraint in choice if constraint is not None}, exact)
 
 
 def _options(values: ValueSet) -> Iterator[Constraint | None]:
+    """Yield the constraints whose union is a set of values; None stands for no constraint."""
     if values == EVERYTHING:
         yield None
         return
     if values == PRESENT:
-        yield Constraint(Kind.PRESENT)
+        yield Constraint(ConstraintKind.PRESENT)
         return
     if values.missing:
-        yield Constraint(Kind.MISSING)
+        yield Constraint(ConstraintKind.MISSING)
     if values.booleans:
-        yield Constraint(Kind.BOOLEAN, min(values.booleans), max(values.booleans))
+        yield Constraint(ConstraintKind.BOOLEAN, min(values.booleans), max(values.booleans))
     for low, high in values.numbers:
-        yield Constraint(Kind.NUMBER, low, high)
+        yield Constraint(ConstraintKind.NUMBER, low, high)
     if values.has_patterns:
-        yield Constraint(Kind.TEST, test=StringTest(values.strings, values.required, values.excluded))
+        yield Constraint(ConstraintKind.TEST, test=StringTest(values.strings, values.required, values.excluded))
         return
     for start, end in values.strings:
         if end == start + "\0":
-            yield Constraint(Kind.STRING, text=start)
+            yield Constraint(ConstraintKind.STRING, text=start)
         elif (start, end) == strings.EVERY[0]:
-            yield Constraint(Kind.STRING)
+            yield Constraint(ConstraintKind.STRING)
         else:
-            yield Constraint(Kind.TEST, test=StringTest(((start, end),), frozenset(), frozenset()))
+            yield Constraint(ConstraintKind.TEST, test=StringTest(((start, end),), frozenset(), frozenset()))
 
 
-def _one_test(values: ValueSet) -> Constraint | None:
-    """Very many strings, and nothing else, are a single test of the string."""
+def _single_test(values: ValueSet) -> Constraint | None:
+    """Return a single string test for a set of strings; None if the set has other values or patterns."""
     if values.missing or values.booleans or values.numbers or values.has_patterns:
         return None
-    return Constraint(Kind.TEST, test=StringTest(values.strings, frozenset(), frozenset()))
+    return Constraint(ConstraintKind.TEST, test=StringTest(values.strings, frozenset(), frozenset()))
 
 
-def _wider(values: ValueSet) -> Constraint | None:
+def _widened(values: ValueSet) -> Constraint | None:
     if values.missing:
         return None
     kinds = [bool(values.booleans), bool(values.numbers), bool(values.strings)]
     if kinds == [False, True, False]:
-        return Constraint(Kind.NUMBER, values.numbers[0][0], values.numbers[-1][1])
+        return Constraint(ConstraintKind.NUMBER, values.numbers[0][0], values.numbers[-1][1])
     if kinds == [False, False, True]:
-        return Constraint(Kind.STRING)
-    return Constraint(Kind.PRESENT)
+        return Constraint(ConstraintKind.STRING)
+    return Constraint(ConstraintKind.PRESENT)
 
 
 def _with_structure(conjunct: Conjunct, subscription: Subscription) -> Conjunct:
-    """Subject and structure, as constraints like any other."""
+    """Return the conjunct with constraints for the subscription's subject and structure."""
     subject, structure = subscription.subject, subscription.structure
-    asked: dict[str, Constraint] = {}
+    structure_constraints: dict[str, Constraint] = {}
     if structure is not None:
-        asked |= {name: Constraint(Kind.PRESENT) for name in structure.names}
-        asked |= {name: Constraint(Kind.MISSING) for name in structure.absent}
-        asked[SUBJECT] = Constraint(Kind.STRING, text=structure.schema.subject)
+        structure_constraints |= {name: Constraint(ConstraintKind.PRESENT) for name in structure.names}
+        structure_constraints |= {name: Constraint(ConstraintKind.MISSING) for name in structure.absent}
+        structure_constraints[SUBJECT] = Constraint(ConstraintKind.STRING, text=structure.schema.subject)
     exact = conjunct.exact
     if subject is not None:
-        exact = exact and asked.get(SUBJECT, Constraint(Kind.STRING, text=subject)).text == subject
-        asked[SUBJECT] = Constraint(Kind.STRING, text=subject)
-    # Where the content asks of the same attribute, the reference decides.
-    exact = exact and all(conjunct.constraints.get(name, one) == one for name, one in asked.items())
-    return Conjunct({**asked, **conjunct.constraints}, exact, conjunct.alone)
+        exact = (
+            exact
+            and structure_constraints.get(SUBJECT, Constraint(ConstraintKind.STRING, text=subject)).text == subject
+        )
+        structure_constraints[SUBJECT] = Constraint(ConstraintKind.STRING, text=subject)
+    # Where the content restricts the same attribute in another way, the reference decides.
+    exact = exact and all(
+        conjunct.constraints.get(name, constraint) == constraint for name, constraint in structure_constraints.items()
+    )
+    return Conjunct({**structure_constraints, **conjunct.constraints}, exact, conjunct.alone)

@@ -1,7 +1,19 @@
-"""A segment: conjuncts that were put in order together, and never change but for dying.
+"""A segment: an index of conjuncts that is built once; afterwards only the bits of removed conjuncts change.
 
-An index is a few segments of growing size and a small unordered buffer. Building is one pass of sorting and one of
-filling tables; whoever matches holds a segment as it is, whatever is added meanwhile.
+Theory of operation:
+
+1. Each conjunct belongs to the *cluster* of its access predicate, the equality or string test that the fewest events
+   are expected to satisfy; conjuncts without one are in the last cluster. A hash table leads from a value, or from a
+   test that a string passes, to its cluster.
+2. A cluster is cut into *blocks* of BLOCK conjuncts, sorted so that the conjuncts of a block restrict the same
+   attributes.
+3. For each attribute that its predicates restrict, a block has a table (an *entry*): one row for each bucket of values,
+   with a bit for each conjunct that a value of the bucket might satisfy, and a second half with a bit for each conjunct
+   that every value of the bucket satisfies. ANDing the rows of an event's values leaves the candidates; those in the
+   second half need no check. A block of few conjuncts has no tables: all are checked.
+4. A cluster of many blocks has summaries: the same kind of tables with a bit for each block.
+
+A thread that matches uses a segment as it is, whatever is added to the index meanwhile.
 """
 
 from typing import Any, NamedTuple
@@ -9,8 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.index import building, layout
-from tidings.matching.index.kernels import (
+from tidings.matching.index.kernels import layout, segments
+from tidings.matching.index.kernels.layout import PREDICATE, Raw, Segment
+from tidings.matching.index.kernels.match import (
     BLOCK,
     BOOLEAN,
     BUCKETS,
@@ -25,41 +38,42 @@ from tidings.matching.index.kernels import (
     TEST,
     WORD,
 )
-from tidings.matching.index.layout import PREDICATE, Raw, Segment
 
 Array = npt.NDArray[Any]
-COMMON = 0.5  # a predicate that a larger share of the values meets is no access predicate
-FEW = 24  # conjuncts that are checked faster than looked up in tables
-MANY = 8  # blocks that are worth a summary
+COMMON = 0.5  # a predicate that a larger share of the values satisfies is not used for access
+FEW = 24  # conjuncts in a block for which tables pay off
+MANY = 8  # blocks in a cluster for which a summary pays off
 
 
 class Conjuncts(NamedTuple):
-    """Conjuncts as columns: what a segment is built from, and what it gives back when it is merged."""
+    """Conjuncts as columns: the input of `build`, and what `live_conjuncts` returns."""
 
     owner: Array  # the subscription's position times 4, plus flags
     pred_first: Array
     pred: Array  # records of PREDICATE
 
-    def those(self, chosen: Array) -> "Conjuncts":
-        """Only the chosen ones."""
-        if chosen.all():
+    def select(self, selected: Array) -> "Conjuncts":
+        """Return only the conjuncts that a boolean array chooses."""
+        if selected.all():
             return self
         lengths = np.diff(self.pred_first)
-        first = np.zeros(int(chosen.sum()) + 1, np.int32)
-        np.cumsum(lengths[chosen], out=first[1:])
-        return Conjuncts(self.owner[chosen], first, self.pred[np.repeat(chosen, lengths)])
+        first = np.zeros(int(selected.sum()) + 1, np.int32)
+        np.cumsum(lengths[selected], out=first[1:])
+        return Conjuncts(self.owner[selected], first, self.pred[np.repeat(selected, lengths)])
 
     @property
     def attribute(self) -> Array:
+        """The attribute's number of each predicate."""
         return self.pred["what"] >> 3
 
     @property
     def kind(self) -> Array:
+        """The kind of each predicate."""
         return self.pred["what"] & 7
 
 
 def build(conjuncts: Conjuncts, attributes: int) -> Raw:
-    """Sorts conjuncts into clusters and blocks, and fills the blocks' tables."""
+    """Build a segment: sort the conjuncts into clusters and blocks, and fill the blocks' tables."""
     owner = np.repeat(np.arange(len(conjuncts.owner), dtype=np.int32), np.diff(conjuncts.pred_first))
     cluster, keys, access = _clusters(conjuncts, owner)
     meta = _rows(conjuncts, attributes)
@@ -86,17 +100,17 @@ def build(conjuncts: Conjuncts, attributes: int) -> Raw:
             **sorted_conjuncts._asdict(),
         )
     )
-    building.hash_clusters(raw)
-    building.fill_tables(raw)
-    building.fill_summaries(raw)
+    segments.hash_clusters(raw)
+    segments.fill_tables(raw)
+    segments.fill_summaries(raw)
     return raw
 
 
 def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
-    """For each conjunct the cluster of its access predicate, the last for none; for each cluster one such predicate;
-    and for each conjunct its access predicate, -1 for none.
+    """Choose the access predicate of each conjunct: of its equalities and string tests, the most selective one.
 
-    Of the equalities and string tests of a conjunct, the access predicate is the one that events will most rarely meet.
+    Returns for each conjunct its cluster, the last for conjuncts without an access predicate; for each cluster the
+    index of one such predicate; and for each conjunct the index of its access predicate, or -1.
     """
     pred, kind = conjuncts.pred, conjuncts.kind
     point = (pred["low"] == pred["high"]) & (pred["low_rest"] == pred["high_rest"])
@@ -115,24 +129,24 @@ def _clusters(conjuncts: Conjuncts, owner: Array) -> tuple[Array, Array, Array]:
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1
     letters = np.where(values["k"] == TEST, pred["high"][places], 1.0)
-    asking = np.bincount(group)[group]
-    # The rarest one of each conjunct: sort by (conjunct, share), take the first. Of two alike, fewer ask for the rarer;
-    # then letters tell.
-    by_owner = np.lexsort((letters, asking, _shares(values, asking, letters), owner[places]))
+    equal_count = np.bincount(group)[group]
+    # The rarest one of each conjunct: sort by (conjunct, share), take the first. Ties go to the predicate that fewer
+    # conjuncts have, then to the one that its letters make rarer.
+    by_owner = np.lexsort((letters, equal_count, _shares(values, equal_count, letters), owner[places]))
     first = np.empty(len(by_owner), bool)
     owners = owner[places][by_owner]
     first[0], first[1:] = True, owners[1:] != owners[:-1]
-    chosen = by_owner[first]
-    used, cluster_of_chosen = np.unique(group[chosen], return_inverse=True)
-    cluster = np.full(len(conjuncts.owner), len(used), np.int32)
-    cluster[owner[places[chosen]]] = cluster_of_chosen
-    representative = np.empty(len(used), np.int64)
-    representative[cluster_of_chosen] = places[chosen]
-    access[owner[places[chosen]]] = places[chosen]
+    access_of_owner = by_owner[first]
+    used_groups, cluster_of_chosen = np.unique(group[access_of_owner], return_inverse=True)
+    cluster = np.full(len(conjuncts.owner), len(used_groups), np.int32)
+    cluster[owner[places[access_of_owner]]] = cluster_of_chosen
+    representative = np.empty(len(used_groups), np.int64)
+    representative[cluster_of_chosen] = places[access_of_owner]
+    access[owner[places[access_of_owner]]] = places[access_of_owner]
     return cluster, representative, access
 
 
-def _shares(values: Array, asking: Array, letters: Array) -> Array:
+def _shares(values: Array, equal_count: Array, letters: Array) -> Array:
     """The share of events that will meet each equality and string test, estimated from the filters.
 
     If a tenth of the predicates on an attribute ask for a value, a tenth of the events is expected to have it. The same
@@ -141,16 +155,19 @@ def _shares(values: Array, asking: Array, letters: Array) -> Array:
 
     Args:
         values: The equalities and string tests.
-        asking: For each of them, the number of predicates that are equal to it.
+        equal_count: For each of them, the number of predicates that are equal to it.
         letters: For each string test, the share of strings that pass it by its letters; 1 for an equality.
     """
-    shares = asking / np.bincount(values["a"])[values["a"]]
+    shares = equal_count / np.bincount(values["a"])[values["a"]]
     shares = np.where(values["k"] == TEST, np.maximum(shares, letters), shares)
     return np.where(shares < COMMON, shares, 1.0)
 
 
 def _access(conjuncts: Conjuncts, keys: Array, attributes: int) -> Array:
-    """How clusters are reached through each attribute; at the end, whether any is reached through a test."""
+    """Return how clusters are reached through each attribute: BY_VALUE, BY_TEST, both or neither.
+
+    The additional entry at the end tells whether any cluster is reached through a test.
+    """
     access = np.zeros(attributes + 1, np.uint8)
     tests = conjuncts.kind[keys] == TEST
     access[conjuncts.attribute[keys[tests]]] |= BY_TEST
@@ -160,14 +177,17 @@ def _access(conjuncts: Conjuncts, keys: Array, attributes: int) -> Array:
 
 
 def _rows(conjuncts: Conjuncts, attributes: int) -> dict[str, Array]:
-    """Which rows the tables of each attribute need, and the edges between its buckets of numbers."""
+    """Return the layout of each attribute's tables.
 
-    def asked(*kinds: int) -> Array:
-        found = np.zeros(attributes, bool)
-        found[conjuncts.attribute[np.isin(conjuncts.kind, kinds)]] = True
-        return found
+    It names the rows that they need, and the edges between the buckets of numbers.
+    """
 
-    numeric, textual, boolean = asked(NUMBER), asked(STRING, TEST), asked(BOOLEAN)
+    def has_kind(*kinds: int) -> Array:
+        flags = np.zeros(attributes, bool)
+        flags[conjuncts.attribute[np.isin(conjuncts.kind, kinds)]] = True
+        return flags
+
+    numeric, textual, boolean = has_kind(NUMBER), has_kind(STRING, TEST), has_kind(BOOLEAN)
     rows = np.full(attributes, ROW_FIRST, np.int32)
     starts = {}
     for name, has, size in (
@@ -183,7 +203,10 @@ def _rows(conjuncts: Conjuncts, attributes: int) -> dict[str, Array]:
 
 
 def _edges(conjuncts: Conjuncts, edge: Array, count: int) -> Array:
-    """Quantiles of the bounds that predicates name: where filters are dense, buckets are narrow."""
+    """Return the edges between buckets of numbers.
+
+    They are quantiles of the bounds in predicates, so that buckets are narrow where filters are dense.
+    """
     edges = np.full((count + 1, EDGES), np.inf)
     numeric = conjuncts.kind == NUMBER
     which = edge[conjuncts.attribute[numeric]]
@@ -193,18 +216,22 @@ def _edges(conjuncts: Conjuncts, edge: Array, count: int) -> Array:
     which, bounds = which[order], bounds[order]
     ends = np.searchsorted(which, np.arange(count + 2))
     for i in range(1, count + 1):
-        given = bounds[ends[i] : ends[i + 1]]
-        mine = np.unique(given[:: max(1, len(given) // 4096)])
-        if len(mine) <= EDGES // 2 and np.isin(given, mine).all() and (np.abs(mine) < EXACT_FLOAT).all():
-            # Few enough that each can have a bucket of its own, which leaves nothing to be checked.
-            mine = np.unique(np.concatenate([mine, np.nextafter(mine, np.inf)]))
-        picks = np.unique(np.linspace(0, len(mine) - 1, min(len(mine), EDGES)).astype(int))
-        edges[i, : len(picks)] = mine[picks]
+        attribute_bounds = bounds[ends[i] : ends[i + 1]]
+        distinct = np.unique(attribute_bounds[:: max(1, len(attribute_bounds) // 4096)])
+        if (
+            len(distinct) <= EDGES // 2
+            and np.isin(attribute_bounds, distinct).all()
+            and (np.abs(distinct) < EXACT_FLOAT).all()
+        ):
+            # Few enough for a bucket of its own each, so that no candidate has to be checked.
+            distinct = np.unique(np.concatenate([distinct, np.nextafter(distinct, np.inf)]))
+        picks = np.unique(np.linspace(0, len(distinct) - 1, min(len(distinct), EDGES)).astype(int))
+        edges[i, : len(picks)] = distinct[picks]
     return edges
 
 
 def _order(conjuncts: Conjuncts, owner: Array, cluster: Array, meta: dict[str, Array]) -> Array:
-    """By cluster, then by what is asked: those of a block should share attributes, and lie close in the narrowest."""
+    """Return an order of conjuncts: by cluster, then by the attribute and the start of the narrowest range."""
     count = len(conjuncts.owner)
     pred = conjuncts.pred
     numeric = np.flatnonzero((conjuncts.kind == NUMBER) & (pred["low"] != pred["high"]))
@@ -215,41 +242,43 @@ def _order(conjuncts: Conjuncts, owner: Array, cluster: Array, meta: dict[str, A
     owners = owner[numeric][narrowest]
     first = np.ones(len(narrowest), bool)
     first[1:] = owners[1:] != owners[:-1]
-    chosen = narrowest[first]
+    leading = narrowest[first]
     lead, at = np.full(count, -1, np.int32), np.zeros(count, np.int32)
-    lead[owner[numeric[chosen]]] = attribute[chosen]
-    at[owner[numeric[chosen]]] = low[chosen]
+    lead[owner[numeric[leading]]] = attribute[leading]
+    at[owner[numeric[leading]]] = low[leading]
     return np.lexsort((at, lead, cluster))
 
 
 def _buckets(meta: dict[str, Array], attribute: Array, values: Array) -> Array:
-    found = np.empty(len(values), np.int32)
+    """Return the bucket of each number of an attribute."""
+    buckets = np.empty(len(values), np.int32)
     order = np.argsort(attribute, kind="stable")
     ends = np.flatnonzero(np.diff(attribute[order], append=-1)) + 1
     begin = 0
     for end in ends.tolist():
-        mine = order[begin:end]
-        edges = meta["edges"].reshape(-1, EDGES)[meta["edge"][attribute[mine[0]]]]
-        found[mine] = np.searchsorted(edges, values[mine], side="right")
+        of_attribute = order[begin:end]
+        edges = meta["edges"].reshape(-1, EDGES)[meta["edge"][attribute[of_attribute[0]]]]
+        buckets[of_attribute] = np.searchsorted(edges, values[of_attribute], side="right")
         begin = end
-    return found
+    return buckets
 
 
 def _reordered(conjuncts: Conjuncts, order: Array, access: Array) -> Conjuncts:
-    """In the new order, and without the predicates that their cluster says already."""
-    kept = np.ones(len(conjuncts.pred), bool)
-    kept[access[access >= 0]] = False
+    """Return the conjuncts in the new order, without their access predicates, which the cluster implies."""
+    is_kept = np.ones(len(conjuncts.pred), bool)
+    is_kept[access[access >= 0]] = False
     lengths = (np.diff(conjuncts.pred_first) - (access >= 0))[order]
     first = np.zeros(len(order) + 1, np.int32)
     np.cumsum(lengths, out=first[1:])
-    before = np.concatenate([[0], np.cumsum(kept)])[
+    before = np.concatenate([[0], np.cumsum(is_kept)])[
         conjuncts.pred_first[:-1]
-    ]  # where each conjunct starts among those kept
+    ]  # where each conjunct starts in the filtered predicates
     places = np.repeat(before[order] - first[:-1], lengths) + np.arange(first[-1])
-    return Conjuncts(conjuncts.owner[order], first, conjuncts.pred[kept][places])
+    return Conjuncts(conjuncts.owner[order], first, conjuncts.pred[is_kept][places])
 
 
 def _blocks(cluster: Array, clusters: int) -> dict[str, Array]:
+    """Cut the clusters into blocks; return where each cluster's blocks and each block's conjuncts and words begin."""
     sizes = np.bincount(cluster, minlength=clusters + 1)
     per_cluster = (sizes + BLOCK - 1) // BLOCK
     cluster_block = np.zeros(clusters + 2, np.int32)
@@ -264,7 +293,7 @@ def _blocks(cluster: Array, clusters: int) -> dict[str, Array]:
 
 
 def _entries(conjuncts: Conjuncts, blocks: dict[str, Array], rows: Array, attributes: int) -> dict[str, Array]:
-    """Which attributes the predicates of each block speak of; those asked by the most come first."""
+    """Return which attributes the predicates of each block restrict, those with the most predicates first."""
     block_conjunct, block_word = blocks["block_conjunct"], blocks["block_word"]
     block = np.repeat(
         np.arange(len(block_word) - 1),
@@ -287,15 +316,18 @@ def _entries(conjuncts: Conjuncts, blocks: dict[str, Array], rows: Array, attrib
 
 
 def _summaries(blocks: dict[str, Array], entries: dict[str, Array], rows: Array) -> dict[str, Array]:
-    """For clusters of many blocks, a table over blocks for each attribute that some of them have a table for."""
+    """Lay out the summaries of clusters with many blocks.
+
+    A summary has a table over blocks for each attribute that some block of the cluster has a table for.
+    """
     sizes = np.diff(blocks["cluster_block"])
     attributes: list[Array] = []
     for cluster in np.flatnonzero(sizes >= MANY).tolist():
         first, last = blocks["cluster_block"][cluster], blocks["cluster_block"][cluster + 1]
-        mine = entries["entry_attribute"][entries["block_entry"][first] : entries["block_entry"][last]]
-        attributes.append(np.unique(mine).astype(np.int32))
+        cluster_attributes = entries["entry_attribute"][entries["block_entry"][first] : entries["block_entry"][last]]
+        attributes.append(np.unique(cluster_attributes).astype(np.int32))
     lengths = np.zeros(len(sizes), np.int64)
-    lengths[sizes >= MANY] = [len(one) for one in attributes]
+    lengths[sizes >= MANY] = [len(entries_of_cluster) for entries_of_cluster in attributes]
     attribute = np.concatenate([np.empty(0, np.int32), *attributes])
     across = np.repeat((sizes + WORD - 1) // WORD, lengths)
     table = np.concatenate([[0], np.cumsum(rows[attribute].astype(np.int64) * across)])
@@ -308,7 +340,7 @@ def _summaries(blocks: dict[str, Array], entries: dict[str, Array], rows: Array)
 
 
 def _alive(blocks: dict[str, Array]) -> Array:
-    """All of them; the lanes behind a block's last conjunct are not there."""
+    """Return a set bit for each conjunct; the unused bits behind a block's last conjunct are 0."""
     words = blocks["block_word"]
     alive = np.full(int(words[-1]), ~np.uint64(0))
     sizes = np.diff(blocks["block_conjunct"])
@@ -318,34 +350,38 @@ def _alive(blocks: dict[str, Array]) -> Array:
     return alive
 
 
-def taken_apart(segment: Segment) -> Conjuncts:
-    """The living conjuncts of a segment, with their access predicates, as they came in."""
+def live_conjuncts(segment: Segment) -> Conjuncts:
+    """Return the conjuncts of a segment that were not removed, in the form that `build` takes.
+
+    Their access predicates, which a segment has only once for each cluster, are among their predicates again.
+    """
     words = np.diff(segment.block_word)
     lanes = np.unpackbits(segment.alive.view(np.uint8), bitorder="little").astype(bool)
     block = np.repeat(np.arange(len(words)), np.diff(segment.block_conjunct))
     lane = np.arange(len(block)) - segment.block_conjunct[:-1][block]
-    alive = lanes[segment.block_word[:-1][block].astype(np.int64) * WORD + lane]
+    is_alive = lanes[segment.block_word[:-1][block].astype(np.int64) * WORD + lane]
     cluster = np.searchsorted(segment.cluster_block, block, side="right") - 1
-    keyed = cluster < len(segment.key_attribute)
-    lengths = np.diff(segment.pred_first) + keyed
+    has_key = cluster < len(segment.key_attribute)
+    lengths = np.diff(segment.pred_first) + has_key
     first = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=first[1:])
     pred = np.empty(int(first[-1]), segment.pred.dtype)
     is_key = np.zeros(len(pred), bool)
-    is_key[first[:-1][keyed]] = True
+    is_key[first[:-1][has_key]] = True
     pred[~is_key] = segment.pred
-    key = cluster[keyed]
+    key = cluster[has_key]
     pred["low"][is_key], pred["high"][is_key] = segment.key_f[key], segment.key_high[key]
     pred["low_rest"][is_key] = pred["high_rest"][is_key] = segment.key_r[key]
     pred["what"][is_key] = segment.key_attribute[key] * 8 + segment.key_kind[key]
-    kept = np.repeat(alive, lengths)
-    lengths = lengths[alive]
+    is_live = np.repeat(is_alive, lengths)
+    lengths = lengths[is_alive]
     starts = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=starts[1:])
-    return Conjuncts(segment.owner[alive], starts, pred[kept])
+    return Conjuncts(segment.owner[is_alive], starts, pred[is_live])
 
 
 def joined(parts: list[Conjuncts]) -> Conjuncts:
+    """Concatenate several sets of conjuncts."""
     lengths = np.concatenate([np.diff(part.pred_first) for part in parts])
     first = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=first[1:])
@@ -357,7 +393,7 @@ def joined(parts: list[Conjuncts]) -> Conjuncts:
 
 
 def unordered(capacity: int, predicates: int, attributes: int) -> Raw:
-    """A segment without tables that can be filled one by one: every living conjunct is a candidate."""
+    """Return an empty segment without tables that is filled one by one: every conjunct in it is a candidate."""
     nothing = np.zeros(attributes, np.int32)
     blocks = capacity // BLOCK
     return layout.segment_of(Segment(

@@ -1,21 +1,23 @@
-"""`[[clients]]` of a scenario: groups of clients, where they are, what they say of themselves, offer and want."""
+"""`[[clients]]` of a scenario: groups of clients with their brokers, contexts, advertisements and subscriptions."""
 
 import msgspec
 
-from tidings.configuration.checks import at_least_one, readable
+from tidings.coerce import content_filter, context_filter, policy_text
+from tidings.configuration import at_least_one, check_parses
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
-from tidings.simulation.chance import Random, drawn_from
-from tidings.simulation.client import Client
-from tidings.simulation.scenario.values import Given, check_values, drawn_all, filled
-from tidings.texts import content_filter, context_filter, policy_text
+from tidings.simulation.client import SimulatedClient
+from tidings.simulation.rng import Random, seeded_random
+from tidings.simulation.scenario.values import ValueChoice, check_values, draw_values, fill_template
 
 EVENLY, RANDOM = "evenly", "random"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `subscriptions`: so many for every client of the group. `{name}` in its filters is one of its
-    `values`, drawn for each."""
+class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of `subscriptions`: `count` subscriptions of every client in the group.
+
+    `{name}` in the filters is replaced by a value from `values`, drawn for each subscription.
+    """
 
     content: str = ""
     format: str = "sql"
@@ -23,32 +25,33 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     policy: str | None = None
     durable: str | None = None
     count: int = 1
-    values: dict[str, Given] = {}
+    values: dict[str, ValueChoice] = {}
 
     def __post_init__(self) -> None:
         at_least_one("count", self.count)
         if self.durable is not None and self.count > 1:
             raise InvalidValueError("durable: a name is for one subscription; `count` is more")
         check_values("values", self.values)
-        sample = drawn_all(self.values, drawn_from(0, "sample"))
-        readable("content", lambda: content_filter(filled(self.content, sample), self.format))
-        readable("publishers", lambda: context_filter(self.publishers and filled(self.publishers, sample)))
-        readable("policy", policy_text, self.policy)
+        sample = draw_values(self.values, seeded_random(0, "sample"))
+        check_parses("content", lambda: content_filter(fill_template(self.content, sample), self.format))
+        check_parses("publishers", lambda: context_filter(self.publishers and fill_template(self.publishers, sample)))
+        check_parses("policy", policy_text, self.policy)
 
-    def subscribe(self, client: Client, chance: Random) -> None:
+    def subscribe(self, client: SimulatedClient, rng: Random) -> None:
+        """Make the subscriptions of one client."""
         for _ in range(self.count):
-            values = drawn_all(self.values, chance)
+            values = draw_values(self.values, rng)
             client.subscribe(
-                filled(self.content, values),
-                publishers=self.publishers and filled(self.publishers, values),
+                fill_template(self.content, values),
+                publishers=self.publishers and fill_template(self.publishers, values),
                 policy=self.policy,
                 durable=self.durable,
                 format=self.format,
             )
 
 
-class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `advertisements`: every client of the group has it."""
+class AdvertisementSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of `advertisements`: one advertisement of every client in the group."""
 
     content: str = ""
     format: str = "sql"
@@ -57,29 +60,30 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     policy: str | None = None
 
     def __post_init__(self) -> None:
-        readable("content", content_filter, self.content, self.format)
-        readable("policy", policy_text, self.policy)
+        check_parses("content", content_filter, self.content, self.format)
+        check_parses("policy", policy_text, self.policy)
 
-    def advertise(self, client: Client) -> None:
+    def advertise(self, client: SimulatedClient) -> None:
+        """Make the advertisement of one client."""
         client.advertise(
             self.content, self.publisher_context, self.subscriber_context, policy=self.policy, format=self.format
         )
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `[[clients]]`: its clients are `name-1`, `name-2` and so on."""
+class ClientGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of `[[clients]]`: `count` clients with the names `name-1`, `name-2` and so on."""
 
     name: str
     count: int = 1
     brokers: str | list[str] = EVENLY
-    context: dict[str, Given] = {}
-    subscriptions: list[Wanted] = []
-    advertisements: list[Offered] = []
-    context_changes: float = 0.0  # a second, in the whole group
-    moves: float = 0.0  # the same
+    context: dict[str, ValueChoice] = {}
+    subscriptions: list[SubscriptionSpec] = []
+    advertisements: list[AdvertisementSpec] = []
+    context_changes: float = 0.0  # per second, in the whole group
+    moves: float = 0.0  # per second, in the whole group
 
     def __post_init__(self) -> None:
-        readable("name", lambda: checked_client(f"{self.name}-{self.count}"))
+        check_parses("name", lambda: checked_client(f"{self.name}-{self.count}"))
         at_least_one("count", self.count)
         if isinstance(self.brokers, str) and self.brokers not in (EVENLY, RANDOM):
             raise InvalidValueError(f"brokers: '{EVENLY}', '{RANDOM}' or a list of brokers, not '{self.brokers}'")
@@ -93,17 +97,18 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise InvalidValueError("context_changes: there is no context to draw from")
 
     def names(self) -> list[str]:
+        """Return the names of the group's clients."""
         return [f"{self.name}-{number}" for number in range(1, self.count + 1)]
 
     def places(self, brokers: tuple[str, ...]) -> list[str]:
-        """Where its clients may be; brokers that are listed are taken in turn, and others never."""
+        """Return the brokers that the group's clients may be at."""
         return list(self.brokers) if isinstance(self.brokers, list) else list(brokers)
 
-    def homes(self, brokers: tuple[str, ...], chance: Random) -> list[str]:
-        """The broker of each client."""
+    def homes(self, brokers: tuple[str, ...], rng: Random) -> list[str]:
+        """Return the first broker of each client. Listed brokers are taken in turn."""
         places = self.places(brokers)
         if isinstance(self.brokers, list):
             return [places[number % len(places)] for number in range(self.count)]
         if self.brokers == RANDOM:
-            return [chance.choice(places) for _ in range(self.count)]
+            return [rng.choice(places) for _ in range(self.count)]
         return [places[number * len(places) // self.count] for number in range(self.count)]

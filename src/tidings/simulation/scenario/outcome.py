@@ -1,96 +1,104 @@
-"""What came of a scenario: counts, traffic, tables and the checker's verdict, as a value that can be written down."""
+"""The outcome of a scenario: counts, traffic, table sizes and violations, as a value that can be encoded."""
 
 from collections import Counter
 
 import msgspec
 
+from tidings.simulation.checking.checker import Violation
 from tidings.simulation.counters import Counts
-from tidings.simulation.violation import Violation
 from tidings.simulation.world import World
 
 _SHOWN_REASONS = 5
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """A number of messages and their bytes."""
+
     messages: int
     bytes: int
 
 
 class LinkTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Both directions together."""
+    """The traffic on one link, both directions together."""
 
     one: str
     other: str
     messages: int
     bytes: int
-    publications: int  # of the messages
+    publications: int  # messages that are publications
 
 
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How much stands in a broker's tables, and how much of it came from other brokers."""
+class TableSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of entries in a broker's tables."""
 
     advertisements: int
     subscriptions: int
     contexts: int
-    from_neighbours: int
+    from_neighbours: int  # entries that came from other brokers
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """`setup` is until all clients have said what they offer and want, `workload` is from then on."""
+class ScenarioOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one run of a scenario.
+
+    `setup` is the traffic until all clients have registered, and `workload` the traffic after that.
+    """
 
     seed: int
     strategy: str
     brokers: int
     clients: int
-    seconds: float  # of virtual time, from beginning to end
-    trace: str  # the same seed gives the same
+    seconds: float  # virtual time from beginning to end
+    trace: str  # the digest of the trace; the same in every run with the same seed
     published: int
     refused: int
-    away: int  # of the refused: those whose publisher's broker was down
-    reasons: dict[str, int]  # why brokers refused something, most frequent first
+    away: int  # refused because the publisher's broker was down
+    reasons: dict[str, int]  # the reasons of refusals by brokers, most frequent first
     delivered: int
     context_changes: int
     moves: int
     faults: int
-    setup: dict[str, Traffic]  # by type of message
+    setup: dict[str, Traffic]  # by type of operation
     workload: dict[str, Traffic]
-    links: list[LinkTraffic]  # the busiest first
-    tables: dict[str, Sizes]  # by broker, at the end
-    setup_seconds: float  # until tables were complete
-    settle_seconds: float  # the longest that it took until the network had settled
-    dropped: int  # datagrams that the network lost
+    links: list[LinkTraffic]  # busiest first
+    tables: dict[str, TableSizes]  # by broker, at the end
+    setup_seconds: float  # virtual time until the tables were complete
+    settle_seconds: float  # the longest time until the network had settled
+    dropped: int  # datagrams that were lost
     is_checked: bool = False
-    closing: int = 0  # events that were published afterwards, to see whether all are served
+    closing: int = 0  # events that were published after the scenario, to check that all are notified
     violations: list[Violation] = []
 
 
 def traffic_of(counts: Counts) -> dict[str, Traffic]:
+    """Return the traffic by type of operation."""
     sizes = counts.bytes_by_kind()
     return {kind: Traffic(messages=count, bytes=sizes[kind]) for kind, count in counts.by_kind().items()}
 
 
 def links_of(world: World, counts: Counts) -> list[LinkTraffic]:
+    """Return the traffic of each link, busiest first."""
     messages, sizes = counts.by_link(), counts.bytes_by_link()
     events = counts.of("Publish").by_link()
     found = [
         LinkTraffic(
             one=one,
             other=other,
-            messages=sum(messages.get(way, 0) for way in ways),
-            bytes=sum(sizes.get(way, 0) for way in ways),
-            publications=sum(events.get(way, 0) for way in ways),
+            messages=sum(messages.get(way, 0) for way in paths),
+            bytes=sum(sizes.get(way, 0) for way in paths),
+            publications=sum(events.get(way, 0) for way in paths),
         )
         for one, other, _ in world.topology.edges
-        for ways in [((one, other), (other, one))]
+        for paths in [((one, other), (other, one))]
     ]
     return sorted(found, key=lambda link: -link.messages)
 
 
-def sizes_of(world: World) -> dict[str, Sizes]:
+def sizes_of(world: World) -> dict[str, TableSizes]:
+    """Return the table sizes of each broker."""
     found = {}
     for name in world.brokers:
         tables = world.tables(name)
-        found[name] = Sizes(
+        found[name] = TableSizes(
             advertisements=len(tables.advertisements),
             subscriptions=len(tables.subscriptions),
             contexts=len(tables.contexts),
@@ -100,5 +108,6 @@ def sizes_of(world: World) -> dict[str, Sizes]:
 
 
 def reasons_of(world: World) -> dict[str, int]:
+    """Return the most frequent reasons for which brokers refused operations."""
     found = Counter(one.reason for broker in world.brokers.values() for one in broker.rejected)
     return dict(found.most_common(_SHOWN_REASONS))

@@ -1,4 +1,4 @@
-"""`[overlay]` of a scenario: which brokers there are, how they are linked, and how the network between them fares."""
+"""`[overlay]` of a scenario: brokers, links, and the conditions of the network."""
 
 import csv
 from pathlib import Path
@@ -6,27 +6,30 @@ from typing import Any
 
 import msgspec
 
-from tidings.configuration.checks import at_least_one, one_of
+from tidings.configuration import at_least_one, one_of
 from tidings.model.errors import InvalidValueError
 from tidings.routing import strategy
 from tidings.simulation import topologies
-from tidings.simulation.chance import Random, drawn_from
 from tidings.simulation.clock import microseconds
 from tidings.simulation.network import Conditions
-from tidings.simulation.scenario.values import check_values, drawn
+from tidings.simulation.rng import Random, seeded_random
+from tidings.simulation.scenario.values import check_values, draw_value
 from tidings.simulation.topologies import Edge, Topology
 
 SHAPES = ("line", "star", "ring", "tree", "random")
 
 
-class Overlay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Times are seconds. The shape is a `topology` of so many `brokers`, or a list of `links`, or a `file` of them."""
+class OverlaySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table `[overlay]`. Times are seconds.
+
+    The shape is a `topology` with a number of `brokers`, a list of `links`, or a `file` with links.
+    """
 
     topology: str | None = None
     brokers: int | None = None
-    branches: int = 2  # of a tree
-    degree: int = 3  # of a random graph
-    costs: int | list[int] = 1  # of links that do not name their own
+    branches: int = 2  # children per broker in a tree
+    degree: int = 3  # links per broker in a random graph
+    costs: int | list[int] = 1  # a constant or values to draw from, for links without a cost of their own
     links: list[list[str | int]] = []
     file: str | None = None
     strategy: str = "advertisement"
@@ -70,23 +73,20 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def made(self, seed: int) -> Topology:
-        """The brokers and their links, at the costs that they name or that are drawn for them."""
-        chance = drawn_from(seed, "costs")
+        """Return the topology. Links without a cost get one from `costs`."""
+        rng = seeded_random(seed, "costs")
         if not self.links:
             shape = self._shaped(seed)
-            return Topology.of([Edge(one, other, self._cost(chance)) for one, other, _ in shape.edges], shape.brokers)
+            return Topology.of([Edge(one, other, self._cost(rng)) for one, other, _ in shape.edges], shape.brokers)
         return Topology.of(
-            [
-                Edge(str(one), str(other), int(cost[0]) if cost else self._cost(chance))
-                for one, other, *cost in self.links
-            ]
+            [Edge(str(one), str(other), int(cost[0]) if cost else self._cost(rng)) for one, other, *cost in self.links]
         )
 
-    def _cost(self, chance: Random) -> int:
-        return int(drawn(self.costs, chance))  # type: ignore[arg-type]  # a list of whole numbers is one of values
+    def _cost(self, rng: Random) -> int:
+        return int(draw_value(self.costs, rng))  # type: ignore[arg-type]  # list is invariant, so mypy refuses list[int]
 
     def settings(self) -> dict[str, Any]:
-        """Of all brokers."""
+        """Return the engine settings of all brokers."""
         return {
             "merging": self.merging,
             "settling_microseconds": microseconds(self.settling),
@@ -110,7 +110,8 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def links_in(path: Path) -> list[list[str | int]]:
-    """The links of a CSV file: two brokers a line and, if it is not to be drawn, a cost. A header names them so."""
+    """Read links from a CSV file: two brokers and an optional cost per line, with an optional header
+    `one,other,cost`."""
     try:
         with path.open(newline="", encoding="utf-8") as lines:
             rows = [(number, row) for number, row in enumerate(csv.reader(lines), start=1) if row]

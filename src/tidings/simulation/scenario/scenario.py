@@ -1,26 +1,110 @@
-"""A scenario: an overlay, its clients, what they do and what befalls them, as a TOML file says it."""
+"""A scenario as a TOML file describes it: the overlay, its clients, the workload and the faults."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from tidings.configuration.toml import Steps, TomlFile
+from tidings.coerce import context_filter
+from tidings.configuration import Steps, TomlFile, at_least_one, one_of
 from tidings.model.errors import InvalidValueError, TidingsError
-from tidings.simulation.scenario.clients import Group
-from tidings.simulation.scenario.overlay import Overlay, links_in
-from tidings.simulation.scenario.troubles import Trouble
-from tidings.simulation.scenario.values import Given, check_values
+from tidings.simulation import faults
+from tidings.simulation.faults import Crash, Cut, Fault, Heal, Lossy, Restart, Slow
+from tidings.simulation.network import Conditions
+from tidings.simulation.scenario.clients import ClientGroup
+from tidings.simulation.scenario.overlay import OverlaySpec, links_in
+from tidings.simulation.scenario.values import ValueChoice, check_values
 from tidings.simulation.topologies import Topology
-from tidings.texts import context_filter
+
+LINKS = ("cut", "one_way", "heal", "slow", "lossy")
+BROKERS = ("crash", "restart")
+Ends = tuple[str, str]  # the two brokers of a link
+_GOES_WITH = {"factor": "slow", "loss": "lossy", "duplication": "lossy", "reordering": "lossy", "kinds": "drawn"}
 
 
-class Publications(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `[[workload.publications]]`: what the clients of a group publish, so often a second all together."""
+class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of `[[faults]]`: one fault of a link or a broker, or a number of `drawn` ones."""
+
+    at: float | None = None  # seconds from the start of the workload
+    cut: Ends | None = None
+    one_way: Ends | None = None  # cuts the direction from the first to the second broker
+    heal: Ends | None = None
+    slow: Ends | None = None
+    lossy: Ends | None = None
+    crash: str | None = None
+    restart: str | None = None
+    drawn: int | None = None
+    factor: float | None = None
+    loss: float | None = None
+    duplication: float | None = None
+    reordering: float | None = None
+    kinds: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        known = (*LINKS, *BROKERS, "drawn")
+        named = [name for name in known if getattr(self, name) is not None]
+        if len(named) != 1:
+            raise InvalidValueError(f"a fault is one of {', '.join(known)}")
+        for key, fault in _GOES_WITH.items():
+            if getattr(self, key) is not None and fault != named[0]:
+                raise InvalidValueError(f"{key}: goes with {fault}, not with {named[0]}")
+        if named[0] == "drawn":
+            at_least_one("drawn", self.drawn)
+            for kind in self.kinds or ():
+                one_of("kinds", kind, faults.KINDS)
+            if self.at is not None:
+                raise InvalidValueError("at: drawn faults have times of their own")
+        elif self.at is None or self.at < 0:
+            raise InvalidValueError("at: must be the second at which it happens, from 0 on")
+        if self.factor is not None and self.factor <= 0:
+            raise InvalidValueError("factor: must be more than 0")
+        Conditions(loss=self.loss or 0.0, duplication=self.duplication or 0.0, reordering=self.reordering or 0.0)
+
+    @property
+    def kind(self) -> str:
+        """The name of the fault that the table sets."""
+        return next(name for name in (*LINKS, *BROKERS, "drawn") if getattr(self, name) is not None)
+
+    def made(self, topology: Topology, seed: int, seconds: float) -> tuple[Fault, ...]:
+        """Return the faults of this table; drawn ones lie within so many seconds."""
+        at = self.at or 0.0
+        if self.drawn is not None:
+            kinds = faults.KINDS if self.kinds is None else self.kinds
+            return faults.draw_faults(topology, seed, count=self.drawn, seconds=seconds, kinds=kinds)
+        if self.crash is not None:
+            return (Crash(at, self.crash),)
+        if self.restart is not None:
+            return (Restart(at, self.restart),)
+        return (self._on_link(at, *getattr(self, self.kind)),)
+
+    def _on_link(self, at: float, one: str, other: str) -> Fault:
+        match self.kind:
+            case "heal":
+                return Heal(at, one, other)
+            case "slow":
+                return Slow(at, one, other, self.factor or 10.0)
+            case "lossy":
+                loss = 0.3 if self.loss is None else self.loss
+                return Lossy(at, one, other, loss, self.duplication or 0.0, self.reordering or 0.0)
+            case kind:
+                return Cut(at, one, other, one_way=kind == "one_way")
+
+    def mistake(self, topology: Topology) -> tuple[str, str] | None:
+        """Return the key that names a missing broker or link, with an error message, or None if all exist."""
+        kind, brokers = self.kind, ", ".join(topology.brokers[:5])
+        if kind in BROKERS and getattr(self, kind) not in topology.brokers:
+            return kind, f"there is no broker '{getattr(self, kind)}'; there are {brokers} ..."
+        if kind in LINKS and not any(set(getattr(self, kind)) == set(edge[:2]) for edge in topology.edges):
+            return kind, f"{' and '.join(getattr(self, kind))} are not linked"
+        return None
+
+
+class PublicationsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of `[[workload.publications]]`: what the clients of a group publish, at a total rate per second."""
 
     by: str
     per_second: float
-    attributes: dict[str, Given] = {}
+    attributes: dict[str, ValueChoice] = {}
     subscribers: str | None = None
 
     def __post_init__(self) -> None:
@@ -34,10 +118,12 @@ class Publications(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table `[workload]`: how long clients publish, and what."""
+
     seconds: float = 10.0
-    publications: list[Publications] = []
-    settle_every: float | None = None  # so often everybody waits until the network has settled
-    check: bool | None = None  # None: if it does not take long
+    publications: list[PublicationsSpec] = []
+    settle_every: float | None = None  # every so many seconds, the workload waits until the network has settled
+    check: bool | None = None  # check all notifications; None: if that does not take long
 
     def __post_init__(self) -> None:
         for name in ("seconds", "settle_every"):
@@ -47,12 +133,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be simulated. Everything that is drawn is drawn from the seed."""
+    """A whole scenario. All random choices are determined by `seed`."""
 
-    overlay: Overlay
-    clients: list[Group] = []
+    overlay: OverlaySpec
+    clients: list[ClientGroup] = []
     workload: Workload = Workload()
-    faults: list[Trouble] = []
+    faults: list[FaultSpec] = []
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -62,10 +148,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def topology(self) -> Topology:
+        """The brokers and links of the overlay."""
         return self.overlay.made(self.seed)
 
     def mistakes(self) -> Iterator[tuple[Steps, str]]:
-        """What does not fit together: the way to it in the file, and what to say of it."""
+        """Yield what does not fit together: the path to it in the file, and an error message."""
         topology = self.topology
         groups = {one.name for one in self.clients}
         for number, group in enumerate(self.clients):
@@ -88,7 +175,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def read(
     path: str | Path, *, seed: int | None = None, strategy: str | None = None, seconds: float | None = None
 ) -> Scenario:
-    """The scenario of a file, with other values for what is given here; a mistake in it is named by line."""
+    """Read a scenario from a TOML file, with overrides. A mistake is reported with its line.
+
+    Args:
+        path: The file.
+        seed: Replaces the seed of the file.
+        strategy: Replaces the routing strategy of the file.
+        seconds: Replaces the length of the workload in the file.
+    """
     file = TomlFile(path)
     scenario = file.read(Scenario)
     overlay, workload = scenario.overlay, scenario.workload

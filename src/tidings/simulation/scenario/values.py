@@ -1,4 +1,4 @@
-"""Values as a scenario gives them: one, several to choose from, or a range to draw from."""
+"""Values in a scenario: a constant, a choice or a range to draw from."""
 
 import re
 from collections.abc import Mapping
@@ -7,66 +7,72 @@ import msgspec
 
 from tidings.model.errors import InvalidValueError
 from tidings.model.expression import Constant
-from tidings.model.text import written
+from tidings.model.printer import format_expression
 from tidings.model.values import Value, checked_value
-from tidings.simulation.chance import Random
+from tidings.simulation.rng import Random
 
-_HOLE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")  # no quantifier of a pattern looks like that
+_HOLE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")  # differs from every quantifier of a regular expression
 
 
 class OneOf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A choice among two numbers, which would be a range otherwise."""
+    """A choice. Needed for two numbers, which as a list would be a range."""
 
     one_of: list[bool | int | float | str]
 
 
-Given = bool | int | float | str | list[bool | int | float | str] | OneOf
+ValueChoice = bool | int | float | str | list[bool | int | float | str] | OneOf
 
 
-def drawn(given: Given, chance: Random) -> Value:
-    """A list of two numbers is a range, both ends included; with a float in it, floats are drawn. Any other list is a
-    choice."""
-    if isinstance(given, OneOf):
-        return chance.choice(given.one_of)
-    if not isinstance(given, list):
-        return given
-    limits = _range(given)
+def draw_value(choice: ValueChoice, rng: Random) -> Value:
+    """Draw a value.
+
+    A list of two numbers is a range, both ends included; if one is a float, floats are drawn. Any other list is a
+    choice.
+    """
+    if isinstance(choice, OneOf):
+        return rng.choice(choice.one_of)
+    if not isinstance(choice, list):
+        return choice
+    limits = _range(choice)
     if limits is None:
-        return chance.choice(given)
+        return rng.choice(choice)
     low, high = limits
-    return chance.randint(low, high) if isinstance(low, int) and isinstance(high, int) else chance.uniform(low, high)
+    return rng.randint(low, high) if isinstance(low, int) and isinstance(high, int) else rng.uniform(low, high)
 
 
-def drawn_all(given: Mapping[str, Given], chance: Random) -> dict[str, Value]:
-    return {name: drawn(one, chance) for name, one in given.items()}
+def draw_values(choices: Mapping[str, ValueChoice], rng: Random) -> dict[str, Value]:
+    """Draw a value for each name."""
+    return {name: draw_value(choice, rng) for name, choice in choices.items()}
 
 
-def check_values(key: str, given: Mapping[str, Given]) -> None:
-    """`key` is where they stand, for the error."""
-    for name, one in given.items():
-        options = one.one_of if isinstance(one, OneOf) else one if isinstance(one, list) else [one]
+def check_values(key: str, choices: Mapping[str, ValueChoice]) -> None:
+    """Raise `InvalidValueError` for an empty choice, a bad value or a reversed range; `key` names the place for the
+    error."""
+    for name, choice in choices.items():
+        options = choice.one_of if isinstance(choice, OneOf) else choice if isinstance(choice, list) else [choice]
         if not options:
             raise InvalidValueError(f"{key}: {name} has no values to choose from")
         for value in options:
             checked_value(value, f"{key}: {name}")
-        limits = _range(one) if isinstance(one, list) else None
+        limits = _range(choice) if isinstance(choice, list) else None
         if limits is not None and limits[0] > limits[1]:
             raise InvalidValueError(
                 f"{key}: {name} is a range from {limits[1]} to {limits[0]}; the lower number is first"
             )
 
 
-def filled(text: str, values: Mapping[str, Value]) -> str:
-    """A filter's text with values in the place of `{name}`, as the language writes them."""
+def fill_template(text: str, values: Mapping[str, Value]) -> str:
+    """Return a filter's text with each `{name}` replaced by its value, as a literal of the filter language."""
 
     def value_of(hole: re.Match[str]) -> str:
         if hole[1] not in values:
             raise InvalidValueError(f"{{{hole[1]}}} is none of `values`")
-        return written(Constant(values[hole[1]]))
+        return format_expression(Constant(values[hole[1]]))
 
     return _HOLE.sub(value_of, text)
 
 
-def _range(given: list[bool | int | float | str]) -> tuple[int | float, int | float] | None:
-    numbers = [one for one in given if isinstance(one, int | float) and not isinstance(one, bool)]
-    return (numbers[0], numbers[1]) if len(given) == len(numbers) == 2 else None
+def _range(options: list[bool | int | float | str]) -> tuple[int | float, int | float] | None:
+    """Return the limits if the list is a range, else None."""
+    numbers = [option for option in options if isinstance(option, int | float) and not isinstance(option, bool)]
+    return (numbers[0], numbers[1]) if len(options) == len(numbers) == 2 else None

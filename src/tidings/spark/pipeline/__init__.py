@@ -1,7 +1,17 @@
-"""`Pipeline`: routing as a stream, with subscriptions, contexts and policies that change while it runs."""
+"""Streaming pipelines: `Pipeline` and its sinks, with subscriptions, contexts and policies that change at run time."""
 
-from tidings.spark.pipeline.outcome import Outcome
+from tidings.spark.pipeline.batch_result import MicroBatchResult
 from tidings.spark.pipeline.pipeline import Pipeline
 from tidings.spark.pipeline.sinks import Console, Folder, Function, HubFolder, IntoBroker, IntoHub, Sink
 
-__all__ = ["Console", "Folder", "Function", "HubFolder", "IntoBroker", "IntoHub", "Outcome", "Pipeline", "Sink"]
+__all__ = [
+    "Console",
+    "Folder",
+    "Function",
+    "HubFolder",
+    "IntoBroker",
+    "IntoHub",
+    "MicroBatchResult",
+    "Pipeline",
+    "Sink",
+]

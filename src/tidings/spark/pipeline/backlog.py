@@ -1,6 +1,7 @@
-"""What is there and has not been read yet, of the sources that a pipeline's file names.
+"""Count the input that a pipeline has not read yet: files in its source folders, and rows of its journal.
 
-Spark does not tell it for files. It notes which it has taken, in its checkpoint; what else is in a folder waits.
+Spark does not report a backlog of files. Its checkpoint lists the files that it has read; the other files in the
+folders are the backlog.
 """
 
 import json
@@ -12,78 +13,90 @@ import msgspec
 
 from tidings.journal.reader import JournalReader
 from tidings.model.errors import TidingsError
-from tidings.spark.pipeline.configuration import Changing, Configuration, Events, Journal, is_elsewhere, resolved
+from tidings.spark.pipeline.configuration import (
+    ChangingSourceTable,
+    EventsTable,
+    JournalSourceTable,
+    PipelineConfiguration,
+    is_elsewhere,
+    resolved,
+)
 
-_COMPACT = ".compact"  # a log with all that stood in those before it
+_COMPACT = ".compact"  # a log of Spark's file source that contains all logs before it
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    files: int | None = None  # None: nobody knows
-    rows: int | None = None  # of a journal
+class BacklogSize(msgspec.Struct, frozen=True):
+    """How many files and journal rows a pipeline has not read yet."""
+
+    files: int | None = None  # None: unknown
+    rows: int | None = None  # None: there is no journal, or it cannot be read
 
 
-class Backlog:
-    def __init__(self, configuration: Configuration, base: Path) -> None:
-        self._taken = Path(resolved(base, configuration.checkpoint)) / "spark" / "sources"
+class SourceBacklog:
+    """Counts the backlog of a pipeline's sources; `base` is the folder of the configuration file."""
+
+    def __init__(self, configuration: PipelineConfiguration, base: Path) -> None:
+        self._spark_sources = Path(resolved(base, configuration.checkpoint)) / "spark" / "sources"
         self._folders: list[Path] | None = []
         self._journal: Path | None = None
         for table in configuration.sources().values():
-            if isinstance(table, Journal):
+            if isinstance(table, JournalSourceTable):
                 self._journal = Path(resolved(base, table.path))
             elif table.path is not None and (
-                isinstance(table, Events) or (isinstance(table, Changing) and table.follow)
+                isinstance(table, EventsTable) or (isinstance(table, ChangingSourceTable) and table.follow)
             ):
                 self._follow(table.path, base)
 
     def _follow(self, path: str, base: Path) -> None:
         if is_elsewhere(path) or not Path(resolved(base, path)).is_dir() or self._folders is None:
-            self._folders = None  # an address or a pattern: what is there is not ours to list
+            self._folders = None  # an address or a pattern: its files cannot be listed here
         else:
             self._folders.append(Path(resolved(base, path)).resolve())
 
-    def waiting(self, offsets: dict[str, str]) -> Waiting:
-        """`offsets` are those of `Progress`: how far each source has been read."""
+    def measure(self, offsets: dict[str, str]) -> BacklogSize:
+        """Return the backlog; `offsets` are those of `Progress`, which say how far each source has been read."""
         files = None
         if self._folders:
-            taken = set(self._known())
-            files = sum(1 for folder in self._folders for one in _data(folder) if str(one) not in taken)
-        return Waiting(files, self._rows(offsets))
+            read_files = set(self._read_files())
+            files = sum(1 for folder in self._folders for path in _data_files(folder) if str(path) not in read_files)
+        return BacklogSize(files, self._unread_rows(offsets))
 
-    def _known(self) -> Iterator[str]:
-        for source in self._taken.glob("*"):
-            logs = [(number, one) for one in source.iterdir() if (number := _number(one)) is not None]
-            whole = max((number for number, one in logs if one.suffix == _COMPACT), default=-1)
-            for number, one in logs:
-                if number >= whole:
-                    yield from _paths(one)
+    def _read_files(self) -> Iterator[str]:
+        """Yield the paths of the files that Spark has read, from the logs in its checkpoint."""
+        for source in self._spark_sources.glob("*"):
+            logs = [(number, log) for log in source.iterdir() if (number := _log_number(log)) is not None]
+            compacted = max((number for number, log in logs if log.suffix == _COMPACT), default=-1)
+            for number, log in logs:
+                if number >= compacted:
+                    yield from _paths_in_log(log)
 
-    def _rows(self, offsets: dict[str, str]) -> int | None:
+    def _unread_rows(self, offsets: dict[str, str]) -> int | None:
         if self._journal is None:
             return None
-        read = [json.loads(one) for one in offsets.values() if one and one.startswith("{")]
+        read = [json.loads(offset) for offset in offsets.values() if offset and offset.startswith("{")]
         try:
             end = JournalReader(self._journal).end
         except (OSError, TidingsError):
             return None
-        return max(0, end - max((one["offset"] for one in read if "offset" in one), default=0))
+        return max(0, end - max((offset["offset"] for offset in read if "offset" in offset), default=0))
 
 
-def _data(folder: Path) -> Iterator[Path]:
-    """As Spark sees them: what begins with a dot or a low line is not there."""
-    for one in folder.rglob("*"):
-        if not any(part[0] in "._" for part in one.relative_to(folder).parts) and one.is_file():
-            yield one
+def _data_files(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder that Spark reads: none with a name, or in a folder, that begins with `.` or `_`."""
+    for path in folder.rglob("*"):
+        if not any(part[0] in "._" for part in path.relative_to(folder).parts) and path.is_file():
+            yield path
 
 
-def _number(path: Path) -> int | None:
+def _log_number(path: Path) -> int | None:
     name = path.name.removesuffix(_COMPACT)
     return int(name) if name.isdecimal() else None
 
 
-def _paths(log: Path) -> Iterator[str]:
+def _paths_in_log(log: Path) -> Iterator[str]:
     try:
         lines = log.read_text().splitlines()
-    except FileNotFoundError:  # it was brought together with others meanwhile
+    except FileNotFoundError:  # Spark has compacted it meanwhile
         return
     for line in lines[1:]:
         yield unquote(urlsplit(json.loads(line)["path"]).path)

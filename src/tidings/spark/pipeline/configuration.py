@@ -1,5 +1,9 @@
-"""What a pipeline's file may say. Nothing here knows Spark: `sources` makes DataFrames of it."""
+"""The tables of a pipeline's TOML file, and their validation. `sources` turns them into DataFrames.
 
+Nothing here imports PySpark.
+"""
+
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,13 +11,11 @@ from typing import Any
 import msgspec
 
 from tidings.client.addresses import read_addresses
-from tidings.configuration.checks import at_least_one, one_of, readable
-from tidings.configuration.toml import TomlFile
+from tidings.configuration import TomlFile, at_least_one, check_parses, one_of
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError
-from tidings.spark.broker_sink import BrokerClients
-from tidings.spark.pipeline.durations import microseconds_of
 from tidings.spark.pipeline.sinks import Console, Folder, HubFolder, IntoBroker, Sink
+from tidings.spark.sinks.broker_sink import BrokerClients
 
 INFER = "infer"
 AVAILABLE_NOW = "available-now"
@@ -24,16 +26,16 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pass
 
 
-class Source(_Table, frozen=True, kw_only=True):
-    """What `[events]`, `[subscriptions]` and the others have in common: files of one form below a folder."""
+class SourceTable(_Table, frozen=True, kw_only=True):
+    """A source of files in one format below a folder: `[events]`, `[subscriptions]` and the other tables."""
 
     path: str | None = None
     format: str = "json"
     schema: str | None = None  # in Spark's DDL, or `infer`
-    columns: dict[str, str] = {}  # name -> SQL expression
+    columns: dict[str, str] = {}  # column name -> SQL expression
     drop: list[str] = []
     max_files_per_batch: int | None = None
-    options: dict[str, str | int | float | bool] = {}  # handed to Spark
+    options: dict[str, str | int | float | bool] = {}  # passed to Spark's reader
 
     def __post_init__(self) -> None:
         one_of("format", self.format, self.formats())
@@ -47,35 +49,39 @@ class Source(_Table, frozen=True, kw_only=True):
 
     @classmethod
     def formats(cls) -> tuple[str, ...]:
+        """Return the values that `format` may have."""
         return "json", "csv", "parquet"
 
     def without_path(self) -> tuple[str, ...]:
+        """Return ("path",) if the source needs no path, else nothing."""
         return ("path",) if self.format == "rate" else ()
 
 
-class Changing(Source, frozen=True, kw_only=True):
-    """What may change while the pipeline runs: streamed, unless `follow` is false."""
+class ChangingSourceTable(SourceTable, frozen=True, kw_only=True):
+    """A source that may change while the pipeline runs: a stream, unless `follow` is false."""
 
     follow: bool = True
 
 
-class Subscriptions(Changing, frozen=True, kw_only=True):
-    with_policies: bool = False
-
-
-class Events(Source, frozen=True, kw_only=True):
-    """Events always stream."""
+class SubscriptionsTable(ChangingSourceTable, frozen=True, kw_only=True):
+    """`[subscriptions]`; rows may have a `policy` only if `with_policies` is true."""
 
     with_policies: bool = False
-    with_contexts: bool | None = None  # whether they bring their publishers' contexts; None: if there are no others
+
+
+class EventsTable(SourceTable, frozen=True, kw_only=True):
+    """`[events]`, which is always a stream; rows may have a `policy` only if `with_policies` is true."""
+
+    with_policies: bool = False
+    with_contexts: bool | None = None  # whether rows may have a `context`; None: if there is no [contexts]
 
     @classmethod
     def formats(cls) -> tuple[str, ...]:
         return "json", "csv", "parquet", "rate"
 
 
-class Journal(_Table, frozen=True, kw_only=True):
-    """The journal of a hub or a broker, with everything that happened there."""
+class JournalSourceTable(_Table, frozen=True, kw_only=True):
+    """`[journal]`: the journal of a hub or a broker, with all its events and changes."""
 
     path: str
     format: str = "journal"
@@ -87,12 +93,17 @@ class Journal(_Table, frozen=True, kw_only=True):
         at_least_one("max_rows_per_batch", self.max_rows_per_batch)
 
 
-class Engine(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EngineTable(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[engine]`: the settings of the engines that run on the executors."""
+
     name: str = "spark"
 
 
-class Security(_Table, frozen=True, kw_only=True):
-    """What sealed events are checked with: files, as the authority, owners of topics and their centres make them."""
+class PipelineSecurityTable(_Table, frozen=True, kw_only=True):
+    """`[security]`: the files with which sealed events are checked.
+
+    They are files of the certificate authority, of topic owners, and of the topics' centres.
+    """
 
     authority: str
     overlay: str = "tidings"
@@ -101,24 +112,24 @@ class Security(_Table, frozen=True, kw_only=True):
     notices: list[str] = []
 
     def files(self) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
-        """Of each the key it stands under, the kind of what it says (see `tidings.spark.trust`), and its path."""
+        """Yield for each file its key in the table, its kind (see `tidings.spark.shards.trusted_keys`) and its path."""
         yield ("authority",), "authority", self.authority
-        yield from ((("topics", place), "record", one) for place, one in enumerate(self.topics))
+        yield from ((("topics", place), "record", path) for place, path in enumerate(self.topics))
         if self.revocations is not None:
             yield ("revocations",), "revocations", self.revocations
-        yield from ((("notices", place), "notice", one) for place, one in enumerate(self.notices))
+        yield from ((("notices", place), "notice", path) for place, path in enumerate(self.notices))
 
 
-class Result(_Table, frozen=True, kw_only=True):
-    """A table of `[[sinks]]`."""
+class SinkTable(_Table, frozen=True, kw_only=True):
+    """A table of `[[sinks]]`: its format, the results that it reads, and the options of that format."""
 
     format: str
     what: str = "notifications"
     path: str | None = None
-    rows: int | None = None  # of a batch that the console shows
-    publisher: str | None = None  # of what goes into a hub
-    name: str | None = None  # of the sink in a hub, of the clients at a broker
-    address: str | list[str] | None = None  # of a broker, or several to try
+    rows: int | None = None  # how many rows of a batch the console shows
+    publisher: str | None = None  # the publisher of the events in a hub
+    name: str | None = None  # the sink's client in a hub, or its clients at a broker
+    address: str | list[str] | None = None  # of a broker, or of several to try in turn
     safe: str | None = None
     partitions: int | None = None
     patience: str | None = None
@@ -133,7 +144,7 @@ class Result(_Table, frozen=True, kw_only=True):
             raise InvalidValueError("path: is missing")
         if self.address is None and self.format == "broker":
             raise InvalidValueError("address: is missing; tidings://127.0.0.1:7450 is one")
-        for key, formats in _THEIRS.items():
+        for key, formats in _FORMATS_OF_KEY.items():
             if getattr(self, key) is not None and self.format not in formats:
                 raise InvalidValueError(f"{key}: is for {' and '.join(formats)} alone, not for {self.format}")
         at_least_one("rows", self.rows)
@@ -141,6 +152,7 @@ class Result(_Table, frozen=True, kw_only=True):
             self._clients(Path())
 
     def sink(self, base: Path) -> Sink:
+        """Return the sink that the table describes; paths are relative to the folder `base`."""
         if self.format == "broker":
             return IntoBroker(self._clients(base))
         if self.format == "console":
@@ -151,19 +163,21 @@ class Result(_Table, frozen=True, kw_only=True):
         return Folder(path=path, what=self.what, format=self.format)  # type: ignore[arg-type]
 
     def _clients(self, base: Path) -> BrokerClients:
-        given = self.address or ""
-        addresses = given if isinstance(given, str) else ",".join(given)
-        readable("address", read_addresses, addresses)
-        said = {name: getattr(self, name) for name in ("name", "safe", "partitions")}
+        address = self.address or ""
+        addresses = address if isinstance(address, str) else ",".join(address)
+        check_parses("address", read_addresses, addresses)
+        options = {name: getattr(self, name) for name in ("name", "safe", "partitions")}
         files = {name: getattr(self, name) for name in ("authority", "certificate", "key")}
         if self.patience is not None:
-            said["patience"] = microseconds_of(self.patience, "patience") / 1_000_000
-        said |= {name: None if one is None else resolved(base, one) for name, one in files.items()}
-        return BrokerClients(addresses=addresses, **{name: value for name, value in said.items() if value is not None})
+            options["patience"] = microseconds_of(self.patience, "patience") / 1_000_000
+        options |= {name: None if path is None else resolved(base, path) for name, path in files.items()}
+        return BrokerClients(
+            addresses=addresses, **{name: value for name, value in options.items() if value is not None}
+        )
 
 
 _OF_BROKERS = ("address", "safe", "partitions", "patience", "authority", "certificate", "key")
-_THEIRS: dict[str, tuple[str, ...]] = {
+_FORMATS_OF_KEY: dict[str, tuple[str, ...]] = {
     "path": ("parquet", "json", "hub"),
     "rows": ("console",),
     "publisher": ("hub",),
@@ -172,23 +186,25 @@ _THEIRS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Configuration(_Table, frozen=True, kw_only=True):
+class PipelineConfiguration(_Table, frozen=True, kw_only=True):
+    """The whole TOML file of a pipeline, validated."""
+
     checkpoint: str
-    sinks: list[Result]
+    sinks: list[SinkTable]
     trigger: str = "1 second"
     watermark: str = "0 seconds"
     ahead: str = "1 day"
     shards: int | None = None
     name: str = "tidings"
-    events: Events | None = None
-    journal: Journal | None = None
-    subscriptions: Subscriptions | None = None
-    contexts: Changing | None = None
-    policies: Changing | None = None
-    advertisements: Source | None = None
-    schemas: Source | None = None
-    security: Security | None = None
-    engine: Engine = Engine()
+    events: EventsTable | None = None
+    journal: JournalSourceTable | None = None
+    subscriptions: SubscriptionsTable | None = None
+    contexts: ChangingSourceTable | None = None
+    policies: ChangingSourceTable | None = None
+    advertisements: SourceTable | None = None
+    schemas: SourceTable | None = None
+    security: PipelineSecurityTable | None = None
+    engine: EngineTable = EngineTable()
     spark: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -203,33 +219,38 @@ class Configuration(_Table, frozen=True, kw_only=True):
         at_least_one("shards", self.shards)
         self.spark_settings()
 
-    def sources(self) -> "dict[str, Source | Journal]":
-        """By the names of their tables."""
+    def sources(self) -> "dict[str, SourceTable | JournalSourceTable]":
+        """Return the source tables that the file has, by their names."""
         names = ("events", "journal", "subscriptions", "contexts", "policies", "advertisements", "schemas")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def spark_settings(self) -> dict[str, Any]:
-        """With their whole names; TOML reads `spark.ui.enabled = true` as tables in tables."""
-        found = dict(_flat(self.spark))
-        for key in found:
+        """Return the table `[spark]` with full setting names; TOML reads `spark.ui.enabled = true` as nested tables.
+
+        Raises an `InvalidValueError` for a key that is neither `master` nor begins with `spark.`.
+        """
+        settings = dict(_flat(self.spark))
+        for key in settings:
             if key != "master" and not key.startswith("spark."):
                 raise InvalidValueError(
                     f"spark: '{key}' is neither master nor a setting of Spark, such as 'spark.ui.enabled'"
                 )
-        return found
+        return settings
 
 
-def read(path: str | Path) -> tuple[TomlFile, Configuration]:
+def read(path: str | Path) -> tuple[TomlFile, PipelineConfiguration]:
+    """Read and validate a pipeline's TOML file. Raises an `InvalidValueError` that names the file and the line."""
     file = TomlFile(path)
-    return file, file.read(Configuration)
+    return file, file.read(PipelineConfiguration)
 
 
 def resolved(base: Path, path: str) -> str:
-    """Relative to the file, unless it is an address or an absolute path."""
+    """Return `path` relative to the folder `base`, unless it is an absolute path or a URL."""
     return path if is_elsewhere(path) else str(base / path)
 
 
 def is_elsewhere(path: str) -> bool:
+    """Return whether a path is a URL."""
     return "://" in path
 
 
@@ -241,3 +262,22 @@ def _flat(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
             yield f"{before}{key}", value
         else:
             raise InvalidValueError(f"spark: '{before}{key}' is a text, a number, true or false")
+
+
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+}
+_DURATION = re.compile(r"(\d{1,9})\s+([a-z]+?)s?")
+
+
+def microseconds_of(text: str, name: str) -> int:
+    """Return the microseconds of a duration such as `10 seconds`; `name` names the setting in the error."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise InvalidValueError(f"{name}: a number and a unit, such as '10 seconds' or '1 hour', not {text!r}")
+    return int(match[1]) * _UNITS[match[2]]

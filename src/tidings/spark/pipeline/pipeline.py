@@ -1,4 +1,4 @@
-"""A pipeline: sources in, a step for each batch, sinks out."""
+"""`Pipeline`: streaming sources, a `MicroBatch` for each batch of rows, and sinks."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -11,20 +11,19 @@ from tidings.engine.settings import Settings
 from tidings.journal.lock import FolderLock
 from tidings.model.errors import InvalidValueError, JournalLockedError, TidingsError
 from tidings.model.packages import optional_packages
-from tidings.spark import changes
-from tidings.spark.events import prepared
-from tidings.spark.pipeline.brake import Brake
-from tidings.spark.pipeline.durations import microseconds_of
-from tidings.spark.pipeline.ledger import BOOTSTRAP, Entry, Ledger
+from tidings.spark.events import prepare_events
+from tidings.spark.pipeline.configuration import microseconds_of
+from tidings.spark.pipeline.ledger import BOOTSTRAP, Ledger, LedgerEntry
+from tidings.spark.pipeline.micro_batch import BatchSettings, GracefulStop, MicroBatch, result_of
 from tidings.spark.pipeline.progress import Progress, progress_of
 from tidings.spark.pipeline.sinks import HubFolder, IntoBroker, Sink
-from tidings.spark.pipeline.step import Rules, Step, outcome_of
-from tidings.spark.registry import MOST_REPORTED, built
-from tidings.spark.route import planned, with_policies
-from tidings.spark.standing import Place
-from tidings.spark.tally import Tally
-from tidings.spark.telling import Telling, telling
-from tidings.spark.trust import Trust
+from tidings.spark.route import shard_plan, with_policies
+from tidings.spark.shards import operation_rows
+from tidings.spark.shards.meta_event_scope import MetaEventScope, scope_of_subscriptions
+from tidings.spark.shards.output_rows import TaskCounts
+from tidings.spark.shards.registry import MAX_REPORTED, build_registry
+from tidings.spark.shards.shard_state import ShardCheckpoint
+from tidings.spark.shards.trusted_keys import TrustedKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,12 +33,34 @@ AVAILABLE_NOW = "available-now"
 
 
 class Pipeline:
-    """Routes a stream of events. `events` is a streaming DataFrame, or `journal` the rows of a hub's or broker's.
+    """Routes a stream of events with Spark Structured Streaming, and passes the results to sinks.
 
-    Subscriptions, contexts and policies are DataFrames: those that stream may change while the pipeline runs, and take
-    effect at their event time; the others are what it starts with. With `tokens`, as `tidings.spark.trust` describes
-    them, sealed events are checked; of a journal the authority is enough. `checkpoint` is a folder that the driver and
-    all executors see; with it a pipeline goes on where it stopped.
+    Subscriptions, contexts and policies that are streaming DataFrames may change while the pipeline runs and take
+    effect at their event time; the others are loaded at the start. A pipeline with the checkpoint of an earlier one
+    continues where that one stopped.
+
+    Args:
+        events: A streaming DataFrame of events; `tidings.spark.events` names the columns. Either `events` or `journal`.
+        subscriptions: Subscriptions, streaming or not.
+        contexts: Changes of clients' contexts, streaming or not.
+        advertisements: Advertisements; they cannot stream.
+        policies: Policies by `id`, streaming or not; streaming ones need the column `by`, the owner or the operator.
+        schemas: Schemas of subjects; they cannot stream.
+        tokens: Keys for sealed events, as `tidings.spark.shards.trusted_keys` describes them; for a journal, the
+            authority's certificate is enough.
+        journal: The rows of a hub's or broker's journal as a streaming DataFrame.
+        checkpoint: A folder that the driver and all executors see.
+        sinks: What to call with each `MicroBatchResult`; at least one.
+        trigger: The interval between batches, or `available-now` to process what is there and stop.
+        watermark: By how much events may be late before they are rejected.
+        ahead: By how much the time of an event may lie in the future.
+        shards: The number of shards. None: as many as shuffle partitions. There is only one if nothing changes over
+            time, or if rules may emit meta-events.
+        settings: The engine's settings.
+        name: The name of the streaming query.
+
+    Raises:
+        InvalidValueError: The sources, sinks or options do not fit together.
     """
 
     def __init__(
@@ -63,10 +84,10 @@ class Pipeline:
         name: str = "tidings",
     ) -> None:
         streams = {"events": events, "journal": journal}
-        given = {name: frame for name, frame in streams.items() if frame is not None}
-        if len(given) != 1:
+        inputs = {name: frame for name, frame in streams.items() if frame is not None}
+        if len(inputs) != 1:
             raise InvalidValueError("a pipeline has events or a journal: one of the two, and not both")
-        ((kind, stream),) = given.items()
+        ((kind, stream),) = inputs.items()
         if not stream.isStreaming:
             raise InvalidValueError(f"{kind}: not a stream; spark.readStream makes one, and `route` takes what is not")
         self._sinks = list(sinks)
@@ -82,35 +103,35 @@ class Pipeline:
         self._checkpoint = Path(checkpoint).absolute()
         self._trigger, self._name = trigger, name
         self._settings = settings or Settings(name="spark")
-        rules = any(one is not None for one in (journal, policies, advertisements))
-        rules = rules or (events is not None and "policy" in events.columns)
-        tells = Telling.ONCE if rules else telling(subscriptions, self._settings)
-        if shards is not None and shards > 1 and tells:
+        has_rules = any(frame is not None for frame in (journal, policies, advertisements))
+        has_rules = has_rules or (events is not None and "policy" in events.columns)
+        scope = MetaEventScope.ONCE if has_rules else scope_of_subscriptions(subscriptions, self._settings)
+        if shards is not None and shards > 1 and scope:
             raise InvalidValueError(
                 "shards: where policies may tell meta-events, which are for everyone, there is one shard; "
                 "leave `shards` out, or the policies"
             )
-        self._shards = 1 if tells else shards
-        if policies is not None and policies.isStreaming and not self._set_later():
+        self._shards = 1 if scope else shards
+        if policies is not None and policies.isStreaming and not self._has_timed_policies():
             raise InvalidValueError(
                 "policies: there is no column by, which says who sets them: the owner or the operator"
             )
         changing = [
-            one
-            for one in (subscriptions, policies)
-            if one is not None and (one.isStreaming or changes.has_windows(one))
+            frame
+            for frame in (subscriptions, policies)
+            if frame is not None and (frame.isStreaming or operation_rows.has_windows(frame))
         ]
-        self._rules = Rules(
+        self._batch_settings = BatchSettings(
             folder=str(self._checkpoint),
             settings=self._settings,
-            in_order=tells is Telling.ONCE or contexts is not None or bool(changing),
+            in_order=scope is MetaEventScope.ONCE or contexts is not None or bool(changing),
             fills_contexts=events is not None and contexts is not None and "context" not in events.columns,
-            notifications=any(one.what == "notifications" for one in self._sinks),
+            notifications=any(sink.what == "notifications" for sink in self._sinks),
             watermark=microseconds_of(watermark, "watermark"),
             ahead=microseconds_of(ahead, "ahead"),
-            trust=None if tokens is None else Trust.of(tokens),
+            trust=None if tokens is None else TrustedKeys.of(tokens),
         )
-        self._brake = Brake()
+        self._graceful_stop = GracefulStop()
         self._query: StreamingQuery | None = None
         self._lock: FolderLock | None = None
 
@@ -119,10 +140,13 @@ class Pipeline:
     def from_file(
         cls, path: str | Path, spark: "SparkSession | None" = None, *, trigger: str | None = None
     ) -> "Pipeline":
-        """As a TOML file describes it; `trigger` wins over the file's. Without `spark` a session is started."""
-        from tidings.spark.pipeline.sources import opened
+        """Create the pipeline that a TOML file describes; `trigger` overrides the file's.
 
-        file, parts = opened(path, spark, trigger)
+        Without `spark` a session is started. Raises an `InvalidValueError` that names the file and the line.
+        """
+        from tidings.spark.pipeline.sources import read_pipeline_file
+
+        file, parts = read_pipeline_file(path, spark, trigger)
         try:
             return cls(**parts)
         except InvalidValueError as error:
@@ -132,19 +156,24 @@ class Pipeline:
 
     @optional_packages()
     def start(self) -> "Pipeline":
-        """Begins, or goes on where it stopped; what runs in the background is `query`."""
+        """Start the pipeline in the background, from its checkpoint if there is one; `query` is the streaming query.
+
+        Raises:
+            InvalidValueError: This object has been started before.
+            TidingsError: Another process runs a pipeline with this checkpoint.
+        """
         if self._query is not None:
             raise InvalidValueError(
                 "the pipeline has been started before; make another one to go on from its checkpoint"
             )
         self._checkpoint.mkdir(parents=True, exist_ok=True)
-        self._lock = self._locked()
+        self._lock = self._acquire_lock()
         try:
             self._prepare()
-            step = Step(self._rules, self._sinks, self._brake)
-            written = self._stream().writeStream.foreachBatch(step).queryName(self._name)
-            written = written.option("checkpointLocation", str(self._checkpoint / "spark"))
-            self._query = written.trigger(**self._triggered()).start()
+            micro_batch = MicroBatch(self._batch_settings, self._sinks, self._graceful_stop)
+            writer = self._input_rows().writeStream.foreachBatch(micro_batch).queryName(self._name)
+            writer = writer.option("checkpointLocation", str(self._checkpoint / "spark"))
+            self._query = writer.trigger(**self._trigger_options()).start()
         except BaseException:
             self._lock.release()
             raise
@@ -152,22 +181,27 @@ class Pipeline:
 
     @property
     def query(self) -> "StreamingQuery":
+        """The running streaming query. Raises a `TidingsError` before `start`."""
         if self._query is None:
             raise TidingsError("the pipeline has not been started")
         return self._query
 
     @property
     def ledger(self) -> Ledger:
+        """The ledger in the checkpoint folder."""
         return Ledger(self._checkpoint)
 
     def progress(self) -> Progress:
-        """How far it has come: what the ledger and Spark tell."""
+        """Return the progress of the running pipeline, from the ledger and Spark's report."""
         return progress_of(self.query, self.ledger)
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Until it has ended, or for so many seconds; whether it has. An error in a batch is raised here."""
+        """Wait until the pipeline has ended, or for `timeout` seconds, and return whether it has ended.
+
+        An error in a batch is raised here.
+        """
         try:
-            ended = self.query.awaitTermination(timeout) if timeout is not None else self._ended()
+            ended = self.query.awaitTermination(timeout) if timeout is not None else self._wait_until_ended()
         except BaseException:
             self._release()
             raise
@@ -176,12 +210,12 @@ class Pipeline:
         return bool(ended)
 
     def stop(self) -> None:
-        """Ends it between two batches."""
-        self._brake.pull()
+        """Stop the pipeline after the current batch, and close its hubs."""
+        self._graceful_stop.request_stop()
         self.query.stop()
         self._release()
 
-    def _ended(self) -> bool:
+    def _wait_until_ended(self) -> bool:
         self.query.awaitTermination()
         return True
 
@@ -193,30 +227,34 @@ class Pipeline:
             self._lock.release()
             self._lock = None
 
-    def _locked(self) -> FolderLock:
+    def _acquire_lock(self) -> FolderLock:
         try:
             return FolderLock(self._checkpoint)
         except JournalLockedError as error:
-            raise in_use(self._checkpoint, error.process) from None
+            raise in_use_error(self._checkpoint, error.process) from None
 
-    def _triggered(self) -> dict[str, Any]:
+    def _trigger_options(self) -> dict[str, Any]:
         return {"availableNow": True} if self._trigger == AVAILABLE_NOW else {"processingTime": self._trigger}
 
-    # What goes in
+    # Input
 
-    def _stream(self) -> "DataFrame":
-        if not self._rules.in_order:
-            return prepared(self._events)
-        rows = [changes.event_rows(self._events)] if self._events is not None else []
+    def _input_rows(self) -> "DataFrame":
+        if not self._batch_settings.in_order:
+            return prepare_events(self._events)
+        rows = [operation_rows.event_rows(self._events)] if self._events is not None else []
         rows += (
-            [changes.journal_rows(self._of_others(self._journal), secured=self._rules.trust is not None)]
+            [
+                operation_rows.journal_rows(
+                    self._without_own_events(self._journal), secured=self._batch_settings.trust is not None
+                )
+            ]
             if self._journal is not None
             else []
         )
-        return changes.together([*rows, *self._changing(streaming=True)])
+        return operation_rows.union_rows([*rows, *self._change_rows(streaming=True)])
 
-    def _of_others(self, journal: "DataFrame") -> "DataFrame":
-        """The rows without what this pipeline has published itself: it would go round in circles."""
+    def _without_own_events(self, journal: "DataFrame") -> "DataFrame":
+        """Return the journal's rows without the events that this pipeline's sinks published, which would loop."""
         from pyspark.sql import functions as f
 
         for sink in self._sinks:
@@ -224,68 +262,79 @@ class Pipeline:
                 journal = journal.filter(~sink.has_published(f.col("publisher")))
         return journal
 
-    def _changing(self, *, streaming: bool) -> "list[DataFrame]":
-        """What changes, as rows: that which streams, or that which is known beforehand."""
+    def _change_rows(self, *, streaming: bool) -> "list[DataFrame]":
+        """Return the changes as rows: those of streaming DataFrames, or those of DataFrames known at the start."""
         makers = {
-            changes.context_rows: self._contexts,
-            changes.subscription_rows: self._subscriptions,
-            changes.policy_rows: self._policies if self._set_later() else None,
+            operation_rows.context_rows: self._contexts,
+            operation_rows.subscription_rows: self._subscriptions,
+            operation_rows.policy_rows: self._policies if self._has_timed_policies() else None,
         }
-        found = {make: one for make, one in makers.items() if one is not None and one.isStreaming == streaming}
-        if not streaming and changes.subscription_rows in found:
-            found[changes.subscription_rows] = changes.later(found[changes.subscription_rows])
-        return [make(one) for make, one in found.items()]
+        frames = {make: frame for make, frame in makers.items() if frame is not None and frame.isStreaming == streaming}
+        if not streaming and operation_rows.subscription_rows in frames:
+            frames[operation_rows.subscription_rows] = operation_rows.later_changes(
+                frames[operation_rows.subscription_rows]
+            )
+        return [make(frame) for make, frame in frames.items()]
 
     def _prepare(self) -> None:
-        """The entry that the first batch starts from."""
+        """Write the ledger entry that the first batch starts from, with shards built from what is known now."""
         ledger = self.ledger
         last = ledger.last()
-        if last is not None and self._rules.in_order:
-            return  # it goes on with what has become of it
-        number = 1 + max((int(one.name) for one in ledger.path("registry").glob("*")), default=-1)
-        places, refused = self._built(str(ledger.path("registry", str(number))))
-        if last is not None:  # nothing but the subscriptions is kept: they are read anew
+        if last is not None and self._batch_settings.in_order:
+            return  # continue from the state in the last entry
+        number = 1 + max((int(folder.name) for folder in ledger.path("registry").glob("*")), default=-1)
+        places, refused = self._build_shards(str(ledger.path("registry", str(number))))
+        if last is not None:  # the subscriptions are the only state: read them anew
             ledger.write(msgspec.structs.replace(last, places=places, refused=refused))
             return
         now = dt.datetime.now(dt.UTC).timestamp()
-        entry = Entry(
+        entry = LedgerEntry(
             batch=BOOTSTRAP,
             places=places,
             watermark=0,
-            counts=Tally(),
-            so_far=Tally(rejected=len(refused)),
+            counts=TaskCounts(),
+            so_far=TaskCounts(rejected=len(refused)),
             started=now,
             ended=now,
         )
-        known = self._changing(streaming=False) if self._rules.in_order else []
-        if known:
-            rows = changes.together(known).selectExpr("* EXCEPT (`$scheduled`)", "true AS `$scheduled`")
-            entry = Step(self._rules, []).run(rows, entry, BOOTSTRAP)
-            told = outcome_of(self._spark, ledger, entry).rejected.limit(MOST_REPORTED).collect()
-            refused = [*refused, *((row["event_id"] or "", row["reason"]) for row in told)]
+        initial_changes = self._change_rows(streaming=False) if self._batch_settings.in_order else []
+        if initial_changes:
+            rows = operation_rows.union_rows(initial_changes).selectExpr(
+                "* EXCEPT (`$scheduled`)", "true AS `$scheduled`"
+            )
+            entry = MicroBatch(self._batch_settings, []).run(rows, entry, BOOTSTRAP)
+            rejected = result_of(self._spark, ledger, entry).rejected.limit(MAX_REPORTED).collect()
+            refused = [*refused, *((row["event_id"] or "", row["reason"]) for row in rejected)]
         ledger.write(msgspec.structs.replace(entry, refused=refused))
 
-    def _built(self, folder: str) -> tuple[list[Place], list[tuple[str, str]]]:
-        """The subscriptions that there are from the start, compiled; which of them could not be, and why."""
-        policies = None if self._set_later() else self._policies
-        plan = planned(folder, self._settings, self._advertisements, policies, self._schemas)
-        known = self._subscriptions
-        if known is None or known.isStreaming:
-            known = self._spark.createDataFrame([], "id string, subscriber string, content string")
-        registry = built(changes.from_the_start(with_policies(known, policies)), plan, self._count())
-        return [Place(str(registry.shard(number))) for number in range(registry.shards)], registry.rejected
+    def _build_shards(self, folder: str) -> tuple[list[ShardCheckpoint], list[tuple[str, str]]]:
+        """Build the shards from the subscriptions known at the start.
 
-    def _count(self) -> int:
-        if not self._rules.in_order:
+        Returns the shards' checkpoints, and the refused subscriptions with reasons.
+        """
+        policies = None if self._has_timed_policies() else self._policies
+        plan = shard_plan(folder, self._settings, self._advertisements, policies, self._schemas)
+        subscriptions = self._subscriptions
+        if subscriptions is None or subscriptions.isStreaming:
+            subscriptions = self._spark.createDataFrame([], "id string, subscriber string, content string")
+        registry = build_registry(
+            operation_rows.initial_subscriptions(with_policies(subscriptions, policies)), plan, self._shard_count()
+        )
+        return [ShardCheckpoint(str(registry.shard(number))) for number in range(registry.shards)], registry.rejected
+
+    def _shard_count(self) -> int:
+        if not self._batch_settings.in_order:
             return 1
         return self._shards or max(1, int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
 
-    def _set_later(self) -> bool:
-        """Whether policies are set at their times, and not simply what the subscriptions have."""
+    def _has_timed_policies(self) -> bool:
+        """Return whether policies are operations with times of their own, not initial policies of filters."""
         return self._policies is not None and "by" in self._policies.columns
 
 
-def in_use(checkpoint: Path, process: int | None) -> TidingsError:
-    """What is told to whoever wants to run a pipeline that runs already."""
-    who = f"process {process}" if process else "another process"
-    return TidingsError(f"{checkpoint}: a pipeline with this checkpoint runs in {who}; stop it, or take another folder")
+def in_use_error(checkpoint: Path, process: int | None) -> TidingsError:
+    """Return the error that a pipeline with this checkpoint runs already, in the process `process` if that is known."""
+    holder = f"process {process}" if process else "another process"
+    return TidingsError(
+        f"{checkpoint}: a pipeline with this checkpoint runs in {holder}; stop it, or take another folder"
+    )

@@ -1,6 +1,7 @@
-"""Where results go. A batch that is given again after a crash replaces what it wrote before.
+"""Sinks of a pipeline: files, the console, a function, a hub, a broker.
 
-A sink is anything that can be called with an `Outcome`, and has `what`: the part of it that it reads.
+A sink is called with the `MicroBatchResult` of each batch. A batch that is repeated after a crash calls it again; the
+sinks for files, hubs and brokers then leave the results as if they had been called once.
 """
 
 from collections.abc import Callable
@@ -11,89 +12,99 @@ from urllib.parse import quote
 import msgspec
 
 from tidings.hub import Hub as OpenHub
-from tidings.spark.broker_sink import BrokerClients, BrokerSink
-from tidings.spark.pipeline.outcome import Outcome, What
-from tidings.spark.sink import Hub, HubSink, to_hub
+from tidings.spark.pipeline.batch_result import MicroBatchResult, ResultKind
+from tidings.spark.sinks.broker_sink import BrokerClients, BrokerSink
+from tidings.spark.sinks.hub_sink import HubPort, HubSink, to_hub
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
 class Sink(Protocol):
-    @property
-    def what(self) -> What: ...
+    """What a pipeline calls with each batch; `what` is the part of the result that the sink reads."""
 
-    def __call__(self, outcome: Outcome) -> None: ...
+    @property
+    def what(self) -> ResultKind: ...
+
+    def __call__(self, outcome: MicroBatchResult) -> None: ...
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """Files below `path`, in a folder a batch: Spark reads them all as one, with a column `batch`."""
+    """Writes the results of each batch as files into the folder `path/batch=N`.
+
+    Spark reads `path` as one DataFrame with a column `batch`. A repeated batch replaces its folder.
+    """
 
     path: str
-    what: What = "notifications"
+    what: ResultKind = "notifications"
     format: Literal["parquet", "json"] = "parquet"
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome: MicroBatchResult) -> None:
         if outcome.count(self.what):
             written = outcome.frame(self.what).write.mode("overwrite").format(self.format)
             written.save(f"{self.path}/batch={outcome.batch}")
 
 
 class Console(msgspec.Struct, frozen=True, kw_only=True):
-    """Shows some rows of each batch. After a crash a batch may be shown again."""
+    """Prints the first `rows` rows of each batch. After a crash a batch may be printed again."""
 
-    what: What = "notifications"
+    what: ResultKind = "notifications"
     rows: int = 20
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome: MicroBatchResult) -> None:
         if outcome.count(self.what):
             outcome.frame(self.what).show(self.rows, truncate=False)
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """Any function of a DataFrame and the batch's number, as `foreachBatch` takes it. It is called again for a batch
-    that is repeated: by the number it knows what it has done before."""
+    """Calls a function with a DataFrame and the batch's number, as `foreachBatch` does.
+
+    The function is called again for a repeated batch; it can recognise the batch by its number.
+    """
 
     function: Callable[["DataFrame", int], Any]
-    what: What = "notifications"
+    what: ResultKind = "notifications"
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome: MicroBatchResult) -> None:
         self.function(outcome.frame(self.what), outcome.batch)
 
 
 class IntoHub:
-    """Publishes every notification into a hub of this process, once, as an event of its own.
+    """Publishes every notification once as an event into a hub of this process.
 
-    It has the attributes that the subscriber got, and `subscription` and `subscriber` beside them. Of a sealed event
-    nothing is published: see `rows.check_plain`.
+    The event has the attributes that the subscriber got, and the attributes `subscription` and `subscriber`. Sealed
+    events are refused: see `publish_rows.refuse_sealed`.
     """
 
-    what: What = "notifications"
+    what: ResultKind = "notifications"
 
-    def __init__(self, hub: Hub, publisher: str = "pipeline", *, name: str = "spark-sink") -> None:
+    def __init__(self, hub: HubPort, publisher: str = "pipeline", *, name: str = "spark-sink") -> None:
         self.hub_sink: HubSink = to_hub(hub, publisher, name=name)
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome: MicroBatchResult) -> None:
         self.hub_sink(_as_events(outcome.notifications), outcome.batch)
 
 
 class HubFolder:
-    """`IntoHub` for a hub in a folder, which is opened with the first batch, where the batches are, and closed at the
-    end. A hub that is open already is given to `IntoHub` as it is."""
+    """Publishes every notification into the hub in a folder, which it opens at the first batch and closes at the end.
 
-    what: What = "notifications"
+    The hub is opened in the process that runs the batches. For a hub that is open already, use `IntoHub`.
+    """
+
+    what: ResultKind = "notifications"
 
     def __init__(self, path: str, publisher: str = "pipeline", *, name: str = "spark-sink") -> None:
         self.path, self._publisher, self._name = path, publisher, name
         self._open: tuple[OpenHub, IntoHub] | None = None
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome: MicroBatchResult) -> None:
         if self._open is None:
             hub = OpenHub(self.path)
             self._open = hub, IntoHub(hub, self._publisher, name=self._name)
         self._open[1](outcome)
 
     def close(self) -> None:
+        """Close the hub, if it is open."""
         if self._open is not None:
             self._open[0].close()
             self._open = None
@@ -103,24 +114,29 @@ class HubFolder:
 
 
 class IntoBroker(msgspec.Struct, frozen=True):
-    """Publishes every notification through a live broker, once, as an event of its own: as `IntoHub` does, but from
-    where the rows are, by a client a partition. What belongs to one subscription comes from one client, in its order.
+    """Publishes every notification once as an event through a live broker, from the executors.
+
+    Events are as those of `IntoHub`. Each partition publishes as a client of its own; the notifications of one
+    subscription are published by one client, in order.
     """
 
     clients: BrokerClients
 
     @property
-    def what(self) -> What:
+    def what(self) -> ResultKind:
         return "notifications"
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome: MicroBatchResult) -> None:
         name = self.clients.name
         if outcome.count(self.what):
             sink = BrokerSink(self.clients, str(outcome.folder / "published" / quote(name, safe="")), "subscription_id")
             sink(_as_events(outcome.notifications, f"{name} {outcome.batch} "), outcome.batch)
 
     def has_published(self, publisher: "Column") -> "Column":
-        """Whether an event of a journal came from here: whoever reads the broker's journal shall not route it again."""
+        """Return a column that says whether this sink's clients published an event.
+
+        A pipeline that reads the broker's journal must not route these events again.
+        """
         from pyspark.sql import functions as f
 
         name = self.clients.name
@@ -128,13 +144,16 @@ class IntoBroker(msgspec.Struct, frozen=True):
 
 
 def _as_events(notifications: "DataFrame", where: str = "") -> "DataFrame":
-    """With ids that are the same each time. Texts of JSON are put together, so that 1 and 1.0 stay what they are."""
+    """Return notifications as events with ids that are the same in each attempt.
+
+    JSON texts are concatenated rather than parsed, so that 1 and 1.0 stay distinct.
+    """
     from pyspark.sql import functions as f
 
-    told = f.to_json(f.struct(f.col("subscription_id").alias("subscription"), "subscriber"))
+    names = f.to_json(f.struct(f.col("subscription_id").alias("subscription"), "subscriber"))
     more = f.when(f.col("attributes") == "{}", "}").otherwise(f.concat(f.lit(","), f.expr("substr(attributes, 2)")))
     return notifications.select(
         f.concat(f.lit(where), "event_id", f.lit(" "), "subscription_id").alias("id"),
-        f.concat(f.left(told, f.length(told) - 1), more).alias("attributes"),
+        f.concat(f.left(names, f.length(names) - 1), more).alias("attributes"),
         *("timestamp", "payload", "subscription_id", "signature"),
     )

@@ -1,0 +1,1 @@
+"""Benchmarks of Tidings brokers as processes."""

@@ -1,0 +1,1 @@
+"""Benchmarks of the matching index and the filter languages."""

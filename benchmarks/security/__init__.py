@@ -1,0 +1,1 @@
+"""Benchmarks of sealed events, key management and trust groups."""

@@ -1,0 +1,1 @@
+"""The workloads of the benchmarks: subscriptions and events from fixed seeds."""

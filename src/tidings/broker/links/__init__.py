@@ -1,0 +1,1 @@
+"""Links to other brokers: dialing, resending missed publications, handing clients over."""

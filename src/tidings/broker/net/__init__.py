@@ -1,0 +1,1 @@
+"""Connections of a broker: listener, TLS, frames, handshake, and lockout after refused attempts."""

@@ -1,0 +1,1 @@
+"""Operation of a broker: health, metrics page, heartbeat, reload and journal maintenance."""

@@ -1,0 +1,1 @@
+"""Security of a broker: secure topics, trust groups, and proofs of certificate keys."""

@@ -1,0 +1,1 @@
+"""Sessions of connected clients: requests, publications, inboxes, queries and quotas."""

@@ -1,0 +1,149 @@
+"""The commands `tidings broker` and `tidings overlay`: run brokers, and ask running brokers for their state."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFile, Name, OperatorName
+
+brokers = typer.Typer(rich_markup_mode=None)
+overlay = typer.Typer(
+    name="overlay",
+    help="Brokers that work as one: run them here, or ask running ones.\n\nExample: tidings overlay run --brokers 4",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+brokers.add_typer(overlay)
+
+
+@brokers.command(name="broker", short_help="Run a broker in the foreground.")
+def broker(
+    file: Annotated[Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.")] = None,
+    name: Annotated[str | None, typer.Option(help="Another name than the file's.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Another address than the file's: 127.0.0.1:7450; port 0 picks a free one.")
+    ] = None,
+    journal: Annotated[Path | None, typer.Option(help="Another folder for the journal than the file's.")] = None,
+    attached: Annotated[
+        bool, typer.Option("--attached", help="Stop when standard input ends: for whoever starts it as a child.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a broker until it is stopped: SIGTERM or Ctrl-C once to let it finish, twice to end it; SIGHUP reloads.
+
+    Example: tidings broker --config broker.toml
+    """
+    from tidings.cli.actions.broker import run
+
+    raise typer.Exit(run(file, name=name, listen=listen, journal=journal, attached=attached, as_json=as_json))
+
+
+@overlay.command(name="run")
+def overlay_run(
+    count: Annotated[int | None, typer.Option("--brokers", min=1, help="How many brokers; unset: 4.")] = None,
+    topology: Annotated[
+        str, typer.Option(help="star, line, ring, tree, or a TOML file with the links: links = [['b1', 'b2']].")
+    ] = "star",
+    folder: Annotated[Path, typer.Option(help="Configurations, logs and journals stand there, and are kept.")] = Path(
+        "tidings-overlay"
+    ),
+    port: Annotated[
+        int, typer.Option(min=0, max=65_000, help="That of the first broker; the others have the next. 0: free ones.")
+    ] = 7450,
+    strategy: Annotated[str, typer.Option(help="advertisement, asf, gsf or spcf.")] = "advertisement",
+    journal: Annotated[bool, typer.Option(help="Whether brokers keep on disk what they accept.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Run brokers on this machine, linked to each other, until Ctrl-C.
+
+    Example: tidings overlay run --brokers 4 --topology ring
+    """
+    from tidings.cli.overlay import LocalOverlay
+    from tidings.cli.overlay.run import read_topology, run
+    from tidings.routing import STRATEGIES
+
+    if strategy not in STRATEGIES:
+        raise typer.BadParameter(f"--strategy is one of {', '.join(STRATEGIES)}, not {strategy}")
+    shape = read_topology(topology, count)
+    run(LocalOverlay(shape, folder, port=port, strategy=strategy, journal=journal, http=True), as_json=as_json)
+
+
+Addresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--connect", envvar="TIDINGS_CONNECT", help="A broker to ask; several times, or with commas, for more."
+    ),
+]
+OverlayFolder = Annotated[
+    Path | None, typer.Option("--folder", help="Ask all brokers of the overlay that runs in this folder.")
+]
+
+
+@overlay.command(name="status", short_help="Show links, routing tables and clients of running brokers.")
+def overlay_status(
+    connect: Addresses = None,
+    folder: OverlayFolder = None,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """How brokers are: which links are up, whether tables are complete, how many clients there are.
+
+    Example: tidings overlay status --folder tidings-overlay
+    """
+    from tidings.cli.overlay.status import StatusTargets, status
+
+    status(StatusTargets(connect or [], folder, name, identity, DEFAULT_BROKER), as_json=as_json)
+
+
+@overlay.command(name="stats", short_help="Show the counters of running brokers.")
+def overlay_stats(
+    connect: Addresses = None,
+    folder: OverlayFolder = None,
+    name: Name = "",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What brokers have counted since they were started: events, notifications, bytes, messages over links.
+
+    Example: tidings overlay stats --connect tidings://127.0.0.1:7450 --json
+    """
+    from tidings.cli.overlay.status import StatusTargets, stats
+
+    stats(StatusTargets(connect or [], folder, name, identity, DEFAULT_BROKER), as_json=as_json)
+
+
+@overlay.command(name="tables", short_help="Show the filters and contexts that running brokers know.")
+def overlay_tables(
+    connect: Addresses = None,
+    folder: OverlayFolder = None,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What brokers know, of their own clients and of others: advertisements, subscriptions, contexts.
+
+    Example: tidings overlay tables --folder tidings-overlay
+    """
+    from tidings.cli.overlay.status import StatusTargets, tables
+
+    tables(StatusTargets(connect or [], folder, name, identity, DEFAULT_BROKER), as_json=as_json)
+
+
+@overlay.command(name="forget", short_help="Tell brokers that a broker will not come back.")
+def overlay_forget(
+    broker: Annotated[str, typer.Argument(help="The broker that will not come back.")],
+    connect: Addresses = None,
+    folder: OverlayFolder = None,
+    name: OperatorName = "operator",
+    identity: IdentityFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a broker will not come back: what others keep for it, to send it what it has missed, they may let go.
+
+    Example: tidings overlay forget b3 --folder tidings-overlay
+    """
+    from tidings.cli.overlay.status import StatusTargets, forget
+
+    forget(StatusTargets(connect or [], folder, name, identity, DEFAULT_BROKER), broker, as_json=as_json)

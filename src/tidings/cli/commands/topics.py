@@ -1,0 +1,162 @@
+"""The commands of `tidings tdn` and `tidings topics`: run discovery nodes; list, find and advertise topics."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidings.cli.options import (
+    DEFAULT_BROKER,
+    AsJson,
+    Broker,
+    IdentityFile,
+    IdentityFolder,
+    Name,
+    Overlay,
+    Plain,
+    ServiceBroker,
+    Wait,
+)
+from tidings.model.limits import DEFAULT_FOUND
+
+tdn = typer.Typer(
+    name="tdn",
+    short_help="Topic discovery nodes: where topics and centres are found.",
+    help="Topic discovery nodes: where secure topics and key management centres are found.\n\n"
+    "Example: tidings tdn serve --identity tdn-1 --folder data/tdn-1",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+topics = typer.Typer(
+    name="topics",
+    short_help="List what can be subscribed to; find secure topics.",
+    help="What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics."
+    "\n\n"
+    "Example: tidings topics",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+Days = Annotated[int, typer.Option(min=1, max=400, help="For how long it can be found.")]
+
+
+@tdn.command(name="serve")
+def tdn_serve(
+    identity: IdentityFolder,
+    folder: Annotated[Path, typer.Option(help="Where the node keeps what it knows; it is made.")],
+    connect: ServiceBroker = DEFAULT_BROKER,
+    revocations: Annotated[
+        Path | None, typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.")
+    ] = None,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a discovery node until Ctrl-C. Run several: each has what the others have, and one that is left suffices.
+
+    Example: tidings tdn serve --identity tdn-1 --folder data/tdn-1 --broker tidings://127.0.0.1:7450
+    """
+    from tidings.cli.actions.topics import serve
+    from tidings.cli.connection import EntityConnection
+
+    serve(EntityConnection(connect, identity, plain, overlay), folder, revocations, as_json=as_json)
+
+
+@topics.callback()
+def topics_list(
+    context: typer.Context,
+    connect: Broker = DEFAULT_BROKER,
+    name: Name = "",
+    identity: IdentityFile = None,
+    wait: Wait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics.
+
+    Example: tidings topics --wait 20
+    """
+    from tidings.cli.actions import schema
+    from tidings.cli.connection import BrokerConnection
+
+    if context.invoked_subcommand is None:
+        schema.topics(BrokerConnection(connect, name, identity, wait=wait), as_json=as_json)
+
+
+@topics.command(name="find", short_help="Find secure topics, their owners and their centres.")
+def topics_find(
+    query: Annotated[
+        str,
+        typer.Argument(metavar="TEMPLATE", help="Tags such as Sports=NBA, a subject such as /Sports/*, or *: all."),
+    ],
+    identity: IdentityFolder,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the records of the topics, and of their centres, into this folder.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many topics and centres.")] = DEFAULT_FOUND,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    wait: Wait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Find secure topics, who owns them, and the key management centres that count for them, at discovery nodes.
+
+    What the identity may not find is not shown. With --wait, nodes are asked again until one answers and finds a topic.
+
+    Example: tidings topics find "Sports=NBA,Team=*" --identity car-1 --wait 20
+    """
+    from tidings.cli.actions.topics import find
+    from tidings.cli.connection import EntityConnection
+
+    find(EntityConnection(connect, identity, plain, overlay, wait), query, out, limit, as_json=as_json)
+
+
+@topics.command(name="advertise", short_help="Make a secure topic discoverable, as its owner.")
+def topics_advertise(
+    record: Annotated[Path, typer.Argument(help="The file of the topic's record, signed by its owner.")],
+    identity: IdentityFolder,
+    names: Annotated[
+        list[str] | None, typer.Option("--only", help="Who may find it, by name: car-*; several times. Unset: anybody.")
+    ] = None,
+    roles: Annotated[
+        list[str] | None, typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.")
+    ] = None,
+    days: Days = 365,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    plain: Plain = False,
+    wait: Wait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have a secure topic found, as its owner; again, to change who may.
+
+    With --wait, the same signed advertisement is sent again until a node answers: twice has the effect of once.
+
+    Example: tidings topics advertise nba.record --identity owner --only "car-*" --wait 20
+    """
+    from tidings.cli.actions.topics import VisibilityOptions, advertise
+    from tidings.cli.connection import EntityConnection
+
+    whom = VisibilityOptions(names or [], roles or [], days)
+    advertise(EntityConnection(connect, identity, plain, wait=wait), record, whom, as_json=as_json)
+
+
+@topics.command(name="withdraw")
+def topics_withdraw(
+    template: Annotated[str, typer.Argument(help="The topic's template, as it was advertised.")],
+    identity: IdentityFolder,
+    connect: ServiceBroker = DEFAULT_BROKER,
+    overlay: Overlay = "tidings",
+    plain: Plain = False,
+    wait: Wait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have a secure topic found no more, as its owner. Who has a token for it keeps it.
+
+    With --wait, the same signed withdrawal is sent again until a node answers: twice has the effect of once. A topic
+    that nodes do not know is not waited for.
+
+    Example: tidings topics withdraw "Sports=NBA,Team=*" --identity owner --wait 20
+    """
+    from tidings.cli.actions.topics import withdraw
+    from tidings.cli.connection import EntityConnection
+
+    withdraw(EntityConnection(connect, identity, plain, overlay, wait), template, as_json=as_json)

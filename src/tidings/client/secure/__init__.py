@@ -1,0 +1,1 @@
+"""Secure topics for a client: tokens, keys, sealing and decryption, discovery."""

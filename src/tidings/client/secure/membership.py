@@ -1,0 +1,393 @@
+"""A client's membership in secure topics: fetches and renews tokens and keys, and follows notices and revocations.
+
+Tokens and keys are fetched when a publication or subscription first needs them, and again before they expire. After a
+failure a topic's centre is asked again only after a pause, which grows. Notices of centres and revocation updates
+arrive over the overlay; after a reconnection the client fetches the ones it missed.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidings.client.secure.decryption import DecryptionQueue
+from tidings.client.secure.kmc_client import KmcClient
+from tidings.client.secure.notice_listener import NoticeListener
+from tidings.client.secure.sealing_queue import SealingQueue
+from tidings.client.secure.settings import now
+from tidings.client.subscription import MORE, ClientSubscription
+from tidings.filters import Filter
+from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
+from tidings.model.notification import Notification
+from tidings.protocol.requests import SubscribeRequest
+from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.member import Member
+from tidings.security.rpc.kmc_messages import CHALLENGED, SUSPENDED
+from tidings.security.template import ANY, Template
+from tidings.security.tokens.token import Right, Token
+from tidings.security.topic_record import TopicRecord
+
+if TYPE_CHECKING:
+    from tidings.client.client import Client
+    from tidings.client.session import ClientSession
+
+_LOG = logging.getLogger("tidings.client")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds to pause after a centre refused or did not answer
+_RETRY_SECONDS = 1.0  # seconds between two requests to a centre because of a broker's refusals
+_ANSWER_SECONDS = 10.0  # seconds to wait for the broker's answer to optional queries
+_CHECK_SECONDS_MIN, _CHECK_SECONDS_MAX = 0.01, 60.0  # seconds between two checks for renewal
+_GRANTABLE = ("token", "right", "topic", "expired", "revoked")  # failed checks that a grant can fix
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """The last failure of a topic's centre, which is not asked again before `until`, in the loop's time."""
+
+    error: TidingsError
+    pause: float
+    until: float
+
+
+class Membership:
+    """Fetches and renews the tokens and keys of a client with a `Member`, and secures its subscriptions.
+
+    `centres` asks the key management centres; `finds` is a query whose topics are learned from discovery nodes on
+    connecting.
+    """
+
+    def __init__(self, client: "Client", member: Member, centres: KmcClient, finds: str | None = None) -> None:
+        self.member, self.centres = member, centres
+        self._client, self._finds = client, finds
+        self._requests: dict[bytes, asyncio.Task[Token]] = {}
+        self._failures: dict[bytes, _Failure] = {}
+        self._retry_after: dict[bytes, float] = {}  # when `obtain_anew` may ask again, in the loop's time
+        self._renewing: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._notices = NoticeListener(
+            client, member.credentials, self._handle_notice, lambda: self._in_background(self.fetch_revocations())
+        )
+        self._background: set[asyncio.Task[None]] = set()
+
+    # Opening and closing
+
+    def join(self, session: "ClientSession") -> None:
+        """From now on, seal the events published through the session, and sign its subscriptions with a token."""
+        session.seal_with(SealingQueue(self, session), self.member.prove)
+
+    async def begin(self) -> None:
+        """Fetch revocations and topics, and start to renew tokens and keys, after the first connection."""
+        await self.fetch_revocations()
+        if self._finds is not None:
+            await self.centres.find(self._finds)
+        self._renewing = asyncio.create_task(self._renew_forever())
+
+    def connected_again(self) -> None:
+        """Fetch, after a reconnection, the revocations and keys whose notices were missed."""
+        self._failures.clear()
+        self._in_background(self.fetch_revocations())
+        for topic in self.member.topics():
+            self.renew(topic)
+
+    async def end(self) -> None:
+        """Cancel all tasks: the client is closed."""
+        tasks = [*self._background, *self._requests.values(), *([] if self._renewing is None else [self._renewing])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Tokens and keys
+
+    async def token(self, record: TopicRecord, right: Right) -> Token:
+        """Return a token that grants the right now, asking the topic's centre if need be.
+
+        Raises:
+            SecurityError: The client cannot get the right; the message says what is missing.
+            UnreachableError: The centre has not answered.
+        """
+        token = self.member.token(record.id)
+        if token is not None and not self.member.was_taken_back(record.id):
+            with contextlib.suppress(SecurityError):
+                token.check_use(right, now())
+                return token
+        try:
+            token = await self.obtain(record)
+            token.check_use(right, now())
+        except TidingsError as error:
+            raise self.missing(record, right, error) from None
+        return token
+
+    def missing(self, record: TopicRecord, right: Right, cause: TidingsError) -> TidingsError:
+        """Return an error that explains how this client can get the right to the topic."""
+        reason = cause.reason if isinstance(cause, RefusedError | SecurityError) else str(cause)
+        message = f"{self.member.name} cannot {right.words[0]} on the secure topic {record.template}: {reason}"
+        is_challenged = reason.startswith(CHALLENGED)
+        if is_challenged:
+            message += " Answer that first: with `tidings kmc answer`, or with `answer` of its `Security`"
+        elif SUSPENDED in reason:
+            is_challenged = True
+        elif isinstance(cause, RefusedError) or (isinstance(cause, SecurityError) and cause.check in _GRANTABLE):
+            message += f". Its owner, {record.owner.name}, can grant the right to {right.words[0]}"
+        if isinstance(cause, SecurityError):
+            return SecurityError(cause.check, message)
+        if isinstance(cause, RefusedError):
+            return SecurityError("challenge" if is_challenged else "token", message)
+        return UnreachableError(message)
+
+    async def obtain(self, record: TopicRecord) -> Token:
+        """Get the topic's token and missing keys from its centre; concurrent callers share one request.
+
+        After a failure the centre is not asked for a while; until then the same error is raised.
+        """
+        failed = self._failures.get(record.id)
+        if failed is not None and asyncio.get_running_loop().time() < failed.until:
+            raise failed.error.with_traceback(None)
+        request = self._requests.get(record.id)
+        if request is None:
+            request = self._requests[record.id] = asyncio.create_task(self._request_keys(record))
+        return await asyncio.shield(request)
+
+    async def obtain_anew(self, record: TopicRecord) -> None:
+        """Ask the centre for newer keys after a broker's refusal, but not each time: it may have other reasons."""
+        here = asyncio.get_running_loop().time()
+        if here >= self._retry_after.get(record.id, 0.0) or self.member.needs_renewal(record.id, now()):
+            self._retry_after[record.id] = here + _RETRY_SECONDS
+            await self.obtain(record)
+
+    async def _request_keys(self, record: TopicRecord) -> Token:
+        try:
+            token = await self.centres.keys(record)
+        except TidingsError as error:
+            self._fail(record.id, error)
+            raise
+        finally:
+            del self._requests[record.id]
+            self._changed.set()
+        self._failures.pop(record.id, None)
+        self._in_background(self._subscribe_anew(token))
+        self._in_background(self._notices.watch(self.member.topics()))
+        return token
+
+    def _fail(self, topic: bytes, error: TidingsError) -> None:
+        """Record a failure; leave the topic if the member's grant was withdrawn."""
+        before = self._failures.get(topic)
+        pause = _FIRST_PAUSE if before is None else min(2 * before.pause, _LONGEST_PAUSE)
+        self._failures[topic] = _Failure(error, pause, asyncio.get_running_loop().time() + pause)
+        if isinstance(error, RefusedError) and self.member.was_taken_back(topic):
+            self._leave(topic, error)
+
+    def _leave(self, topic: bytes, error: TidingsError) -> None:
+        """Leave a topic whose grant was withdrawn: end the subscriptions to just that topic, with the reason."""
+        self.member.leave(topic)
+        for subscription in self._client.subscriptions():
+            if subscription.token is not None and subscription.token.topic == topic and subscription.is_confined:
+                self._client.give_up(subscription, self.missing(subscription.token.record, Right.SUBSCRIBE, error))
+
+    def renew(self, topic: bytes) -> None:
+        """Renew the topic's token and keys in the background; the present ones serve until they expire."""
+        record = self.member.credentials.topics.get(topic)
+        if record is not None and not self._is_paused(topic):
+            self._in_background(self._renew_one(record))
+
+    async def _renew_one(self, record: TopicRecord) -> None:
+        try:
+            await self.obtain(record)
+        except TidingsError as error:
+            _LOG.warning("%s got no new keys of %s: %s", self.member.name, record.template, error)
+
+    async def _renew_forever(self) -> None:
+        while True:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds_until_renewal()):
+                    await self._changed.wait()
+            moment = now()
+            for topic in self.member.topics():
+                if not self._is_paused(topic) and self.member.needs_renewal(topic, moment):
+                    self.renew(topic)
+
+    def _seconds_until_renewal(self) -> float:
+        """Return the seconds until the next token or key is due for renewal."""
+        moment, here = now(), asyncio.get_running_loop().time()
+        waits = [_CHECK_SECONDS_MAX]
+        for topic in self.member.topics():
+            failed, due = self._failures.get(topic), self.member.renew_at(topic)
+            if failed is not None and failed.until > here:
+                waits.append(failed.until - here)
+            elif due is not None and topic not in self._requests:
+                waits.append((due - moment) / 1_000_000)
+        return max(_CHECK_SECONDS_MIN, min(waits))
+
+    def _is_paused(self, topic: bytes) -> bool:
+        """Return whether the topic's centre is being asked, or must not be asked yet."""
+        failed = self._failures.get(topic)
+        return topic in self._requests or (failed is not None and asyncio.get_running_loop().time() < failed.until)
+
+    # Subscriptions
+
+    async def secure(self, subscription: ClientSubscription) -> None:
+        """Prepare a subscription for secure topics: decryption, and a token if it asks for a secure topic.
+
+        Raises:
+            SecurityError: The subscription needs the topic's token, and the client cannot get it.
+            UnreachableError: The topic's centre has not answered.
+        """
+        if not subscription.raw and subscription.opening is None:
+            subscription.opening = self._decryption_queue(subscription)
+        request, topics = subscription.wanted, self.member.credentials.topics.values()
+        record = (
+            implied_topic(request, topics) if subscription.topic is None else topic_named(subscription.topic, topics)
+        )
+        if record is None:
+            return
+        is_confined_to_topic = is_confined(request, record)
+        try:
+            subscription.token = await self.token(record, Right.SUBSCRIBE)
+        except TidingsError as error:
+            # Without the right, subscribe to the events that need no token. With the right, but without an answer from
+            # the centre, fail: otherwise the notifications on the topic would be lost.
+            lacks_right = isinstance(error, SecurityError) and error.check in _GRANTABLE
+            if is_confined_to_topic or subscription.topic is not None or not lacks_right:
+                raise
+            _LOG.warning("of what %s gets, nothing will be of a secure topic: %s", subscription.id, error)
+            return
+        subscription.is_confined = is_confined_to_topic
+        if is_confined_to_topic and subscription.opening is not None:
+            subscription.opening.only = record
+        subscription.wanted = msgspec.structs.replace(request, token=subscription.token.data)
+
+    def _decryption_queue(self, subscription: ClientSubscription) -> DecryptionQueue:
+        def put(notification: Notification) -> None:
+            subscription.put(notification)
+            self._client.look_at(subscription)
+
+        return DecryptionQueue(
+            self,
+            subscription.limit + MORE,
+            lambda: self._client.policy_of(subscription),
+            put,
+            subscription.refuse,
+            lambda _: subscription.told_lost(1),
+        )
+
+    async def reconsider(self, subscription: ClientSubscription) -> bool:
+        """Handle the broker's refusal of a subscription.
+
+        Return whether it has a new token and should be tried again.
+        """
+        before = subscription.token
+        if before is not None:
+            record = self.member.credentials.topics[before.topic]
+            try:
+                await self.obtain_anew(record)
+            except TidingsError as error:
+                raise self.missing(record, Right.SUBSCRIBE, error) from None
+        else:
+            request = subscription.wanted
+            await self.learn(subject=request.subject, content=request.content)
+        await self.secure(subscription)
+        return subscription.token is not None and (before is None or subscription.token.data != before.data)
+
+    async def _subscribe_anew(self, token: Token) -> None:
+        """Give subscriptions whose token expires soon, or is no longer valid, the new one: same id, without a gap."""
+        for subscription in self._client.subscriptions():
+            if (
+                subscription.token is None
+                or subscription.token.topic != token.topic
+                or not _should_replace(subscription.token, token)
+            ):
+                continue
+            subscription.token, subscription.wanted = (
+                token,
+                msgspec.structs.replace(subscription.wanted, token=token.data),
+            )
+            try:
+                await self._client.subscribe_anew(subscription)
+            except TidingsError as error:
+                _LOG.warning("the subscription %s has no token any more: %s", subscription.id, error)
+
+    # Notices and revocations
+
+    def _handle_notice(self, topic: bytes) -> None:
+        """Handle a new notice of a topic: fetch the keys that it calls for."""
+        self._failures.pop(topic, None)
+        if self.member.token(topic) is None or self.member.needs_renewal(topic, now()):
+            self.renew(topic)
+
+    async def fetch_revocations(self) -> None:
+        """Fetch the entries of the revocation list that this client lacks from the broker."""
+        credentials = self.member.credentials
+        try:
+            answer = await self._client.ask("security", timeout=_ANSWER_SECONDS, since=credentials.revocations.version)
+            if answer["revocations"] is not None:
+                credentials.revoke(RevocationUpdate.read(answer["revocations"]))
+        except TidingsError as error:
+            _LOG.debug("no list of revocations from the broker: %s", error)
+
+    async def learn(self, **about: object) -> bool:
+        """Ask the broker on which secure topic something is; return whether that topic was not known here."""
+        try:
+            answer = await self._client.ask("security", timeout=_ANSWER_SECONDS, **about)
+            learnt = [self.member.credentials.learn(TopicRecord(record), now()) for record in answer["records"]]
+        except TidingsError as error:
+            _LOG.debug("no topic from the broker: %s", error)
+            return False
+        return any(learnt)
+
+    def _in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def _should_replace(present: Token, fresh: Token) -> bool:
+    """Return whether more than half of the token's time is over, or the fresh token differs from it."""
+    is_other = (present.grant, present.rights, present.record.data) != (fresh.grant, fresh.rights, fresh.record.data)
+    return is_other or now() > (present.not_before + present.not_after) // 2
+
+
+def topic_named(template: str, topics: Iterable[TopicRecord]) -> TopicRecord:
+    """Return the topic with that template, or with one that covers it.
+
+    Raises:
+        InvalidValueError: No such topic is known.
+    """
+    named = Template.parse(template)
+    for record in topics:
+        if record.template.covers(named):
+            return record
+    raise InvalidValueError(f"topic: no secure topic {template} is known here; give its record, or find it")
+
+
+def implied_topic(request: SubscribeRequest, topics: Iterable[TopicRecord]) -> TopicRecord | None:
+    """Return the topic that a subscription implies by its subject, or by asking for all of a topic's values.
+
+    None for a broader subscription.
+    """
+    content = Filter.parse(request.content)
+    for record in topics:
+        template = record.template
+        if template.subject is not None:
+            if template.subject == request.subject:
+                return record
+        elif template.key[0] in content.names and _value_filter(template).covers(content):
+            return record
+    return None
+
+
+def is_confined(request: SubscribeRequest, record: TopicRecord) -> bool:
+    """Return whether the subscription can match events on this topic only: then it needs a token."""
+    if record.template.subject is not None:
+        return record.template.subject == request.subject
+    return _tags_filter(str(record.template)).covers(Filter.parse(request.content))
+
+
+def _value_filter(template: Template) -> Filter:
+    return _tags_filter(",".join(f"{name}={value}" for name, value in template.tags if value != ANY))
+
+
+@lru_cache(4_096)
+def _tags_filter(tags: str) -> Filter:
+    return Filter.parse(tags, "tags")

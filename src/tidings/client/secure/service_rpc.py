@@ -1,0 +1,134 @@
+"""Remote calls to key management centres and discovery nodes over the overlay: `ask`, and the inbox for the answers."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from tidings.client.secure.settings import now
+from tidings.model.errors import RefusedError, SecurityError, UnreachableError
+from tidings.model.notification import Notification
+from tidings.security.ca.identity import Identity
+from tidings.security.rpc import messages
+from tidings.security.rpc.messages import SERVICE_TOPIC, PendingCall, ServiceRecord
+
+if TYPE_CHECKING:
+    from tidings.client.client import Client
+
+TIMEOUT = 10.0  # seconds
+# A request whose timestamp is too far off gets no answer at all, since it may be a replay.
+CLOCKS = f"whether this machine's clock is right to within {messages.FRESHNESS // 1_000_000} s"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 4.0  # seconds until a new request is sent
+
+
+async def ask(
+    client: "Client",
+    identity: Identity,
+    service: ServiceRecord,
+    kind: str,
+    body: bytes = b"",
+    *,
+    timeout: float = TIMEOUT,
+) -> bytes:
+    """Ask a service and return the body of its answer.
+
+    Without an answer a new request is sent, since no request is answered twice; so the service may carry out the
+    request twice, and after an `UnreachableError` it is unknown whether it was carried out.
+
+    Args:
+        client: The client that publishes the request.
+        identity: The identity that signs the request.
+        service: The service to ask.
+        kind: The kind of the request.
+        body: The request.
+        timeout: Seconds to wait for an answer.
+
+    Raises:
+        RefusedError: The service refuses, with its reason.
+        UnreachableError: The service has not answered within `timeout` seconds.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            await client.mailbox.open()
+            answer = await _call(client, identity, service, kind, body)
+    except TimeoutError:
+        raise UnreachableError(
+            f"{service.certificate.name} ({service.certificate.role.value}) has not answered within {timeout:g} s:"
+            f" see whether it is running, and has not moved to another topic, and {CLOCKS}"
+        ) from None
+    if isinstance(answer, RefusedError):
+        raise answer
+    return answer
+
+
+async def _call(
+    client: "Client", identity: Identity, service: ServiceRecord, kind: str, body: bytes
+) -> bytes | RefusedError:
+    answer: asyncio.Future[bytes | RefusedError] = asyncio.get_running_loop().create_future()
+    calls: dict[str, PendingCall] = {}
+
+    def handler(topic: str, payload: bytes) -> None:
+        if topic not in calls or answer.done():
+            return
+        try:
+            answer.set_result(messages.read_answer(calls[topic], payload))
+        except RefusedError as refused:
+            answer.set_result(refused)
+        except SecurityError:  # brokers see the reply topic: ignore answers that the service did not make
+            return
+
+    pause = _FIRST_PAUSE
+    with ExitStack() as expected:  # a late answer to an earlier request counts, too
+        while True:
+            topic = expected.enter_context(client.mailbox.expecting(handler))
+            calls[topic] = messages.ask(identity, service, kind, body, now(), topic)
+            await client.publish({SERVICE_TOPIC: service.topic}, payload=calls[topic].payload, safe="accepted")
+            done, _ = await asyncio.wait([answer], timeout=pause)
+            if done:
+                return answer.result()
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+ReplyHandler = Callable[[str, bytes], None]  # called with the reply topic and the payload
+
+
+class ReplyInbox:
+    """A client's inbox for answers of services: one subscription, with a new reply topic for each request."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._name = secrets.token_hex(16)
+        self._opening = asyncio.Lock()
+        self._is_open = False
+        self._topics_made = 0
+        self._handlers: dict[str, ReplyHandler] = {}
+
+    async def open(self) -> None:
+        """Advertise requests and subscribe to answers, once. Both are restored after a reconnection."""
+        async with self._opening:
+            if self._is_open:
+                return
+            await self._client.advertise(f"{SERVICE_TOPIC} IS NOT NULL", id=f"questions.{self._name}")
+            await self._client.subscribe(
+                f"{SERVICE_TOPIC} LIKE '{self._name}/%'", id=f"answers.{self._name}", callback=self._handle_reply
+            )
+            self._is_open = True
+
+    @contextmanager
+    def expecting(self, handler: ReplyHandler) -> Iterator[str]:
+        """Yield a new reply topic; `handler` is called with every payload published to it, by any client."""
+        self._topics_made += 1
+        topic = f"{self._name}/{self._topics_made}"
+        self._handlers[topic] = handler
+        try:
+            with self._client.expecting():
+                yield topic
+        finally:
+            del self._handlers[topic]
+
+    def _handle_reply(self, notification: Notification) -> None:
+        topic = str(notification.attributes.get(SERVICE_TOPIC))
+        handler = self._handlers.get(topic)
+        if handler is not None and notification.event.payload is not None:
+            handler(topic, notification.event.payload)

@@ -1,1 +1,0 @@
-"""TOML files that describe something to be run: read strictly, their mistakes named by line."""

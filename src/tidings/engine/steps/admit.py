@@ -1,0 +1,332 @@
+"""Admit: check that the sender may do an operation and that the operation is well formed.
+
+The functions build the `Message` that the later steps work on. They raise `Refusal` before anything has changed.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidings.engine import meta_events
+from tidings.engine.headers import ForwardingHeader, Provenance
+from tidings.engine.message import Message, OutdatedNews, PublicationMessage, Refusal
+from tidings.engine.operations import Advertise, Publish, Redecide, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.security import sealed_events
+from tidings.engine.state.filter_rules import compiled_text
+from tidings.engine.state.filters import FilterEntry
+from tidings.matching.reference import matches
+from tidings.model.advertisement import Advertisement
+from tidings.model.errors import PolicyError, SchemaError
+from tidings.model.event import Event
+from tidings.model.expression import And, Attribute, Comparison, Condition, Constant, Like
+from tidings.model.filter import FilterValue
+from tidings.model.subscription import Subscription
+from tidings.policy.ast import MessageType, PublishTemplate, Scalar
+from tidings.policy.evaluation.compiled import CompiledPolicy
+from tidings.policy.placement import PolicyPlace, check_placement
+from tidings.security.rpc.messages import SERVICE_TOPIC
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+
+def admit_publication(
+    engine: "Engine", operation: Publish, sender: str, *, accepted: bool = False
+) -> PublicationMessage:
+    """Check a publication and return it as a message. Raises `Refusal`.
+
+    Args:
+        engine: The broker.
+        operation: The publication.
+        sender: The client or neighbour that it came from.
+        accepted: The publication was accepted before: do not check again whether its client may publish it.
+    """
+    event, journey = operation.event, operation.journey
+    from_broker = sender in engine.neighbours
+    if from_broker:
+        admit_from_broker(engine, event.publisher, sender, journey.route.source)
+    elif not journey.meta and not journey.route.round:  # clients cannot send a header
+        admit_client(engine, event.publisher, sender)
+        if not accepted:
+            admit_event(engine, event)
+    message = PublicationMessage(
+        event,
+        journey,
+        operation,
+        sender,
+        from_broker=from_broker,
+        is_ingress=engine.is_ingress(sender),
+        attached=_attached(event, journey),
+        rule_context=engine.rule_context,
+    )
+    sealed_events.let_govern(engine, message)
+    return message
+
+
+def rebuild_message(engine: "Engine", operation: Redecide) -> PublicationMessage:
+    """Return an accepted publication as the message it came in, from a client or from a neighbour (linked or not)."""
+    event, journey, sender = operation.event, operation.journey, operation.sender
+    message = PublicationMessage(
+        event,
+        journey,
+        Publish(event, journey),
+        sender or event.publisher,
+        from_broker=bool(sender),
+        is_ingress=not sender or engine.is_external(sender),
+        attached=_attached(event, journey),
+        rule_context=engine.rule_context,
+    )
+    sealed_events.let_govern(engine, message)
+    return message
+
+
+def _attached(event: Event, journey: ForwardingHeader) -> CompiledPolicy | None:
+    return admit_policy(event.policy if journey.policy is None else journey.policy, PolicyPlace.ATTACHED_TO_PUBLICATION)
+
+
+def admit_filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> Message:
+    """Check a subscription or an advertisement and return it as a message. Raises `Refusal` or `OutdatedNews`."""
+    known: FilterEntry[Advertisement] | FilterEntry[Subscription] | None
+    if isinstance(operation, Advertise):
+        kind, given, owner = MessageType.ADVERTISEMENT, operation.advertisement, operation.advertisement.publisher
+        known, taken = engine.advertisements.get(given.id), engine.subscriptions.get(given.id) is not None
+        where, own = PolicyPlace.ATTACHED_TO_ADVERTISEMENT, PolicyPlace.BROKER_ADVERTISEMENT
+        subject = None
+    else:
+        kind, given, owner = MessageType.SUBSCRIPTION, operation.subscription, operation.subscription.subscriber  # type: ignore[assignment]
+        known, taken = engine.subscriptions.get(given.id), engine.advertisements.get(given.id) is not None
+        where, own = PolicyPlace.ATTACHED_TO_SUBSCRIPTION, PolicyPlace.BROKER_SUBSCRIPTION
+        subject = operation.subscription.subject
+    from_broker = sender in engine.neighbours
+    if from_broker:
+        admit_from_broker(engine, owner, sender, _provenance(operation).origin)
+    else:
+        admit_client(engine, owner, sender)
+        admit_id(engine, given.id, owner)
+        admit_subject(engine, subject, given.content)
+        if isinstance(operation, Subscribe):
+            admit_service_topic(operation.subscription)
+    if taken or (known is not None and known.owner != owner):
+        raise Refusal("admit", f"the id {given.id} is taken; choose another one, or leave it out")
+    if from_broker and known is not None:
+        admit_newer_version(engine, known, _provenance(operation), sender)
+    if engine.gate is not None and isinstance(operation, Subscribe):
+        sealed_events.admit_subscription(engine, operation.subscription)
+    return Message(
+        kind,
+        given.id,
+        operation,
+        sender,
+        owner,
+        from_broker=from_broker,
+        is_ingress=engine.is_ingress(sender),
+        # The policies of another broker's own filters were checked there; rules before matching do not act here.
+        attached=admit_policy(given.policy, own if from_broker or owner == engine.name else where),
+        rule_context=engine.rule_context,
+        filter=given.content,
+    )
+
+
+def admit_removal(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str) -> Message:
+    """Check the removal of a subscription or an advertisement and return it as a message.
+
+    Raises `Refusal`, or `OutdatedNews` if the neighbour that removes the filter is not the one this broker has it from.
+    """
+    known: FilterEntry[Advertisement] | FilterEntry[Subscription] | None
+    if isinstance(operation, Unadvertise):
+        kind, what, where = MessageType.UNADVERTISEMENT, "advertisement", PolicyPlace.ATTACHED_TO_UNADVERTISEMENT
+        known = engine.advertisements.get(operation.id)
+    else:
+        kind, what, where = MessageType.UNSUBSCRIPTION, "subscription", PolicyPlace.ATTACHED_TO_UNSUBSCRIPTION
+        known = engine.subscriptions.get(operation.id)
+    if sender in engine.neighbours and (known is None or not was_sent_by(known, sender)):
+        engine.remove_former_subscription(operation.id, sender)
+        raise OutdatedNews  # another neighbour sent it, or it was dropped
+    if known is None or known.owner != operation.client or not was_sent_by(known, sender):
+        raise Refusal("admit", f"{operation.client} has no {what} {operation.id}")
+    return Message(
+        kind,
+        operation.id,
+        operation,
+        sender,
+        operation.client,
+        from_broker=sender in engine.neighbours,
+        is_ingress=engine.is_ingress(sender),
+        attached=admit_policy(operation.policy, where),
+        rule_context=engine.rule_context,
+        filter=known.value.content,
+    )
+
+
+def admit_newer_version(engine: "Engine", known: FilterEntry[Any], provenance: Provenance, sender: str) -> None:
+    """Raise `OutdatedNews` unless what a neighbour sends replaces the `known` version of a filter.
+
+    It does if it comes from the same neighbour (links are FIFO), if its version is newer, or if it was sent again under
+    a new topology digest. The same filter from a second neighbour is only noted among its senders.
+
+    Args:
+        engine: The broker.
+        known: The filter as it is in the table.
+        provenance: The provenance of the filter that came.
+        sender: The neighbour that sent it.
+    """
+    if (
+        known.hop == sender
+        or provenance.version > known.version
+        or (not known.is_local and known.digest != provenance.digest)
+    ):
+        return
+    if not known.is_local and provenance.origin == known.origin:
+        known.senders |= {sender}  # it came over several links, on its way to several brokers
+    raise OutdatedNews
+
+
+def was_sent_by(known: FilterEntry[Any], sender: str) -> bool:
+    """Whether a filter came from this sender."""
+    return known.hop == sender or sender in known.senders
+
+
+def _provenance(operation: Advertise | Subscribe) -> Provenance:
+    if operation.way is None:
+        raise Refusal("admit", "a broker says whose client's a filter is, and which version")
+    return operation.way
+
+
+def admit_client(engine: "Engine", client: str, sender: str) -> None:
+    """Raise `Refusal` if a client uses the name of a broker; only this broker itself acts under its own name."""
+    if client in engine.neighbours or (
+        client in engine.topology.brokers and (client != engine.name or sender != engine.name)
+    ):
+        raise Refusal("admit", f"{client} is the name of a broker; choose another one for a client")
+
+
+def admit_from_broker(engine: "Engine", owner: str, sender: str, origin: str) -> None:
+    """Raise `Refusal` if a neighbour sends something in the name of a broker that is not its origin.
+
+    Args:
+        engine: This broker.
+        owner: The owner of the filter, context or event.
+        sender: The neighbour that sent it.
+        origin: The broker from whose client it is said to come.
+    """
+    is_broker = owner in engine.topology.brokers or owner in engine.neighbours
+    if owner == engine.name or (is_broker and owner not in (sender, origin)):
+        raise Refusal("admit", f"{owner} is the name of a broker, and this came from {sender}")
+
+
+def admit_id(engine: "Engine", id: str, owner: str) -> None:  # noqa: A002 - the filter's own word
+    """Raise `Refusal` if a client's filter has an id that starts with `$`: such ids are the system's."""
+    if id.startswith("$") and owner != engine.name:
+        raise Refusal("admit", f"the id {id} starts with '$': such ids are the system's; choose another one")
+
+
+def admit_event(engine: "Engine", event: Event) -> None:
+    """Check a client's event: no reserved class, conforming to its subject's schema, advertised if that is required."""
+    said = event.attributes.get("class")
+    if said in meta_events.RESERVED:
+        raise Refusal("admit", f"events of the class {said!r} are published by brokers only; choose another class")
+    schema = None if event.subject is None else engine.subjects.find(event.subject)
+    if schema is not None:
+        try:
+            schema.bits_of(event.attributes)
+        except SchemaError as error:
+            raise Refusal("admit", str(error)) from None
+    if engine.advertisements_required and not any(
+        matches(entry.value.content, event) for entry in engine.advertisements.of(event.publisher)
+    ):
+        raise Refusal("admit", f"{event.publisher} has advertised nothing like this event; advertise it first")
+
+
+def admit_subject(engine: "Engine", subject: str | None, content: FilterValue) -> None:
+    """Raise `Refusal` if a filter on a subject with a schema uses an attribute that the schema lacks."""
+    schema = None if subject is None else engine.subjects.find(subject)
+    if schema is None:
+        return
+    for name in sorted(content.names):
+        try:
+            schema.bits({name})
+        except SchemaError as error:
+            raise Refusal("admit", str(error)) from None
+
+
+def admit_policy(text: str | None, where: PolicyPlace) -> CompiledPolicy | None:
+    """Compile a policy; raise `Refusal` if it cannot be parsed or may not stand at that place."""
+    if text is None:
+        return None
+    try:
+        compiled = compiled_text(text)
+        check_placement(compiled.policy, where)
+        check_published_classes(compiled)
+    except PolicyError as error:
+        raise Refusal("admit", f"policy: {error}") from None
+    return compiled
+
+
+def check_published_classes(compiled: CompiledPolicy) -> None:
+    """Raise `PolicyError` unless every event that the rules publish has a constant class which rules may use."""
+    for said in _published_event_classes(compiled):
+        if not isinstance(said, Constant) or not isinstance(said.value, str):
+            raise PolicyError("Publish: the event needs a class that is a plain word, as in [class,DropMessage]")
+        if said.value in meta_events.BROKERS_OWN:
+            raise PolicyError(f"Publish: events of the class {said.value} are made by the broker itself, not by rules")
+
+
+def published_classes(compiled: CompiledPolicy) -> frozenset[str]:
+    """Return the classes of the events that the rules of a policy can publish."""
+    said = (class_name.value for class_name in _published_event_classes(compiled) if isinstance(class_name, Constant))
+    return frozenset(one for one in said if isinstance(one, str))
+
+
+def _published_event_classes(compiled: CompiledPolicy) -> Iterator[Scalar | None]:
+    """Yield the class of each event that the rules publish; None where it has none."""
+    for rule in compiled.policy.rules:
+        for branch in (*rule.branches, *rule.on_exception):
+            for call in branch.actions:
+                for argument in call.arguments:
+                    if isinstance(argument, PublishTemplate):
+                        yield dict(argument.attributes).get("class")
+
+
+ADDRESS = 32  # characters of an address: 128 random bits in hexadecimal
+_WILD = re.compile(r"[%_\\]")
+
+
+def admit_service_topic(subscription: Subscription) -> None:
+    """Raise `Refusal` if a subscription uses the service topic without naming a complete address.
+
+    Subscribers must know an address to receive what is sent to it; a pattern that matches any address is refused.
+    """
+    if names_address(subscription) and not _is_named(subscription.content.expression):
+        raise Refusal("admit", f"{SERVICE_TOPIC} can only be asked for with =, and joined to the rest with AND")
+
+
+def names_address(subscription: Subscription) -> bool:
+    """Whether a subscription's filter uses the service topic."""
+    return SERVICE_TOPIC in subscription.content.names
+
+
+def keep_addressed(
+    message: "PublicationMessage", wanted: list["FilterEntry[Subscription]"]
+) -> list["FilterEntry[Subscription]"]:
+    """Return the matching subscriptions that name an address, if the event has one; otherwise all of them."""
+    if SERVICE_TOPIC not in message.event.attributes:
+        return wanted
+    return [entry for entry in wanted if names_address(entry.value)]
+
+
+def check_receiver(event: Event, subscription: Subscription) -> None:
+    """Raise `Refusal` if an event with an address matches a subscription that does not name the address."""
+    if SERVICE_TOPIC in event.attributes and not names_address(subscription):
+        raise Refusal("content", f"the event has a {SERVICE_TOPIC}, and the subscription does not name it")
+
+
+def _is_named(condition: Condition) -> bool:
+    """Whether the condition requires the service topic to be a constant, or to start with a whole address."""
+    match condition:
+        case Comparison(Attribute(name), "=", Constant()) | Comparison(Constant(), "=", Attribute(name)):
+            return name == SERVICE_TOPIC
+        case Like(Attribute(name), pattern):
+            return name == SERVICE_TOPIC and len(_WILD.split(pattern, maxsplit=1)[0]) >= ADDRESS
+        case And(parts):
+            return any(map(_is_named, parts))
+    return False

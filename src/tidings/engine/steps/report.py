@@ -1,0 +1,116 @@
+"""Report what rules did with a message: log lines, stored messages and meta-events."""
+
+from typing import TYPE_CHECKING, Any
+
+from tidings.engine import meta_events
+from tidings.engine.effects import Effect, LogMessage, Persist
+from tidings.engine.message import Message, PublicationMessage
+from tidings.engine.state.filters import FilterEntry
+from tidings.engine.steps.govern import GovernResult
+from tidings.model.expression import Constant
+from tidings.model.limits import MAX_META_EVENTS_PER_MESSAGE
+from tidings.model.subscription import Subscription
+from tidings.model.values import Attributes
+from tidings.policy.ast import MessageType, Point, Rule
+from tidings.policy.lint import findings
+from tidings.policy.placement import Finding, PolicyPlace, Severity, check_placement
+from tidings.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from tidings.engine.engine import Engine
+
+
+def report(engine: "Engine", message: Message, governed: GovernResult) -> list[Effect]:
+    """Return the log lines, stored messages and meta-events about a message.
+
+    Nothing is reported about a meta-event, or about a redelivered event that was reported before.
+    """
+    if isinstance(message, PublicationMessage) and message.route.round and message.skips_local_clients:
+        return []
+    news = meta_events_of(engine, message, governed)
+    effects = log_and_store(message, governed)
+    for place, attributes in enumerate(news):
+        effects += engine.publish_meta_event(attributes, message.id, str(place))
+    return effects
+
+
+def log_and_store(message: Message, governed: GovernResult) -> list[Effect]:
+    """Return the log lines, and the messages that rules store."""
+    effects: list[Effect] = [LogMessage(line) for line in governed.logs]
+    event = message.event if isinstance(message, PublicationMessage) else None
+    return effects + [Persist(store, message.rule_context.message, event) for store in governed.persists]
+
+
+def meta_events_of(engine: "Engine", message: Message, governed: GovernResult) -> list[Attributes]:
+    """Return the attributes of the meta-events about a message, in order; none about a meta-event.
+
+    At most `MAX_META_EVENTS_PER_MESSAGE` are returned; a log line counts the rest.
+    """
+    if isinstance(message, PublicationMessage) and message.journey.meta:
+        return []
+    said = list(governed.publishes)
+    for failure in governed.failures:
+        said.append(meta_events.exception(engine.name, str(failure), failure.outcome.failure or "", message.id))
+    for link, conflict in governed.conflicts:
+        if engine.is_new_conflict(link, conflict):
+            said.append(
+                meta_events.conflict(engine.name, link, conflict.one, conflict.other, conflict.reason, message.id)
+            )
+    if len(said) > MAX_META_EVENTS_PER_MESSAGE:
+        left = len(said) - MAX_META_EVENTS_PER_MESSAGE
+        governed.logs.append(
+            f"{left:,} meta-events about one message more than MAX_META_EVENTS_PER_MESSAGE: they are not published"
+        )
+        del said[MAX_META_EVENTS_PER_MESSAGE:]
+    return said
+
+
+def suspicious(entry: FilterEntry[Any], *, lone: bool = True) -> list[str]:
+    """Return what looks suspicious about a filter's policies, its owner's and the operator's.
+
+    `lone` says that the broker has no neighbours, so that some rules never act.
+    """
+    return [
+        str(finding)
+        for compiled in (entry.policy, entry.operator_policy)
+        if compiled is not None
+        for finding in (
+            *findings(compiled.policy),
+            *check_placement(compiled.policy, _where(entry), hub=lone),
+            *_needed_attributes_removed(compiled.policy, entry),
+        )
+    ]
+
+
+def _where(entry: FilterEntry[Any]) -> PolicyPlace:
+    own = entry.is_own or not entry.is_client  # the policies of another broker's own filters were checked there
+    if isinstance(entry.value, Subscription):
+        return PolicyPlace.BROKER_SUBSCRIPTION if own else PolicyPlace.ATTACHED_TO_SUBSCRIPTION
+    return PolicyPlace.BROKER_ADVERTISEMENT if own else PolicyPlace.ATTACHED_TO_ADVERTISEMENT
+
+
+def _needed_attributes_removed(policy: Policy, entry: FilterEntry[Any]) -> list[Finding]:
+    """Find attributes that the rules remove between brokers and that the filter itself uses."""
+    found = []
+    for number, rule in enumerate(policy.rules, 1):
+        if rule.message is not MessageType.PUBLICATION or rule.points == {Point.EGRESS}:
+            continue
+        needed = ", ".join(sorted(_attributes_removed_by(rule) & entry.names))
+        if needed and isinstance(entry.value, Subscription):
+            later = f"removes {needed}, which its own filter needs: between brokers it waits until the end"
+            found.append(Finding(Severity.NOTE, number, later))
+        elif needed:
+            lost = f"removes {needed}, which its own filter requires: behind the link, who asks for it gets nothing"
+            found.append(Finding(Severity.WARNING, number, lost))
+    return found
+
+
+def _attributes_removed_by(rule: Rule) -> set[str]:
+    return {
+        str(argument.value)
+        for branch in (*rule.branches, *rule.on_exception)
+        for call in branch.actions
+        if call.name == "RemoveAttributes"
+        for argument in call.arguments
+        if isinstance(argument, Constant)
+    }

@@ -1,0 +1,1 @@
+"""The two notations of policies, text and XML: parsers and printers."""

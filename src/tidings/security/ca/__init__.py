@@ -1,0 +1,1 @@
+"""The certificate authority: certificates, identities and the revocation list."""

@@ -1,0 +1,1 @@
+"""Requests to key management centres and topic discovery nodes, sent as events."""

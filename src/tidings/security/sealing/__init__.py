@@ -1,0 +1,1 @@
+"""Sealing of events: envelopes, epoch keys, Merkle trees, signatures and replay protection."""

@@ -1,0 +1,1 @@
+"""Topic discovery nodes: signed discovery records, who may find them, and queries."""

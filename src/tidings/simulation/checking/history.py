@@ -1,0 +1,126 @@
+"""Histories: a world and the steps taken in it, to be run and checked.
+
+`reduction.py` makes a history smaller, and `step_file.py` writes it as text.
+"""
+
+import traceback
+from contextlib import suppress
+
+import msgspec
+
+from tidings.engine.matcher import NaiveMatcher
+from tidings.model.errors import RefusedError, UnsettledError
+from tidings.simulation.checking.checker import Checker, Violation
+from tidings.simulation.checking.steps import Advertises, Publishes, Returns, Settles, Step
+from tidings.simulation.faults import Heal, Restart, Resume
+from tidings.simulation.routing_state import RoutingState
+from tidings.simulation.topologies import Topology
+from tidings.simulation.world import World
+
+_PROBE = "probe"
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """A topology, clients and steps. Equal histories run identically.
+
+    `homes` are the clients, each with its first broker; `network` are the conditions of all links.
+    """
+
+    topology: Topology
+    homes: dict[str, str]
+    steps: tuple[Step, ...]
+    strategy: str = "advertisement"
+    seed: int = 0
+    network: dict[str, float] = {}
+    resends: bool = True
+
+    def world(self) -> World:
+        """Create the history's world, without clients."""
+        return World(
+            self.topology,
+            seed=self.seed,
+            strategy=self.strategy,
+            matcher=NaiveMatcher,
+            resends=self.resends,
+            **self.network,  # type: ignore[arg-type]
+        )
+
+    def violations(self) -> list[Violation]:
+        """Run the history, and return the first violations; none if all guarantees hold.
+
+        After the steps, the network heals, and clients whose state was not received connect again. Then the
+        brokers' tables must equal those of a fresh world with the same clients, and an event of every client must
+        be notified as the reference says.
+        """
+        try:
+            world = self.world()
+            for name, broker in self.homes.items():
+                world.client(name, broker)
+            checker = Checker(world, self.strategy)
+            return (
+                checker.take_all([*self.steps, *_healing(self.topology)])
+                or checker.take_all([*map(Returns, checker.unreached_clients()), Settles()])
+                or _differences(world, self._fresh_world(world))
+                or checker.take_all(_probes(world))
+            )
+        except UnsettledError as error:
+            return [Violation("unsettled", str(error))]
+        except Exception:
+            return [Violation("error", traceback.format_exc())]
+
+    def _fresh_world(self, world: World) -> World:
+        """Return another world in which the same clients have made the same calls, without any faults."""
+        fresh = self.world()
+        fresh.settle()
+        for name, original in world.clients.items():
+            client = fresh.client(name, original.broker)
+            if original.context:
+                client.set_context(original.context)
+            for advertisement in original.advertisements():
+                client.advertise(
+                    advertisement.content,
+                    advertisement.publisher_context,
+                    advertisement.subscriber_context,
+                    advertisement.policy,
+                    advertisement.id,
+                )
+            for subscription in original.subscriptions():
+                with suppress(RefusedError):  # refused in the other world, too
+                    client.subscribe(
+                        subscription.content,
+                        publishers=subscription.publishers,
+                        policy=subscription.policy,
+                        durable=subscription.durable,
+                        id=subscription.id,
+                        token=subscription.token,
+                    )
+            if not original.is_connected:
+                client.disconnect()
+        fresh.settle()
+        return fresh
+
+
+def _healing(topology: Topology) -> list[Step]:
+    """Return steps that repair every link and broker."""
+    healed = [Heal(0, one, other) for one, other, _ in topology.edges]
+    restarted = [step for name in topology.brokers for step in (Restart(0, name), Resume(0, name))]
+    return [*healed, *restarted, Settles()]
+
+
+def _probes(world: World) -> list[Step]:
+    """Return steps in which every connected client advertises and publishes one event."""
+    clients = [client for client in world.clients.values() if client.is_connected]
+    names = sorted({name for client in clients for name in client.context})
+    steps: list[Step] = [Advertises(client.name, f"{client.name}.{_PROBE}", "", tuple(names)) for client in clients]
+    steps.append(Settles())
+    for number, client in enumerate(clients):
+        steps += [Publishes(client.name, {"a": number % 4, "b": number % 3}), Settles()]
+    return steps
+
+
+def _differences(world: World, fresh: World) -> list[Violation]:
+    return [
+        Violation("tables", f"{name}: {difference}")
+        for name, broker in world.brokers.items()
+        for difference in RoutingState.of(broker.engine).differences(RoutingState.of(fresh.brokers[name].engine))
+    ]
