@@ -4,14 +4,18 @@ the options of the suite: the part of `make test-all`, and what a quick run may 
 import gc
 import signal
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis.internal.conjecture.engine import ConjectureRunner
 from sybil import Sybil
 from tests.docs.blocks import parse_blocks
 from tests.docs.brokers import stop_brokers
 from tests.docs.shell import end_shell
 from tests.docs.tables import parse_tables
+from tests.limits import CUT, MAX_PROPERTY_SECONDS
 from tests.parts import PARTS, part_of
 from tests.sharing import Sharing
 from tests.sizes import SIZE
@@ -43,6 +47,28 @@ def pytest_configure(config: pytest.Config) -> None:
     an ignored signal, and could not be stopped by it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Ends a property of `make test-all` that has drawn examples for `MAX_PROPERTY_SECONDS` without finding a fault."""
+    if item.config.getoption("--part") is None:
+        return (yield)
+    may_draw, ends = ConjectureRunner.should_generate_more, dict[ConjectureRunner, float]()
+
+    def may_draw_in_time(runner: ConjectureRunner) -> bool:
+        end = ends.setdefault(runner, time.monotonic() + MAX_PROPERTY_SECONDS)
+        if not may_draw(runner):
+            return False
+        if runner.interesting_test_cases or time.monotonic() < end:
+            return True
+        drawn = f"{runner.valid_test_cases:,} of {runner.settings.max_examples:,}"
+        item.user_properties[:] = [*(one for one in item.user_properties if one[0] != CUT), (CUT, drawn)]
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConjectureRunner, "should_generate_more", may_draw_in_time)
+        return (yield)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

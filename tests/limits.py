@@ -6,3 +6,5 @@ A wait that reaches this limit is a failure, so it is the same everywhere, and n
 
 PATIENCE = 60.0  # seconds
 SIZE_VARIABLE = "TEST_SIZE"  # of the environment; see tests/sizes.py
+MAX_PROPERTY_SECONDS = 40.0  # of a property in `make test-all`, however many examples it states
+CUT = "examples drawn"  # the name of the test report's property that says how many such a property has drawn

@@ -7,6 +7,9 @@
 A part is a set of test files (`part_of`); together they are all of them. The outcome of a part is kept below
 `.test-all/`, with a digest of the tree that it was run on: a run that was interrupted goes on with the next part, and
 an outcome of another tree does not count.
+
+A property draws its long number of examples, or as many as it can draw in `MAX_PROPERTY_SECONDS` (`tests/limits.py`),
+so that a slow machine does not need hours. The summary says how many properties ran out of time.
 """
 
 import argparse
@@ -21,7 +24,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from tests.limits import SIZE_VARIABLE
+from tests.limits import CUT, MAX_PROPERTY_SECONDS, SIZE_VARIABLE
 from tests.sharing import ROOT, starts_spark
 
 KEPT = ROOT / ".test-all"
@@ -57,6 +60,7 @@ class Outcome(msgspec.Struct, frozen=True):
     failed: int
     skipped: int
     seconds: float
+    cut: int = 0  # properties that ran out of time before they had drawn all of their examples
 
     @property
     def is_good(self) -> bool:
@@ -94,10 +98,12 @@ def _outcome(part: str, report: Path, code: int, seconds: float) -> Outcome:
     """Counts the tests of a report; a run that ended without one, or badly, counts as a failure."""
     if not report.exists():
         return Outcome(part, tree_digest(), 0, 1, 0, seconds)
-    found = next(ElementTree.parse(report).iter("testsuite")).attrib  # noqa: S314 - pytest wrote it
+    tree = ElementTree.parse(report)  # noqa: S314 - pytest wrote it
+    found = next(tree.iter("testsuite")).attrib
     failed, skipped = int(found["failures"]) + int(found["errors"]), int(found["skipped"])
     passed = int(found["tests"]) - failed - skipped
-    return Outcome(part, tree_digest(), passed, failed or int(code != 0), skipped, seconds)
+    cut = sum(one.get("name") == CUT for one in tree.iter("property"))
+    return Outcome(part, tree_digest(), passed, failed or int(code != 0), skipped, seconds, cut)
 
 
 def kept(part: str) -> Outcome | None:
@@ -109,14 +115,19 @@ def kept(part: str) -> Outcome | None:
 def summary(outcomes: Iterable[tuple[str, Outcome | None]], tree: str) -> str:
     """A line for each part, and one for all of them."""
     rows, total = [f"{'part':<8} {'passed':>7} {'failed':>7} {'skipped':>8} {'minutes':>8}"], 0.0
+    cut = 0
     for part, one in outcomes:
         if one is None:
             rows.append(f"{part:<8} was not run")
             continue
         total += one.seconds
         numbers = f"{one.passed:>7,} {one.failed:>7,} {one.skipped:>8,} {one.seconds / 60:>8.1f}"
+        cut += one.cut
         rows.append(f"{part:<8} {numbers}{'' if one.tree == tree else '  on another tree'}")
-    return "\n".join([*rows, f"{'all':<8} {total / 60:>33.1f}"])
+    rows.append(f"{'all':<8} {total / 60:>33.1f}")
+    if cut:
+        rows.append(f"{cut} properties drew for {MAX_PROPERTY_SECONDS:.0f} s, and not all of their examples")
+    return "\n".join(rows)
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ def test_the_part_of_a_file(file: str, part: str) -> None:
 
 def test_a_summary_says_what_passed_what_did_not_and_what_is_old() -> None:
     outcomes = [
-        ("seeds", Outcome("seeds", "now", 5, 0, 1, 90.0)),
+        ("seeds", Outcome("seeds", "now", 5, 0, 1, 90.0, cut=3)),
         ("kills", Outcome("kills", "before", 7, 2, 0, 30.0)),
         ("spark", None),
     ]
@@ -42,6 +42,7 @@ def test_a_summary_says_what_passed_what_did_not_and_what_is_old() -> None:
         ["kills", "7", "2", "0", "0.5", "on", "another", "tree"],
         ["spark", "was", "not", "run"],
         ["all", "2.0"],
+        ["3", "properties", "drew", "for", "40", "s,", "and", "not", "all", "of", "their", "examples"],
     ]
 
 
