@@ -14,7 +14,7 @@ from tidings.simulation.report import report
 FAULTS: dict[int, Kind] = {
     **dict.fromkeys((632, 1792, 1830), "lost"),
     **dict.fromkeys((181, 813, 1030, 1048, 1218, 1318, 1358, 1924, 2028, 2168), "order"),
-    **dict.fromkeys((908, 1027, 1842, 2112, 2430), "tables"),
+    **dict.fromkeys((2430,), "tables"),
     **dict.fromkeys((1344,), "unsettled"),
 }
 FAULTS_WITH_PAUSES: dict[int, Kind] = {
