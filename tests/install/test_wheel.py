@@ -1,5 +1,6 @@
 """The wheel, installed with each extra into an environment of its own: what works there, and what is missing."""
 
+import os
 import subprocess
 import sys
 import venv
@@ -56,15 +57,22 @@ def test_the_wheel_works_with_its_extras(wheel: Path, tmp_path: Path, extra: str
 
 
 def check_broker(tidings: str, *, is_installed: bool) -> None:
+    """A broker runs without any extra; its HTTP port needs the extra `live`."""
+    assert start_broker(tidings, http="") == (0, "")
+    missing = "tidings: uvicorn is not installed: pip install 'tidings[live]'\n"
+    assert start_broker(tidings, http="127.0.0.1:0") == ((0, "") if is_installed else (1, missing))
+
+
+def start_broker(tidings: str, *, http: str) -> tuple[int, str]:
+    """Start a broker and have it stop once it listens; return its exit code and the error that ended it."""
     words = [tidings, "broker", "--listen", "127.0.0.1:0", "--attached", "--json"]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, text=True, **streams) as process:  # type: ignore[call-overload]
-        if is_installed:
-            assert "127.0.0.1:" in process.stdout.readline()
+    environment = {**os.environ, "TIDINGS_HTTP_LISTEN": http}
+    with subprocess.Popen(words, text=True, env=environment, **streams) as process:  # type: ignore[call-overload]
+        listens = "127.0.0.1:" in process.stdout.readline()
         _, err = process.communicate(timeout=PATIENCE)  # closes its standard input: an attached broker stops
-        assert process.returncode == (0 if is_installed else 1)
-    if not is_installed:
-        assert err == "tidings: prometheus_client is not installed: pip install 'tidings[live]'\n"
+        assert listens == (process.returncode == 0)
+        return process.returncode, "" if listens else err
 
 
 def check_spark(python: str, *, is_installed: bool) -> None:

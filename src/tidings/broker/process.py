@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +17,10 @@ from tidings.broker.broker import Broker
 from tidings.broker.config import Address, BrokerConfiguration
 from tidings.broker.logs import BrokerLogs, Log
 from tidings.broker.ops.health import gauges, not_ready_reasons
-from tidings.broker.ops.http import HttpPort
-from tidings.broker.ops.prometheus import PrometheusPage
 from tidings.model.errors import JournalLockedError, TidingsError
+
+if TYPE_CHECKING:
+    from tidings.broker.ops.http import HttpPort
 
 _LOG = Log("tidings.broker")
 _STANDARD_INPUT = 0
@@ -64,6 +66,8 @@ class BrokerProcess:
     ) -> None:
         self._read, self._logs = read, logs
         self._broker = Broker(configuration)
+        listen = configuration.http.listen
+        self._http = self._http_port(listen) if listen else None
         self._stopping = asyncio.Event()
         self._reloading = asyncio.Event()
 
@@ -77,13 +81,12 @@ class BrokerProcess:
             _wake_when_orphaned()
             loop.add_reader(_STANDARD_INPUT, self._read_input)
         async with self._started(), AsyncExitStack() as stack:
-            http = await self._open_http(stack)
+            http = None
+            if self._http is not None:
+                await stack.enter_async_context(self._http)
+                http = str(self._http.address)
             _tune_collector()
-            ready(
-                ReadyNotice(
-                    self._broker.name, str(self._broker.address), None if http is None else str(http), os.getpid()
-                )
-            )
+            ready(ReadyNotice(self._broker.name, str(self._broker.address), http, os.getpid()))
             reloading = loop.create_task(self._reload_on_signal())
             await self._stopping.wait()
             reloading.cancel()
@@ -100,15 +103,15 @@ class BrokerProcess:
         finally:
             await self._broker.stop()
 
-    async def _open_http(self, stack: AsyncExitStack) -> Address | None:
-        """Open the HTTP port, if the configuration has one, and return its address."""
-        broker, listen = self._broker, self._broker.configuration.http.listen
-        if not listen:
-            return None
-        exposition = PrometheusPage(broker.name, broker.metrics, lambda: gauges(broker, self._logs.dropped))
-        port = HttpPort(Address.parse(listen), broker.name, exposition.page, lambda: list(not_ready_reasons(broker)))
-        await stack.enter_async_context(port)
-        return port.address
+    def _http_port(self, listen: str) -> "HttpPort":
+        """Return the HTTP port for the address `listen`, which is not open yet."""
+        # Packages of the extra `live`, which take long to import: only a broker with an HTTP port needs them.
+        from tidings.broker.ops.http import HttpPort
+        from tidings.broker.ops.prometheus import PrometheusPage
+
+        broker = self._broker
+        page = PrometheusPage(broker.name, broker.metrics, lambda: gauges(broker, self._logs.dropped))
+        return HttpPort(Address.parse(listen), broker.name, page.page, lambda: list(not_ready_reasons(broker)))
 
     # Signals
 
