@@ -2,6 +2,8 @@
 
 import json
 import signal
+import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +16,7 @@ import tidings as td
 from tests.broker.running_broker import running_broker
 from tests.cli import command
 from tests.limits import PATIENCE
+from tidings.cli.overlay.local import HOST, reserve_port, reserve_ports
 from tidings.routing import STRATEGIES
 
 
@@ -93,3 +96,17 @@ def test_an_observer_changes_nothing_and_may_only_ask() -> None:
             with pytest.raises(td.RefusedError, match="watcher is connected as an observer, and may only ask"):
                 refused()
         assert watcher.ask("status")["subscriptions"] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a reservation would keep the broker out, too")
+def test_a_reserved_port_is_free_for_its_broker_and_for_no_other_overlay() -> None:
+    """Two overlays that started at the same time chose the same port, and a broker of one of them could not listen."""
+    ((port, reservation),) = reserve_ports(1).items()
+    with reservation:
+        for _ in range(2):  # a broker, and the broker that is started in its place
+            assert reserve_port(port) is None
+            with socket.create_server((HOST, port)):
+                assert reserve_port(port) is None
+    again = reserve_port(port)
+    assert again is not None
+    again.close()

@@ -5,12 +5,14 @@ Rules:
 - The overlay has settled when each running broker has links to all its running neighbours, knows all brokers that it
   can reach, has nothing under way, and every message sent over a link was received. Brokers answer one after the
   other, so messages sent meanwhile are missed; therefore two rounds in a row must agree, with no message in between.
-- Ports are outside the range of outgoing connections, so that a restarted broker finds its port free.
+- Ports are outside the range of outgoing connections, and reserved while the overlay runs, so that a restarted broker
+  finds its port free and two overlays that start at the same time do not choose the same.
 """
 
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -72,6 +74,7 @@ class LocalOverlay:
         self._strategy, self._has_journal, self._has_http = strategy, journal, http
         self.folder = Path()
         self.children: dict[str, ChildBroker] = {}
+        self._reservations: dict[int, socket.socket] = {}  # of the brokers' ports, where any free port will do
 
     # Start and stop
 
@@ -109,6 +112,9 @@ class LocalOverlay:
             child.ask_to_stop()
         patience = self._settings.get("broker", {}).get("stop_seconds", _STOP_SECONDS) + _STOP_SECONDS
         codes = {name: child.await_end(patience) for name, child in self.children.items()}
+        for reservation in self._reservations.values():
+            reservation.close()
+        self._reservations = {}
         self._lock.release()
         if not self._is_kept:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -123,7 +129,9 @@ class LocalOverlay:
 
     def _write(self) -> None:
         count = len(self.topology.brokers)
-        ports = free_ports(count) if self._port == 0 else list(range(self._port, self._port + count))
+        if self._port == 0:
+            self._reservations = reserve_ports(count)
+        ports = list(self._reservations) or range(self._port, self._port + count)
         addresses = {name: f"{HOST}:{port}" for name, port in zip(self.topology.brokers, ports, strict=True)}
         for name, address in addresses.items():
             path = self.folder / f"{name}{CONFIGURATION}"
@@ -296,33 +304,47 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS = 1_000
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that no process listens on and that the system does not use for outgoing connections.
+def reserve_ports(count: int) -> dict[int, socket.socket]:
+    """Reserve ports for brokers: nothing is bound to them, and the system uses none for outgoing connections.
 
     A broker that is killed and restarted must find its port free. If the system could pick that port for an outgoing
     connection, a client that calls the stopped broker might be given it as its own port and connect to itself.
-    Raises TidingsError if there are not enough ports.
+
+    Returns the ports with sockets that reserve them for as long as they are open.
+
+    Raises:
+        TidingsError: There are not enough ports.
     """
     random, highest = secrets.SystemRandom(), _first_of_outgoing()
-    ports: dict[int, None] = {}
+    reservations: dict[int, socket.socket] = {}
     for _ in range(_ATTEMPTS):
-        if len(ports) == count:
-            return list(ports)
+        if len(reservations) == count:
+            return reservations
         port = random.randrange(_LOWEST, highest)
-        if is_free(port):
-            ports[port] = None
+        reservation = reserve_port(port)
+        if reservation is not None:
+            reservations[port] = reservation
+    for reservation in reservations.values():
+        reservation.close()
     raise TidingsError(f"there are no {count:,} free ports on {HOST} from {_LOWEST:,} to {highest:,}")
 
 
-def is_free(port: int) -> bool:
-    """Return whether a socket can be bound to the port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+def reserve_port(port: int) -> socket.socket | None:
+    """Return a socket that reserves a port, or None if a socket is bound to the port already.
+
+    On Linux a server that sets SO_REUSEADDR, as brokers do, can listen at the reserved port, and no other reservation
+    succeeds. Other systems would refuse the server: there the port is only checked, and the socket is closed.
+    """
+    reservation = socket.socket()
+    try:
+        reservation.bind((HOST, port))
+    except OSError:
+        reservation.close()
+        return None
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sys.platform != "linux":
+        reservation.close()
+    return reservation
 
 
 def _first_of_outgoing() -> int:
