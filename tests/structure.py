@@ -2,6 +2,7 @@
 
     python -m tests.structure            # a table
     python -m tests.structure --calls    # only the calls that are traced through a broker
+    python -m tests.structure --write    # writes docs/contributing/modules.md
 
 `tests/test_architecture.py` holds limits to these measures.
 """
@@ -20,6 +21,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).parents[1] / "src" / "tidings"
+MODULE_PAGE = Path(__file__).parents[1] / "docs" / "contributing" / "modules.md"
 FILES = sorted(SOURCE.rglob("*.py"))
 _PROCESSING = 0.05  # seconds
 LARGE = 12  # public members: a parameter of such a class gives a function more than it needs
@@ -260,10 +262,47 @@ def calls() -> Iterator[str]:
         yield f"{call + ':':<44} {crossing.modules} modules, {crossing.switches} switches between packages"
 
 
+_PAGE_HEAD = """# Modules
+
+Every module of `src/tidings/`, with the first line of its docstring. How they work together:
+[Architecture](../explanation/architecture.md).
+`python -m tests.structure --write` writes this page.
+"""
+
+
+def module_page() -> str:
+    """The page that lists the modules, a table for each folder."""
+    sections = [_PAGE_HEAD]
+    for folder, paths in itertools.groupby(sorted(FILES, key=_folder_first), lambda path: path.parent):
+        name = folder.relative_to(SOURCE).as_posix()
+        package, *modules = paths
+        sections.append(f"## `{'tidings' if name == '.' else name}`\n\n{_summary(package)}\n")
+        if modules:
+            rows = [f"| `{path.name}` | {_summary(path)} |" for path in modules]
+            sections.append("\n".join(["| module | contains |", "|---|---|", *rows]) + "\n")
+    return "\n".join(sections)
+
+
+def _folder_first(path: Path) -> tuple[str, bool, str]:
+    """Order modules by their folder, and put the folder's `__init__.py` first."""
+    return path.parent.as_posix(), path.name != "__init__.py", path.name
+
+
+def _summary(path: Path) -> str:
+    """The first line of a module's docstring, fit for a table."""
+    docstring = ast.get_docstring(tree_of(path)) or ""
+    return " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", action="store_true", help="only the calls that are traced through a broker")
-    if not parser.parse_args().calls:
+    parser.add_argument("--write", action="store_true", help=f"write {MODULE_PAGE.name}, which lists the modules")
+    options = parser.parse_args()
+    if options.write:
+        MODULE_PAGE.write_text(module_page())
+        return
+    if not options.calls:
         sys.stdout.write("\n".join(table()) + "\n")
     sys.stdout.write("\n".join(calls()) + "\n")
 

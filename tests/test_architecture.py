@@ -12,11 +12,13 @@ import pytest
 
 from tests.structure import (
     FILES,
+    MODULE_PAGE,
     SOURCE,
     class_names,
     function_lengths,
     import_cycles,
     module_of,
+    module_page,
     modules_in_folder,
     tree_of,
 )
@@ -226,6 +228,11 @@ def test_the_map_has_every_package_and_names_files_that_exist() -> None:
     glossary = (SOURCE.parents[1] / "docs" / "glossary.md").read_text()
     for file in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", text + glossary):
         assert (SOURCE / file).exists() or (SOURCE.parents[1] / file).exists(), file
+
+
+def test_every_module_is_on_the_map() -> None:
+    """Run `python -m tests.structure --write` after a module has come, gone or changed its first line."""
+    assert MODULE_PAGE.read_text() == module_page()
 
 
 HELP = """

@@ -167,3 +167,30 @@ def _of_ring(folder: Path, strategy: str, name: str, *links: dict[str, Any]) -> 
 def _is_settled(broker: Broker, brokers: int) -> bool:
     """Whether a broker has complete tables of an overlay of so many."""
     return broker.is_settled and len(broker.node.engine.topology.brokers) == brokers
+
+
+@pytest.mark.parametrize("strategy", ["advertisement", "asf", "gsf", "spcf"])
+def test_what_waits_follows_a_client_that_moves_on_before_it_was_handed_over(tmp_path: Path, strategy: str) -> None:
+    """The first broker went on sending the backlog to the second one, which did not have the subscription."""
+    run(_moves_on(tmp_path, strategy))
+
+
+async def _moves_on(folder: Path, strategy: str) -> None:
+    async with AsyncExitStack() as stack:
+        b1 = await stack.enter_async_context(_of_ring(folder, strategy, "b1", {"broker": "b2"}, {"broker": "b3"}))
+        to_b1 = {"broker": "b1", "address": str(b1.address)}
+        b2 = await stack.enter_async_context(_of_ring(folder, strategy, "b2", to_b1))
+        b3 = await stack.enter_async_context(_of_ring(folder, strategy, "b3", to_b1))
+        await until(lambda: all(_is_settled(broker, 3) for broker in (b1, b2, b3)))
+        unit = await _publisher(stack, b1)
+        async with td.connect(address(b1), "van") as van:
+            events = await van.subscribe("", durable="all")
+            await unit.publish({"n": 1}, safe="settled")
+            await events.take(timeout=20)
+        async with td.connect(address(b2), "van") as van:  # b2 stores nothing of a subscription that it does not have
+            await van.subscribe("n < 0", durable="other")
+            await until(lambda: b1.handover.pending_clients == ["van"])
+        van = await stack.enter_async_context(td.connect(address(b3), "van"))
+        events = await van.subscribe("", durable="all")
+        assert [note.attributes["n"] for note in await events.take(timeout=20)] == [1]
+        await until(lambda: all(_is_settled(broker, 3) for broker in (b1, b2, b3)))

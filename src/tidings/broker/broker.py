@@ -14,7 +14,7 @@ import msgspec
 from tidings.broker.config import BrokerConfiguration, ConfigurationChange
 from tidings.broker.config.table_types import Address
 from tidings.broker.connection_admission import ConnectionAdmission
-from tidings.broker.links.handover import Handover
+from tidings.broker.links.handover import Destination, Handover
 from tidings.broker.links.link import Link
 from tidings.broker.links.links import Links, Task
 from tidings.broker.links.resender import Resender
@@ -31,7 +31,16 @@ from tidings.broker.security.topic_security import TopicSecurity, load_gate, rea
 from tidings.broker.security.trust_challenges import TrustChallenges
 from tidings.broker.sessions.queries import Queries
 from tidings.broker.sessions.session import Session, SubjectNumbers
-from tidings.engine.effects import Effect, HandOver, HandoverDone, PublicationSettled, RestoreContext, Send, Wake
+from tidings.engine.effects import (
+    ClientMoved,
+    Effect,
+    HandOver,
+    HandoverDone,
+    PublicationSettled,
+    RestoreContext,
+    Send,
+    Wake,
+)
 from tidings.engine.operations import Disconnect, SetContext, Tick
 from tidings.engine.overlay.redelivery import RedeliveryState
 from tidings.engine.settings import Settings
@@ -256,6 +265,8 @@ class Broker:
                 self.defer_to_turn_end(self.resender.send_next)
                 if isinstance(effect, PublicationSettled):
                     self.defer_to_turn_end(partial(self.handover.publication_settled, effect))
+                elif isinstance(effect, ClientMoved):
+                    tasks.append((self._carry_out, (effect,)))  # behind a `HandOver` that is still queued
             else:
                 tasks.append((self._carry_out, (effect,)))
         return tasks
@@ -265,8 +276,10 @@ class Broker:
         match effect:
             case Wake(microseconds):
                 self.call_later(microseconds / 1_000_000, self.tick)
-            case HandOver(client, broker, context):
-                self.handover.hand_over(client, broker, context)
+            case HandOver(client, broker, context, session):
+                self.handover.hand_over(client, Destination(broker, session), context)
+            case ClientMoved(client, broker, session):
+                self.handover.client_moved(client, Destination(broker, session))
             case RestoreContext(client, context):
                 self._restore_context(client, context)
             case HandoverDone(number):

@@ -90,6 +90,7 @@ class HandOver(_Effect, frozen=True):
     client: str
     broker: str
     context: Context = Context()
+    session: int = 0  # of the client at the other broker
 
 
 class HandoverDone(_Effect, frozen=True, tag="HandedOver"):

@@ -5,6 +5,8 @@
 - The backlog is sent in parcels (`TransferBacklog`), one at a time for each subscription. A parcel is kept until the
   other broker has stored it (`HandoverDone`), and is sent again after a timeout.
 - The context is sent in the same way. The other broker ignores it if the client has set one there.
+- A client that moves on before all of this is stored takes it along: its destination changes (`ClientMoved`), and what
+  the former destination has not confirmed is sent to the new one.
 - A publication about which the client is owed a decision is published once more, for this client alone, and is decided
   at the other broker. The decision is owed until that publication is settled.
 - Once the backlog of a subscription is empty, the subscription is removed here.
@@ -40,6 +42,13 @@ class BacklogTransfer(NamedTuple):
     sent: float
 
 
+class Destination(NamedTuple):
+    """The broker to which a client has moved, and the number of the client's session there."""
+
+    broker: str
+    session: int
+
+
 class FollowUpPublication(NamedTuple):
     """An event that was published once more, in this round, for a client that has moved."""
 
@@ -53,12 +62,13 @@ class Handover:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._destinations: dict[str, str] = {}  # the broker to which a client has moved, by client
+        self._destinations: dict[str, Destination] = {}  # by client
         self._contexts: dict[str, Context] = {}  # contexts of clients, until the other broker has stored them
         self._parcels: dict[int, BacklogTransfer] = {}  # by number
         self._reading: set[str] = set()  # subscriptions whose backlog is being read
         self._number = 0
         self._known_everywhere_at: dict[str, float] = {}  # when a client's move is known everywhere, by client
+        self._moved_on: set[str] = set()  # clients that have moved from their first destination to another broker
         self._follow_ups: dict[UUID, FollowUpPublication] = {}  # events whose decisions the new brokers will make
 
     @property
@@ -71,8 +81,9 @@ class Handover:
         """The clients of which something has yet to be handed over."""
         return sorted({parcel.client for parcel in self._parcels.values()} | self._destinations.keys())
 
-    def hand_over(self, client: str, broker: str, context: Context) -> None:
-        """Begin to hand over `client`, which is connected to `broker` now and had this `context` here."""
+    def hand_over(self, client: str, destination: Destination, context: Context) -> None:
+        """Begin to hand over `client`, which is connected to its destination now and had this `context` here."""
+        broker = destination.broker
         session = self._broker.sessions.get(client)
         if session is not None:
             session.connection.abort(f"{client} has connected to {broker}")
@@ -82,7 +93,8 @@ class Handover:
             if subscription.id not in in_parcels:
                 subscription.inbox.redeliver()  # what was sent and not acknowledged is handed over, too
         self._broker.node.registry.forget_context(client)
-        self._destinations[client] = broker
+        self._destinations[client] = destination
+        self._moved_on.discard(client)
         if context:
             self._contexts[client] = context
         self._known_everywhere_at[client] = self._broker.now() + MOVING / 1_000_000
@@ -91,14 +103,35 @@ class Handover:
 
     def cancel(self, client: str) -> None:
         """Stop handing over a client that is connected here again."""
-        self._destinations.pop(client, None)
+        self._forget_destination(client)
         self._contexts.pop(client, None)
+        self._drop_transfers(client)
+
+    def client_moved(self, client: str, destination: Destination) -> None:
+        """Hand over to a new destination what a client's former one has not confirmed."""
+        former = self._destinations.get(client)
+        if former is None or destination.session <= former.session:
+            return
+        for parcel in self._drop_transfers(client):
+            if parcel.subscription is not None:
+                parcel.subscription.inbox.redeliver()
+        self._destinations[client] = destination
+        self._moved_on.add(client)
+        self._known_everywhere_at[client] = self._broker.now() + MOVING / 1_000_000
+        self.send_next()
+
+    def _forget_destination(self, client: str) -> None:
+        self._destinations.pop(client, None)
+        self._moved_on.discard(client)
+        self._known_everywhere_at.pop(client, None)
+
+    def _drop_transfers(self, client: str) -> list[BacklogTransfer]:
+        """Forget what is under way of a client, and return its parcels."""
         self._follow_ups = {
             event: follow_up for event, follow_up in self._follow_ups.items() if follow_up.client != client
         }
-        for number, parcel in list(self._parcels.items()):
-            if parcel.client == client:
-                del self._parcels[number]
+        numbers = [number for number, parcel in self._parcels.items() if parcel.client == client]
+        return [self._parcels.pop(number) for number in numbers]
 
     def parcel_stored(self, number: int) -> None:
         """Remove a parcel that the other broker has stored, acknowledge its notifications, and send the next one."""
@@ -144,7 +177,7 @@ class Handover:
 
     def _can_hand_over(self, client: str) -> bool:
         """Return whether the client's broker can be reached, and something is to be handed over to it."""
-        if self._destinations[client] not in self._broker.node.engine.topology.brokers:
+        if self._destinations[client].broker not in self._broker.node.engine.topology.brokers:
             return False
         is_any_waiting = any(subscription.waiting for subscription in self._durable_subscriptions(client))
         return is_any_waiting or client in self._contexts or bool(self._pending_decisions(client))
@@ -188,16 +221,22 @@ class Handover:
             else:
                 self._send_parcel(client, subscription, _take_parcel(inbox))
         if not self._durable_subscriptions(client) and client not in self._contexts:
-            self._destinations.pop(client, None)
+            self._forget_destination(client)
 
     def _send_context(self, client: str) -> None:
-        """Send the client's context, unless that is under way."""
+        """Send the client's context, unless that is under way.
+
+        The context of a client that has moved on waits, so that the one that it had at the broker in between comes
+        first: its new broker takes the first one.
+        """
+        if client in self._moved_on and self._broker.now() < self._known_everywhere_at[client]:
+            return
         is_under_way = any(parcel.client == client and parcel.subscription is None for parcel in self._parcels.values())
         if client in self._contexts and not is_under_way and self._can_hand_over(client):
             number = self._store_parcel(BacklogTransfer(client, None, [], self._broker.now()))
             contexts = {client: self._contexts[client]}
             self._broker.node.drive(
-                TransferBacklog(self._broker.name, self._destinations[client], number, (), contexts)
+                TransferBacklog(self._broker.name, self._destinations[client].broker, number, (), contexts)
             )
 
     def _republish_undecided(self, client: str) -> None:
@@ -215,7 +254,7 @@ class Handover:
                 continue
             self._number = max(self._number + 1, self._broker.clock.now())
             self._follow_ups[event.id] = FollowUpPublication(client, self._number, now)
-            node.drive(Republish(event, self._number, (self._destinations[client],), (client,)))
+            node.drive(Republish(event, self._number, (self._destinations[client].broker,), (client,)))
 
     def _backlog_read(
         self, client: str, subscription: HubSubscription, done: "asyncio.Future[list[Notification]]"
@@ -241,7 +280,7 @@ class Handover:
             )
         )
         backlog = tuple((notification, subscription.durable or "") for notification in notifications)
-        broker.node.drive(TransferBacklog(broker.name, self._destinations[client], number, backlog))
+        broker.node.drive(TransferBacklog(broker.name, self._destinations[client].broker, number, backlog))
 
     def _store_parcel(self, parcel: BacklogTransfer) -> int:
         """Store a parcel under a new number, higher than all before it, and return the number."""

@@ -74,7 +74,8 @@ class Resender:
             case TopologySettled(brokers):
                 tracker.topology_settled(brokers, now)
             case ClientMoved(client, broker, session):
-                tracker.moved(client, broker, session, now)
+                if self.is_possible:
+                    tracker.moved(client, broker, session, now)
             case _:
                 return False
         self._update_lagging_brokers()

@@ -359,8 +359,6 @@ class Convergence:
         return self._engine.settings.resends and self._engine.strategy.by_source
 
     def _client_moved(self, broker: str, clients: Mapping[str, int]) -> list[Effect]:
-        if not self._engine.settings.resends:
-            return []
         return [ClientMoved(client, broker, session) for client, session in clients.items()]
 
     def take_claims(self, claim: ClaimClients, sender: str) -> list[Effect]:
@@ -382,7 +380,7 @@ class Convergence:
                 self.claimed_clients.pop(client, None)
                 context = engine.context(client)
                 effects += peers.give_up(engine, client)
-                effects.append(HandOver(client, claim.origin, context))
+                effects.append(HandOver(client, claim.origin, context, newer[client]))
         onward = (name for name in self._claim_neighbours() if name != sender)
         return effects + self._client_moved(claim.origin, newer) + [Send(name, claim) for name in onward]
 
