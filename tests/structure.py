@@ -2,6 +2,7 @@
 
     python -m tests.structure            # a table
     python -m tests.structure --calls    # only the calls that are traced through a broker
+    python -m tests.structure --large    # the functions that take a large object
     python -m tests.structure --write    # writes docs/contributing/modules.md
 
 `tests/test_architecture.py` holds limits to these measures.
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 SOURCE = Path(__file__).parents[1] / "src" / "tidings"
 MODULE_PAGE = Path(__file__).parents[1] / "docs" / "contributing" / "modules.md"
@@ -114,66 +115,100 @@ def import_cycles() -> list[list[str]]:
     return sorted(found, key=len, reverse=True)
 
 
-def public_members() -> Mapping[str, int]:
-    """The number of public members of each class: methods, fields, and attributes that its methods assign."""
-    members: dict[str, set[str]] = {}
-    bases: dict[str, list[str]] = {}
-    for path in FILES:
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.ClassDef):
-                names = {child.name for child in node.body if isinstance(child, _FUNCTIONS)}
-                names |= {
-                    target.id
-                    for child in node.body
-                    if isinstance(child, ast.AnnAssign)
-                    for target in [child.target]
-                    if isinstance(target, ast.Name)
-                }
-                names |= {
-                    child.attr
-                    for child in ast.walk(node)
-                    if isinstance(child, ast.Attribute)
-                    and isinstance(child.ctx, ast.Store)
-                    and isinstance(child.value, ast.Name)
-                    and child.value.id == "self"
-                }
-                members[node.name] = {name for name in names if not name.startswith("_")}
-                bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+class PublicClass(NamedTuple):
+    """A public class of the project."""
 
-    def all_of(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
-        if name in seen or name not in members:
-            return set()
-        return members[name].union(*(all_of(base, seen | {name}) for base in bases[name]))
-
-    return {name: len(all_of(name)) for name in members}
+    members: int  # public methods, fields, and attributes that its methods assign, inherited ones included
+    is_value: bool  # it cannot be changed: a frozen struct or dataclass, a named tuple, an enumeration
 
 
-def functions_with_large_parameters() -> list[str]:
-    """Functions that take an object with more public members than `LARGE`, outside of the module that defines its
-    class. Values without behaviour (msgspec structs) do not count."""
-    sizes, homes = public_members(), class_names()
-    values = {
-        node.name
+def classes() -> Mapping[str, PublicClass]:
+    """Every class that a module defines, by `module.Class`."""
+    nodes = {
+        f"{module_of(path)}.{node.name}": node
         for path in FILES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ClassDef) and any("Struct" in ast.unparse(base) for base in node.bases)
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef)
     }
-    large = {name for name, size in sizes.items() if size > LARGE and name not in values}
-    found = []
-    for path in FILES:
-        module = module_of(path)
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, _FUNCTIONS):
-                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-                taken = {_class_of(argument.annotation) for argument in arguments} & large
-                if any(module not in homes.get(name, []) for name in taken):
-                    found.append(f"{module}.{node.name}")
+
+    def lineage(name: str) -> list[str]:
+        """The class and those of the project and of other packages from which it inherits, the nearest first."""
+        if name not in nodes:
+            return [name]
+        names = imported_names(name.rpartition(".")[0])
+        bases = [ast.unparse(base).partition("[")[0] for base in nodes[name].bases]
+        return [name, *(parent for base in bases for parent in lineage(names.get(base, base)))]
+
+    found: dict[str, PublicClass] = {}
+    for name in nodes:
+        ancestors = [nodes[one] for one in lineage(name) if one in nodes]
+        members = {member for node in ancestors for member in _members(node) if not member.startswith("_")}
+        found[name] = PublicClass(len(members), any(map(_is_value, ancestors)))
     return found
 
 
-def _class_of(annotation: ast.expr | None) -> str:
+def imported_names(module: str) -> Mapping[str, str]:
+    """What each name at the top of a module, imports for types included, stands for: `module.Class`."""
+    (path,) = [path for path in FILES if module_of(path) == module]
+    found: dict[str, str] = {}
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.asname or alias.name: alias.name for alias in node.names}
+    return found | {node.name: f"{module}.{node.name}" for node in tree_of(path).body if isinstance(node, ast.ClassDef)}
+
+
+def _members(node: ast.ClassDef) -> set[str]:
+    """The methods and fields of a class, and the attributes that its methods assign."""
+    names = {child.name for child in node.body if isinstance(child, _FUNCTIONS)}
+    names |= {child.target.id for child in node.body if isinstance(child, ast.AnnAssign) and _is_name(child.target)}
+    return names | {
+        child.attr
+        for child in ast.walk(node)
+        if isinstance(child, ast.Attribute)
+        and isinstance(child.ctx, ast.Store)
+        and isinstance(child.value, ast.Name)
+        and child.value.id == "self"
+    }
+
+
+def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
+
+
+_VALUE_BASES = ("NamedTuple", "Enum", "StrEnum", "IntEnum", "Flag", "frozen=True", "TypedDict")
+
+
+def _is_value(node: ast.ClassDef) -> bool:
+    """Whether a class says of itself that its instances cannot be changed."""
+    texts = [*map(ast.unparse, node.bases), *map(ast.unparse, node.keywords), *map(ast.unparse, node.decorator_list)]
+    return any(base in text for text in texts for base in _VALUE_BASES)
+
+
+def functions_with_large_parameters() -> list[tuple[str, str]]:
+    """Functions that take an object with more public members than `LARGE` outside of the module that defines its
+    class, each with that class. Values that cannot be changed do not count."""
+    large = {name for name, one in classes().items() if one.members > LARGE and not one.is_value}
+    found = []
+    for path in FILES:
+        module = module_of(path)
+        names = imported_names(module)
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, _FUNCTIONS):
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                words = {word for argument in arguments for word in _class_names(argument.annotation)}
+                taken = {names.get(word, word) for word in words} & large
+                found += [
+                    (f"{module}.{node.name}", name) for name in sorted(taken) if not name.startswith(f"{module}.")
+                ]
+    return found
+
+
+def _class_names(annotation: ast.expr | None) -> list[str]:
+    """The classes that an annotation names, outside of collections and callables."""
     text = "" if annotation is None else ast.unparse(annotation).strip("'\"")
-    return text.removesuffix(" | None").rpartition(".")[2]
+    return [] if "[" in text else [word.strip() for word in text.split("|")]
 
 
 # ------------------------------------------------------------------------------------ calls through a broker, traced
@@ -298,7 +333,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", action="store_true", help="only the calls that are traced through a broker")
     parser.add_argument("--write", action="store_true", help=f"write {MODULE_PAGE.name}, which lists the modules")
+    parser.add_argument("--large", action="store_true", help="the functions that take a large object")
     options = parser.parse_args()
+    if options.large:
+        sys.stdout.writelines(f"{name} takes {taken}\n" for name, taken in functions_with_large_parameters())
+        return
     if options.write:
         MODULE_PAGE.write_text(module_page())
         return
