@@ -32,15 +32,15 @@ def test_counters_and_gauges_are_on_the_page() -> None:
     found = samples(PrometheusPage("b1", metrics, lambda: gauges))
     assert found["tidings_publications_total", (("outcome", "accepted"),)] == 5
     assert found["tidings_publications_total", (("outcome", "repeated"),)] == 2
-    assert found["tidings_refused_total", (("step", "admit"),)] == 3
-    assert found["tidings_deliveries_total", ()] == 9
-    assert found["tidings_lost_total", ()] == 1
-    assert found["tidings_bytes_total", (("direction", "in"),)] == 100
+    assert found["tidings_refusals_total", (("step", "admit"),)] == 3
+    assert found["tidings_notifications_total", ()] == 9
+    assert found["tidings_notifications_dropped_total", ()] == 1
+    assert found["tidings_network_bytes_total", (("direction", "in"),)] == 100
     assert found["tidings_link_messages_total", (("direction", "out"),)] == 7
     assert found["tidings_connections", ()] == 4
     assert found["tidings_links_configured", ()] == 2
     assert found["tidings_journal_offset", ()] == 50
-    assert ("tidings_certificate_expires_seconds", ()) not in found
+    assert ("tidings_certificate_expiry_timestamp_seconds", ()) not in found
     assert any(name == "tidings_info" and ("broker", "b1") in labels for name, labels in found)
 
 
@@ -59,7 +59,7 @@ def test_gauges_are_asked_for_each_time() -> None:
     now["connections"] = 2
     found = samples(exposition)
     assert found["tidings_connections", ()] == 2
-    assert found["tidings_certificate_expires_seconds", ()] == 1e9
+    assert found["tidings_certificate_expiry_timestamp_seconds", ()] == 1e9
 
 
 def test_every_number_is_on_the_page() -> None:
@@ -96,10 +96,10 @@ def test_buckets_hold_what_took_up_to_their_bound(noted: list[tuple[float, int]]
     found = samples(PrometheusPage("b1", metrics, Gauges))
     for bound in BOUNDS:
         expected = sum(times for seconds, times in noted if seconds <= bound)
-        assert found["tidings_commit_seconds_bucket", (("le", str(bound)),)] == expected
-    assert found["tidings_commit_seconds_count", ()] == sum(times for _, times in noted)
+        assert found["tidings_journal_commit_seconds_bucket", (("le", str(bound)),)] == expected
+    assert found["tidings_journal_commit_seconds_count", ()] == sum(times for _, times in noted)
     total = sum(max(seconds, 0) * times for seconds, times in noted)
-    assert abs(found["tidings_commit_seconds_sum", ()] - total) < 1e-6
+    assert abs(found["tidings_journal_commit_seconds_sum", ()] - total) < 1e-6
 
 
 def test_the_registry_of_the_process_is_left_alone() -> None:

@@ -298,10 +298,10 @@ def test_status_and_metrics_show_topics_the_list_and_what_was_refused(world: Liv
     assert status["revocations"]["version"] == 0
     assert status["revocations"]["in_force"] is True
     assert 0 <= status["revocations"]["age"] < 3_600
-    assert 'tidings_refused_untrusted_total{check="proof"} 1.0' in page
+    assert 'tidings_security_refusals_total{check="proof"} 1.0' in page
     assert "tidings_secure_topics 1.0" in page
-    assert "tidings_revocations_version 0.0" in page
-    [line_] = [one for one in page.splitlines() if one.startswith("tidings_revocations_expire_seconds")]
+    assert "tidings_revocation_list_version 0.0" in page
+    [line_] = [one for one in page.splitlines() if one.startswith("tidings_revocation_list_expiry_timestamp_seconds")]
     assert float(line_.split()[1]) > now() / 1_000_000
 
 

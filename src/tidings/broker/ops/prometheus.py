@@ -17,17 +17,18 @@ from prometheus_client.registry import Collector
 from tidings._version import __version__
 from tidings.broker.metrics import BOUNDS, Durations, Gauges, Metrics, SecurityGauges
 
+# The name of each gauge, with its field of `Gauges` and its description.
 _GAUGES = {
-    "connections": "Clients and neighbours that are connected.",
-    "subscriptions": "Subscriptions in the tables, of clients here and elsewhere.",
-    "advertisements": "Advertisements in the tables, of clients here and elsewhere.",
-    "links": "Links that are up.",
-    "links_configured": "Links that should be up.",
-    "journal_offset": "The number of records that were appended to the journal.",
-    "journal_synced_offset": "The number of records that are on the disk for certain.",
-    "journal_bytes": "The size of the journal on the disk.",
-    "unsettled": "Publications that have not reached every broker that they are for.",
-    "queue_bytes": "What waits for clients and neighbours to take it.",
+    "connections": ("connections", "Clients and neighbours that are connected."),
+    "subscriptions": ("subscriptions", "Subscriptions in the tables, of clients here and elsewhere."),
+    "advertisements": ("advertisements", "Advertisements in the tables, of clients here and elsewhere."),
+    "links": ("links", "Links that are up."),
+    "links_configured": ("links_configured", "Links that should be up."),
+    "journal_offset": ("journal_offset", "The number of records that were appended to the journal."),
+    "journal_synced_offset": ("journal_synced_offset", "The number of journal records that are synced to the disk."),
+    "journal_bytes": ("journal_bytes", "The size of the journal on the disk."),
+    "unsettled_publications": ("unsettled", "Publications that have not reached every broker that they are for."),
+    "queue_bytes": ("queue_bytes", "Bytes that wait to be sent to clients and neighbours."),
 }
 
 
@@ -49,20 +50,22 @@ class PrometheusPage(Collector):
         """Yield all metrics of the broker."""
         yield InfoMetricFamily("tidings", "Which broker this is.", {"broker": self._broker, "version": __version__})
         yield from self._counters()
-        yield _histogram("tidings_commit_seconds", "How long commits of the journal took.", self._metrics.commits)
+        yield _histogram(
+            "tidings_journal_commit_seconds", "How long commits of the journal took.", self._metrics.commits
+        )
         yield _histogram(
             "tidings_delivery_seconds",
             "The time from accepting a publication to giving it to a client.",
             self._metrics.delivered_after,
         )
         gauges = self._gauges()
-        for name, description in _GAUGES.items():
-            yield GaugeMetricFamily(f"tidings_{name}", description, getattr(gauges, name))
-        description = "Lines of the log that there was no room for."
+        for name, (field, description) in _GAUGES.items():
+            yield GaugeMetricFamily(f"tidings_{name}", description, getattr(gauges, field))
+        description = "Log lines that were dropped because the queue of the log was full."
         yield CounterMetricFamily("tidings_log_lines_dropped", description, gauges.log_lines_dropped)
         if gauges.certificate_expires is not None:
             yield GaugeMetricFamily(
-                "tidings_certificate_expires_seconds",
+                "tidings_certificate_expiry_timestamp_seconds",
                 "When the broker's certificate expires, in seconds since 1970.",
                 gauges.certificate_expires,
             )
@@ -75,12 +78,22 @@ class PrometheusPage(Collector):
         for name, description, label, values in (
             (
                 "publications",
-                "Publications of clients that were taken, by whether they were new.",
+                "Publications of clients that were accepted, by whether they were new.",
                 "outcome",
                 {"accepted": metrics.accepted, "repeated": metrics.repeated},
             ),
-            ("refused", "What clients asked for and did not get, by the step that refused it.", "step", refused),
-            ("bytes", "Bytes from and to all.", "direction", {"in": metrics.bytes_in, "out": metrics.bytes_out}),
+            (
+                "refusals",
+                "Requests and publications that were refused, by the step that refused them.",
+                "step",
+                refused,
+            ),
+            (
+                "network_bytes",
+                "Bytes from and to clients and neighbours.",
+                "direction",
+                {"in": metrics.bytes_in, "out": metrics.bytes_out},
+            ),
             (
                 "link_messages",
                 "Messages from and to neighbours.",
@@ -90,42 +103,54 @@ class PrometheusPage(Collector):
         ):
             yield _counter(name, description, label, values)
         for name, description, value in (
-            ("deliveries", "Notifications given to clients.", metrics.delivered),
-            ("lost", "Notifications that slow consumers lost.", metrics.lost),
+            ("notifications", "Notifications that were sent to clients.", metrics.delivered),
             (
-                "slow_disconnected",
-                "Connections closed as their queue stayed full.",
+                "notifications_dropped",
+                "Notifications that were dropped because their subscriber was slow.",
+                metrics.lost,
+            ),
+            (
+                "slow_consumer_disconnections",
+                "Clients that were disconnected because their queue stayed full.",
                 metrics.slow_disconnected,
             ),
             (
-                "broken_connections",
-                "Connections that were closed, as what came was no frame.",
+                "framing_errors",
+                "Connections that were closed because a frame was malformed.",
                 metrics.broken_connections,
             ),
-            ("misunderstood", "Frames that could not be understood.", metrics.misunderstood),
-            ("challenges", "Challenges to clients and neighbours.", metrics.challenges),
-            ("challenges_failed", "Challenges that were not answered, or wrongly.", metrics.challenges_failed),
-            ("bogus", "Handshakes, proofs and tokens that were refused.", metrics.bogus),
-            ("shut_out", "Connections closed at once, after too many of these.", metrics.shut_out),
-            ("meta_events", "Meta-events that were told.", metrics.told),
+            ("decoding_errors", "Frames whose content could not be decoded.", metrics.misunderstood),
+            ("challenges", "Challenges that were sent to clients and neighbours.", metrics.challenges),
+            ("challenge_failures", "Challenges that were answered too late or wrongly.", metrics.challenges_failed),
+            ("authentication_failures", "Handshakes, proofs and tokens that were refused.", metrics.bogus),
+            (
+                "connection_rejections",
+                "Connections that were closed at once, after too many authentication failures from their host.",
+                metrics.shut_out,
+            ),
+            ("meta_events", "Meta-events that the broker published.", metrics.told),
         ):
             yield CounterMetricFamily(f"tidings_{name}", description, value)
 
 
 def _of_security(gauges: SecurityGauges) -> Iterator[Metric]:
-    description = "What the gate did not let through, by the check that was not passed."
-    yield _counter("refused_untrusted", description, "check", gauges.refused)
+    description = "Events and tokens that the gate refused, by the check that failed."
+    yield _counter("security_refusals", description, "check", gauges.refused)
     for name, description, value in (
-        ("secure_topics", "Secure topics that are known.", gauges.topics),
-        ("revocations_version", "How many entries the list of revocations has; -1: there is none.", gauges.revocations),
+        ("secure_topics", "Secure topics that the broker knows.", gauges.topics),
         (
-            "revocations_issued_seconds",
-            "When the list of revocations was issued, in seconds since 1970.",
+            "revocation_list_version",
+            "The number of entries of the revocation list; -1 without a list.",
+            gauges.revocations,
+        ),
+        (
+            "revocation_list_issued_timestamp_seconds",
+            "When the revocation list was issued, in seconds since 1970.",
             gauges.revocations_issued,
         ),
         (
-            "revocations_expire_seconds",
-            "From when on nothing is trusted without a newer list, in seconds since 1970.",
+            "revocation_list_expiry_timestamp_seconds",
+            "When the revocation list expires, in seconds since 1970; after it nothing is trusted.",
             gauges.revocations_expire,
         ),
     ):
