@@ -87,6 +87,19 @@ def _long_waits(path: Path) -> Iterator[str]:
         for limit in limits:
             if isinstance(limit, ast.Constant) and isinstance(limit.value, int | float) and limit.value > PATIENCE:
                 yield f"{path.name}:{node.lineno}: waits for {limit.value} s; the limit is tests.limits.PATIENCE"
+            elif isinstance(limit, ast.BinOp) and isinstance(limit.op, ast.Mult) and _has_seconds(limit):
+                yield f"{path.name}:{node.lineno}: waits for a multiple of a number; the limit is tests.limits.PATIENCE"
+
+
+def _has_seconds(product: ast.BinOp) -> bool:
+    """Whether a product has a factor that is a number above one, so that it may be longer than the limit."""
+    sides = product.left, product.right
+    if any(isinstance(side, ast.List) for side in sides):
+        return False  # a list that is repeated
+    values = [side.value for side in sides if isinstance(side, ast.Constant)]
+    if any(isinstance(value, str) for value in values):
+        return False  # a text that is repeated
+    return any(isinstance(value, int | float) and value > 1 for value in values)
 
 
 def test_no_wait_is_longer_than_the_limit() -> None:
@@ -95,8 +108,9 @@ def test_no_wait_is_longer_than_the_limit() -> None:
 
 def test_a_long_wait_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "test_slow.py"
-    path.write_text("process.wait(90)\ninbox.take(timeout=61.5)\nprocess.wait(60)\nrange(90)\n")
-    assert [line.partition(": ")[0] for line in _long_waits(path)] == ["test_slow.py:1", "test_slow.py:2"]
+    path.write_text("process.wait(90)\ninbox.take(timeout=61.5)\nprocess.wait(60)\nrange(90)\nrun(timeout=60 * 6)\n")
+    lines = [line.partition(": ")[0] for line in _long_waits(path)]
+    assert lines == ["test_slow.py:1", "test_slow.py:2", "test_slow.py:5"]
 
 
 def _private_uses(path: Path) -> list[str]:
