@@ -9,7 +9,8 @@ import pytest
 
 import tidings as td
 from tests.broker.cases import connect, run, running, until
-from tidings.client.subscription import ClientSubscription, NotificationDedup
+from tidings.client.deduplication import NotificationDedup
+from tidings.client.subscription import ClientSubscription
 from tidings.model.event import Event
 from tidings.model.identity import uuid7
 from tidings.model.notification import Notification, Trace
@@ -93,7 +94,7 @@ def test_what_was_told_in_an_earlier_connection_is_not_told_again() -> None:
 
 
 def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.client.subscription.MAX_REMEMBERED_NOTIFICATIONS", 3)
+    monkeypatch.setattr("tidings.client.deduplication.MAX_REMEMBERED_NOTIFICATIONS", 3)
     told = NotificationDedup()
     for n in range(5):
         assert told.is_new(note(n))

@@ -17,10 +17,9 @@ import typer
 
 from tidings.cli.connection import EntityConnection
 from tidings.cli.options import read_file
-from tidings.client.client import Client
 from tidings.client.retry import Retry
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.service_rpc import ask
+from tidings.client.secure.service_rpc import ServiceClient, ask
 from tidings.client.secure.settings import now
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.security.ca.certificates import Certificate
@@ -65,7 +64,7 @@ class OverlayAccess(NamedTuple):
 
             return await series(send, service.certificate)
 
-    async def _locate_service(self, client: Client, identity: Identity, retry: Retry) -> ServiceRecord:
+    async def _locate_service(self, client: ServiceClient, identity: Identity, retry: Retry) -> ServiceRecord:
         """Return the service record of the centre, from its file or from discovery nodes.
 
         If the caller waits for services, this sends the centre a list request and returns after its answer. The list

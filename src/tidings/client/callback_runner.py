@@ -5,17 +5,27 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tidings.model.errors import ClosedError
 from tidings.model.notification import Notification
 
-if TYPE_CHECKING:
-    from tidings.client.subscription import ClientSubscription
-
 Callback = Callable[[Notification], Any]
 _LOG = logging.getLogger("tidings.client")
 _RAISED = object()
+
+
+class CallbackSource(Protocol):
+    """What running a callback needs of its subscription."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def durable(self) -> str | None: ...
+    @property
+    def waiting(self) -> int: ...
+    def next(self) -> Notification: ...
+    async def acknowledge(self, *notes: Notification) -> int: ...
 
 
 class CallbackRunner:
@@ -27,7 +37,7 @@ class CallbackRunner:
 
     __slots__ = ("_callback", "_context", "_is_due", "_subscription", "_waiting")
 
-    def __init__(self, subscription: "ClientSubscription", callback: Callback) -> None:
+    def __init__(self, subscription: CallbackSource, callback: Callback) -> None:
         self._subscription, self._callback = subscription, callback
         self._context = contextvars.copy_context()  # the context variables of the caller of `subscribe`
         self._is_due = False

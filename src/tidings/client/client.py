@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from uuid import UUID
 
 import msgspec
@@ -12,20 +11,13 @@ import msgspec
 from tidings.client.callback_runner import Callback
 from tidings.client.connection_state import ConnectionState
 from tidings.client.publisher import EventPublisher
-from tidings.client.session import ClientSession
+from tidings.client.request_sender import RequestSender, time_limit
+from tidings.client.session import ClientSession, ConnectionSettings
 from tidings.client.session_state import SessionState
-from tidings.client.subscription import CANNOT_OPEN, ClientSubscription, NotificationDedup, OnRefused
-from tidings.client.time_limit import time_limit
+from tidings.client.subscription import ClientSubscription, OnRefused, SubscriptionTable
 from tidings.coerce import content_filter, context_filter, context_offer, policy_text
 from tidings.model.advertisement import Advertisement, checked_id, listed_offer
-from tidings.model.errors import (
-    ClosedError,
-    InvalidValueError,
-    RefusedError,
-    RequestTimeoutError,
-    SecurityError,
-    TidingsError,
-)
+from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event, checked_client, checked_subject
 from tidings.model.explanation import Explanation, ExplanationStep
 from tidings.model.filter import ContextFilterValue, FilterValue
@@ -35,21 +27,34 @@ from tidings.model.receipt import Receipt
 from tidings.model.schema import AttributeFilter, Schema, schema_of, structure_text, versions_of
 from tidings.model.subscription import Notify
 from tidings.model.time_arguments import Since as Since
-from tidings.model.time_arguments import checked_timeout, start_of
+from tidings.model.time_arguments import checked_timeout
 from tidings.model.values import Attributes, Context
-from tidings.protocol import answers, requests
+from tidings.protocol import requests
 from tidings.protocol.frames import FrameKind
 from tidings.protocol.notifications import WireNotification, notification_from_wire
 
 if TYPE_CHECKING:
-    from tidings.client.secure.membership import Membership
-    from tidings.client.secure.service_rpc import ReplyInbox
+    from tidings.client.secure.membership import Membership, SecureSubscriptions
+    from tidings.client.secure.service_rpc import ReplyInbox, ServiceClient
     from tidings.policy.policy import Policy
 
 Text = str | FilterValue
 ContextText = str | ContextFilterValue
-_CONTEXT = Context()
-_CLOSE_SECONDS = 5.0  # seconds to wait for the broker's answer when a subscription is closed
+Secured = Callable[["ServiceClient", "SecureSubscriptions"], "Membership"]  # makes the membership of a secure client
+
+
+class Handle(Protocol):
+    """What a program holds of a subscription or an advertisement."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class ClientHandle(Protocol):
+    """What a program holds of a client."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class ClientAdvertisement(msgspec.Struct, frozen=True):
@@ -74,26 +79,18 @@ class Client:
     """
 
     def __init__(
-        self,
-        session: ClientSession,
-        secured: "Callable[[Client], Membership] | None" = None,
-        timeout: float | None = None,
+        self, settings: ConnectionSettings, secured: Secured | None = None, timeout: float | None = None
     ) -> None:
-        self.name = session.name
-        self._session = session
-        self._timeout = checked_timeout(timeout)  # default for requests without a timeout
-        self._membership = None if secured is None else secured(self)
+        self._session = session = ClientSession(settings)
         self._session_state: SessionState = session.session_state
-        self._subscriptions: dict[str, ClientSubscription] = {}
-        self._dedup = NotificationDedup()
+        self._requests = RequestSender(session, timeout)
         self._publisher = EventPublisher(session)
+        self._subscriptions = session.listener = SubscriptionTable(session, self._requests)
         self._ids_made = 0
-        self._closed = asyncio.Event()
-        self._close_error: ClosedError | None = None  # why the broker closed the connection for good
-        session.notified, session.lost, session.context_set = self._dispatch, self._report_lost, self._update_context
-        session.ended, session.connected_again = self._end_subscriptions, self._reconnected
+        self._membership = None if secured is None else secured(self, self._subscriptions)
         if self._membership is not None:
-            self._membership.join(session)
+            self._subscriptions.membership = self._membership
+            session.seal_with(self._membership.sealing_queue(session), self._membership.member.prove)
 
     # Opening and closing
 
@@ -127,9 +124,12 @@ class Client:
         """
         seconds = checked_timeout(timeout)
         async with time_limit(seconds, "until_closed", lambda: self.state, "the client is not closed"):
-            await self._closed.wait()
-        if self._close_error is not None:
-            raise self._close_error
+            await self._session.until_closed()
+
+    @property
+    def name(self) -> str:
+        """The client's name."""
+        return self._session.name
 
     @property
     def session(self) -> ClientSession:
@@ -144,7 +144,7 @@ class Client:
     @property
     def state(self) -> ConnectionState:
         """The current state of the connection."""
-        return self._session.states.latest
+        return self._session.state
 
     async def states(self) -> AsyncIterator[ConnectionState]:
         """Yield the present state of the connection, then each later one, until the client is closed.
@@ -161,7 +161,7 @@ class Client:
 
         A `closed` state returns at once.
         """
-        return await self._session.states.after(seen)
+        return await self._session.state_after(seen)
 
     @property
     def broker(self) -> str:
@@ -183,7 +183,7 @@ class Client:
 
         After the `timeout` the client keeps trying, the new addresses first.
         """
-        async with self._limit(timeout, "move"):
+        async with self._requests.limit(timeout, "move"):
             await self._session.move(addresses)
 
     # Context
@@ -219,12 +219,13 @@ class Client:
         if mapping is not None and not isinstance(mapping, Mapping):
             raise InvalidValueError(f"a context is a mapping of names to values, not {type(mapping).__name__}")
         changes = {**(mapping or {}), **values}
-        limit = self._limit(timeout, "set_context")
+        limit = self._requests.limit(timeout, "set_context")
         if of is not None and checked_client(of) != self.name:
             if merge:
                 raise InvalidValueError("merge: only one's own context is known here; give the whole context")
             async with limit:
-                await self._request(FrameKind.SET_CONTEXT, requests.SetContextRequest(0, Context.of(changes), of))
+                request = requests.SetContextRequest(0, Context.of(changes), of)
+                await self._requests.request(FrameKind.SET_CONTEXT, request)
             return
         state = self._session_state
         context = state.context.merged(changes) if merge else Context.of(changes)
@@ -233,22 +234,17 @@ class Client:
         state.set_context(context)
         if state.announces_context:
             async with limit:
-                await self._request(FrameKind.SET_CONTEXT, requests.SetContextRequest(0, context))
+                await self._requests.request(FrameKind.SET_CONTEXT, requests.SetContextRequest(0, context))
 
-    async def let_set_context(self, other: "str | Client", allowed: bool = True, timeout: float | None = None) -> None:
+    async def let_set_context(
+        self, other: str | ClientHandle, allowed: bool = True, timeout: float | None = None
+    ) -> None:
         """Allow another client to set this client's context, or withdraw the permission."""
-        name = other.name if isinstance(other, Client) else checked_client(other)
-        async with self._limit(timeout, "let_set_context"):
-            await self._announce_context()
-            await self._request(FrameKind.ENTRUST, requests.DelegateContextRequest(0, name, allowed))
+        name = checked_client(other if isinstance(other, str) else other.name)
+        async with self._requests.limit(timeout, "let_set_context"):
+            await self._requests.announce_context()
+            await self._requests.request(FrameKind.ENTRUST, requests.DelegateContextRequest(0, name, allowed))
         self._session_state.delegates[name] = allowed
-
-    async def _announce_context(self) -> None:
-        """Send the broker the context, now and whenever it changes from now on."""
-        if not self._session_state.announces_context:
-            self._session_state.announces_context = True
-            if self._session_state.has_set_context:
-                await self._request(FrameKind.SET_CONTEXT, requests.SetContextRequest(0, self._session_state.context))
 
     # Publishing
 
@@ -282,24 +278,24 @@ class Client:
             policy=policy_text(policy),
         )
         request = _advertise_request(advertisement)
-        async with self._limit(timeout, "advertise"):
-            done = await self._request(FrameKind.ADVERTISE, request)
+        async with self._requests.limit(timeout, "advertise"):
+            done = await self._requests.request(FrameKind.ADVERTISE, request)
         self._session_state.advertisements[advertisement.id] = request
         return ClientAdvertisement(advertisement, list(done.findings))
 
     async def unadvertise(
         self,
-        id: "str | ClientAdvertisement",  # noqa: A002
+        id: str | Handle,  # noqa: A002
         policy: "str | Policy | None" = None,
         timeout: float | None = None,
     ) -> None:
         """Withdraw an advertisement; `policy` holds the rules to run before the removal."""
-        advertisement_id = checked_id(id.id if isinstance(id, ClientAdvertisement) else id)
+        advertisement_id = checked_id(id if isinstance(id, str) else id.id)
         request = requests.UnadvertiseRequest(0, advertisement_id, policy_text(policy))
-        limit = self._limit(timeout, "unadvertise")
+        limit = self._requests.limit(timeout, "unadvertise")
         self._session_state.advertisements.pop(advertisement_id, None)
         async with limit:
-            await self._request(FrameKind.UNADVERTISE, request)
+            await self._requests.request(FrameKind.UNADVERTISE, request)
 
     async def publish(
         self,
@@ -343,9 +339,9 @@ class Client:
             RefusedError: The broker refused the event.
         """
         arguments = attributes, subscribers, payload, subject, policy, safe, id, sequence, sealed
-        if timeout is None and self._timeout is None:  # without a limit, skip its overhead: this is called very often
+        if timeout is None and self._requests.timeout is None:  # called very often: skip the overhead of a limit
             return await (await self._publisher.publish_soon(*arguments))
-        async with self._limit(timeout, "publish"):
+        async with self._requests.limit(timeout, "publish"):
             return await (await self._publisher.publish_soon(*arguments))
 
     async def publish_soon(
@@ -378,9 +374,9 @@ class Client:
             timeout: Seconds to wait until the event can be sent; after it, the event is not published.
         """
         arguments = attributes, subscribers, payload, subject, policy, safe, id, sequence, sealed
-        if timeout is None and self._timeout is None:
+        if timeout is None and self._requests.timeout is None:
             return await self._publisher.publish_soon(*arguments)
-        async with self._limit(timeout, "publish_soon", "the event is not published"):
+        async with self._requests.limit(timeout, "publish_soon", "the event is not published"):
             return await self._publisher.publish_soon(*arguments)
 
     async def publish_many(
@@ -401,7 +397,7 @@ class Client:
             timeout: Seconds for all events together; after it, any of them may have been published.
             **given: Further arguments of `publish`, the same for each event. Otherwise use `publish_soon`.
         """
-        async with self._limit(timeout, "publish_many"):
+        async with self._requests.limit(timeout, "publish_many"):
             return await self._publisher.publish_many(events, safe=safe, **given)
 
     # Subscribing
@@ -470,14 +466,14 @@ class Client:
         )
         inbox_limit = limit or DEFAULT_INBOX_NOTIFICATIONS
         subscription = ClientSubscription(
-            self, request, inbox_limit, callback, on_lost, topic=topic, raw=raw, on_refused=on_refused
+            self._subscriptions, request, inbox_limit, callback, on_lost, topic=topic, raw=raw, on_refused=on_refused
         )
         subscription.timeout = checked_timeout(timeout)
         return subscription
 
     async def unsubscribe(
         self,
-        id: "str | ClientSubscription",  # noqa: A002
+        id: str | Handle,  # noqa: A002
         policy: "str | Policy | None" = None,
         timeout: float | None = None,
     ) -> None:
@@ -485,40 +481,25 @@ class Client:
 
         After the `timeout`, the subscription has ended in this client.
         """
-        subscription_id = id.id if isinstance(id, ClientSubscription) else checked_id(id)
-        request = requests.UnsubscribeRequest(0, subscription_id, policy_text(policy))
-        limit = self._limit(timeout, "unsubscribe")
-        self._session_state.subscriptions.pop(subscription_id, None)
-        try:
-            async with limit:
-                await self._request(FrameKind.UNSUBSCRIBE, request)
-        except RequestTimeoutError:
-            self._drop_subscription(subscription_id)
-            raise
-        self._drop_subscription(subscription_id)
-
-    def _drop_subscription(self, id: str) -> None:  # noqa: A002
-        subscription = self._subscriptions.pop(id, None)
-        if subscription is not None:
-            subscription.end()
-            self.has_room()
+        await self._subscriptions.unsubscribe(id if isinstance(id, str) else id.id, policy, timeout)
 
     def subscriptions(self) -> list[ClientSubscription]:
         """Return this client's subscriptions."""
-        return list(self._subscriptions.values())
+        return self._subscriptions.subscriptions()
 
     # Policies, schemas, queries
 
     async def set_policy(
         self,
-        id: "str | ClientSubscription | ClientAdvertisement",  # noqa: A002
+        id: str | Handle,  # noqa: A002
         policy: "str | Policy | None",
         timeout: float | None = None,
     ) -> list[str]:
         """Set the policy of a subscription or an advertisement, None removes it; return the remarks on it."""
         owner_id, text = id if isinstance(id, str) else id.id, policy_text(policy)
-        async with self._limit(timeout, "set_policy"):
-            done = await self._request(FrameKind.SET_POLICY, requests.SetPolicyRequest(0, checked_id(owner_id), text))
+        async with self._requests.limit(timeout, "set_policy"):
+            request = requests.SetPolicyRequest(0, checked_id(owner_id), text)
+            done = await self._requests.request(FrameKind.SET_POLICY, request)
         self._session_state.with_policy(owner_id, text)
         return list(done.findings)
 
@@ -529,8 +510,8 @@ class Client:
         """
         if isinstance(schema, Schema):
             request = requests.DefineSchemaRequest(0, schema.subject, tuple(versions_of(schema)))
-            async with self._limit(timeout, "schema"):
-                await self._request(FrameKind.DEFINE, request)
+            async with self._requests.limit(timeout, "schema"):
+                await self._requests.request(FrameKind.DEFINE, request)
             self._session_state.schemas[schema.subject] = schema
             return schema
         answer = await self.ask("schema", timeout=timeout, subject=checked_subject(schema) or "")
@@ -544,7 +525,7 @@ class Client:
     async def explain(
         self,
         event: Any,
-        subscription: "str | ClientSubscription | None" = None,
+        subscription: str | Handle | None = None,
         *,
         publisher: str | None = None,
         subscribers: ContextText | None = None,
@@ -578,7 +559,7 @@ class Client:
             about["event"] = Attributes.of(event)
         scope = context_filter(subscribers)
         about.update(
-            subscription=subscription.id if isinstance(subscription, ClientSubscription) else subscription,
+            subscription=subscription if subscription is None or isinstance(subscription, str) else subscription.id,
             subscribers=None if scope is None else str(scope),
             payload=payload,
             subject=subject,
@@ -587,10 +568,10 @@ class Client:
         )
         return [_explanation(answer) for answer in await self.ask("explain", timeout=timeout, **about)]
 
-    async def replay(
+    def replay(
         self,
         since: Since = None,
-        subscriptions: "Iterable[str | ClientSubscription] | None" = None,
+        subscriptions: Iterable[str | Handle] | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[Notification]:
         """Replay the journaled events from `since` on: yield the notifications that subscriptions would get now.
@@ -598,197 +579,19 @@ class Client:
         `since` is a time, a number of microseconds, or a receipt. By default all of this client's subscriptions are
         replayed. The `timeout` applies to each page of the broker's answer.
         """
-        replayed = self._subscriptions.values() if subscriptions is None else subscriptions
-        ids = [item.id if isinstance(item, ClientSubscription) else item for item in replayed]
-        offset, timestamp = start_of(since)
-        while True:
-            page = await self.ask("replay", timeout=timeout, subscriptions=ids, since=timestamp, offset=offset)
-            for wire_notification in msgspec.convert(page["notes"], list[WireNotification]):
-                notification = await self._decrypt_replayed(notification_from_wire(wire_notification, self.name))
-                if notification is not None:
-                    yield notification
-            if page["next"] is None:
-                return
-            offset = page["next"]
+        ids = None if subscriptions is None else [one if isinstance(one, str) else one.id for one in subscriptions]
+        return self._subscriptions.replay(since, ids, timeout)
 
     async def ask(self, question: str, *, timeout: float | None = None, **about: Any) -> Any:
         """Send the broker a query, which changes nothing, and return its answer."""
-        async with self._limit(timeout, question):
-            return await self._session.request(FrameKind.ASK, requests.QueryRequest(0, question, about))
+        return await self._requests.ask(question, timeout=timeout, **about)
 
     @cached_property
     def mailbox(self) -> "ReplyInbox":
         """The inbox for answers of key management centres and discovery nodes (`tidings.client.secure.service_rpc`)."""
         from tidings.client.secure.service_rpc import ReplyInbox
 
-        return ReplyInbox(self)
-
-    # Called by subscriptions
-
-    async def begin(self, subscription: ClientSubscription) -> None:
-        """Subscribe at the broker, within the subscription's timeout."""
-        async with self._limit(subscription.timeout, "subscribe"):
-            await self._subscribe_at_broker(subscription)
-
-    async def _subscribe_at_broker(self, subscription: ClientSubscription) -> None:
-        await self._announce_context()
-        request, subscriptions = subscription.wanted, self._subscriptions
-        earlier = self._session_state.subscriptions.get(request.id)
-        if request.policy is None and earlier is not None:  # keep the policy, as the broker does
-            subscription.wanted = request = msgspec.structs.replace(request, policy=earlier.policy)
-        if self._membership is not None:
-            await self._membership.secure(subscription)
-        replaced = subscriptions.get(request.id)
-        subscriptions[request.id] = subscription  # before the request: notifications may come together with the answer
-        try:
-            done = await self._send_subscribe(subscription)
-        except BaseException as error:
-            if subscriptions.get(request.id) is subscription:
-                del subscriptions[request.id]
-                if replaced is not None:
-                    subscriptions[request.id] = replaced
-                elif isinstance(error, asyncio.CancelledError) and request.durable is None:
-                    self._session.withdraw(request.id)
-            raise
-        subscription.begun(done)
-        if subscription.closed and subscription.durable is None:  # closed while this waited for the broker
-            self._session.withdraw(subscription.id)
-            return
-        if done.id != request.id:
-            subscriptions.pop(request.id, None)
-            replaced, subscriptions[done.id] = subscriptions.get(done.id), subscription
-        if replaced is not None and replaced is not subscription:
-            replaced.end()
-        self._session_state.subscriptions[subscription.id] = subscription.wanted
-
-    async def _send_subscribe(self, subscription: ClientSubscription) -> answers.RequestDone:
-        """Subscribe at the broker; if it refuses a secure subscription, get a new token and try once more."""
-        try:
-            return await self._request(FrameKind.SUBSCRIBE, subscription.wanted)
-        except (RefusedError, SecurityError):
-            if self._membership is None or not await self._membership.reconsider(subscription):
-                raise
-        return await self._request(FrameKind.SUBSCRIBE, subscription.wanted)
-
-    async def subscribe_anew(self, subscription: ClientSubscription) -> None:
-        """Subscribe again under the same id with the subscription's new token."""
-        if self._subscriptions.get(subscription.id) is subscription:
-            await self._request(FrameKind.SUBSCRIBE, subscription.wanted)
-            self._session_state.subscriptions[subscription.id] = subscription.wanted
-
-    def leave(self, subscription: ClientSubscription) -> None:
-        """Detach from a subscription; a durable one goes on collecting at the broker."""
-        if self._subscriptions.get(subscription.id) is subscription:
-            del self._subscriptions[subscription.id]
-            self._session_state.subscriptions.pop(subscription.id, None)
-            self.has_room()
-
-    def give_up(self, subscription: ClientSubscription, error: TidingsError) -> None:
-        """End a subscription with an error, which its subscriber gets when it takes the next notification."""
-        self.leave(subscription)
-        if subscription.durable is None:
-            self._session.withdraw(subscription.id)
-        subscription.end(error)
-
-    async def retire(self, subscription: ClientSubscription, timeout: float | None) -> None:
-        """Tell the broker that a subscription that is not durable has ended, and wait for its answer.
-
-        The wait is 5 seconds unless `timeout` says otherwise. Without a connection it returns at once.
-        """
-        if self._subscriptions.get(subscription.id) is not subscription:
-            return
-        self.leave(subscription)
-        answer = self._session.withdraw(subscription.id)
-        if answer is not None:
-            await asyncio.wait([answer], timeout=_CLOSE_SECONDS if timeout is None else timeout)
-
-    def acknowledge(self, subscription: ClientSubscription, events: list[UUID]) -> None:
-        """Send the acknowledgement of events at the end of this turn of the event loop."""
-        if events:
-            self._session.acknowledge(subscription.id, events)
-
-    def expecting(self) -> AbstractContextManager[None]:
-        """Return a context manager that reads notifications even if subscriptions are full, for a service's answer."""
-        return self._session.expecting()
-
-    async def room(self, timeout: float | None = None) -> None:
-        """Wait while the limit of publications in flight is reached."""
-        if self._session.is_full:
-            async with self._limit(timeout, "acknowledge", "the broker will be told as soon as it can be"):
-                await self._session.wait_for_room()
-
-    def has_room(self) -> None:
-        """Resume reading notifications if no subscription is full."""
-        if not any(subscription.is_full for subscription in self._subscriptions.values()):
-            self._session.read(True)
-
-    # Called by the session
-
-    def _dispatch(self, notification: Notification) -> None:
-        subscription = self._subscriptions.get(notification.subscription)
-        if subscription is None:
-            return
-        if subscription.durable is None and not self._dedup.is_new(notification):
-            return
-        subscription.notified(notification)
-        self.look_at(subscription)
-
-    def look_at(self, subscription: ClientSubscription) -> None:
-        """Stop reading notifications from the broker if the subscription is full."""
-        if subscription.is_full:
-            self._session.read(False)
-
-    @property
-    def has_journal(self) -> bool:
-        """Whether the broker that the client is, or was last, connected to has a journal."""
-        return self._session.has_journal
-
-    def policy_of(self, subscription: ClientSubscription) -> str | None:
-        """Return the policy of the subscription as it was set last."""
-        return self._session_state.subscriptions.get(subscription.id, subscription.wanted).policy
-
-    async def _decrypt_replayed(self, notification: Notification) -> Notification | None:
-        """Decrypt a replayed notification; None, counted as refused, if it cannot be decrypted."""
-        subscription = self._subscriptions.get(notification.subscription)
-        if subscription is not None and subscription.opening is not None:
-            decrypted = await subscription.opening.decrypt(notification, again=True)
-            if isinstance(decrypted, Notification):
-                return decrypted
-            subscription.told_refused(notification, decrypted)
-            return None
-        if notification.event.signature is None or (subscription is not None and subscription.raw):
-            return notification
-        if subscription is not None:
-            subscription.told_refused(notification, SecurityError("key", CANNOT_OPEN))
-        return None
-
-    def _reconnected(self) -> None:
-        self._dedup.connected_again()
-        if self._membership is not None:
-            self._membership.connected_again()
-
-    def _report_lost(self, lost: answers.NotificationsLost) -> None:
-        subscription = self._subscriptions.get(lost.subscription)
-        if subscription is not None:
-            subscription.told_lost(lost.count)
-
-    def _update_context(self, context: Context) -> None:
-        self._session_state.set_context(context)
-
-    def _end_subscriptions(self, error: ClosedError | None) -> None:
-        self._close_error = error
-        self._closed.set()
-        for subscription in self._subscriptions.values():
-            subscription.end(error)
-
-    def _limit(self, timeout: float | None, request: str, *effect: str) -> AbstractAsyncContextManager[None]:
-        """Return the time limit for a request, by default the client's; `effect` is as in `time_limit`."""
-        seconds = self._timeout if timeout is None else checked_timeout(timeout)
-        return time_limit(seconds, request, lambda: self.state, *effect)
-
-    async def _request(self, kind: FrameKind, message: msgspec.Struct) -> answers.RequestDone:
-        done: answers.RequestDone = await self._session.request(kind, message)
-        return done
+        return ReplyInbox(self, self._session.expecting)
 
     def _subscription_id(self, durable: str | None) -> str:
         return self._new_id() if durable is None else f"{self.name[:120]}.durable.{durable[:120]}"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from tidings.client.client import Client
 from tidings.client.connection_state import OnState
 from tidings.client.identity import TlsIdentity
-from tidings.client.session import ClientSession
-from tidings.client.session_state import SessionState
+from tidings.client.session import ConnectionSettings
 from tidings.client.sync import SyncClient
 from tidings.model.errors import InvalidValueError
 from tidings.security.trust_group import TrustGroup
@@ -55,24 +54,15 @@ def connect(
     if isinstance(identity, TlsIdentity | None) and member is None:
         if security is not None:
             raise InvalidValueError("security: is for clients with the identity of an authority; give its folder")
-        session = ClientSession(
-            addresses,
-            name or _random_name(),
-            identity,
-            patience,
-            SessionState(),
-            trust_groups,
-            on_state,
-            observer=observer,
+        settings = ConnectionSettings(
+            addresses, name or _random_name(), identity, patience, trust_groups, on_state, observer
         )
-        return Client(session, timeout=timeout)
+        return Client(settings, timeout=timeout)
     from tidings.client.secure.secure_connect import secured
 
     tls, certified_name, membership = secured(name, identity, security, member)
-    session = ClientSession(
-        addresses, certified_name, tls, patience, SessionState(), trust_groups, on_state, observer=observer
-    )
-    return Client(session, membership, timeout)
+    settings = ConnectionSettings(addresses, certified_name, tls, patience, trust_groups, on_state, observer)
+    return Client(settings, membership, timeout)
 
 
 def connect_sync(

@@ -4,10 +4,10 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from tidings.client.session import ClientSession
+from tidings.client.session_state import SessionState
 from tidings.coerce import context_filter, policy_text
 from tidings.model.errors import ClosedError, InvalidValueError, TidingsError
 from tidings.model.event import Event, checked_payload, checked_policy, checked_subject
@@ -18,6 +18,7 @@ from tidings.model.values import Attributes
 from tidings.protocol.publications import Safety
 
 if TYPE_CHECKING:
+    from tidings.client.secure.sealing_queue import SealingQueue
     from tidings.policy.policy import Policy
 
 ReceiptFuture = asyncio.Future[Receipt]
@@ -25,10 +26,27 @@ _SAFE = {"accepted": Safety.ACCEPTED, "journaled": Safety.JOURNALED, "settled": 
 _IDS_AT_A_TIME = 64  # entropy is read from the system for this many ids at once
 
 
+class PublicationSession(Protocol):
+    """What publishing needs of the client's session."""
+
+    session_state: SessionState
+    sealing_queue: "SealingQueue | None"
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_full(self) -> bool: ...
+    async def wait_for_room(self) -> None: ...
+    def next_sequence(self, chosen: int | None = None) -> int: ...
+    def publish(
+        self, event: Event, safe: Safety, *, is_numbered: bool = False, must_seal: bool = False
+    ) -> ReceiptFuture: ...
+
+
 class EventPublisher:
     """Creates the events of one client, numbers them, and publishes them through the client's session."""
 
-    def __init__(self, session: ClientSession) -> None:
+    def __init__(self, session: PublicationSession) -> None:
         self._session = session
         self._entropy = b""
 

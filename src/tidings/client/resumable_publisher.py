@@ -5,14 +5,13 @@ beginning, events whose numbers are not above it were published before and are s
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 
-from tidings.client.client import Client
 from tidings.client.connector import connect
 from tidings.client.identity import TlsIdentity
 from tidings.model.errors import (
@@ -63,6 +62,23 @@ class SeriesPosition(Protocol):
 
     def lose_count(self) -> None:
         """Record that numbers no longer show what was published: from now on only ids do."""
+
+
+class SeriesClient(Protocol):
+    """What publishing a series needs of its client."""
+
+    async def publish(
+        self,
+        attributes: Mapping[str, Any] | None,
+        subscribers: str | None,
+        payload: bytes | None,
+        subject: str | None,
+        policy: str | None,
+        safe: str,
+        id: UUID | str | None,  # noqa: A002
+        sequence: int | None,
+        /,
+    ) -> Receipt: ...
 
 
 class ResumablePublisher:
@@ -116,7 +132,7 @@ class ResumablePublisher:
                     await self._publish_all(client, full, result)
         return result
 
-    async def _publish_all(self, client: Client, rows: list[_Row], result: SeriesResult) -> None:
+    async def _publish_all(self, client: SeriesClient, rows: list[_Row], result: SeriesResult) -> None:
         """Publish rows, retrying with backoff while the broker's disk is full and patience lasts."""
         delay, waited = _RETRY_SECONDS_MIN, 0.0
         while rows := await self._publish_once(client, rows, result):
@@ -127,7 +143,7 @@ class ResumablePublisher:
             await asyncio.sleep(delay)
             waited, delay = waited + delay, min(2 * delay, _RETRY_SECONDS_MAX)
 
-    async def _publish_once(self, client: Client, rows: Sequence[_Row], result: SeriesResult) -> list[_Row]:
+    async def _publish_once(self, client: SeriesClient, rows: Sequence[_Row], result: SeriesResult) -> list[_Row]:
         """Publish rows once; return those for which the broker's disk had no room."""
         unpublished: list[_Row] = []
         sent: list[tuple[int | None, SeriesEvent]] = []
@@ -149,7 +165,7 @@ class ResumablePublisher:
         return unpublished
 
     async def _await_answers(
-        self, client: Client, rows: list[tuple[int | None, SeriesEvent]]
+        self, client: SeriesClient, rows: list[tuple[int | None, SeriesEvent]]
     ) -> list[Receipt | TidingsError]:
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._publish(client, event, number)) for number, event in rows]
@@ -167,7 +183,7 @@ class ResumablePublisher:
                 task.cancel()
         return [task.result() for task in tasks]
 
-    async def _publish(self, client: Client, event: SeriesEvent, number: int | None) -> Receipt | TidingsError:
+    async def _publish(self, client: SeriesClient, event: SeriesEvent, number: int | None) -> Receipt | TidingsError:
         try:
             return await client.publish(
                 event.attributes,

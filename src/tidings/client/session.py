@@ -10,8 +10,8 @@ Rules:
 Theory of operation. `open` makes the first connection; a task (`_reconnect_forever`) watches it by heartbeats, and
 reconnects with exponential backoff and jitter. Each attempt (`_try`) opens a socket, sends a hello, and waits for the
 welcome; `_start_connection` then restores the client's state (`SessionState`) and sends what is in flight (`InFlight`).
-Frames from the broker arrive in `_handle_frames`; answers resolve the futures in `InFlight`, notifications go to
-`notified`. While subscriptions are full, the session stops reading from the socket, unless an answer is awaited, since
+Frames from the broker arrive in `_handle_frames`; answers resolve the futures in `InFlight`, notifications go to the
+`listener`. While subscriptions are full, the session stops reading from the socket, unless an answer is awaited, since
 answers and notifications share it.
 """
 
@@ -21,8 +21,8 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
@@ -75,38 +75,52 @@ _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
 }
 
 
+class ConnectionSettings(NamedTuple):
+    """Where and as whom a client connects; the fields are the arguments of `connect`."""
+
+    addresses: str | Iterable[str]
+    name: str
+    identity: TlsIdentity | None
+    patience: float  # seconds
+    groups: Sequence[TrustGroup] = ()
+    on_state: OnState | None = None
+    observer: bool = False
+
+
+class SessionOwner(Protocol):
+    """Gets what comes from the broker: the table of the client's subscriptions."""
+
+    def notified(self, notification: Notification) -> None: ...
+    def notifications_lost(self, lost: answers.NotificationsLost) -> None: ...
+    def connected_again(self) -> None: ...
+    def ended(self, error: ClosedError | None) -> None: ...
+
+
+class FrameSender(Protocol):
+    """What starting a connection needs of its transport."""
+
+    def welcome(self, limit: int) -> None: ...
+    def send(self, data: bytes) -> None: ...
+    def send_message(self, kind: FrameKind, message: msgspec.Struct) -> None: ...
+
+
 class ClientSession:
     """The connection of one client to a broker, across reconnections and moves, and the requests in flight on it.
 
-    The client sets `notified`, `lost`, `context_set`, `ended` and `connected_again`, which the session calls.
+    `listener`, which must be set before `open`, gets what comes from the broker.
     """
 
-    def __init__(
-        self,
-        addresses: str | Iterable[str],
-        name: str,
-        identity: TlsIdentity | None,
-        patience: float,
-        session_state: SessionState,
-        groups: Iterable[TrustGroup] = (),
-        on_state: OnState | None = None,
-        *,
-        observer: bool = False,
-    ) -> None:
-        self.name = checked_client(name)
-        self._observer = observer
-        self.session_state = session_state
-        self._addresses = read_addresses(addresses)
-        self.states = ConnectionStates(self.name, str(self._addresses[0]), on_state)
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.name = checked_client(settings.name)
+        self._observer = settings.observer
+        self.session_state = session_state = SessionState()
+        self.listener: SessionOwner
+        self._addresses = read_addresses(settings.addresses)
+        self._states = ConnectionStates(self.name, str(self._addresses[0]), settings.on_state)
         self._attempt = 0  # attempts since the last connection
-        self._identity = identity
-        self.challenge_responder = ChallengeResponder(name, identity, groups)
-        self._patience = checked_seconds(patience, "patience")  # seconds for the first connection
-        self.notified: Callable[[Notification], None]
-        self.lost: Callable[[answers.NotificationsLost], None]
-        self.context_set: Callable[[Context], None]
-        self.ended: Callable[[ClosedError | None], None]
-        self.connected_again: Callable[[], None]
+        self._identity = settings.identity
+        self.challenge_responder = ChallengeResponder(settings.name, settings.identity, settings.groups)
+        self._patience = checked_seconds(settings.patience, "patience")  # seconds for the first connection
         self.number = 0  # the number of this connection, rising with each, at any broker
         self.connections = 0
         self.broker = ""
@@ -127,11 +141,28 @@ class ClientSession:
         self._acknowledged: dict[str, list[bytes]] = {}
         self.framing = FrameEncoder(session_state)
         self._error: ClosedError | None = None
+        self._is_close_wanted = False
+        self._closed = asyncio.Event()
         self._connected = asyncio.Event()
         self._last_bye: Bye | None = None
         self._address: BrokerAddress | None = None
 
     # Opening and closing
+
+    @property
+    def state(self) -> ConnectionState:
+        """The current state of the connection."""
+        return self._states.latest
+
+    async def state_after(self, seen: ConnectionState | None) -> ConnectionState:
+        """Wait until the state of the connection differs from `seen`; a `closed` state returns at once."""
+        return await self._states.after(seen)
+
+    async def until_closed(self) -> None:
+        """Wait until the session has ended; raise the reason if the broker, or an error, ended it."""
+        await self._closed.wait()
+        if self._error is not None and not self._is_close_wanted:
+            raise self._error
 
     @property
     def is_connected(self) -> bool:
@@ -425,7 +456,7 @@ class ClientSession:
     # The state of the connection
 
     def _set_state(self, state: ConnectionState, level: int = logging.INFO) -> None:
-        self.states.set(
+        self._states.set(
             msgspec.structs.replace(state, broker=self.broker, attempt=self._attempt, connections=self.connections),
             level,
         )
@@ -434,7 +465,7 @@ class ClientSession:
         state = ConnectionState(
             state="disconnected", address=self._address_text(address), reason=reason, retry_seconds=retry_seconds
         )
-        is_lost = self.states.latest.state == "connected"
+        is_lost = self._states.latest.state == "connected"
         self._set_state(state, logging.WARNING if is_lost else logging.INFO)
 
     def _set_closed(self, reason: str, level: int = logging.INFO) -> None:
@@ -443,7 +474,7 @@ class ClientSession:
         )
 
     def _address_text(self, address: BrokerAddress | None) -> str:
-        return self.states.latest.address if address is None else str(address)
+        return self._states.latest.address if address is None else str(address)
 
     async def _watch(self) -> None:
         """Send heartbeats, and end the connection if the broker is silent, until the connection is lost."""
@@ -466,7 +497,7 @@ class ClientSession:
     async def _try(self, address: BrokerAddress, patience: float) -> str | None:
         """Try to connect to an address once; return None on success, else the reason of the failure."""
         self._attempt += 1
-        reason = self.states.latest.reason if self.connections or self._attempt > 1 else None
+        reason = self._states.latest.reason if self.connections or self._attempt > 1 else None
         self._set_state(ConnectionState(state="connecting", address=str(address), reason=reason), logging.DEBUG)
         self._connection_gone = connection_gone = asyncio.Event()
         self._welcomed = self._loop.create_future()
@@ -510,7 +541,7 @@ class ClientSession:
             MAGIC, (VERSION,), "client", self.name, self.number, self.broker, 1, program, observer=self._observer
         )
 
-    def _start_connection(self, transport: Transport, welcome: Welcome) -> None:
+    def _start_connection(self, transport: FrameSender, welcome: Welcome) -> None:
         """Start to use a connection that the broker has accepted.
 
         After a reconnection the session sends its subscriptions, advertisements and contexts again, then the requests
@@ -539,7 +570,7 @@ class ClientSession:
                     continue
                 publication.note_sent(has_journal=self.has_journal)
                 transport.send(data)
-            self.connected_again()
+            self.listener.connected_again()
         if self.sealing_queue is not None:
             self.sealing_queue.flush()
         self._send_acknowledgements()
@@ -579,16 +610,17 @@ class ClientSession:
         return f"{CLOSED} without a word; does it trust the authority of this client's certificate?"
 
     def _end(self, error: ClosedError, *, is_wanted: bool = False) -> None:
-        """End the session: fail everything in flight, and call `ended`."""
+        """End the session: fail everything in flight, and tell the listener."""
         if self._error is not None:
             return
-        self._error = error
+        self._error, self._is_close_wanted = error, is_wanted
         if self.sealing_queue is not None:
             self.sealing_queue.end()
         self.in_flight.end(error)
         self._connected.set()
         self._publish_gate.call()
-        self.ended(None if is_wanted else error)
+        self.listener.ended(None if is_wanted else error)
+        self._closed.set()
         self._set_closed(str(error), logging.INFO if is_wanted else logging.ERROR)
 
     # Frames from the broker
@@ -597,7 +629,7 @@ class ClientSession:
         try:
             for kind, body in frames:
                 if kind == FrameKind.NOTIFICATION:
-                    self.notified(decode_notification(body, self.name))
+                    self.listener.notified(decode_notification(body, self.name))
                 elif kind in _DECODERS:
                     self._handle_message(_DECODERS[kind].decode(body))
         except UNREADABLE as error:
@@ -617,9 +649,9 @@ class ClientSession:
                 self.in_flight.take_refusal(message)
                 self._publish_gate.call()
             case answers.NotificationsLost():
-                self.lost(message)
+                self.listener.notifications_lost(message)
             case answers.ContextChanged(context):
-                self.context_set(Context.trusted(context))
+                self.session_state.set_context(Context.trusted(context))
             case SubjectBound():
                 self.framing.bind(message)
             case Welcome():

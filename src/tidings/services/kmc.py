@@ -7,10 +7,8 @@ know which of its newly generated keys would survive a restart.
 import asyncio
 import logging
 
-from tidings.client.client import Client
-from tidings.client.secure.service_rpc import TIMEOUT
+from tidings.client.secure.service_rpc import TIMEOUT, ServiceClient, ServiceSubscription
 from tidings.client.secure.settings import now
-from tidings.client.subscription import ClientSubscription
 from tidings.model.errors import ClosedError, JournalError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.ca.revocation import RevocationUpdate
@@ -39,15 +37,15 @@ class KmcServer:
     """
 
     def __init__(
-        self, folder: KmcStore, client: Client, *, restriction: Visibility | None = None, bogus: int = 5_000
+        self, folder: KmcStore, client: ServiceClient, *, restriction: Visibility | None = None, bogus: int = 5_000
     ) -> None:
         self.folder, self.centre = folder, folder.centre
         self._client, self._bogus = client, bogus
         self._listing = ServiceListing(client, self.centre.identity, self.centre.credentials, restriction)
         respondent = RpcServer(self.centre.identity, self.centre.credentials, self.centre.key)
         self.answering = RpcService(client, respondent, self._answer)
-        self._requests: ClientSubscription | None = None
-        self._revocations: ClientSubscription | None = None
+        self._requests: ServiceSubscription | None = None
+        self._revocations: ServiceSubscription | None = None
         self._unpublished: dict[
             tuple[str, bytes], bytes
         ] = {}  # by kind and topic: news to publish, only the latest of each

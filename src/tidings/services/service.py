@@ -6,11 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from tidings.client.client import Client
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.service_rpc import TIMEOUT
+from tidings.client.secure.service_rpc import TIMEOUT, ServiceClient, ServiceSubscription
 from tidings.client.secure.settings import now
-from tidings.client.subscription import ClientSubscription
 from tidings.model.errors import ClosedError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.ca.identity import Identity
@@ -33,7 +31,9 @@ class RpcService:
     `answered` counts answers, and `quota` limits the requests of each publisher before they are decrypted.
     """
 
-    def __init__(self, client: Client, respondent: RpcServer, answerer: Answerer, questions: int = QUESTIONS) -> None:
+    def __init__(
+        self, client: ServiceClient, respondent: RpcServer, answerer: Answerer, questions: int = QUESTIONS
+    ) -> None:
         self._client, self._respondent, self._answerer = client, respondent, answerer
         self.quota = RateLimit(questions)
         self.refused: Counter[str] = Counter()
@@ -41,7 +41,7 @@ class RpcService:
         self._slots = asyncio.Semaphore(_CONCURRENT_REQUESTS)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def begin(self, topic: str) -> ClientSubscription:
+    async def begin(self, topic: str) -> ServiceSubscription:
         """Answer requests to that topic until the returned subscription is closed.
 
         A topic is 32 hexadecimal digits, or a well-known word.
@@ -123,7 +123,7 @@ class ServiceListing:
     """Advertises a service at discovery nodes; `restriction` limits which clients may find it."""
 
     def __init__(
-        self, client: Client, identity: Identity, credentials: Credentials, restriction: Visibility | None = None
+        self, client: ServiceClient, identity: Identity, credentials: Credentials, restriction: Visibility | None = None
     ) -> None:
         self._identity, self._restriction = identity, restriction
         self._nodes = Discovery(client, identity, credentials)

@@ -12,9 +12,8 @@ from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Self
 
-from tidings.client.client import Client
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.service_rpc import ask
+from tidings.client.secure.service_rpc import ServiceClient, ask
 from tidings.client.secure.settings import now
 from tidings.journal.append_file import AppendFile
 from tidings.journal.disk import Disk
@@ -76,7 +75,7 @@ class DiscoveryService:
 
     def __init__(
         self,
-        client: Client,
+        client: ServiceClient,
         identity: Identity,
         folder: str | Path,
         *,

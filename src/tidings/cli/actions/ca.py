@@ -11,7 +11,7 @@ import typer
 from tidings.cli.connection import BrokerConnection
 from tidings.cli.options import parse_time
 from tidings.cli.output import out, print_json, table
-from tidings.client.client import Client
+from tidings.client.secure.service_rpc import ServiceClient
 from tidings.model.errors import InvalidValueError
 from tidings.security.ca.certificates import Role, microseconds, moment
 from tidings.security.ca.revocation import RevocationUpdate
@@ -170,7 +170,7 @@ async def _send_update(caller: BrokerConnection, update: RevocationUpdate) -> No
         await client.publish({KIND: REVOCATIONS}, payload=update.data)
 
 
-async def _advertise_updates(client: Client) -> None:
+async def _advertise_updates(client: ServiceClient) -> None:
     """Advertise revocation lists, and wait until the advertisement has reached all brokers, if routing needs it."""
     await client.advertise(f"{KIND} = '{REVOCATIONS}'")
     status = await client.ask("status")

@@ -26,7 +26,6 @@ from tidings.spark.pipeline.ledger import Ledger
 from tidings.spark.pipeline.pipeline import Pipeline, in_use_error
 from tidings.spark.pipeline.progress import WAITING, Progress
 from tidings.spark.pipeline.status import Status, checkpoint_of, seconds_since, status_of
-from tidings.spark.shards.output_rows import TaskCounts
 
 _LOOK_SECONDS = 0.25
 _SHOWN_REFUSALS = 10
@@ -44,7 +43,7 @@ def run(path: Path, *, once: bool, as_json: bool) -> None:
     if (process := holder(checkpoint)) is not None:
         raise in_use_error(checkpoint, process)
     begin, last_entry = time.monotonic(), Ledger(checkpoint).last()
-    totals_before = TaskCounts() if last_entry is None else last_entry.so_far
+    totals_before = {} if last_entry is None else {name: getattr(last_entry.so_far, name) for name in _COUNTERS}
     with _stop_signals() as stops:
         with _spark_errors(str(path)):
             pipeline = Pipeline.from_file(path, trigger=AVAILABLE_NOW if once else None)
@@ -210,9 +209,9 @@ class _ProgressDisplay:
 # Summary and status
 
 
-def _summarise(status: Status, totals_before: TaskCounts, seconds: float, *, as_json: bool) -> None:
+def _summarise(status: Status, totals_before: dict[str, int], seconds: float, *, as_json: bool) -> None:
     """Print the counts of this run and in total. `totals_before` are the totals when the run began."""
-    counts = {name: count - getattr(totals_before, name) for name, count in _counts(status).items()}
+    counts = {name: count - totals_before.get(name, 0) for name, count in _counts(status).items()}
     if as_json:
         print_json({**_status_json(status), "run": {**counts, "seconds": round(seconds, 3)}})
         return

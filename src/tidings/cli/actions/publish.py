@@ -10,14 +10,14 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, NamedTuple, get_args
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol, get_args
 
 from tidings.cli.connection import ANSWER_SECONDS, BrokerConnection
 from tidings.cli.options import parse_json_object, parse_payload
 from tidings.cli.output import err, out, print_json
-from tidings.client.client import Client
 from tidings.coerce import context_filter
 from tidings.model.errors import ClosedError, InvalidValueError, TidingsError
 from tidings.model.limits import MAX_FRAME_BYTES
@@ -45,6 +45,33 @@ class CommonFields(NamedTuple):
     context: dict[str, Any]
     advertise_seconds: float | None
     sealed: bool = False
+
+
+class PublishingClient(Protocol):
+    """What the command needs of its client."""
+
+    async def set_context(self, mapping: Mapping[str, Any], /, *, timeout: float | None = None) -> None: ...
+    async def ask(self, question: str, *, timeout: float | None = None) -> Any: ...
+    async def advertise(
+        self,
+        content: str = "",
+        publisher_context: list[str] | None = None,
+        subscriber_context: Iterable[str] = (),
+        *,
+        timeout: float | None = None,
+    ) -> Any: ...
+    async def publish(
+        self,
+        attributes: Mapping[str, Any] | None = None,
+        subscribers: str | None = None,
+        payload: bytes | None = None,
+        subject: str | None = None,
+        policy: Any = None,
+        safe: str = "journaled",
+        *,
+        sealed: bool = False,
+    ) -> Receipt: ...
+    async def until_closed(self) -> None: ...
 
 
 def publish_event(caller: BrokerConnection, text: str, common: CommonFields, *, as_json: bool) -> None:
@@ -146,7 +173,12 @@ class _Tally:
             err.print(f"tidings: line {line}: {str(error).splitlines()[0]}", markup=False, soft_wrap=True)
 
 
-async def _publish_all_lines(connection: Client, common: CommonFields, are_events: bool, rate: float | None) -> _Tally:
+async def _publish_all_lines(
+    connection: AbstractAsyncContextManager[PublishingClient],
+    common: CommonFields,
+    are_events: bool,
+    rate: float | None,
+) -> _Tally:
     """Publish the lines of standard input, with at most `_IN_FLIGHT` events in flight, and return the counts."""
     tally, in_flight = _Tally(), asyncio.Semaphore(_IN_FLIGHT)
     loop = asyncio.get_running_loop()
@@ -193,7 +225,7 @@ async def _publish_all_lines(connection: Client, common: CommonFields, are_event
     return tally
 
 
-async def _prepare(client: Client, common: CommonFields) -> None:
+async def _prepare(client: PublishingClient, common: CommonFields) -> None:
     """Set the publisher's context, and advertise if routing needs it, before the first event."""
     if common.context:
         await client.set_context(common.context, timeout=ANSWER_SECONDS)
@@ -210,7 +242,7 @@ async def _prepare(client: Client, common: CommonFields) -> None:
         await asyncio.sleep(common.advertise_seconds)
 
 
-async def _send_event(client: Client, fields: dict[str, Any], common: CommonFields) -> Receipt:
+async def _send_event(client: PublishingClient, fields: dict[str, Any], common: CommonFields) -> Receipt:
     """Publish an event of a line, with the common fields where the line has none of its own."""
     attributes = fields.get("attributes", {})
     if not isinstance(attributes, dict):

@@ -84,7 +84,7 @@ def find(caller: EntityConnection, query: str, to: Path | None, limit: int, *, a
     if len(records) > limit:
         records.pop()
         err.print(f"there is more than these {limit:,}: say --limit, or a narrower template", markup=False)
-    topics = [_json_topic(record, records) for record in records if record.record is not None]
+    topics = [_json_topic(record.record, record.expires, records) for record in records if record.record is not None]
     if to is not None:
         _write_records(records, to)
     if as_json:
@@ -105,10 +105,8 @@ async def _find(caller: EntityConnection, query: str, limit: int) -> list[Discov
         return await retry.answer_to(partial(discovery.find, query, limit=limit), has_topic)
 
 
-def _json_topic(advertised: DiscoveryRecord, records: list[DiscoveryRecord]) -> dict[str, Any]:
-    """Return a found topic as a dictionary for JSON."""
-    record = advertised.record
-    assert record is not None  # noqa: S101 - topics are asked for
+def _json_topic(record: TopicRecord, expires: int, records: list[DiscoveryRecord]) -> dict[str, Any]:
+    """Return a found topic, which is advertised until `expires`, as a dictionary for JSON."""
     origin = provenance(record)
     centres = (entry.service.certificate for entry in records if entry.service is not None)
     return {
@@ -117,7 +115,7 @@ def _json_topic(advertised: DiscoveryRecord, records: list[DiscoveryRecord]) -> 
         "owner_serial": origin.serial,
         "version": origin.version,
         "centre": next((certificate.name for certificate in centres if certificate.fingerprint == record.kmc), ""),
-        "until": moment(advertised.expires).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "until": moment(expires).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "id": record.id.hex(),
     }
 

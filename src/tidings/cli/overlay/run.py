@@ -1,16 +1,15 @@
 """The command `tidings overlay run`: run a local overlay in the foreground until Ctrl-C."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from tidings.cli.notification_output import until_interrupted
 from tidings.cli.output import err, out, print_json, table
-from tidings.cli.overlay.broker_process import ChildBroker
-from tidings.cli.overlay.local import LocalOverlay
+from tidings.cli.overlay.local import Progress
 from tidings.configuration import TomlFile
 from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.simulation.topologies import Topology, line, ring, star, tree
@@ -18,7 +17,39 @@ from tidings.simulation.topologies import Topology, line, ring, star, tree
 _LOOK = 0.2  # seconds between two checks of the broker processes
 
 
-def run(overlay: LocalOverlay, *, as_json: bool) -> None:
+class OverlayProcess(Protocol):
+    """What the command shows of the process of a broker."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def http(self) -> str: ...
+    @property
+    def log(self) -> Path: ...
+    @property
+    def process(self) -> int | None: ...
+    @property
+    def code(self) -> int | None: ...
+    @property
+    def is_running(self) -> bool: ...
+
+
+class RunnableOverlay(Protocol):
+    """What the command needs of a local overlay."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def topology(self) -> Topology: ...
+    @property
+    def children(self) -> Mapping[str, OverlayProcess]: ...
+    def start(self, progress: Progress | None = None) -> None: ...
+    def stop(self) -> Mapping[str, int | None]: ...
+
+
+def run(overlay: RunnableOverlay, *, as_json: bool) -> None:
     """Start the overlay, print its brokers and addresses, and wait until Ctrl-C or SIGTERM; then stop the brokers.
 
     A broker that ends meanwhile is reported and not restarted. Raises TidingsError when all brokers have ended.
@@ -34,7 +65,7 @@ def run(overlay: LocalOverlay, *, as_json: bool) -> None:
             overlay.stop()
 
 
-def _watch(overlay: LocalOverlay) -> None:
+def _watch(overlay: RunnableOverlay) -> None:
     """Report each broker process that ends. Raises TidingsError when all have ended."""
     running = list(overlay.children.values())
     while running:
@@ -46,7 +77,7 @@ def _watch(overlay: LocalOverlay) -> None:
     raise TidingsError("no broker is left")
 
 
-def _print_brokers(overlay: LocalOverlay, *, as_json: bool) -> None:
+def _print_brokers(overlay: RunnableOverlay, *, as_json: bool) -> None:
     """Print the brokers of the overlay, their addresses and links."""
     rows = [_row(overlay, child) for child in overlay.children.values()]
     if as_json:
@@ -61,7 +92,7 @@ def _print_brokers(overlay: LocalOverlay, *, as_json: bool) -> None:
     out.print(message, markup=False, soft_wrap=True)
 
 
-def _row(overlay: LocalOverlay, child: ChildBroker) -> dict[str, Any]:
+def _row(overlay: RunnableOverlay, child: OverlayProcess) -> dict[str, Any]:
     return {
         "broker": child.name,
         "address": f"tidings://{child.address}",

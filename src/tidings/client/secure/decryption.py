@@ -6,7 +6,7 @@ While a key is fetched for the first notification, later ones wait behind it, so
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -14,16 +14,32 @@ from tidings.model.errors import RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event
 from tidings.model.notification import Notification
 from tidings.policy.client_conversion import convert_for_client
-from tidings.security.member import Opener
+from tidings.security.member import Member, Opener
 from tidings.security.sealing.envelope import Seal
+from tidings.security.tokens.token import Token
 from tidings.security.topic_record import TopicRecord
-
-if TYPE_CHECKING:
-    from tidings.client.secure.membership import Membership
 
 _LACKING = ("key", "revocations")  # failed checks that a centre or the broker can help with
 _GIVEN_UP_SECONDS = 10.0  # seconds until a content key that was refused is asked for again
 _GIVEN_UP_KEYS_MAX = 1_024
+
+
+class RewrapCentres(Protocol):
+    """Where a queue gets the centre of an event's topic, and has its content key wrapped anew."""
+
+    def record_of(self, event: Event) -> TopicRecord: ...
+    async def rewrapped(self, event: Event) -> Event: ...
+
+
+class DecryptionKeys(Protocol):
+    """What decrypting needs of the client's membership in secure topics."""
+
+    @property
+    def member(self) -> Member: ...
+    @property
+    def centres(self) -> RewrapCentres: ...
+    async def obtain(self, record: TopicRecord) -> Token: ...
+    async def fetch_revocations(self) -> None: ...
 
 
 class DecryptionQueue:
@@ -40,7 +56,7 @@ class DecryptionQueue:
 
     def __init__(
         self,
-        membership: "Membership",
+        membership: DecryptionKeys,
         limit: int,
         policy: Callable[[], str | None],
         on_decrypted: Callable[[Notification], None],

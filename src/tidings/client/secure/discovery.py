@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
-from tidings.client.secure.service_rpc import CLOCKS, TIMEOUT, ask
+from tidings.client.secure.service_rpc import CLOCKS, TIMEOUT, ServiceClient, ask
 from tidings.client.secure.settings import now
 from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.limits import DEFAULT_FOUND
@@ -29,9 +29,6 @@ from tidings.security.rpc.tdn_messages import (
 )
 from tidings.security.tdn.discovery_records import DiscoveryRecord
 from tidings.security.tokens.credentials import Credentials
-
-if TYPE_CHECKING:
-    from tidings.client.client import Client
 
 _RETRY_SECONDS = 0.5  # seconds until discovery nodes are called again
 _MORE_NODES_SECONDS = 0.1  # seconds for other nodes to answer, after the first
@@ -59,13 +56,20 @@ class DiscoveryPage:
             raise SecurityError("answer", "the discovery node says that there is more, and does not tell it")
 
 
+class SignedRecord(Protocol):
+    """What advertising needs of a record of a topic or a service."""
+
+    @property
+    def data(self) -> bytes: ...
+
+
 class Discovery:
     """A client of the discovery nodes. Nodes are looked for once, and again when none of the known ones answers.
 
     All records are verified here: a node can withhold records, but not invent them.
     """
 
-    def __init__(self, client: "Client", identity: Identity, credentials: Credentials) -> None:
+    def __init__(self, client: ServiceClient, identity: Identity, credentials: Credentials) -> None:
         self._client, self._identity, self._credentials = client, identity, credentials
         self.known: dict[str, ServiceRecord] = {}  # the nodes that answered, by name
 
@@ -178,7 +182,7 @@ class Discovery:
             f"no discovery node has answered within {timeout:g} s: see whether one is running, and {CLOCKS}"
         )
 
-    async def advertise(self, advertised: DiscoveryRecord, *, timeout: float = TIMEOUT) -> list[str]:
+    async def advertise(self, advertised: SignedRecord, *, timeout: float = TIMEOUT) -> list[str]:
         """Advertise a record at all discovery nodes; return the names of the nodes that have it on disk.
 
         A node that starts later gets the record from the others.
@@ -189,11 +193,11 @@ class Discovery:
         """
         return await self._ask_all_nodes(ADVERTISE, advertised, timeout)
 
-    async def withdraw(self, withdrawal: DiscoveryRecord, *, timeout: float = TIMEOUT) -> list[str]:
+    async def withdraw(self, withdrawal: SignedRecord, *, timeout: float = TIMEOUT) -> list[str]:
         """Withdraw a record at all discovery nodes; return the names of the nodes that did so."""
         return await self._ask_all_nodes(WITHDRAW, withdrawal, timeout)
 
-    async def _ask_all_nodes(self, kind: str, record: DiscoveryRecord, timeout: float) -> list[str]:
+    async def _ask_all_nodes(self, kind: str, record: SignedRecord, timeout: float) -> list[str]:
         nodes = await self.nodes(timeout=timeout)
         requests = [ask(self._client, self._identity, node, kind, record.data, timeout=timeout) for node in nodes]
         answers = await asyncio.gather(*requests, return_exceptions=True)

@@ -8,18 +8,18 @@ arrive over the overlay; after a reconnection the client fetches the ones it mis
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from tidings.client.secure.decryption import DecryptionQueue
 from tidings.client.secure.kmc_client import KmcClient
 from tidings.client.secure.notice_listener import NoticeListener
-from tidings.client.secure.sealing_queue import SealingQueue
+from tidings.client.secure.sealing_queue import PublicationSender, SealingQueue
+from tidings.client.secure.service_rpc import ServiceClient
 from tidings.client.secure.settings import now
-from tidings.client.subscription import MORE, ClientSubscription
 from tidings.filters import Filter
 from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
@@ -30,10 +30,6 @@ from tidings.security.rpc.kmc_messages import CHALLENGED, SUSPENDED
 from tidings.security.template import ANY, Template
 from tidings.security.tokens.token import Right, Token
 from tidings.security.topic_record import TopicRecord
-
-if TYPE_CHECKING:
-    from tidings.client.client import Client
-    from tidings.client.session import ClientSession
 
 _LOG = logging.getLogger("tidings.client")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds to pause after a centre refused or did not answer
@@ -51,6 +47,33 @@ class _Failure(msgspec.Struct, frozen=True):
     until: float
 
 
+class SecureSubscription(Protocol):
+    """What a membership reads and sets of a subscription.
+
+    Attributes:
+        wanted: The request that the broker gets.
+        token: The token with which it subscribed.
+        is_confined: Whether only events on the token's topic can match.
+        opening: Decrypts its notifications.
+    """
+
+    wanted: SubscribeRequest
+    token: Token | None
+    is_confined: bool
+    opening: DecryptionQueue | None
+
+    @property
+    def topic(self) -> str | None: ...
+
+
+class SecureSubscriptions(Protocol):
+    """What a membership needs of the table of the client's subscriptions."""
+
+    def subscriptions(self) -> Sequence[SecureSubscription]: ...
+    async def subscribe_anew(self, id: str) -> None: ...  # noqa: A002
+    def give_up(self, id: str, error: TidingsError) -> None: ...  # noqa: A002
+
+
 class Membership:
     """Fetches and renews the tokens and keys of a client with a `Member`, and secures its subscriptions.
 
@@ -58,9 +81,16 @@ class Membership:
     connecting.
     """
 
-    def __init__(self, client: "Client", member: Member, centres: KmcClient, finds: str | None = None) -> None:
+    def __init__(
+        self,
+        client: ServiceClient,
+        subscriptions: SecureSubscriptions,
+        member: Member,
+        centres: KmcClient,
+        finds: str | None = None,
+    ) -> None:
         self.member, self.centres = member, centres
-        self._client, self._finds = client, finds
+        self._client, self._subscriptions, self._finds = client, subscriptions, finds
         self._requests: dict[bytes, asyncio.Task[Token]] = {}
         self._failures: dict[bytes, _Failure] = {}
         self._retry_after: dict[bytes, float] = {}  # when `obtain_anew` may ask again, in the loop's time
@@ -73,9 +103,9 @@ class Membership:
 
     # Opening and closing
 
-    def join(self, session: "ClientSession") -> None:
-        """From now on, seal the events published through the session, and sign its subscriptions with a token."""
-        session.seal_with(SealingQueue(self, session), self.member.prove)
+    def sealing_queue(self, sender: PublicationSender) -> SealingQueue:
+        """Return the queue that seals the client's events, and sends them through `sender`."""
+        return SealingQueue(self, sender)
 
     async def begin(self) -> None:
         """Fetch revocations and topics, and start to renew tokens and keys, after the first connection."""
@@ -181,9 +211,11 @@ class Membership:
     def _leave(self, topic: bytes, error: TidingsError) -> None:
         """Leave a topic whose grant was withdrawn: end the subscriptions to just that topic, with the reason."""
         self.member.leave(topic)
-        for subscription in self._client.subscriptions():
+        for subscription in self._subscriptions.subscriptions():
             if subscription.token is not None and subscription.token.topic == topic and subscription.is_confined:
-                self._client.give_up(subscription, self.missing(subscription.token.record, Right.SUBSCRIBE, error))
+                self._subscriptions.give_up(
+                    subscription.wanted.id, self.missing(subscription.token.record, Right.SUBSCRIBE, error)
+                )
 
     def renew(self, topic: bytes) -> None:
         """Renew the topic's token and keys in the background; the present ones serve until they expire."""
@@ -227,15 +259,13 @@ class Membership:
 
     # Subscriptions
 
-    async def secure(self, subscription: ClientSubscription) -> None:
-        """Prepare a subscription for secure topics: decryption, and a token if it asks for a secure topic.
+    async def secure(self, subscription: SecureSubscription) -> None:
+        """Prepare a subscription for secure topics: get a token if it asks for a secure topic.
 
         Raises:
             SecurityError: The subscription needs the topic's token, and the client cannot get it.
             UnreachableError: The topic's centre has not answered.
         """
-        if not subscription.raw and subscription.opening is None:
-            subscription.opening = self._decryption_queue(subscription)
         request, topics = subscription.wanted, self.member.credentials.topics.values()
         record = (
             implied_topic(request, topics) if subscription.topic is None else topic_named(subscription.topic, topics)
@@ -251,28 +281,33 @@ class Membership:
             lacks_right = isinstance(error, SecurityError) and error.check in _GRANTABLE
             if is_confined_to_topic or subscription.topic is not None or not lacks_right:
                 raise
-            _LOG.warning("of what %s gets, nothing will be of a secure topic: %s", subscription.id, error)
+            _LOG.warning("of what %s gets, nothing will be of a secure topic: %s", request.id, error)
             return
         subscription.is_confined = is_confined_to_topic
         if is_confined_to_topic and subscription.opening is not None:
             subscription.opening.only = record
         subscription.wanted = msgspec.structs.replace(request, token=subscription.token.data)
 
-    def _decryption_queue(self, subscription: ClientSubscription) -> DecryptionQueue:
-        def put(notification: Notification) -> None:
-            subscription.put(notification)
-            self._client.look_at(subscription)
+    def decryption_queue(
+        self,
+        limit: int,
+        policy: Callable[[], str | None],
+        on_decrypted: Callable[[Notification], None],
+        on_refused: Callable[[Notification, TidingsError], None],
+        on_lost: Callable[[Notification], None],
+    ) -> DecryptionQueue:
+        """Return the queue that decrypts a subscription's notifications.
 
-        return DecryptionQueue(
-            self,
-            subscription.limit + MORE,
-            lambda: self._client.policy_of(subscription),
-            put,
-            subscription.refuse,
-            lambda _: subscription.told_lost(1),
-        )
+        Args:
+            limit: How many notifications may wait in it.
+            policy: Returns the subscription's present policy.
+            on_decrypted: Called with each readable notification.
+            on_refused: Called with each one that cannot be decrypted.
+            on_lost: Called with each one for which there was no room.
+        """
+        return DecryptionQueue(self, limit, policy, on_decrypted, on_refused, on_lost)
 
-    async def reconsider(self, subscription: ClientSubscription) -> bool:
+    async def reconsider(self, subscription: SecureSubscription) -> bool:
         """Handle the broker's refusal of a subscription.
 
         Return whether it has a new token and should be tried again.
@@ -292,7 +327,7 @@ class Membership:
 
     async def _subscribe_anew(self, token: Token) -> None:
         """Give subscriptions whose token expires soon, or is no longer valid, the new one: same id, without a gap."""
-        for subscription in self._client.subscriptions():
+        for subscription in self._subscriptions.subscriptions():
             if (
                 subscription.token is None
                 or subscription.token.topic != token.topic
@@ -304,9 +339,9 @@ class Membership:
                 msgspec.structs.replace(subscription.wanted, token=token.data),
             )
             try:
-                await self._client.subscribe_anew(subscription)
+                await self._subscriptions.subscribe_anew(subscription.wanted.id)
             except TidingsError as error:
-                _LOG.warning("the subscription %s has no token any more: %s", subscription.id, error)
+                _LOG.warning("the subscription %s has no token any more: %s", subscription.wanted.id, error)
 
     # Notices and revocations
 

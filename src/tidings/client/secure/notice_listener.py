@@ -4,17 +4,14 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
+from tidings.client.secure.service_rpc import ServiceClient
 from tidings.client.secure.settings import now
 from tidings.model.errors import SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.ca.revocation import RevocationUpdate
 from tidings.security.tokens.credentials import Credentials
 from tidings.security.tokens.notices import KIND, NOTICE, REVOCATIONS, TOPIC, SignedNotice
-
-if TYPE_CHECKING:
-    from tidings.client.client import Client
 
 _LOG = logging.getLogger("tidings.client")
 _TOPICS_NAMED_MAX = 1_000  # topics named in the subscription; with more, it takes notices of all topics
@@ -29,7 +26,7 @@ class NoticeListener:
 
     def __init__(
         self,
-        client: "Client",
+        client: ServiceClient,
         credentials: Credentials,
         on_notice: Callable[[bytes], None],
         on_gap: Callable[[], None],

@@ -18,7 +18,7 @@ may be gone (an unknown secure topic, newer keys); if so, `_retry_refused` puts 
 import asyncio
 from collections.abc import Coroutine, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,13 +26,11 @@ from tidings.client.in_flight import PendingPublication, fail
 from tidings.client.secure.settings import now
 from tidings.model.errors import InvalidValueError, PublishedBeforeError, RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event
+from tidings.security.member import Member
 from tidings.security.rpc.messages import SERVICE_TOPIC
 from tidings.security.sealing.envelope import Seal
-from tidings.security.tokens.token import Right
+from tidings.security.tokens.token import Right, Token
 from tidings.security.topic_record import TopicRecord
-
-if TYPE_CHECKING:
-    from tidings.client.secure.membership import Membership
 
 _EVENTS_PER_SIGNATURE = 64  # events per signature: more would lengthen the Merkle path of each, and save little
 _LACKING = ("token", "epoch", "expired")  # failed checks that a new token or key may fix
@@ -52,10 +50,22 @@ class PublicationSender(Protocol):
     def forget(self, number: int) -> None: ...
 
 
+class SealingKeys(Protocol):
+    """What sealing needs of the client's membership in secure topics."""
+
+    @property
+    def member(self) -> Member: ...
+    async def obtain(self, record: TopicRecord) -> Token: ...
+    async def obtain_anew(self, record: TopicRecord) -> None: ...
+    async def learn(self, **about: object) -> bool: ...
+    def missing(self, record: TopicRecord, right: Right, cause: TidingsError) -> TidingsError: ...
+    def renew(self, topic: bytes) -> None: ...
+
+
 class SealingQueue:
     """Seals the publications of one client, and hands them to the session in order."""
 
-    def __init__(self, membership: "Membership", sender: PublicationSender) -> None:
+    def __init__(self, membership: SealingKeys, sender: PublicationSender) -> None:
         self._membership, self._sender = membership, sender
         self._member = membership.member
         self._waiting: dict[int, PendingPublication] = {}  # by request number, which rises with each call

@@ -4,21 +4,18 @@ import ssl
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidings.client.identity import TlsIdentity
 from tidings.client.retry import Retry
 from tidings.client.secure.kmc_client import KmcClient
-from tidings.client.secure.membership import Membership
+from tidings.client.secure.membership import Membership, SecureSubscriptions
+from tidings.client.secure.service_rpc import ServiceClient
 from tidings.client.secure.settings import Security
 from tidings.model.errors import InvalidValueError
 from tidings.security.ca import certificates
 from tidings.security.ca.identity import AUTHORITY, CERTIFICATE, KEY
 from tidings.security.ca.identity import Identity as Entity
 from tidings.security.member import Member
-
-if TYPE_CHECKING:
-    from tidings.client.client import Client
 
 
 class EntityIdentity(TlsIdentity, frozen=True, kw_only=True):
@@ -44,7 +41,7 @@ class EntityIdentity(TlsIdentity, frozen=True, kw_only=True):
 
 def secured(
     name: str, identity: TlsIdentity | Entity | str | Path | None, security: Security | None, member: Member | None
-) -> "tuple[TlsIdentity | None, str, Callable[[Client], Membership]]":
+) -> tuple[TlsIdentity | None, str, Callable[[ServiceClient, SecureSubscriptions], Membership]]:
     """Return the TLS identity, the client's name, and a function that makes the client's membership.
 
     Args:
@@ -66,9 +63,9 @@ def secured(
         raise InvalidValueError(f"name: a client of secure topics has that of its certificate, {member.name}")
     services = settings.read_services()
 
-    def joined(client: "Client") -> Membership:
+    def joined(client: ServiceClient, subscriptions: SecureSubscriptions) -> Membership:
         centres = KmcClient(client, member, services, settings.answer, Retry(settings.wait))
-        return Membership(client, member, centres, settings.finds)
+        return Membership(client, subscriptions, member, centres, settings.finds)
 
     return tls, member.name, joined
 

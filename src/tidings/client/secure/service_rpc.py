@@ -2,19 +2,18 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Protocol, Self
 
+from tidings.client.callback_runner import Callback
 from tidings.client.secure.settings import now
 from tidings.model.errors import RefusedError, SecurityError, UnreachableError
 from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
 from tidings.security.ca.identity import Identity
 from tidings.security.rpc import messages
 from tidings.security.rpc.messages import SERVICE_TOPIC, PendingCall, ServiceRecord
-
-if TYPE_CHECKING:
-    from tidings.client.client import Client
 
 TIMEOUT = 10.0  # seconds
 # A request whose timestamp is too far off gets no answer at all, since it may be a replay.
@@ -22,8 +21,49 @@ CLOCKS = f"whether this machine's clock is right to within {messages.FRESHNESS /
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 4.0  # seconds until a new request is sent
 
 
+class ServiceSubscription(Protocol):
+    """What services need of a subscription: it begins when it is awaited."""
+
+    def __await__(self) -> Generator[Any, None, Self]: ...
+    async def close(self, timeout: float | None = None) -> None: ...
+
+
+class ServiceAdvertisement(Protocol):
+    """What services need of an advertisement."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class ServiceClient(Protocol):
+    """What services, and those who ask them, need of the client by which they are on the overlay."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def mailbox(self) -> "ReplyInbox": ...
+    async def advertise(self, content: str = "", *, id: str | None = None) -> ServiceAdvertisement: ...  # noqa: A002
+    def subscribe(
+        self,
+        content: str = "",
+        *,
+        id: str | None = None,  # noqa: A002
+        callback: Callback | None = None,
+    ) -> ServiceSubscription: ...
+    async def publish(
+        self,
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        payload: bytes | None = None,
+        safe: str = "journaled",
+        timeout: float | None = None,
+    ) -> Receipt: ...
+    async def ask(self, question: str, *, timeout: float | None = None, **about: Any) -> Any: ...
+    async def until_closed(self) -> None: ...
+
+
 async def ask(
-    client: "Client",
+    client: ServiceClient,
     identity: Identity,
     service: ServiceRecord,
     kind: str,
@@ -63,7 +103,7 @@ async def ask(
 
 
 async def _call(
-    client: "Client", identity: Identity, service: ServiceRecord, kind: str, body: bytes
+    client: ServiceClient, identity: Identity, service: ServiceRecord, kind: str, body: bytes
 ) -> bytes | RefusedError:
     answer: asyncio.Future[bytes | RefusedError] = asyncio.get_running_loop().create_future()
     calls: dict[str, PendingCall] = {}
@@ -94,10 +134,13 @@ ReplyHandler = Callable[[str, bytes], None]  # called with the reply topic and t
 
 
 class ReplyInbox:
-    """A client's inbox for answers of services: one subscription, with a new reply topic for each request."""
+    """A client's inbox for answers of services: one subscription, with a new reply topic for each request.
 
-    def __init__(self, client: "Client") -> None:
-        self._client = client
+    While an answer is awaited, the client reads in the context `expecting`: even if its other subscriptions are full.
+    """
+
+    def __init__(self, client: ServiceClient, expecting: Callable[[], AbstractContextManager[None]]) -> None:
+        self._client, self._expecting = client, expecting
         self._name = secrets.token_hex(16)
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -122,7 +165,7 @@ class ReplyInbox:
         topic = f"{self._name}/{self._topics_made}"
         self._handlers[topic] = handler
         try:
-            with self._client.expecting():
+            with self._expecting():
                 yield topic
         finally:
             del self._handlers[topic]
