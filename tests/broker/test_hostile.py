@@ -375,7 +375,7 @@ def test_questions_that_are_asked_faster_than_answered_wait_with_who_asks(tmp_pa
             payload = bytes(64 * 1024)
             for number in range(2, 42):
                 raw.send(publication(number, {"n": number}, payload=payload, safe=1))
-            await until(lambda: broker.metrics.accepted == 40)
+            await until(lambda: broker.metrics.operations.accepted == 40)
             questions = [
                 framed(requests.QueryRequest(1_000 + number, "replay", {"subscriptions": ["s"]}))  # some 1 MiB to each
                 for number in range(5_000)

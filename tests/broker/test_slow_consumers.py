@@ -82,7 +82,7 @@ def test_who_is_too_slow_loses_the_oldest_and_is_told_how_many() -> None:
             assert got == sorted(set(got))
             assert len(got) + lost == COUNT
             assert got[-1] == COUNT - 1
-            assert broker.metrics.lost == lost
+            assert broker.metrics.operations.lost == lost
             await until(lambda: not connection.is_stalled)
             await publish(camera, 5, COUNT)
             assert [int((await lazy.next_note()).event.attributes["n"]) for _ in range(5)] == list(
@@ -96,7 +96,7 @@ def test_who_is_too_slow_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -
     async def scenario(slow_consumer: str) -> None:
         async with one_does_not_read(slow_consumer=slow_consumer) as (broker, _, __, camera, ___):
             await publish(camera, COUNT)
-            await until(lambda: broker.metrics.lost or broker.metrics.slow_disconnected)
+            await until(lambda: broker.metrics.operations.lost or broker.metrics.traffic.slow_disconnected)
 
     for slow_consumer, told in (("lose_oldest", "and loses"), ("disconnect", "and disconnected")):
         caplog.clear()
@@ -114,10 +114,10 @@ def test_who_is_too_slow_may_be_disconnected_and_the_others_are_not() -> None:
             for other in others:
                 assert await numbers(other, COUNT) == list(range(COUNT))
             await until(lambda: "lazy" not in broker.sessions)
-            assert broker.metrics.slow_disconnected == 1
+            assert broker.metrics.traffic.slow_disconnected == 1
             (meta,) = await told.take(timeout=60)
             assert meta.attributes["client"] == "lazy"
-            assert meta.attributes["count"] == broker.metrics.lost > 0
+            assert meta.attributes["count"] == broker.metrics.operations.lost > 0
             got = [int(one.event.attributes["n"]) for one in await lazy.end()]
             assert got == list(range(len(got)))
             assert broker.node.registry.count("lazy") == 0
@@ -139,7 +139,7 @@ def test_who_does_not_read_for_long_is_disconnected_also_where_little_waits() ->
             assert isinstance(await lazy.asked(requests.SubscribeRequest(1, "s")), answers.RequestDone)
             await publish(camera, COUNT)
             await until(lambda: "lazy" not in broker.sessions)
-            assert broker.metrics.slow_disconnected == 1
+            assert broker.metrics.traffic.slow_disconnected == 1
 
     run(scenario())
 
@@ -161,7 +161,7 @@ def test_a_turn_with_very_much_for_one_client_is_bounded_too() -> None:
             assert connection.waiting_bytes <= QUEUE
             assert connection.is_open
             assert connection.buffered_bytes < _HIGH_WATER + 3 * 256 * 1024
-            assert broker.metrics.lost > 900
+            assert broker.metrics.operations.lost > 900
 
     run(scenario())
 
@@ -174,7 +174,7 @@ def test_what_waits_is_bounded_in_notifications_too() -> None:
             for other in others:
                 assert await numbers(other, COUNT) == list(range(COUNT))
             assert broker.sessions["lazy"].connection.waiting_frames <= 40
-            assert broker.metrics.lost > 0
+            assert broker.metrics.operations.lost > 0
 
     run(scenario())
 
@@ -219,7 +219,7 @@ def test_a_durable_subscription_loses_nothing_by_being_slow(tmp_path: Any, journ
                 got.append(int(note.event.attributes["n"]))
                 lazy.say(requests.AcknowledgeRequest("s", (note.event.id,)))
             assert got == list(range(count))
-            assert broker.metrics.lost == 0
+            assert broker.metrics.operations.lost == 0
 
     run(scenario())
 
@@ -234,12 +234,12 @@ def test_a_client_counts_what_it_lost() -> None:
             told: list[int] = []
             held = await car.subscribe("n >= 0", limit=1, on_lost=told.append)
             await publish(camera, COUNT)
-            await until(lambda: broker.metrics.lost > 0)
+            await until(lambda: broker.metrics.operations.lost > 0)
             got: list[Any] = []
             while len(got) + held.lost < COUNT:
                 got += [note.attributes["n"] for note in await held.take(timeout=60)]
             assert len(got) + held.lost == COUNT
-            assert sum(told) == held.lost == broker.metrics.lost
+            assert sum(told) == held.lost == broker.metrics.operations.lost
             assert got == sorted(got)
             before = held.lost
             broker.sessions["car-1"].connection.abort("cut off by the test")

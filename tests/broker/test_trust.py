@@ -94,7 +94,7 @@ def advertised(broker: Broker) -> set[str]:
 
 
 def proofs(broker: Broker) -> tuple[int, int]:
-    return broker.metrics.challenges, broker.metrics.challenges_failed
+    return broker.metrics.security.challenges, broker.metrics.security.challenges_failed
 
 
 # Between brokers
@@ -120,7 +120,9 @@ def test_an_advertisement_goes_only_to_brokers_of_either_group(secrets: Secrets)
             assert seen == {"b1", "b2", "b3"}
             # b2 in one step; b3, b4 and b5 in two, of which one, two and two fail
             assert proofs(brokers["b1"]) == (7, 5)
-            assert brokers["b1"].metrics.bogus == 2  # that of b5: the others have said that they have no secret
+            assert (
+                brokers["b1"].metrics.security.bogus == 2
+            )  # that of b5: the others have said that they have no secret
 
     run(scenario())
 
@@ -301,7 +303,7 @@ def test_only_who_holds_the_secret_publishes(secrets: Secrets) -> None:
                     await other.publish({"a": 1000})
             assert await numbers(mine) == list(range(1, 101))
             assert proofs(broker) == (3, 2)
-            assert broker.metrics.bogus == 1
+            assert broker.metrics.security.bogus == 1
 
     run(scenario())
 
@@ -433,7 +435,7 @@ def test_a_proof_is_good_for_one_challenge_of_one_broker_only(secrets: Secrets) 
             proof = one.session.challenge_responder.answer(challenge, "b1", None)
             thief.say(proof)
             await until(lambda: proofs(broker) == (1, 1))
-            assert broker.metrics.bogus == 1
+            assert broker.metrics.security.bogus == 1
             assert await numbers(mine) == []
 
     run(scenario())

@@ -122,7 +122,13 @@ class Broker:
         gate = None if self.topic_security is None else self.topic_security.gate
         is_member = self.trust_challenges.is_member
         self.node = Node(
-            self.engine_settings(configuration), self.clock, is_member, journal_store, self.metrics, self, gate
+            self.engine_settings(configuration),
+            self.clock,
+            is_member,
+            journal_store,
+            self.metrics.operations,
+            self,
+            gate,
         )
         self.subject_numbers = SubjectNumbers(self.node)
         self.resender = Resender(self, self.node.saved_redelivery_state)

@@ -50,13 +50,13 @@ class ConnectionAdmission:
         over the limit are let in, so that the broker can tell them why it closes them.
         """
         if self._host_lockout.check(host, self._broker.now()):
-            self._broker.metrics.shut_out += 1
+            self._broker.metrics.security.shut_out += 1
             return False
         return self.connections.total() + tls_handshakes < self._broker.configuration.limits.connections + _OVER_LIMIT
 
     def count_refused_attempt(self, host: str) -> None:
         """Count an attempt from `host` that was refused, or that closed before completing the handshake."""
-        self._broker.metrics.bogus += 1
+        self._broker.metrics.security.bogus += 1
         self._host_lockout.record_refused(host, self._broker.now())
 
     def record_refused_attempt(self, connection: Connection, name: str) -> None:
@@ -71,7 +71,7 @@ class ConnectionAdmission:
         if connection.certified_name == name:
             wait = max(wait, self.certificate_lockout.record_refused(name, now))
         if wait:
-            self._broker.metrics.shut_out += 1
+            self._broker.metrics.security.shut_out += 1
             connection.close(_too_many(wait))
 
     # Connections and handshakes
@@ -176,7 +176,7 @@ class ConnectionAdmission:
             if certified is None and self._is_reserved(hello.name):
                 return f"a certificate is needed here for the name {hello.name}"
             if certified is not None and (wait := self.certificate_lockout.check(certified, self._broker.now())):
-                self._broker.metrics.shut_out += 1
+                self._broker.metrics.security.shut_out += 1
                 return _too_many(wait)
             if certified is not None and certified != hello.name:
                 return f"the certificate is that of {certified}, not of {hello.name}"

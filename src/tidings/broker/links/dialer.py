@@ -80,7 +80,7 @@ class DialAttempt:
         try:
             async with asyncio.timeout(limit):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(broker.metrics, self._opened),
+                    lambda: Connection(broker.metrics.traffic, self._opened),
                     address.host,
                     address.port,
                     ssl=broker.link_tls(),

@@ -59,7 +59,7 @@ class Link:
                 FrameKind.BOUND, self._broker.subject_numbers.announcement(operation.schema.subject)
             )
         self.sent += 1
-        self._node.metrics.link_messages_out += 1
+        self._broker.metrics.traffic.link_messages_out += 1
         self.connection.send(self._encode(operation))
         if self.connection.waiting_bytes > self._broker.configuration.limits.link_queue_bytes:
             # Publications that are not settled are sent again once there is a path.
@@ -84,7 +84,7 @@ class Link:
                 self._handle_frame(kind, body)
         except UNREADABLE as error:
             # Later frames may depend on the one that was not understood, so both sides begin anew.
-            self._node.metrics.misunderstood += 1
+            self._broker.metrics.traffic.misunderstood += 1
             _LOG.error("the link to %s is closed: a frame that cannot be read: %s", self.name, error)
             self.connection.close(f"a frame that cannot be read: {error}")
         self._broker.flush()
@@ -125,7 +125,7 @@ class Link:
 
     def _note_received(self) -> None:
         self.received += 1
-        self._node.metrics.link_messages_in += 1
+        self._broker.metrics.traffic.link_messages_in += 1
 
     def on_stalled(self) -> None:
         """Update backpressure: clients are not read while a neighbour does not read."""

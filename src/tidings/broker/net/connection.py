@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tidings.broker.metrics import Metrics
+from tidings.broker.metrics import TrafficMetrics
 from tidings.broker.net.tls import fingerprint_of, name_of
 from tidings.protocol.frames import FrameKind, FrameSplitter, FramingError, frame
 from tidings.protocol.handshake import Bye, Ping
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: TrafficMetrics,
         opened: Callable[["Connection"], ConnectionOwner],
         closed: Callable[["Connection"], None] | None = None,
     ) -> None:

@@ -90,7 +90,7 @@ class Listener:
         try:
             await self._loop.connect_accepted_socket(
                 lambda: Connection(
-                    broker.metrics, broker.admission.connection_opened, broker.admission.connection_closed
+                    broker.metrics.traffic, broker.admission.connection_opened, broker.admission.connection_closed
                 ),
                 accepted,
                 ssl=secured,

@@ -49,11 +49,13 @@ class PrometheusPage(Collector):
         """Yield all metrics of the broker."""
         yield InfoMetricFamily("tidings", "Which broker this is.", {"broker": self._broker, "version": __version__})
         yield from self._counters()
-        yield _histogram("tidings_commit_seconds", "How long commits of the journal took.", self._metrics.commits)
+        yield _histogram(
+            "tidings_commit_seconds", "How long commits of the journal took.", self._metrics.operations.commits
+        )
         yield _histogram(
             "tidings_delivery_seconds",
             "The time from accepting a publication to giving it to a client.",
-            self._metrics.delivered_after,
+            self._metrics.operations.delivered_after,
         )
         gauges = self._gauges()
         for name, description in _GAUGES.items():
@@ -71,43 +73,48 @@ class PrometheusPage(Collector):
 
     def _counters(self) -> Iterator[Metric]:
         metrics = self._metrics
-        refused = dict(metrics.refused)
+        refused = dict(metrics.operations.refused)
         for name, description, label, values in (
             (
                 "publications",
                 "Publications of clients that were taken, by whether they were new.",
                 "outcome",
-                {"accepted": metrics.accepted, "repeated": metrics.repeated},
+                {"accepted": metrics.operations.accepted, "repeated": metrics.operations.repeated},
             ),
             ("refused", "What clients asked for and did not get, by the step that refused it.", "step", refused),
-            ("bytes", "Bytes from and to all.", "direction", {"in": metrics.bytes_in, "out": metrics.bytes_out}),
+            (
+                "bytes",
+                "Bytes from and to all.",
+                "direction",
+                {"in": metrics.traffic.bytes_in, "out": metrics.traffic.bytes_out},
+            ),
             (
                 "link_messages",
                 "Messages from and to neighbours.",
                 "direction",
-                {"in": metrics.link_messages_in, "out": metrics.link_messages_out},
+                {"in": metrics.traffic.link_messages_in, "out": metrics.traffic.link_messages_out},
             ),
         ):
             yield _counter(name, description, label, values)
         for name, description, value in (
-            ("deliveries", "Notifications given to clients.", metrics.delivered),
-            ("lost", "Notifications that slow consumers lost.", metrics.lost),
+            ("deliveries", "Notifications given to clients.", metrics.operations.delivered),
+            ("lost", "Notifications that slow consumers lost.", metrics.operations.lost),
             (
                 "slow_disconnected",
                 "Connections closed as their queue stayed full.",
-                metrics.slow_disconnected,
+                metrics.traffic.slow_disconnected,
             ),
             (
                 "broken_connections",
                 "Connections that were closed, as what came was no frame.",
-                metrics.broken_connections,
+                metrics.traffic.broken_connections,
             ),
-            ("misunderstood", "Frames that could not be understood.", metrics.misunderstood),
-            ("challenges", "Challenges to clients and neighbours.", metrics.challenges),
-            ("challenges_failed", "Challenges that were not answered, or wrongly.", metrics.challenges_failed),
-            ("bogus", "Handshakes, proofs and tokens that were refused.", metrics.bogus),
-            ("shut_out", "Connections closed at once, after too many of these.", metrics.shut_out),
-            ("meta_events", "Meta-events that were told.", metrics.told),
+            ("misunderstood", "Frames that could not be understood.", metrics.traffic.misunderstood),
+            ("challenges", "Challenges to clients and neighbours.", metrics.security.challenges),
+            ("challenges_failed", "Challenges that were not answered, or wrongly.", metrics.security.challenges_failed),
+            ("bogus", "Handshakes, proofs and tokens that were refused.", metrics.security.bogus),
+            ("shut_out", "Connections closed at once, after too many of these.", metrics.security.shut_out),
+            ("meta_events", "Meta-events that were told.", metrics.operations.told),
         ):
             yield CounterMetricFamily(f"tidings_{name}", description, value)
 

@@ -60,7 +60,7 @@ class Reauthentication:
 
     def _challenge(self, connection: Connection, now: float) -> None:
         challenge = self._open[connection] = _OpenChallenge(next(self._numbers), secrets.token_bytes(NONCE_BYTES), now)
-        self._broker.metrics.challenges += 1
+        self._broker.metrics.security.challenges += 1
         connection.send_message(FrameKind.CHALLENGE, Challenge(challenge.number, challenge.nonce))
 
     def handle_proof(self, session: "Session", proof: Proof) -> None:
@@ -83,7 +83,7 @@ class Reauthentication:
             self._last_proved[connection] = self._broker.now()
 
     def _fail(self, session: "Session", reason: str) -> None:
-        self._broker.metrics.challenges_failed += 1
+        self._broker.metrics.security.challenges_failed += 1
         _LOG.warning("%s is disconnected: %s", session.name, reason)
         session.connection.close(f"challenge: {reason}")
         self.connection_closed(session.connection)

@@ -97,7 +97,7 @@ class TrustChallenges:
         number, nonce = next(self._numbers), secrets.token_bytes(NONCE_BYTES)
         self._pending[question] = _PendingChallenge(connection, number, nonce, self._start_timer(question))
         self._by_number[number] = question
-        self._broker.metrics.challenges += 1
+        self._broker.metrics.security.challenges += 1
         connection.send_message(FrameKind.CHALLENGE, Challenge(number, nonce, question[1]))
 
     def _start_timer(self, question: Question) -> TimerHandle:
@@ -148,7 +148,7 @@ class TrustChallenges:
         self._close(question)
         broker = self._broker
         if not is_member:
-            broker.metrics.challenges_failed += 1
+            broker.metrics.security.challenges_failed += 1
         expiry = next((table.expiry_ms * 1000 for table in broker.configuration.trust if table.group == question[1]), 0)
         until = broker.clock.now() + (expiry if is_member else min(expiry, _MAX_DENIAL_CACHE))
         # Answers about neighbours are not journaled: when the journal is read, no link is up.

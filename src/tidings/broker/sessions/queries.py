@@ -110,7 +110,7 @@ class Queries:
         try:
             session.answer(query.request, self._answer_quickly(session, query))
         except TidingsError as error:
-            self._broker.metrics.refuse(error)
+            self._broker.metrics.operations.refuse(error)
             session.refuse(query.request, error, counts=False)
         return None
 

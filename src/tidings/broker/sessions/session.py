@@ -238,7 +238,7 @@ class Session:
         except TrustPendingError as pending:
             self._wait_for_trust(pending.question)
         except TidingsError as error:
-            self._node.metrics.refuse(error)
+            self._broker.metrics.operations.refuse(error)
             self.refuse(getattr(message, "request", 0), error, counts=False)
 
     def _handle_proof(self, proof: Proof) -> None:
@@ -252,7 +252,7 @@ class Session:
 
         The connection stays usable, since the end of the frame is known.
         """
-        self._node.metrics.misunderstood += 1
+        self._broker.metrics.traffic.misunderstood += 1
         if not isinstance(error, TidingsError) or isinstance(error, FramingError):
             error = InvalidValueError(f"a frame that cannot be read: {error}")
         self.refuse(request, error, counts=False)
@@ -322,7 +322,7 @@ class Session:
 
         The client is sent nothing, since it does not read; a meta-event reports the losses.
         """
-        self._node.metrics.slow_disconnected += 1
+        self._broker.metrics.traffic.slow_disconnected += 1
         _LOG.warning("a client is too slow, and disconnected", client=self.name, reason=reason)
         lost = self.connection.lose_oldest(0, 0)
         self.connection.abort(f"too slow: {reason}")
@@ -334,7 +334,7 @@ class Session:
         before = self._lost[subscription]
         self._lost[subscription] = lost = before + count
         self._unreported_lost[subscription] += count
-        self._node.metrics.lost += count
+        self._broker.metrics.operations.lost += count
         if before.bit_length() < lost.bit_length():  # at 1, 2, 4, 8, ...: so reports do not flood the log
             _LOG.warning("a client is too slow, and loses", client=self.name, subscription=subscription, lost=lost)
             self._node.report_loss(self.name, subscription, lost)
