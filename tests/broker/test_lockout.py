@@ -106,7 +106,7 @@ def test_a_flood_from_one_address_is_shut_out_and_another_address_is_served(data
             with pytest.raises(ConnectionError):
                 await well_behaved(broker, "127.0.0.1")
             await well_behaved(broker, "127.0.0.2")
-            assert not broker.admission.connections["127.0.0.1"]
+            assert not broker.parts.admission.connections["127.0.0.1"]
 
     run(scenario())
 
@@ -149,11 +149,11 @@ def test_failed_tls_handshakes_count_and_no_more_are_made(tmp_path: Path) -> Non
             for _ in range(3):
                 await attempt(broker, BOGUS[0])
             await until(lambda: broker.metrics.security.bogus == 6)
-            handshakes = broker.certificates.server.session_stats()["accept"]  # type: ignore[union-attr]
+            handshakes = broker.parts.certificates.server.session_stats()["accept"]  # type: ignore[union-attr]
             for _ in range(10):
                 await attempt(broker, BOGUS[0])
             assert broker.metrics.security.shut_out == 10
-            assert broker.certificates.server.session_stats()["accept"] == handshakes  # type: ignore[union-attr]
+            assert broker.parts.certificates.server.session_stats()["accept"] == handshakes  # type: ignore[union-attr]
 
     run(scenario())
 
@@ -177,17 +177,17 @@ def test_an_identity_is_shut_out_only_by_what_its_own_certificate_has_done(tmp_p
         async with running("b1", tls=certified.tls("b1"), limits=limits) as broker:
             async with connect(broker, "car", identity=certified.client("car")) as car:
                 session = broker.sessions["car"]
-                session.connection.host = "192.0.2.1"  # as if from elsewhere
+                session.connection.peer.host = "192.0.2.1"  # as if from elsewhere
                 for _ in range(3):
-                    broker.admission.record_refused_attempt(session.connection, "bus")
-                assert not broker.admission.certificate_lockout.check("bus", broker.now())
-                session.connection.host = "192.0.2.2"
+                    broker.parts.attempts.record(session.connection, "bus")
+                assert not broker.parts.attempts.certificate_wait("bus")
+                session.connection.peer.host = "192.0.2.2"
                 for _ in range(3):
-                    broker.admission.record_refused_attempt(session.connection, "car")
-                session.connection.host = "127.0.0.1"
+                    broker.parts.attempts.record(session.connection, "car")
+                session.connection.peer.host = "127.0.0.1"
                 await until(lambda: "car" not in broker.sessions)
                 assert car
-            assert broker.admission.certificate_lockout.check("car", broker.now()) > 0
+            assert broker.parts.attempts.certificate_wait("car") > 0
             async with connect(broker, "bus", identity=certified.client("bus")) as bus:
                 assert await bus.ask("status")
 

@@ -108,8 +108,8 @@ def test_forged_frames_are_refused_with_the_reason_and_reach_nobody(world: LiveW
                 told = await ann.answered()
                 assert isinstance(told, answers.RequestRefused), wrong
                 assert told.reason
-            assert brokers[0].topic_security is not None
-            assert sum(brokers[0].topic_security.gate.refused.values()) == len(bad)
+            assert brokers[0].gate is not None
+            assert sum(brokers[0].gate.refused.values()) == len(bad)
             ann.send(publish(world.sealed(9), 99))
             assert event_of(await bob.next_note()).sequence == 9  # nothing came before it
 

@@ -10,7 +10,7 @@ import pytest
 from tests.broker.cases import Raw, connect, run, running, until
 from tidings.broker.broker import Broker
 from tidings.broker.net import connection
-from tidings.broker.net.connection import _HIGH_WATER
+from tidings.broker.net.connection import _HIGH_WATER, Connection
 from tidings.client import Client, ClientSubscription
 from tidings.protocol import answers, requests
 from tidings.protocol.notifications import WireNotification
@@ -62,8 +62,8 @@ def test_who_is_too_slow_loses_the_oldest_and_is_told_how_many() -> None:
                 assert await numbers(other, COUNT) == list(range(COUNT))
                 assert other.lost == 0
             connection = broker.sessions["lazy"].connection
-            assert connection.is_stalled
-            assert connection.waiting_bytes <= QUEUE
+            assert connection.flow.is_stalled
+            assert connection.flow.waiting_bytes <= QUEUE
             told_at = [note.attributes["count"] for note in await told.take(timeout=60)]
             assert told_at
             assert told_at == sorted(set(told_at))
@@ -83,7 +83,7 @@ def test_who_is_too_slow_loses_the_oldest_and_is_told_how_many() -> None:
             assert len(got) + lost == COUNT
             assert got[-1] == COUNT - 1
             assert broker.metrics.operations.lost == lost
-            await until(lambda: not connection.is_stalled)
+            await until(lambda: not connection.flow.is_stalled)
             await publish(camera, 5, COUNT)
             assert [int((await lazy.next_note()).event.attributes["n"]) for _ in range(5)] == list(
                 range(COUNT, COUNT + 5)
@@ -158,8 +158,9 @@ def test_a_turn_with_very_much_for_one_client_is_bounded_too() -> None:
             connection = broker.sessions["lazy"].connection
             for _ in range(5):
                 await camera.publish({"n": 1}, payload=bytes(256 * 1024))  # 50 MB of notifications each
-            assert connection.waiting_bytes <= QUEUE
+            assert connection.flow.waiting_bytes <= QUEUE
             assert connection.is_open
+            assert isinstance(connection, Connection)
             assert connection.buffered_bytes < _HIGH_WATER + 3 * 256 * 1024
             assert broker.metrics.operations.lost > 900
 
@@ -173,7 +174,7 @@ def test_what_waits_is_bounded_in_notifications_too() -> None:
             await publish(camera, COUNT)
             for other in others:
                 assert await numbers(other, COUNT) == list(range(COUNT))
-            assert broker.sessions["lazy"].connection.waiting_frames <= 40
+            assert broker.sessions["lazy"].connection.flow.waiting_frames <= 40
             assert broker.metrics.operations.lost > 0
 
     run(scenario())
@@ -184,8 +185,8 @@ def test_who_does_not_read_is_not_read_either() -> None:
         async with one_does_not_read() as (broker, lazy, others, camera, _):
             await publish(camera, COUNT)
             connection = broker.sessions["lazy"].connection
-            assert connection.is_stalled
-            assert not connection.is_reading
+            assert connection.flow.is_stalled
+            assert not connection.flow.is_reading
             lazy.say(requests.SetContextRequest(7, {"x": 1}))
             await asyncio.sleep(0.05)
             assert "lazy" not in broker.node.registry.contexts
@@ -193,7 +194,7 @@ def test_who_does_not_read_is_not_read_either() -> None:
             while not answered:
                 message = await lazy.told()
                 answered = isinstance(message, answers.RequestDone) and message.request == 7
-            assert connection.is_reading
+            assert connection.flow.is_reading
             assert broker.node.registry.contexts["lazy"] == {"x": 1}
             assert all(not one.closed for one in others)
 
@@ -256,7 +257,7 @@ def test_the_others_are_told_one_by_one_while_somebody_is_full() -> None:
             await publish(camera, COUNT)
             for other in others:
                 assert len(await numbers(other, COUNT)) == COUNT
-            assert broker.sessions["lazy"].connection.is_stalled
+            assert broker.sessions["lazy"].connection.flow.is_stalled
             for number in range(COUNT, COUNT + 100):
                 await camera.publish({"n": number}, safe="accepted")
                 for other in others:
@@ -272,11 +273,11 @@ def test_nothing_is_left_of_somebody_who_does_not_read_and_is_taken_over(monkeyp
         async with one_does_not_read() as (broker, _, _, camera, _):
             await publish(camera, COUNT)
             stalled = broker.sessions["lazy"].connection
-            assert stalled.is_stalled
-            before = broker.admission.connections.total()
+            assert stalled.flow.is_stalled
+            before = broker.parts.admission.connections.total()
             async with Raw.client(broker, "lazy", 2):
-                await until(lambda: broker.admission.connections.total() == before)
-                assert stalled.waiting_bytes == 0
+                await until(lambda: broker.parts.admission.connections.total() == before)
+                assert stalled.flow.waiting_bytes == 0
                 assert not stalled.is_open
 
     run(scenario())

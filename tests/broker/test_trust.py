@@ -200,8 +200,8 @@ def test_a_sender_proves_itself_once_until_that_expires(secrets: Secrets) -> Non
             await at_rest(brokers)
             assert [one.attributes["a"] for one in await mine.take()] == [1, 2, 3]
             assert proofs(brokers["b1"]) == (2, 0)
-            later: Any = Later(brokers["b1"].clock, 601_000_000)
-            brokers["b1"].clock = brokers["b1"].node.clock = later
+            later: Any = Later(brokers["b1"].parts.scheduler.clock, 601_000_000)
+            brokers["b1"].parts.scheduler.clock = brokers["b1"].node.clock = later
             await car.publish({"a": 4}, safe="settled")
             await at_rest(brokers)
             assert [one.attributes["a"] for one in await mine.take()] == [4]
@@ -242,7 +242,7 @@ def test_a_neighbour_that_does_not_answer_in_time_does_not_belong(secrets: Secre
     async def scenario() -> None:
         trust = {"b1": secrets.tables("A"), "b2": secrets.tables("A")}
         async with star(trust, security={"answer_ms": 50}) as brokers, connect(brokers["b1"], "bank") as bank:
-            brokers["b2"].trust_challenges.answer_challenge = lambda *_: None  # type: ignore[method-assign]
+            brokers["b2"].parts.trust_challenges.answer_challenge = lambda *_: None  # type: ignore[method-assign]
             await bank.advertise("a > 0", policy=td.policies.authenticated("A"), id="p")
             await until(lambda: proofs(brokers["b1"]) == (1, 1))
             await at_rest(brokers)
@@ -455,8 +455,8 @@ def test_a_sealed_publication_that_waits_for_a_proof_is_no_replay_of_itself(secr
             receipts = [await ann.told()]
             while sum(len(one.receipts) for one in receipts) < 3:
                 receipts.append(await ann.told())
-            assert broker.topic_security is not None
-            assert not broker.topic_security.gate.refused.total()
+            assert broker.gate is not None
+            assert not broker.gate.refused.total()
             ann.send(publish(msgspec.structs.replace(world.sealed(9), id=world.event(2).id), 4))
             assert (await ann.answered()).error == "RefusedError"  # another one under a known id
 

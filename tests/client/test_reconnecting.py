@@ -451,7 +451,7 @@ def test_a_broker_that_does_not_read_does_not_keep_a_client_from_closing() -> No
         async with running() as broker:
             client = connect(broker, "cam-1", patience=0.1)
             await client.__aenter__()
-            broker.sessions["cam-1"].connection.set_reading(False)
+            broker.sessions["cam-1"].connection.flow.set_reading(False)
             payload = bytes(1024 * 1024)
             publishing = [asyncio.ensure_future(client.publish({"n": n}, payload=payload)) for n in range(32)]
             await asyncio.sleep(0.05)
