@@ -25,7 +25,7 @@ from tidings.broker.ops.health import Health
 from tidings.broker.ops.heartbeat import Heartbeat
 from tidings.broker.ops.journal_maintenance import SNAPSHOT_PUBLICATIONS, JournalMaintenance, JournalUpkeep
 from tidings.broker.ops.reload import Reload, engine_settings, install_configured
-from tidings.broker.ports import ClientSession
+from tidings.broker.ports import SessionPort
 from tidings.broker.scheduler import Backpressure, EventLoopScheduler
 from tidings.broker.security.reauthentication import Reauthentication
 from tidings.broker.security.topic_security import CertificateChecks, TopicSecurity, load_gate, read_files
@@ -91,7 +91,7 @@ class Broker:
         return self._configuration.current
 
     @property
-    def sessions(self) -> Mapping[str, ClientSession]:
+    def sessions(self) -> Mapping[str, SessionPort]:
         """The sessions of the connected clients, by name."""
         return self.parts.sessions.clients
 

@@ -57,7 +57,7 @@ class Scheduler(Protocol):
         ...
 
 
-class ClientSession(Protocol):
+class SessionPort(Protocol):
     """The session of a connected client or observer, as the other parts of the broker use it."""
 
     @property
@@ -100,11 +100,11 @@ class ClientSession(Protocol):
 class Sessions(Protocol):
     """The sessions of the broker's clients and observers."""
 
-    def get(self, client: str) -> ClientSession | None:
+    def get(self, client: str) -> SessionPort | None:
         """Return the session of a client that is connected; None if it is not."""
         ...
 
-    def all(self) -> Collection[ClientSession]:
+    def all(self) -> Collection[SessionPort]:
         """Return the sessions of clients and of observers."""
         ...
 
@@ -112,7 +112,7 @@ class Sessions(Protocol):
         """Return the names of the connected clients; observers are no clients."""
         ...
 
-    def ended(self, session: ClientSession, reason: str) -> None:
+    def ended(self, session: SessionPort, reason: str) -> None:
         """Remove the session of a client whose connection is gone, and disconnect the client in the engine."""
         ...
 

@@ -60,7 +60,7 @@ class EventLoopScheduler:
             call()
 
 
-class Unsettled(Protocol):
+class UnsettledCount(Protocol):
     """Counts publications."""
 
     @property
@@ -86,7 +86,7 @@ class Backpressure:
         links: Links,
         sessions: Sessions,
         release_queue: Sized,
-        publications: Unsettled,
+        publications: UnsettledCount,
     ) -> None:
         self._configuration, self._links, self._sessions = configuration, links, sessions
         self._release_queue, self._publications = release_queue, publications

@@ -66,7 +66,7 @@ class SecurityReport(Protocol):
         ...
 
 
-class Settling(Protocol):
+class SettlingPart(Protocol):
     """A part of the broker that may have something left to do."""
 
     @property
@@ -105,7 +105,7 @@ class Health:
         links: Links,
         redelivery: RedeliveryStatus,
         moving: Callable[[], list[str]],
-        settling: Sequence[Settling],
+        settling: Sequence[SettlingPart],
         security: SecurityReport | None,
         certificates: Certificates | None,
     ) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from tidings.broker.config.configuration import ActiveConfiguration
 from tidings.broker.config.tables import DISCONNECT
 from tidings.broker.net.channel import Channel
-from tidings.broker.ports import ClientSession, Links, Sessions
+from tidings.broker.ports import Links, SessionPort, Sessions
 from tidings.engine import Engine
 from tidings.model.errors import TidingsError
 from tidings.protocol.frames import FrameKind, frame
@@ -135,7 +135,7 @@ class Heartbeat:
         elif not flow.is_stalled:
             connection.send(_PING)
 
-    def _check_slow_client(self, session: ClientSession, now: float) -> None:
+    def _check_slow_client(self, session: SessionPort, now: float) -> None:
         """Disconnect a client that has not read for too long, if the configuration says so."""
         limits, connection = self._configuration.current.limits, session.connection
         has_to_read = limits.slow_consumer == DISCONNECT and connection.is_open and connection.flow.is_stalled

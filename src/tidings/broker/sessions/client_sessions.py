@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Collection
 
-from tidings.broker.ports import ClientSession, NodePort, Scheduler
+from tidings.broker.ports import NodePort, Scheduler, SessionPort
 from tidings.engine.operations import Disconnect
 from tidings.model.errors import JournalError
 from tidings.model.schema import Schema, versions_of
@@ -48,14 +48,14 @@ class ClientSessions:
     def __init__(self, node: NodePort, scheduler: Scheduler, subject_numbers: SubjectNumbers) -> None:
         self._node, self._scheduler = node, scheduler
         self.subject_numbers = subject_numbers
-        self.clients: dict[str, ClientSession] = {}
-        self.observers: set[ClientSession] = set()
+        self.clients: dict[str, SessionPort] = {}
+        self.observers: set[SessionPort] = set()
 
-    def get(self, client: str) -> ClientSession | None:
+    def get(self, client: str) -> SessionPort | None:
         """Return the session of a client that is connected; None if it is not."""
         return self.clients.get(client)
 
-    def all(self) -> list[ClientSession]:
+    def all(self) -> list[SessionPort]:
         """Return the sessions of clients and of observers."""
         return [*self.clients.values(), *self.observers]
 
@@ -63,7 +63,7 @@ class ClientSessions:
         """Return the names of the connected clients; observers are no clients."""
         return self.clients.keys()
 
-    def ended(self, session: ClientSession, reason: str) -> None:
+    def ended(self, session: SessionPort, reason: str) -> None:
         """Remove the session of a client whose connection is gone, and disconnect the client in the engine.
 
         The client's durable subscriptions stay. If a newer session of the client has replaced this one, nothing is
