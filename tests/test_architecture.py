@@ -182,8 +182,9 @@ _LONG_FUNCTIONS = {
     "tidings.matching.index.kernels.programs.run_programs": 84,
     "tidings.spark.pipeline.pipeline.__init__": 71,
 }
-# Modules of the engine, and those of a broker, import each other for their types. The goal is 5.
-_LARGEST_CYCLE = 33
+_LARGEST_CYCLE = 5
+# Packages whose modules import each other for their types, and their largest cycle. A number may become smaller.
+_LARGER_CYCLES = {"engine": 33, "client": 12, "hub": 8}
 _PARTICIPLE = re.compile(r"(ing|ed)$")
 # What the field or the papers call so.
 _PARTICIPLES_OF_THE_FIELD = frozenset(
@@ -211,7 +212,8 @@ def test_functions_fit_on_a_screen() -> None:
 
 def test_import_cycles_do_not_grow() -> None:
     """Imports for types count. Let the lower module define a protocol for what it needs of the higher one."""
-    assert [cycle for cycle in import_cycles() if len(cycle) > _LARGEST_CYCLE] == []
+    limits = [_LARGER_CYCLES.get(cycle[0].split(".")[1], _LARGEST_CYCLE) for cycle in import_cycles()]
+    assert [cycle for cycle, limit in zip(import_cycles(), limits, strict=True) if len(cycle) > limit] == []
 
 
 def test_modules_are_named_by_nouns() -> None:

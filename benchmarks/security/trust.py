@@ -75,9 +75,9 @@ async def _measure_case(case: TrustCase, groups: int, count: int) -> tuple[float
             await subscriber.subscribe("a > 0", policy=_policy(names))
             await _await_settled(receiving, sending)
             await _time_publication(publisher, receiving, case)
-            before = receiving.metrics.challenges
+            before = receiving.metrics.security.challenges
             seconds = [await _time_publication(publisher, receiving, case) for _ in range(count)]
-            return median(seconds), receiving.metrics.challenges - before
+            return median(seconds), receiving.metrics.security.challenges - before
 
 
 async def _start_broker(stack: AsyncExitStack, name: str, tables: dict[str, Any]) -> Broker:
@@ -107,7 +107,7 @@ async def _time_publication(publisher: Client, receiving: Broker, case: TrustCas
 
 
 def _count_decisions(broker: Broker) -> int:
-    return broker.metrics.delivered + broker.metrics.challenges_failed
+    return broker.metrics.operations.delivered + broker.metrics.security.challenges_failed
 
 
 def _policy(groups: list[str]) -> str | None:

@@ -41,7 +41,7 @@ def test_a_neighbour_whose_host_cannot_be_is_called_in_vain_and_called_again(cap
         with caplog.at_level(logging.INFO, "tidings.broker"):
             async with running(links=[{"broker": "b2", "address": "a..b:7450"}]) as broker:
                 await until(lambda: "b2 cannot be reached" in caplog.text)
-                [dialler] = broker.link_registry.dialers.values()
+                [dialler] = broker.parts.links.dialers.values()
                 assert dialler.is_dialing
 
     run(scenario())
@@ -51,7 +51,7 @@ def test_a_broker_that_is_aborted_calls_nobody_any_more() -> None:
     async def scenario() -> None:
         broker = Broker(configuration("b1", links=[{"broker": "b2", "address": "127.0.0.1:1"}]))
         await broker.start()
-        [dialler] = broker.link_registry.dialers.values()
+        [dialler] = broker.parts.links.dialers.values()
         assert dialler.is_dialing
         await broker.abort()
         assert not dialler.is_dialing

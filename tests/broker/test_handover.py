@@ -189,7 +189,7 @@ async def _moves_on(folder: Path, strategy: str) -> None:
             await events.take(timeout=20)
         async with td.connect(address(b2), "van") as van:  # b2 stores nothing of a subscription that it does not have
             await van.subscribe("n < 0", durable="other")
-            await until(lambda: b1.handover.pending_clients == ["van"])
+            await until(lambda: b1.parts.handover.pending_clients == ["van"])
         van = await stack.enter_async_context(td.connect(address(b3), "van"))
         events = await van.subscribe("", durable="all")
         assert [note.attributes["n"] for note in await events.take(timeout=20)] == [1]

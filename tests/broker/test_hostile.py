@@ -211,8 +211,8 @@ def test_half_open_connections_by_the_hundred_are_closed_in_time() -> None:
                 for raw in silent:
                     await raw.end()
             await until(lambda: list(broker.sessions) == ["beside"])
-            assert not broker.admission.handshakes
-            assert broker.admission.connections.total() == 1
+            assert not broker.parts.admission.handshakes
+            assert broker.parts.admission.connections.total() == 1
 
     run(scenario())
 
@@ -346,9 +346,9 @@ def test_names_are_taken_over_by_the_hundred_and_nothing_is_left_of_them() -> No
                 for session in range(1, HUNDREDS):
                     raw = await stack.enter_async_context(Raw.client(broker, "same", session))
                     assert isinstance(await raw.asked(requests.SubscribeRequest(1, "s")), answers.RequestDone)
-                await until(lambda: broker.admission.connections.total() == 2)
+                await until(lambda: broker.parts.admission.connections.total() == 2)
                 assert sorted(broker.sessions) == ["beside", "same"]
-            await until(lambda: broker.admission.connections.total() == 1)
+            await until(lambda: broker.parts.admission.connections.total() == 1)
             assert broker.node.registry.count("same") == 0
 
     run(scenario())
@@ -375,17 +375,17 @@ def test_questions_that_are_asked_faster_than_answered_wait_with_who_asks(tmp_pa
             payload = bytes(64 * 1024)
             for number in range(2, 42):
                 raw.send(publication(number, {"n": number}, payload=payload, safe=1))
-            await until(lambda: broker.metrics.accepted == 40)
+            await until(lambda: broker.metrics.operations.accepted == 40)
             questions = [
                 framed(requests.QueryRequest(1_000 + number, "replay", {"subscriptions": ["s"]}))  # some 1 MiB to each
                 for number in range(5_000)
             ]
             raw.send(b"".join(questions))
             session = broker.sessions["curious"]
-            await until(lambda: session.connection.is_stalled)
+            await until(lambda: session.connection.flow.is_stalled)
             await asyncio.sleep(0.5)
-            assert session.connection.waiting_bytes < 16 * 1024 * 1024
-            assert broker.readers._work_queue.qsize() <= 1
+            assert session.connection.flow.waiting_bytes < 16 * 1024 * 1024
+            assert broker.parts.scheduler.readers._work_queue.qsize() <= 1
             async with connect(broker, "other") as other:  # whose questions are not behind them
                 assert (await other.ask("status"))["clients"] == 2
             told = [one for _ in range(100) if isinstance(one := await raw.told(), answers.QueryAnswer)]

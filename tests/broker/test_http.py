@@ -38,7 +38,7 @@ def with_port(use: Callable[[Ask], Awaitable[None]], reasons: list[str] | None =
 
     async def run() -> None:
         metrics = Metrics()
-        metrics.accepted = 3
+        metrics.operations.accepted = 3
         page = PrometheusPage("b1", metrics, Gauges).page
         async with HttpPort(Address(host, 0), "b1", page, lambda: reasons or []) as port:
             assert port.address.port != 0

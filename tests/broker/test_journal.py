@@ -15,7 +15,6 @@ import tidings as td
 from tests.broker.cases import Raw, address, configuration, connect, publication, run, running, until
 from tests.journal.cases import FailingDisk
 from tidings.broker.broker import Broker
-from tidings.broker.ops.health import not_ready_reasons
 from tidings.client import Client
 from tidings.journal.disk import Disk
 from tidings.model.errors import (
@@ -273,7 +272,7 @@ def test_after_a_failed_sync_everything_is_refused_and_the_broker_is_not_ready(t
             connect(broker, "car-1") as car,
         ):
             held = await car.subscribe("")
-            assert list(not_ready_reasons(broker)) == []
+            assert list(broker.parts.health.not_ready_reasons()) == []
             disk.sync_error = errno.EIO
             ends = await asyncio.gather(*[camera.publish({"n": n}) for n in range(20)], return_exceptions=True)
             assert {type(one) for one in ends} == {JournalFailedError}
@@ -286,10 +285,9 @@ def test_after_a_failed_sync_everything_is_refused_and_the_broker_is_not_ready(t
                 await car.subscribe("n > 5")
             with pytest.raises(JournalFailedError):
                 await car.set_context(x=1)
-            assert len(list(not_ready_reasons(broker))) == 1
+            assert len(list(broker.parts.health.not_ready_reasons())) == 1
             await asyncio.sleep(0.1)  # some heartbeats
-            assert broker.heartbeat is not None
-            assert broker.heartbeat.is_beating
+            assert broker.parts.heartbeat.is_beating
             assert (await car.ask("status"))["broker"] == "b1"
             with pytest.raises(UnreachableError, match="sync"):
                 await connect(broker, "late", patience=0.2).__aenter__()
@@ -367,7 +365,7 @@ def test_a_lone_broker_that_starts_again_waits_for_nobody(tmp_path: Path, hard: 
         async with running(journal=folder(tmp_path / "journal")) as broker, connect(broker, "cam-1") as camera:
             for number in range(3):
                 await camera.publish({"n": number})
-            broker.resender.write_redelivery_state()
+            broker.parts.resender.write_redelivery_state()
             broker.node.journal_store.sync(broker.node.next)  # type: ignore[union-attr]
             await camera.publish({"n": 3})
             if hard:
@@ -376,8 +374,10 @@ def test_a_lone_broker_that_starts_again_waits_for_nobody(tmp_path: Path, hard: 
         async with running(journal=folder(left)) as broker, connect(broker, "cam-1") as camera:
             async with asyncio.timeout(60):
                 await camera.publish({"n": 4}, safe="settled")
-            await until(lambda: not broker.resender.tracker.owed)
-            assert broker.needed() == broker.resender.tracker.end  # so retention may remove what is older
+            await until(lambda: not broker.parts.resender.tracker.owed)
+            assert (
+                broker.parts.resender.tracker.needed == broker.parts.resender.tracker.end
+            )  # so retention may remove what is older
 
     run(scenario())
 

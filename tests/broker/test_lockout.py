@@ -102,11 +102,11 @@ def test_a_flood_from_one_address_is_shut_out_and_another_address_is_served(data
             said = [await attempt(broker, data) for _ in range(10)]
             assert all(said[:5])
             assert said[6:] == [b""] * 4
-            assert broker.metrics.shut_out == 10 - broker.metrics.bogus >= 4
+            assert broker.metrics.security.shut_out == 10 - broker.metrics.security.bogus >= 4
             with pytest.raises(ConnectionError):
                 await well_behaved(broker, "127.0.0.1")
             await well_behaved(broker, "127.0.0.2")
-            assert not broker.admission.connections["127.0.0.1"]
+            assert not broker.parts.admission.connections["127.0.0.1"]
 
     run(scenario())
 
@@ -127,7 +127,7 @@ def test_who_is_connected_stays_when_its_address_is_shut_out() -> None:
         async with running("b1", limits=FEW) as broker, connect(broker, "car") as car:
             for _ in range(10):
                 await attempt(broker, BOGUS[0])
-            assert broker.metrics.shut_out
+            assert broker.metrics.security.shut_out
             assert await car.ask("status")
 
     run(scenario())
@@ -148,12 +148,12 @@ def test_failed_tls_handshakes_count_and_no_more_are_made(tmp_path: Path) -> Non
                     writer.close()
             for _ in range(3):
                 await attempt(broker, BOGUS[0])
-            await until(lambda: broker.metrics.bogus == 6)
-            handshakes = broker.certificates.server.session_stats()["accept"]  # type: ignore[union-attr]
+            await until(lambda: broker.metrics.security.bogus == 6)
+            handshakes = broker.parts.certificates.server.session_stats()["accept"]  # type: ignore[union-attr]
             for _ in range(10):
                 await attempt(broker, BOGUS[0])
-            assert broker.metrics.shut_out == 10
-            assert broker.certificates.server.session_stats()["accept"] == handshakes  # type: ignore[union-attr]
+            assert broker.metrics.security.shut_out == 10
+            assert broker.parts.certificates.server.session_stats()["accept"] == handshakes  # type: ignore[union-attr]
 
     run(scenario())
 
@@ -162,7 +162,7 @@ def test_connections_that_say_nothing_are_counted_when_their_time_is_over() -> N
     async def scenario() -> None:
         async with running("b1", limits=FEW) as broker:
             silent = [socket.create_connection((broker.address.host, broker.address.port)) for _ in range(6)]
-            await until(lambda: broker.metrics.bogus == 6)
+            await until(lambda: broker.metrics.security.bogus == 6)
             for one in silent:
                 one.close()
             assert await attempt(broker, framed(hello("car"))) == b""
@@ -177,17 +177,17 @@ def test_an_identity_is_shut_out_only_by_what_its_own_certificate_has_done(tmp_p
         async with running("b1", tls=certified.tls("b1"), limits=limits) as broker:
             async with connect(broker, "car", identity=certified.client("car")) as car:
                 session = broker.sessions["car"]
-                session.connection.host = "192.0.2.1"  # as if from elsewhere
+                session.connection.peer.host = "192.0.2.1"  # as if from elsewhere
                 for _ in range(3):
-                    broker.admission.record_refused_attempt(session.connection, "bus")
-                assert not broker.admission.certificate_lockout.check("bus", broker.now())
-                session.connection.host = "192.0.2.2"
+                    broker.parts.attempts.record(session.connection, "bus")
+                assert not broker.parts.attempts.certificate_wait("bus")
+                session.connection.peer.host = "192.0.2.2"
                 for _ in range(3):
-                    broker.admission.record_refused_attempt(session.connection, "car")
-                session.connection.host = "127.0.0.1"
+                    broker.parts.attempts.record(session.connection, "car")
+                session.connection.peer.host = "127.0.0.1"
                 await until(lambda: "car" not in broker.sessions)
                 assert car
-            assert broker.admission.certificate_lockout.check("car", broker.now()) > 0
+            assert broker.parts.attempts.certificate_wait("car") > 0
             async with connect(broker, "bus", identity=certified.client("bus")) as bus:
                 assert await bus.ask("status")
 
@@ -204,11 +204,11 @@ def test_a_flood_of_forged_tokens_ends_the_connection_and_an_expired_one_does_no
             for number in range(1, 21):
                 ann.send(publish(late, number))
                 assert isinstance(await ann.answered(), answers.RequestRefused)
-            assert broker.metrics.bogus == 0
+            assert broker.metrics.security.bogus == 0
             for number in range(21, 30):
                 ann.send(publish(forged, number))
             assert "too many attempts were refused" in (await ann.end())[-1].reason
-            assert broker.metrics.bogus >= 6
+            assert broker.metrics.security.bogus >= 6
             assert await attempt(broker, framed(hello("ann", 2))) == b""
 
     run(scenario())
@@ -232,6 +232,6 @@ def test_a_flood_of_false_news_for_the_gate_ends_the_connection_and_an_old_list_
                 if number <= 20:
                     assert isinstance(await ann.answered(), answers.PublicationReceipts)
             assert "too many attempts were refused" in (await ann.end())[-1].reason
-            assert broker.metrics.bogus >= 6
+            assert broker.metrics.security.bogus >= 6
 
     run(scenario())

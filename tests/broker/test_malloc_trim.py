@@ -55,11 +55,11 @@ def test_a_subscription_takes_less_than_a_kilobyte_in_a_broker() -> None:
             for number in range(200):  # some of everything
                 _subscribe(broker, inbox, "early", number)
             broker.node.operate(Disconnect("early"), sync=False)
-            broker.flush()
+            broker.parts.scheduler.flush()
             tracemalloc.start()
             for number in range(_COUNT):
                 _subscribe(broker, inbox, f"c{number % _CLIENTS}", number)
-                broker.flush()
+                broker.parts.scheduler.flush()
             gc.collect()
             return tracemalloc.get_traced_memory()[0]
         finally:

@@ -24,10 +24,11 @@ def samples(exposition: PrometheusPage) -> dict[tuple[str, tuple[tuple[str, str]
 
 def test_counters_and_gauges_are_on_the_page() -> None:
     metrics = Metrics()
-    metrics.accepted, metrics.repeated, metrics.delivered, metrics.lost = 5, 2, 9, 1
-    metrics.refused["admit"] += 3
-    metrics.refused["govern"] += 1
-    metrics.bytes_in, metrics.bytes_out, metrics.link_messages_out = 100, 200, 7
+    operations, traffic = metrics.operations, metrics.traffic
+    operations.accepted, operations.repeated, operations.delivered, operations.lost = 5, 2, 9, 1
+    operations.refused["admit"] += 3
+    operations.refused["govern"] += 1
+    traffic.bytes_in, traffic.bytes_out, traffic.link_messages_out = 100, 200, 7
     gauges = Gauges(connections=4, subscriptions=6, links=1, links_configured=2, journal_offset=50)
     found = samples(PrometheusPage("b1", metrics, lambda: gauges))
     assert found["tidings_publications_total", (("outcome", "accepted"),)] == 5
@@ -47,8 +48,8 @@ def test_counters_and_gauges_are_on_the_page() -> None:
 def test_what_is_refused_is_counted_by_the_step_that_did() -> None:
     metrics = Metrics()
     for error in (RefusedError("govern", "no"), JournalFullError("no room"), InvalidValueError("no name")):
-        metrics.refuse(error)
-    assert metrics.refused == {"govern": 1, "journal": 1, "admit": 1}
+        metrics.operations.refuse(error)
+    assert metrics.operations.refused == {"govern": 1, "journal": 1, "admit": 1}
     assert metrics.numbers()["refused"] == 3
 
 
@@ -64,16 +65,17 @@ def test_gauges_are_asked_for_each_time() -> None:
 
 def test_every_number_is_on_the_page() -> None:
     """A counter or gauge that is added and forgotten on the page would change nothing there."""
-    for name in vars(Metrics()):
+    for group, name in [(group, name) for group, counters in vars(Metrics()).items() for name in vars(counters)]:
         metrics = Metrics()
         before = samples(PrometheusPage("b1", metrics, Gauges))
-        value = getattr(metrics, name)
+        counters = getattr(metrics, group)
+        value = getattr(counters, name)
         if isinstance(value, Durations):
             value.record(1.0)
         elif isinstance(value, dict):
             value["step"] = 1
         else:
-            setattr(metrics, name, 1)
+            setattr(counters, name, 1)
         after = samples(PrometheusPage("b1", metrics, Gauges))
         changed = {key for key in after if after[key] != before.get(key) and key[0].startswith("tidings_")}
         assert changed, name
@@ -92,7 +94,7 @@ def test_every_number_is_on_the_page() -> None:
 def test_buckets_hold_what_took_up_to_their_bound(noted: list[tuple[float, int]]) -> None:
     metrics = Metrics()
     for seconds, times in noted:
-        metrics.commits.record(seconds, times)
+        metrics.operations.commits.record(seconds, times)
     found = samples(PrometheusPage("b1", metrics, Gauges))
     for bound in BOUNDS:
         expected = sum(times for seconds, times in noted if seconds <= bound)

@@ -211,7 +211,7 @@ def test_a_publication_is_accepted_when_its_sender_has_proved_what_rules_may_ask
                 mute.send(publication(1, {"a": 1}, safe=1))
                 await challenged(mute)
                 await asyncio.sleep(0.05)
-                assert broker.metrics.accepted == 0
+                assert broker.metrics.operations.accepted == 0
             await car.publish({"a": 2}, safe="journaled")
             if policy == BOTH:
                 await challenged(one)
@@ -304,7 +304,7 @@ def test_what_is_undecided_follows_a_receiver_that_goes_to_another_broker(
                     if member:
                         assert await up_to(mine, 3) == [1, 2, 3]
                     else:
-                        await until(lambda: other.metrics.challenges_failed > 0)
+                        await until(lambda: other.metrics.security.challenges_failed > 0)
                         assert await up_to(mine, None) == []
                     await at_rest({"b1": broker, "b2": other})
 

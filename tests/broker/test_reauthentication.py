@@ -27,8 +27,8 @@ def test_who_holds_its_key_stays_connected(tmp_path: Path) -> None:
             running("b1", tls=given.tls("b1"), security=OFTEN, heartbeat=HEART) as broker,
             connect(broker, "car", identity=given.client("car")) as car,
         ):
-            await until(lambda: broker.metrics.challenges >= 3)
-            assert broker.metrics.challenges_failed == 0
+            await until(lambda: broker.metrics.security.challenges >= 3)
+            assert broker.metrics.security.challenges_failed == 0
             assert await car.ask("status")
             assert car.session.connections == 1
 
@@ -40,14 +40,14 @@ def test_without_a_certificate_or_an_interval_nobody_is_asked(tmp_path: Path) ->
         given = Certified(tmp_path)
         async with running("b1", security=OFTEN, heartbeat=HEART) as broker, connect(broker, "car") as car:
             await asyncio.sleep(0.15)
-            assert broker.metrics.challenges == 0
+            assert broker.metrics.security.challenges == 0
             assert car.session.connections == 1
         async with (
             running("b2", tls=given.tls("b2"), heartbeat=HEART) as broker,
             connect(broker, "car", identity=given.client("car")),
         ):
             await asyncio.sleep(0.15)
-            assert broker.metrics.challenges == 0
+            assert broker.metrics.security.challenges == 0
 
     run(scenario())
 
@@ -77,8 +77,8 @@ def test_who_does_not_prove_it_is_disconnected(tmp_path: Path, monkeypatch: pyte
             connect(broker, "car", identity=given.client("car")) as car,
         ):
             await until(lambda: car.session.connections > 1)
-            assert broker.metrics.challenges_failed >= 1
-            assert bool(broker.metrics.bogus) == (answered != "nothing")
+            assert broker.metrics.security.challenges_failed >= 1
+            assert bool(broker.metrics.security.bogus) == (answered != "nothing")
 
     run(scenario())
 
@@ -125,8 +125,8 @@ def test_brokers_prove_themselves_over_tls(tmp_path: Path) -> None:
 
 async def _ask_of_each_other(*brokers: Broker) -> None:
     for one, other in (brokers, brokers[::-1]):
-        assert one.trust_challenges.trust_answer(other.name, "Staff") is None
-        await until(partial(getattr, one.trust_challenges, "is_settled"))
+        assert one.parts.trust_challenges.trust_answer(other.name, "Staff") is None
+        await until(partial(getattr, one.parts.trust_challenges, "is_settled"))
         known = one.node.engine.trust[other.name, "Staff"]
         assert known[0] is True
         assert proofs(one) == (1, 0)

@@ -76,7 +76,7 @@ async def _followed(folder: Path, restarts: bool) -> None:
     new = _note(_SECOND)
     new = msgspec.structs.replace(new, subscription=note.subscription, subscriber="c")
     broker.node.drive(TransferBacklog("b2", "b1", 1, ((note, "all"), (new, "all"))))
-    broker.flush()
+    broker.parts.scheduler.flush()
     held = broker.node.registry.subscriptions[note.subscription]
     assert held.waiting == 1
     await broker.stop()
@@ -94,7 +94,7 @@ async def _followed_by_others(folder: Path) -> None:
     async with connect(address, "c") as client, client.subscribe("n > 0", durable="all") as subscription:
         carried = msgspec.structs.replace(_note(_FIRST), subscription=subscription.id, subscriber="c")
         broker.node.drive(TransferBacklog("b2", "b1", 1, ((carried, "all"),)))
-        broker.flush()
+        broker.parts.scheduler.flush()
         assert [note.event.id for note in await subscription.take(timeout=60)] == [_FIRST]
     await broker.stop()
     broker = Broker(BrokerConfiguration.from_values(tables))

@@ -9,7 +9,6 @@ import pytest
 from tests.limits import PATIENCE
 from tidings.broker.broker import Broker
 from tidings.broker.config import BrokerConfiguration
-from tidings.broker.ops.health import gauges, not_ready_reasons
 from tidings.client import connect
 from tidings.model.errors import RefusedError
 
@@ -42,14 +41,14 @@ async def eventually(holds: Callable[[], bool]) -> None:
 def test_a_link_that_is_named_comes_up_and_one_that_is_not_goes() -> None:
     async def use(one: Broker, other: Broker) -> None:
         await other.reload(configured("b2", links=[{"broker": "b1"}]))
-        assert "the link to b1 is down" in list(not_ready_reasons(other))
+        assert "the link to b1 is down" in list(other.parts.health.not_ready_reasons())
         change = await one.reload(configured("b1", links=[{"broker": "b2", "address": str(other.address)}]))
         assert change.taken_over == ("links",)
-        await eventually(lambda: not [*not_ready_reasons(one), *not_ready_reasons(other)])
-        assert gauges(one).links == gauges(one).links_configured == 1
+        await eventually(lambda: not [*one.parts.health.not_ready_reasons(), *other.parts.health.not_ready_reasons()])
+        assert one.parts.health.gauges().links == one.parts.health.gauges().links_configured == 1
         await one.reload(configured("b1"))
         await eventually(lambda: not one.links and not other.links)
-        assert list(not_ready_reasons(one)) == []
+        assert list(one.parts.health.not_ready_reasons()) == []
         assert one.node.engine.topology.brokers == {"b1"}
 
     with_brokers(use)

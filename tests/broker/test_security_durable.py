@@ -84,10 +84,10 @@ def test_what_a_revoked_publisher_had_accepted_too_late_is_not_handed_out_and_ho
             eve.send(publish(by_eve.seal(world.event(2, "eve"), now(), 2), 2))
             await eve.answered()
             ann.send(publish(world.sealed(3), 3))
-            await until(lambda: broker.metrics.accepted == 3)
+            await until(lambda: broker.metrics.operations.accepted == 3)
             world.authority.revoke("eve", now(), since=world.now)
             ann.send(carried("revocations", world.update().data, 4))
-            await until(lambda: broker.metrics.accepted == 4)
+            await until(lambda: broker.metrics.operations.accepted == 4)
             await acknowledged(bob, first)
             assert event_of(await bob.next_note()).sequence == 3
 
@@ -108,7 +108,7 @@ def test_when_a_token_has_expired_the_rest_waits_for_a_fresh_one(world: LiveWorl
             for number in (1, 2):
                 ann.send(publish(world.sealed(number), number))
             first = await bob.next_note()
-            await until(lambda: broker.metrics.accepted == 2)
+            await until(lambda: broker.metrics.operations.accepted == 2)
             await asyncio.sleep(max(0, ends - now()) / SECOND + 0.01)
             await acknowledged(bob, first)
             with pytest.raises(TimeoutError):

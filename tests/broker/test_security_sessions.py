@@ -23,7 +23,6 @@ from tests.broker.secured import (
     wanted,
 )
 from tidings.broker.broker import Broker
-from tidings.broker.ops.health import gauges
 from tidings.broker.ops.prometheus import PrometheusPage
 from tidings.engine.operations import Publish
 from tidings.model.errors import InvalidValueError
@@ -75,8 +74,8 @@ def test_a_token_without_a_good_proof_is_refused(world: LiveWorld) -> None:
             }
             told = {wrong: await bob.asked(one) for wrong, one in tried.items()}
             told["held by another"] = await eve.asked(proven(world, wanted(world, id="eve.1"), eve))
-            assert broker.topic_security is not None
-            assert broker.topic_security.gate.refused["proof"] == 5
+            assert broker.gate is not None
+            assert broker.gate.refused["proof"] == 5
             assert not [one for one in broker.node.engine.subscriptions if one.owner in ("bob", "eve")]
             assert isinstance(await bob.asked(good), answers.RequestDone)
             return told
@@ -272,8 +271,8 @@ def test_what_a_false_neighbour_lets_pass_without_a_token_goes_no_further(world:
             ]
             for event in tried:
                 false.send(operation_frame(Publish(event)))
-            assert broker.topic_security is not None
-            refused = broker.topic_security.gate.refused
+            assert broker.gate is not None
+            refused = broker.gate.refused
             await until(lambda: refused.total() == len(tried))
             false.send(operation_frame(Publish(good)))
             assert event_of(await bob.next_note()).id == good.id
@@ -289,7 +288,7 @@ def test_status_and_metrics_show_topics_the_list_and_what_was_refused(world: Liv
         async with running("b1", **world.security("b1")) as broker, Raw.client(broker, "bob") as bob:
             await bob.asked(wanted(world))
             answer = await bob.asked(requests.QueryRequest(2, "status"))
-            page = PrometheusPage("b1", broker.metrics, lambda: gauges(broker)).page()[0].decode()
+            page = PrometheusPage("b1", broker.metrics, broker.parts.health.gauges).page()[0].decode()
             return answer.answer["security"], page
 
     status, page = run(scenario())
@@ -308,8 +307,8 @@ def test_status_and_metrics_show_topics_the_list_and_what_was_refused(world: Liv
 def test_a_reload_reads_the_files_anew(world: LiveWorld) -> None:
     async def scenario() -> None:
         async with running("b1", **world.security("b1")) as broker:
-            assert broker.topic_security is not None
-            revocations = broker.topic_security.gate.credentials.revocations
+            assert broker.gate is not None
+            revocations = broker.gate.credentials.revocations
             world.list_file.write_bytes(world.revoked("eve").data)
             await broker.reload(broker.configuration)
             assert revocations.version == 1

@@ -270,7 +270,7 @@ def test_a_handshake_says_what_is_wrong_with_it() -> None:
                 raw.say(hello("car-1"), requests.SetContextRequest(1, {"x": 1}))
                 assert isinstance(await raw.told(), Welcome)
                 assert isinstance(await raw.answered(), answers.RequestDone)
-        assert not broker.admission.handshakes
+        assert not broker.parts.admission.handshakes
 
     run(scenario())
 
@@ -478,7 +478,7 @@ def test_who_publishes_too_fast_waits_and_is_not_refused() -> None:
         ):
             fast.send(b"".join(publication(number, {"n": number}) for number in range(1, 41)))
             first = await fast.answered()
-            await until(lambda: not broker.sessions["fast"].connection.is_reading)
+            await until(lambda: not broker.sessions["fast"].connection.flow.is_reading)
             fast.send(publication(41, {"n": 41}))
             assert (await other.publish({"a": 1})).offset >= 0  # others do not wait for it
             later = await fast.answered()

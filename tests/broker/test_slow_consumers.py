@@ -10,7 +10,7 @@ import pytest
 from tests.broker.cases import Raw, connect, run, running, until
 from tidings.broker.broker import Broker
 from tidings.broker.net import connection
-from tidings.broker.net.connection import _HIGH_WATER
+from tidings.broker.net.connection import _HIGH_WATER, Connection
 from tidings.client import Client, ClientSubscription
 from tidings.protocol import answers, requests
 from tidings.protocol.notifications import WireNotification
@@ -62,8 +62,8 @@ def test_who_is_too_slow_loses_the_oldest_and_is_told_how_many() -> None:
                 assert await numbers(other, COUNT) == list(range(COUNT))
                 assert other.lost == 0
             connection = broker.sessions["lazy"].connection
-            assert connection.is_stalled
-            assert connection.waiting_bytes <= QUEUE
+            assert connection.flow.is_stalled
+            assert connection.flow.waiting_bytes <= QUEUE
             told_at = [note.attributes["count"] for note in await told.take(timeout=60)]
             assert told_at
             assert told_at == sorted(set(told_at))
@@ -82,8 +82,8 @@ def test_who_is_too_slow_loses_the_oldest_and_is_told_how_many() -> None:
             assert got == sorted(set(got))
             assert len(got) + lost == COUNT
             assert got[-1] == COUNT - 1
-            assert broker.metrics.lost == lost
-            await until(lambda: not connection.is_stalled)
+            assert broker.metrics.operations.lost == lost
+            await until(lambda: not connection.flow.is_stalled)
             await publish(camera, 5, COUNT)
             assert [int((await lazy.next_note()).event.attributes["n"]) for _ in range(5)] == list(
                 range(COUNT, COUNT + 5)
@@ -96,7 +96,7 @@ def test_who_is_too_slow_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -
     async def scenario(slow_consumer: str) -> None:
         async with one_does_not_read(slow_consumer=slow_consumer) as (broker, _, __, camera, ___):
             await publish(camera, COUNT)
-            await until(lambda: broker.metrics.lost or broker.metrics.slow_disconnected)
+            await until(lambda: broker.metrics.operations.lost or broker.metrics.traffic.slow_disconnected)
 
     for slow_consumer, told in (("lose_oldest", "and loses"), ("disconnect", "and disconnected")):
         caplog.clear()
@@ -114,10 +114,10 @@ def test_who_is_too_slow_may_be_disconnected_and_the_others_are_not() -> None:
             for other in others:
                 assert await numbers(other, COUNT) == list(range(COUNT))
             await until(lambda: "lazy" not in broker.sessions)
-            assert broker.metrics.slow_disconnected == 1
+            assert broker.metrics.traffic.slow_disconnected == 1
             (meta,) = await told.take(timeout=60)
             assert meta.attributes["client"] == "lazy"
-            assert meta.attributes["count"] == broker.metrics.lost > 0
+            assert meta.attributes["count"] == broker.metrics.operations.lost > 0
             got = [int(one.event.attributes["n"]) for one in await lazy.end()]
             assert got == list(range(len(got)))
             assert broker.node.registry.count("lazy") == 0
@@ -139,7 +139,7 @@ def test_who_does_not_read_for_long_is_disconnected_also_where_little_waits() ->
             assert isinstance(await lazy.asked(requests.SubscribeRequest(1, "s")), answers.RequestDone)
             await publish(camera, COUNT)
             await until(lambda: "lazy" not in broker.sessions)
-            assert broker.metrics.slow_disconnected == 1
+            assert broker.metrics.traffic.slow_disconnected == 1
 
     run(scenario())
 
@@ -158,10 +158,11 @@ def test_a_turn_with_very_much_for_one_client_is_bounded_too() -> None:
             connection = broker.sessions["lazy"].connection
             for _ in range(5):
                 await camera.publish({"n": 1}, payload=bytes(256 * 1024))  # 50 MB of notifications each
-            assert connection.waiting_bytes <= QUEUE
+            assert connection.flow.waiting_bytes <= QUEUE
             assert connection.is_open
+            assert isinstance(connection, Connection)
             assert connection.buffered_bytes < _HIGH_WATER + 3 * 256 * 1024
-            assert broker.metrics.lost > 900
+            assert broker.metrics.operations.lost > 900
 
     run(scenario())
 
@@ -173,8 +174,8 @@ def test_what_waits_is_bounded_in_notifications_too() -> None:
             await publish(camera, COUNT)
             for other in others:
                 assert await numbers(other, COUNT) == list(range(COUNT))
-            assert broker.sessions["lazy"].connection.waiting_frames <= 40
-            assert broker.metrics.lost > 0
+            assert broker.sessions["lazy"].connection.flow.waiting_frames <= 40
+            assert broker.metrics.operations.lost > 0
 
     run(scenario())
 
@@ -184,8 +185,8 @@ def test_who_does_not_read_is_not_read_either() -> None:
         async with one_does_not_read() as (broker, lazy, others, camera, _):
             await publish(camera, COUNT)
             connection = broker.sessions["lazy"].connection
-            assert connection.is_stalled
-            assert not connection.is_reading
+            assert connection.flow.is_stalled
+            assert not connection.flow.is_reading
             lazy.say(requests.SetContextRequest(7, {"x": 1}))
             await asyncio.sleep(0.05)
             assert "lazy" not in broker.node.registry.contexts
@@ -193,7 +194,7 @@ def test_who_does_not_read_is_not_read_either() -> None:
             while not answered:
                 message = await lazy.told()
                 answered = isinstance(message, answers.RequestDone) and message.request == 7
-            assert connection.is_reading
+            assert connection.flow.is_reading
             assert broker.node.registry.contexts["lazy"] == {"x": 1}
             assert all(not one.closed for one in others)
 
@@ -219,7 +220,7 @@ def test_a_durable_subscription_loses_nothing_by_being_slow(tmp_path: Any, journ
                 got.append(int(note.event.attributes["n"]))
                 lazy.say(requests.AcknowledgeRequest("s", (note.event.id,)))
             assert got == list(range(count))
-            assert broker.metrics.lost == 0
+            assert broker.metrics.operations.lost == 0
 
     run(scenario())
 
@@ -234,12 +235,12 @@ def test_a_client_counts_what_it_lost() -> None:
             told: list[int] = []
             held = await car.subscribe("n >= 0", limit=1, on_lost=told.append)
             await publish(camera, COUNT)
-            await until(lambda: broker.metrics.lost > 0)
+            await until(lambda: broker.metrics.operations.lost > 0)
             got: list[Any] = []
             while len(got) + held.lost < COUNT:
                 got += [note.attributes["n"] for note in await held.take(timeout=60)]
             assert len(got) + held.lost == COUNT
-            assert sum(told) == held.lost == broker.metrics.lost
+            assert sum(told) == held.lost == broker.metrics.operations.lost
             assert got == sorted(got)
             before = held.lost
             broker.sessions["car-1"].connection.abort("cut off by the test")
@@ -256,7 +257,7 @@ def test_the_others_are_told_one_by_one_while_somebody_is_full() -> None:
             await publish(camera, COUNT)
             for other in others:
                 assert len(await numbers(other, COUNT)) == COUNT
-            assert broker.sessions["lazy"].connection.is_stalled
+            assert broker.sessions["lazy"].connection.flow.is_stalled
             for number in range(COUNT, COUNT + 100):
                 await camera.publish({"n": number}, safe="accepted")
                 for other in others:
@@ -272,11 +273,11 @@ def test_nothing_is_left_of_somebody_who_does_not_read_and_is_taken_over(monkeyp
         async with one_does_not_read() as (broker, _, _, camera, _):
             await publish(camera, COUNT)
             stalled = broker.sessions["lazy"].connection
-            assert stalled.is_stalled
-            before = broker.admission.connections.total()
+            assert stalled.flow.is_stalled
+            before = broker.parts.admission.connections.total()
             async with Raw.client(broker, "lazy", 2):
-                await until(lambda: broker.admission.connections.total() == before)
-                assert stalled.waiting_bytes == 0
+                await until(lambda: broker.parts.admission.connections.total() == before)
+                assert stalled.flow.waiting_bytes == 0
                 assert not stalled.is_open
 
     run(scenario())

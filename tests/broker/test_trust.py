@@ -94,7 +94,7 @@ def advertised(broker: Broker) -> set[str]:
 
 
 def proofs(broker: Broker) -> tuple[int, int]:
-    return broker.metrics.challenges, broker.metrics.challenges_failed
+    return broker.metrics.security.challenges, broker.metrics.security.challenges_failed
 
 
 # Between brokers
@@ -120,7 +120,9 @@ def test_an_advertisement_goes_only_to_brokers_of_either_group(secrets: Secrets)
             assert seen == {"b1", "b2", "b3"}
             # b2 in one step; b3, b4 and b5 in two, of which one, two and two fail
             assert proofs(brokers["b1"]) == (7, 5)
-            assert brokers["b1"].metrics.bogus == 2  # that of b5: the others have said that they have no secret
+            assert (
+                brokers["b1"].metrics.security.bogus == 2
+            )  # that of b5: the others have said that they have no secret
 
     run(scenario())
 
@@ -198,8 +200,8 @@ def test_a_sender_proves_itself_once_until_that_expires(secrets: Secrets) -> Non
             await at_rest(brokers)
             assert [one.attributes["a"] for one in await mine.take()] == [1, 2, 3]
             assert proofs(brokers["b1"]) == (2, 0)
-            later: Any = Later(brokers["b1"].clock, 601_000_000)
-            brokers["b1"].clock = brokers["b1"].node.clock = later
+            later: Any = Later(brokers["b1"].parts.scheduler.clock, 601_000_000)
+            brokers["b1"].parts.scheduler.clock = brokers["b1"].node.clock = later
             await car.publish({"a": 4}, safe="settled")
             await at_rest(brokers)
             assert [one.attributes["a"] for one in await mine.take()] == [4]
@@ -240,7 +242,7 @@ def test_a_neighbour_that_does_not_answer_in_time_does_not_belong(secrets: Secre
     async def scenario() -> None:
         trust = {"b1": secrets.tables("A"), "b2": secrets.tables("A")}
         async with star(trust, security={"answer_ms": 50}) as brokers, connect(brokers["b1"], "bank") as bank:
-            brokers["b2"].trust_challenges.answer_challenge = lambda *_: None  # type: ignore[method-assign]
+            brokers["b2"].parts.trust_challenges.answer_challenge = lambda *_: None  # type: ignore[method-assign]
             await bank.advertise("a > 0", policy=td.policies.authenticated("A"), id="p")
             await until(lambda: proofs(brokers["b1"]) == (1, 1))
             await at_rest(brokers)
@@ -301,7 +303,7 @@ def test_only_who_holds_the_secret_publishes(secrets: Secrets) -> None:
                     await other.publish({"a": 1000})
             assert await numbers(mine) == list(range(1, 101))
             assert proofs(broker) == (3, 2)
-            assert broker.metrics.bogus == 1
+            assert broker.metrics.security.bogus == 1
 
     run(scenario())
 
@@ -433,7 +435,7 @@ def test_a_proof_is_good_for_one_challenge_of_one_broker_only(secrets: Secrets) 
             proof = one.session.challenge_responder.answer(challenge, "b1", None)
             thief.say(proof)
             await until(lambda: proofs(broker) == (1, 1))
-            assert broker.metrics.bogus == 1
+            assert broker.metrics.security.bogus == 1
             assert await numbers(mine) == []
 
     run(scenario())
@@ -453,8 +455,8 @@ def test_a_sealed_publication_that_waits_for_a_proof_is_no_replay_of_itself(secr
             receipts = [await ann.told()]
             while sum(len(one.receipts) for one in receipts) < 3:
                 receipts.append(await ann.told())
-            assert broker.topic_security is not None
-            assert not broker.topic_security.gate.refused.total()
+            assert broker.gate is not None
+            assert not broker.gate.refused.total()
             ann.send(publish(msgspec.structs.replace(world.sealed(9), id=world.event(2).id), 4))
             assert (await ann.answered()).error == "RefusedError"  # another one under a known id
 

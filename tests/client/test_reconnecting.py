@@ -342,8 +342,8 @@ def test_what_waits_for_a_client_follows_it_however_large_it_is(tmp_path: Path) 
                     held = await car.subscribe("", durable="all")
                     assert await all_of(held, 20) == list(range(20))
                 assert b1.links
-                assert b1.metrics.misunderstood == b2.metrics.misunderstood == 0
-                assert b1.metrics.broken_connections == b2.metrics.broken_connections == 0
+                assert b1.metrics.traffic.misunderstood == b2.metrics.traffic.misunderstood == 0
+                assert b1.metrics.traffic.broken_connections == b2.metrics.traffic.broken_connections == 0
 
     run(scenario())
 
@@ -451,7 +451,7 @@ def test_a_broker_that_does_not_read_does_not_keep_a_client_from_closing() -> No
         async with running() as broker:
             client = connect(broker, "cam-1", patience=0.1)
             await client.__aenter__()
-            broker.sessions["cam-1"].connection.set_reading(False)
+            broker.sessions["cam-1"].connection.flow.set_reading(False)
             payload = bytes(1024 * 1024)
             publishing = [asyncio.ensure_future(client.publish({"n": n}, payload=payload)) for n in range(32)]
             await asyncio.sleep(0.05)
@@ -573,7 +573,7 @@ def test_a_handshake_that_breaks_off_is_told_with_a_reason(tmp_path: Path, caplo
         async with running(tls=Certified(tmp_path).tls("b1")) as broker:
             _, writer = await asyncio.open_connection(broker.address.host, broker.address.port)
             writer.close()
-            await until(lambda: broker.metrics.bogus)
+            await until(lambda: broker.metrics.security.bogus)
 
     with caplog.at_level("DEBUG", logger="tidings.broker"):
         run(scenario())

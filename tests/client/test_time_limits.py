@@ -260,10 +260,10 @@ def test_the_broker_is_waited_for_no_longer_than_said_when_a_subscription_is_clo
     async def scenario() -> None:
         async with running() as broker, connect(broker, "car-1") as car:
             held = await car.subscribe("n = 1")
-            broker.sessions["car-1"].connection.set_reading(False)  # it is there, and does not answer
+            broker.sessions["car-1"].connection.flow.set_reading(False)  # it is there, and does not answer
             await held.close(timeout=SOON)
             assert held.closed
-            broker.sessions["car-1"].connection.set_reading(True)
+            broker.sessions["car-1"].connection.flow.set_reading(True)
             await until(lambda: broker.node.registry.count("car-1") == 0)
 
     run(scenario())

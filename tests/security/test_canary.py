@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives import serialization
 from tests.broker.cases import connect, run, running
 from tests.client.kmc import AUTHORITY, KMC, OWNER, now
 from tests.services.kmc_cases import KEY, Centre, centre
-from tidings.broker.ops.health import gauges
 from tidings.broker.ops.prometheus import PrometheusPage
 from tidings.model.errors import TidingsError
 from tidings.security.ca.certificates import Role, written_key
@@ -98,7 +97,9 @@ def test_nobody_sees_a_secret(
                 shown["reprs"] = repr([*kmc.members.values(), kmc.server, kmc.server.centre, pub, fan, broker]).encode()
                 shown["values"] = repr([vars(one) for one in kmc.members.values()]).encode()
                 found.update(secrets_of(kmc, contents))
-            shown["metrics"] = PrometheusPage(broker.name, broker.metrics, lambda: gauges(broker, 0)).page()[0]
+            shown["metrics"] = PrometheusPage(broker.name, broker.metrics, lambda: broker.parts.health.gauges()).page()[
+                0
+            ]
 
     run(scenario())
     shown["logs"] = "\n".join(record.getMessage() + str(record.exc_text) for record in caplog.records).encode()

@@ -332,8 +332,8 @@ def checking(folder: Path) -> dict[str, Any]:
 def test_brokers_learn_topics_from_the_centre_and_refuse_whom_it_has_revoked(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(**checking(tmp_path)) as broker, centre(broker, tmp_path) as kmc:
-            assert broker.topic_security is not None
-            known = broker.topic_security.gate.credentials
+            assert broker.gate is not None
+            known = broker.gate.credentials
             topic = await kmc.topic()
             await until(lambda: topic.id in known.topics and known.notice(topic.id) is not None)
             async with connect(broker, "anybody") as anybody:

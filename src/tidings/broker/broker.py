@@ -1,104 +1,114 @@
-"""A broker: a server for clients and other brokers around one `Node`, with its timers and its start and stop."""
+"""A broker: a server for clients and other brokers around one `Node`. This module puts its parts together."""
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from functools import partial
-from ssl import SSLContext
-from typing import Any
-
-import msgspec
+from typing import NamedTuple
 
 from tidings.broker.config import BrokerConfiguration, ConfigurationChange
+from tidings.broker.config.configuration import ActiveConfiguration
 from tidings.broker.config.table_types import Address
 from tidings.broker.connection_admission import ConnectionAdmission
-from tidings.broker.links.handover import Destination, Handover
-from tidings.broker.links.link import Link
-from tidings.broker.links.links import Links, Task
+from tidings.broker.links.effects import EffectParts, RemoteEffects
+from tidings.broker.links.handover import Handover
+from tidings.broker.links.links import Link, LinkPorts, NeighbourLinks
 from tidings.broker.links.resender import Resender
 from tidings.broker.metrics import Metrics
-from tidings.broker.net.connection import Connection
+from tidings.broker.net.channel import Channel, PeerIdentity
+from tidings.broker.net.connection import LocalEnd
 from tidings.broker.net.listener import Listener
+from tidings.broker.net.rate_limits import RefusedAttempts
 from tidings.broker.net.tls import Certificates
 from tidings.broker.node import Node
+from tidings.broker.ops.health import Health
 from tidings.broker.ops.heartbeat import Heartbeat
-from tidings.broker.ops.journal_maintenance import JournalMaintenance
-from tidings.broker.ops.reload import install_configured, reload
+from tidings.broker.ops.journal_maintenance import SNAPSHOT_PUBLICATIONS, JournalMaintenance, JournalUpkeep
+from tidings.broker.ops.reload import Reload, engine_settings, install_configured
+from tidings.broker.ports import SessionPort
+from tidings.broker.scheduler import Backpressure, EventLoopScheduler
 from tidings.broker.security.reauthentication import Reauthentication
-from tidings.broker.security.topic_security import TopicSecurity, load_gate, read_files
-from tidings.broker.security.trust_challenges import TrustChallenges
-from tidings.broker.sessions.queries import Queries
-from tidings.broker.sessions.session import Session, SubjectNumbers
-from tidings.engine.effects import (
-    ClientMoved,
-    Effect,
-    HandOver,
-    HandoverDone,
-    PublicationSettled,
-    RestoreContext,
-    Send,
-    Wake,
-)
-from tidings.engine.operations import Disconnect, SetContext, Tick
-from tidings.engine.overlay.redelivery import RedeliveryState
-from tidings.engine.settings import Settings
+from tidings.broker.security.topic_security import CertificateChecks, TopicSecurity, load_gate, read_files
+from tidings.broker.security.trust_challenges import TrustChallenges, TrustGroups
+from tidings.broker.sessions.client_sessions import ClientSessions, SubjectNumbers
+from tidings.broker.sessions.queries import EventQueries, Queries
+from tidings.broker.sessions.session import Session
 from tidings.hub.journal_store import JournalStore
+from tidings.hub.queries import explain_event, past_event, possible_event, preview_event
 from tidings.journal.disk import Disk
-from tidings.model.errors import JournalError
 from tidings.model.event import Event
-from tidings.model.values import Context
-from tidings.protocol.frames import FrameKind
+from tidings.protocol.handshake import Hello
 from tidings.protocol.notifications import NotificationWriter
 from tidings.runtime.clock import SystemClock
+from tidings.security.ca.certificates import Role
 
 _LOG = logging.getLogger("tidings.broker")
-_MAX_QUEUED = 50_000  # entries of the release queue, above which clients are not read
+
+
+class BrokerParts(NamedTuple):
+    """The parts of a started broker. `Broker` starts and stops them; besides it, only tests look into them."""
+
+    scheduler: EventLoopScheduler
+    sessions: ClientSessions
+    links: NeighbourLinks
+    admission: ConnectionAdmission
+    attempts: RefusedAttempts
+    handover: Handover
+    resender: Resender
+    trust_challenges: TrustChallenges
+    certificates: Certificates | None
+    health: Health
+    listener: Listener
+    heartbeat: Heartbeat
+    reload: Reload
 
 
 class Broker:
     """A broker that serves clients and neighbours from `start` to `stop`.
 
-    It creates the parts of the broker (sessions, links, security, journal maintenance), is the port through which the
-    `Node` reaches the links (`LinksPort`), and ends every turn of the event loop with `flush`. `disk` stands in for the
-    real disk under the journal.
+    `gate` checks tokens and seals of secure topics; it is None if the broker has no identity. `node` and `parts` are
+    there from `start` on. `disk` stands in for the real disk under the journal.
     """
 
     def __init__(self, configuration: BrokerConfiguration, disk: Disk | None = None) -> None:
-        self.configuration = configuration
+        self._configuration = ActiveConfiguration(configuration)
         self._disk = disk
         self.name = configuration.broker.name
-        self.clock = SystemClock()
-        self.incarnation = self.clock.now()
-        self.started = time.monotonic()
-        self.certificates = Certificates(configuration.tls) if configuration.tls.is_on else None
-        security = configuration.security
-        self.topic_security = TopicSecurity(self, load_gate(security, self.name)) if security.is_on else None
         self.metrics = Metrics()
-        self.notification_writer = NotificationWriter()
-        self.sessions: dict[str, Session] = {}  # of clients, by name
-        self.observers: set[Session] = set()  # several observers may have the same name, even a client's
-        self.readers = ThreadPoolExecutor(2, "tidings-read")
+        self._scheduler = EventLoopScheduler(SystemClock())
+        self._incarnation = self._scheduler.clock.now()
+        self._certificates = Certificates(configuration.tls) if configuration.tls.is_on else None
+        self.gate = load_gate(configuration.security, self.name) if configuration.security.is_on else None
+        self._trust_groups = TrustGroups(self.name, self._configuration)
+        self._notification_writer = NotificationWriter()
         self.node: Node
-        self.subject_numbers: SubjectNumbers
-        self.queries = Queries(self)
-        self.handover = Handover(self)
-        self.trust_challenges = TrustChallenges(self)
-        self.reauthentication = Reauthentication(self)
-        self.admission = ConnectionAdmission(self)
-        self.link_registry = Links(self)
+        self.parts: BrokerParts
         self.address: Address
-        self.listener: Listener | None = None
-        self._turn_end_calls: list[Callable[[], None]] = []
-        self._was_full = False
-        self.heartbeat: Heartbeat | None = None
-        self.is_stopping = False
 
     @property
-    def links(self) -> dict[str, Link]:
+    def configuration(self) -> BrokerConfiguration:
+        """The configuration in force."""
+        return self._configuration.current
+
+    @property
+    def sessions(self) -> Mapping[str, SessionPort]:
+        """The sessions of the connected clients, by name."""
+        return self.parts.sessions.clients
+
+    @property
+    def links(self) -> Mapping[str, Link]:
         """The links that are up, by neighbour."""
-        return self.link_registry.links
+        return self.parts.links.up
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do that this broker can do now."""
+        return self.parts.health.is_settled
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the broker is being stopped, or has stopped."""
+        return self._scheduler.is_stopping
 
     # Start and stop
 
@@ -108,298 +118,336 @@ class Broker:
         Raises a `TidingsError` if the journal, the configuration or the address cannot be used.
         """
         self._loop = asyncio.get_running_loop()
-        configuration = self.configuration
-        journal_store = None
-        if configuration.journal.folder:
-            journal_store = JournalStore(
-                configuration.journal.folder,
-                self.name,
-                self.clock.entropy(),
-                self.trust_challenges.is_member,
-                configuration.journal.options(),
-                self._disk,
-            )
-        gate = None if self.topic_security is None else self.topic_security.gate
-        is_member = self.trust_challenges.is_member
+        effects = RemoteEffects(self._scheduler)
         self.node = Node(
-            self.engine_settings(configuration), self.clock, is_member, journal_store, self.metrics, self, gate
+            engine_settings(self.configuration),
+            self._scheduler.clock,
+            self._trust_groups.is_member,
+            self._journal_store(),
+            self.metrics.operations,
+            effects,
+            self.gate,
         )
-        self.subject_numbers = SubjectNumbers(self.node)
-        self.resender = Resender(self, self.node.saved_redelivery_state)
-        self.listener = Listener(self)
+        self.parts = parts = self._create_parts(effects)
         try:
             self.node.remove_transient_state()
-            self.journal_maintenance = JournalMaintenance(self)
-            install_configured(self.node, configuration)
-            if self.topic_security is not None:
-                self.topic_security.subscribe_to_news()
-                self.topic_security.apply_files(read_files(configuration.security))
-            self.address = await self.listener.open(Address.parse(configuration.broker.listen))
+            install_configured(self.node, self.configuration)
+            if self._security is not None:
+                self._security.subscribe_to_news()
+                self._security.apply_files(read_files(self.configuration.security))
+            self.address = await parts.listener.open(Address.parse(self.configuration.broker.listen))
         except BaseException:
-            self.readers.shutdown()
+            self._scheduler.readers.shutdown()
             self.node.stop()  # else the journal stays locked as long as this process runs
             raise
-        self.link_registry.dial()
-        self.heartbeat = Heartbeat(self)
-        self.flush()
+        parts.links.dial()
+        parts.heartbeat.start()
+        self._scheduler.flush()
         _LOG.info("%s listens at %s", self.name, self.address)
         return self.address
 
     async def reload(self, configuration: BrokerConfiguration) -> ConfigurationChange:
         """Take over every key of another configuration that needs no restart; return which keys were and were not."""
-        return await reload(self, configuration)
+        return await self.parts.reload.apply(configuration)
 
     async def stop(self) -> None:
         """Stop serving: accept nothing more, write what waits for clients, close all connections and the journal.
 
         Clients have `broker.stop_seconds` to read what waits for them; after that, connections are aborted.
         """
-        self.is_stopping = True
-        if self.listener is not None:
-            self.listener.close()
-        await self.link_registry.stop_dialing()
-        if self.heartbeat is not None:
-            self.heartbeat.stop()
+        parts = self.parts
+        self._scheduler.is_stopping = True
+        parts.listener.close()
+        await parts.links.stop_dialing()
+        parts.heartbeat.stop()
         deadline = self._loop.time() + self.configuration.broker.stop_seconds
-        for session in self.all_sessions():
-            session.connection.set_reading(False)
+        for session in parts.sessions.all():
+            session.connection.flow.set_reading(False)
         while self._loop.time() < deadline and self._has_unsent_data():
-            self.flush()
+            self._scheduler.flush()
             await asyncio.sleep(0.01)
-        for connection in self.connections():
+        for connection in self._connections():
             connection.close("the broker stops")
         await asyncio.sleep(0)
-        while self._loop.time() < deadline and (self.all_sessions() or self.links):
+        while self._loop.time() < deadline and (parts.sessions.all() or parts.links.all()):
             await asyncio.sleep(0.01)
-        for connection in self.connections():
+        for connection in self._connections():
             connection.abort("the broker has stopped")
         await asyncio.sleep(0)
-        self.readers.shutdown()
+        self._scheduler.readers.shutdown()
         self.node.stop()
         _LOG.info("%s has stopped", self.name)
 
     async def abort(self) -> None:
         """End as a killed process does: abort all connections, and write no snapshot."""
-        for connection in self.connections():
+        for connection in self._connections():
             connection.abort("killed")
-        if self.listener is not None:
-            self.listener.close()
-        if self.heartbeat is not None:
-            self.heartbeat.stop()
-        self.is_stopping = True
+        self.parts.listener.close()
+        self.parts.heartbeat.stop()
+        self._scheduler.is_stopping = True
         await asyncio.sleep(0)
-        self.readers.shutdown()
+        self._scheduler.readers.shutdown()
         self.node.abort()
-        await self.link_registry.stop_dialing()
+        await self.parts.links.stop_dialing()
 
-    def all_sessions(self) -> list[Session]:
-        """Return the sessions of clients and of observers."""
-        return [*self.sessions.values(), *self.observers]
-
-    def connections(self) -> list[Connection]:
+    def _connections(self) -> list[Channel]:
         """Return all connections: to neighbours, to clients, and those whose handshake is not complete."""
+        parts = self.parts
         return [
-            *(link.connection for link in self.links.values()),
-            *(session.connection for session in self.all_sessions()),
-            *(handshake.connection for handshake in self.admission.handshakes),
+            *(link.connection for link in parts.links.all()),
+            *(session.connection for session in parts.sessions.all()),
+            *(handshake.connection for handshake in parts.admission.handshakes),
         ]
 
     def _has_unsent_data(self) -> bool:
         """Return whether something waits to be released or to be written to a connection."""
-        return bool(self.node.release_queue) or any(connection.waiting_bytes for connection in self.connections())
+        waiting = any(connection.flow.waiting_bytes for connection in self._connections())
+        return bool(self.node.release_queue) or waiting
 
-    @staticmethod
-    def engine_settings(configuration: BrokerConfiguration) -> Settings:
-        """Return the engine's settings for a configuration; a broker with a journal resends what others missed."""
-        return msgspec.structs.replace(configuration.broker.settings(), resends=bool(configuration.journal.folder))
+    # Composition
 
-    # Sessions that end, links that are made anew
+    def _journal_store(self) -> JournalStore | None:
+        """Open the journal, and return it; None if the configuration names no folder for it."""
+        table = self.configuration.journal
+        if not table.folder:
+            return None
+        journal_store = JournalStore(
+            table.folder,
+            self.name,
+            self._scheduler.clock.entropy(),
+            self._trust_groups.is_member,
+            table.options(),
+            self._disk,
+        )
+        journal_store.rows_due, journal_store.control_due = SNAPSHOT_PUBLICATIONS, table.snapshot_rows
+        return journal_store
 
-    def session_ended(self, session: Session, reason: str) -> None:
-        """Remove the session of a client whose connection is gone, and disconnect the client in the engine.
+    def _create_parts(self, effects: RemoteEffects) -> BrokerParts:
+        """Create the parts around the node, and give each part the ports that it needs of the others."""
+        name, node, scheduler, configuration = self.name, self.node, self._scheduler, self._configuration
+        self._attempts = RefusedAttempts(configuration.current.limits, self.metrics.security, scheduler.now)
+        self._end = self._create_local_end()
+        self._sessions = ClientSessions(node, scheduler, SubjectNumbers(lambda: node.engine.subjects))
+        self._links = NeighbourLinks(self._end)
+        self._create_security()
+        self._handover = Handover(name, node, scheduler, self._sessions)
+        self._resender = Resender(
+            name,
+            node.saved_redelivery_state,
+            has_links=bool(configuration.current.links),
+            node=node,
+            scheduler=scheduler,
+            on_settled=node.publish_handler.send_settled_receipt,
+            is_full=lambda: self._backpressure.is_full,
+        )
+        self._backpressure = Backpressure(
+            configuration, self._links, self._sessions, node.release_queue, self._resender.tracker
+        )
+        self._connect_links(effects)
+        self._health = self._create_health()
+        self._queries = self._create_queries()
+        admission = self._create_admission()
+        scheduler.begin(node.flush, self._turn_end_calls())
+        return BrokerParts(
+            scheduler=scheduler,
+            sessions=self._sessions,
+            links=self._links,
+            admission=admission,
+            attempts=self._attempts,
+            handover=self._handover,
+            resender=self._resender,
+            trust_challenges=self._trust,
+            certificates=self._certificates,
+            health=self._health,
+            listener=Listener(self._end, admission, self._attempts),
+            heartbeat=self._create_heartbeat(effects),
+            reload=self._create_reload(),
+        )
 
-        The client's durable subscriptions stay. If a newer session of the client has replaced this one, nothing is
-        done.
-        """
-        self.observers.discard(session)
-        if self.sessions.get(session.name) is not session:
-            return
-        del self.sessions[session.name]
-        _LOG.debug("%s has left: %s", session.name, reason)
-        try:
-            self.node.operate(Disconnect(session.name), sync=False)
-        except JournalError as error:
-            self.node.log_line(f"{session.name} has left, and {error}")
-        self.flush()
+    def _turn_end_calls(self) -> list[Callable[[], None]]:
+        """Return what is called at the end of each turn of the event loop, after the deferred calls."""
+        calls = [self._backpressure.update, self._settle_receipts]
+        return calls if self._security is None else [self._security.apply_revocations, *calls]
 
-    def relink_all(self) -> None:
-        """Close every link at the end of this turn, since the engine was rebuilt and knows no neighbours."""
-        self.defer_to_turn_end(self._close_all_links)
-        self.call_later(0, self.flush)
-
-    def _close_all_links(self) -> None:
-        """Accept operations again, have pending decisions made again, and close every link; dialers connect again."""
-        self.node.resume_after_rebuild()
-        for session in self.sessions.values():
-            self.node.client_connected(session.name)  # the rebuilt engine no longer waits for the client's proof
-        for link in list(self.links.values()):
-            link.connection.close("what is known of its neighbours is gone here")
-            link.on_closed("what is known of its neighbours is gone here")
-
-    # LinksPort: what the node wants carried out
-
-    def tasks_for(self, effects: list[Effect]) -> list[Task]:
-        """Return the calls that carry out effects, for the release queue.
-
-        A `Send` is bound to the link that is up now: a later link to the same neighbour begins with a full exchange.
-        Effects about redelivery are given to the resender at once, not queued: the next publication must already see
-        them.
-        """
-        tasks: list[Task] = []
-        for effect in effects:
-            if isinstance(effect, Send):
-                link = self.links.get(effect.neighbour)
-                if link is not None:
-                    tasks.append((link.send, (effect.operation,)))
-            elif self.resender.apply_effect(effect):
-                self.defer_to_turn_end(self.resender.send_next)
-                if isinstance(effect, PublicationSettled):
-                    self.defer_to_turn_end(partial(self.handover.publication_settled, effect))
-                elif isinstance(effect, ClientMoved):
-                    tasks.append((self._carry_out, (effect,)))  # behind a `HandOver` that is still queued
-            else:
-                tasks.append((self._carry_out, (effect,)))
-        return tasks
-
-    def _carry_out(self, effect: Effect) -> None:
-        """Carry out an effect of the engine that is neither sent to a neighbour nor about redelivery."""
-        match effect:
-            case Wake(microseconds):
-                self.call_later(microseconds / 1_000_000, self.tick)
-            case HandOver(client, broker, context, session):
-                self.handover.hand_over(client, Destination(broker, session), context)
-            case ClientMoved(client, broker, session):
-                self.handover.client_moved(client, Destination(broker, session))
-            case RestoreContext(client, context):
-                self._restore_context(client, context)
-            case HandoverDone(number):
-                self.handover.parcel_stored(number)
-
-    def _restore_context(self, client: str, context: Context) -> None:
-        """Set the context that a client had at its former broker, unless the client has set one here."""
-        session = self.sessions.get(client)
-        if session is None or not session.handlers.has_set_context:
-            self.node.operate(SetContext(client, context), sync=False)
-
-    def on_published(self, event: Event, offset: int) -> None:
-        """Note that a client's event was accepted at this offset of the journal."""
-        self.resender.on_published(event, offset)
-        self.on_event(event)
-
-    def on_event(self, event: Event) -> None:
-        """Let the topic security read an event of a client or a neighbour: it may carry security news."""
-        if self.topic_security is not None:
-            self.topic_security.read_event(event)
-
-    def is_unsettled(self, offset: int) -> bool:
-        """Return whether the publication at this offset is not settled yet."""
-        return self.resender.is_unsettled(offset)
-
-    def before_sync(self) -> None:
-        """Append the redelivery state to the journal, which is about to be synced."""
-        self.resender.before_sync()
-
-    def redelivery_state(self) -> RedeliveryState:
-        """Return the redelivery state: what other brokers have yet to be sent."""
-        return self.resender.tracker.state()
-
-    def needed(self) -> int | None:
-        """Return the offset from which the journal may have to be read again for other brokers."""
-        return self.resender.tracker.needed
-
-    # Turns of the event loop, timers and backpressure
-
-    def flush(self) -> None:
-        """End a turn of the event loop: release what is ready, run deferred calls, and update backpressure.
-
-        Every callback of the event loop that brings operations to the node calls this at its end.
-        """
-        self.node.flush()
-        while self._turn_end_calls:
-            calls, self._turn_end_calls = self._turn_end_calls, []
-            for call in calls:
-                call()
-        if self.topic_security is not None:
-            self.topic_security.apply_revocations()
-        self.update_backpressure()
+    def _settle_receipts(self) -> None:
+        """Hash the sealed events that were accepted last, once their deliveries have gone out."""
         if self.node.registry.receipts.has_unhashed:
             self._loop.call_soon(self.node.settle_receipts)
 
-    def defer_to_turn_end(self, call: Callable[[], None]) -> None:
-        """Call `call` at the end of this turn of the event loop, in `flush`."""
-        self._turn_end_calls.append(call)
+    def _create_local_end(self) -> LocalEnd:
+        """Return this broker's end of all connections."""
+        self._certificate_checks = None
+        refusal: Callable[[PeerIdentity, Role | None], str | None] = _no_refusal
+        if self.gate is not None:
+            self._certificate_checks = CertificateChecks(self.gate.credentials.revocations, self._scheduler.clock)
+            refusal = self._certificate_checks.refusal
+        return LocalEnd(
+            self.name, self._incarnation, self._configuration, self._certificates, self.metrics.traffic, refusal
+        )
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call `call` after so many seconds; return a handle that cancels the call."""
-        return self._loop.call_later(seconds, call)
+    def _create_security(self) -> None:
+        """Create the parts that challenge parties, and the topic security if the broker has an identity."""
+        self._trust = TrustChallenges(
+            self.name,
+            self._trust_groups,
+            configuration=self._configuration,
+            scheduler=self._scheduler,
+            node=self.node,
+            sessions=self._sessions,
+            links=self._links,
+            attempts=self._attempts,
+            metrics=self.metrics.security,
+        )
+        self._reauthentication = Reauthentication(
+            self.name,
+            configuration=self._configuration,
+            sessions=self._sessions,
+            attempts=self._attempts,
+            metrics=self.metrics.security,
+            now=self._scheduler.now,
+        )
+        self._security: TopicSecurity | None = None
+        if self.gate is not None and self._certificate_checks is not None:
+            self._security = TopicSecurity(
+                self.name,
+                self.gate,
+                certificates=self._certificate_checks,
+                node=self.node,
+                scheduler=self._scheduler,
+                sessions=self._sessions,
+                links=self._links,
+                attempts=self._attempts,
+            )
 
-    def tick(self) -> None:
-        """Tell the engine that time has passed."""
-        if self.is_stopping:
-            return
-        try:
-            self.node.drive(Tick())
-        except JournalError as error:
-            self.node.log_line(f"what time has brought is not told: {error}")
-        self.flush()
+    def _connect_links(self, effects: RemoteEffects) -> None:
+        """Give the links, and what carries out the node's effects on other brokers, the parts that they need."""
+        node, sessions, links, trust = self.node, self._sessions, self._links, self._trust
+        read_event = _ignore_event if self._security is None else self._security.read_event
+        effects.begin(
+            EffectParts(node, links, sessions, self._resender, self._handover, trust.trust_answer, read_event)
+        )
+        links.begin(
+            LinkPorts(
+                node=node,
+                scheduler=self._scheduler,
+                sessions=sessions,
+                trust=trust,
+                subject_numbers=sessions.subject_numbers,
+                metrics=self.metrics.traffic,
+                on_event=read_event,
+                update_backpressure=self._backpressure.update,
+            )
+        )
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is left to do that this broker can do now."""
-        return all(part.is_settled for part in (self.node, self.handover, self.resender, self.trust_challenges))
+    def _create_health(self) -> Health:
+        return Health(
+            self.name,
+            address=lambda: self.address,
+            configuration=self._configuration,
+            scheduler=self._scheduler,
+            node=self.node,
+            sessions=self._sessions,
+            links=self._links,
+            redelivery=self._resender.tracker,
+            moving=lambda: self._handover.pending_clients,
+            settling=(self.node, self._handover, self._resender, self._trust),
+            security=self._security,
+            certificates=self._certificates,
+        )
 
-    def pending_work(self) -> dict[str, Any]:
-        """Return what is still to be done, for operators: tables, syncs, publications, redelivery, clients moving."""
-        tracker = self.resender.tracker
-        return {
-            "tables": not self.node.engine.is_settled,
-            "to_disk": len(self.node.release_queue),
-            "publications": tracker.unsettled,
-            "owed": {" ".join(filter(None, key)): offset for key, offset in sorted(tracker.owed.items())},
-            "moving": self.handover.pending_clients,
-        }
+    def _create_queries(self) -> Queries:
+        node = self.node
+        return Queries(
+            self.name,
+            scheduler=self._scheduler,
+            node=node,
+            events=EventQueries(
+                past_event=partial(past_event, node),
+                possible_event=partial(possible_event, node),
+                explain_event=partial(explain_event, node),
+                preview_event=partial(preview_event, node),
+            ),
+            health=self._health,
+            links=self._links,
+            security=self._security,
+            metrics=self.metrics,
+            forget_broker=self._resender.forget,
+        )
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits for the disk or for neighbours that the broker reads nothing from its clients."""
-        slow = any(link.connection.is_stalled for link in self.links.values())
-        unsettled = self.resender.tracker.unsettled > self.configuration.limits.unsettled
-        return slow or unsettled or len(self.node.release_queue) > _MAX_QUEUED
+    def _create_admission(self) -> ConnectionAdmission:
+        return ConnectionAdmission(
+            self._end,
+            scheduler=self._scheduler,
+            attempts=self._attempts,
+            metrics=self.metrics.security,
+            sessions=self._sessions,
+            links=self._links,
+            node=self.node,
+            trust=self._trust,
+            stop_handing_over=self._handover.cancel,
+            open_session=self._open_session,
+            has_journal=self.node.journal_store is not None,
+            has_gate=self.gate is not None,
+        )
 
-    def update_backpressure(self) -> None:
-        """Pause or resume reading from all clients, if `is_full` has changed."""
-        is_full = self.is_full
-        if is_full != self._was_full:
-            self._was_full = is_full
-            for session in self.all_sessions():
-                session.update_throttle()
+    def _open_session(self, connection: Channel, hello: Hello, nonce: bytes) -> Session:
+        """Return the session of a client whose HELLO was accepted."""
+        return Session(
+            connection,
+            hello,
+            nonce,
+            configuration=self._configuration,
+            scheduler=self._scheduler,
+            sessions=self._sessions,
+            node=self.node,
+            publish_handler=self.node.publish_handler,
+            queries=self._queries,
+            trust=self._trust,
+            certificates=self._reauthentication,
+            security=self._security,
+            subject_numbers=self._sessions.subject_numbers,
+            metrics=self.metrics,
+            encode=self._notification_writer.frame,
+            is_full=lambda: self._backpressure.is_full,
+        )
 
-    # Ports of other parts
+    def _create_heartbeat(self, effects: RemoteEffects) -> Heartbeat:
+        tasks = [self._handover.send_next, self._resender.tick, self._reauthentication.tick, effects.tick]
+        journal_store, node = self.node.journal_store, self.node
+        if journal_store is not None:
+            upkeep = JournalUpkeep(
+                start_snapshot=partial(journal_store.start_upkeep, node),
+                retain=partial(journal_store.retain, node),
+                failure=lambda: node.failure,
+                log_line=node.log_line,
+            )
+            tasks.insert(2, JournalMaintenance(upkeep, self._configuration, self._scheduler).tick)
+        return Heartbeat(
+            self.name,
+            configuration=self._configuration,
+            node=node,
+            sessions=self._sessions,
+            links=self._links,
+            tasks=tasks,
+        )
 
-    def trust_answer(self, party: str, group: str) -> tuple[bool, int] | None:
-        """Return whether `party` belongs to the trust group, and until when; None if the party is challenged now."""
-        return self.trust_challenges.trust_answer(party, group)
+    def _create_reload(self) -> Reload:
+        return Reload(
+            self._configuration,
+            scheduler=self._scheduler,
+            node=self.node,
+            sessions=self._sessions,
+            links=self._links,
+            attempts=self._attempts,
+            trust_groups=self._trust_groups,
+            security=self._security,
+            certificates=self._certificates,
+        )
 
-    def subject_defined(self, subject: str) -> None:
-        """Tell every client the number by which it may name a subject from now on."""
-        announcement = self.subject_numbers.announcement(subject)
-        for session in self.all_sessions():
-            session.connection.send_message(FrameKind.BOUND, announcement)
 
-    def link_tls(self) -> SSLContext | None:
-        """Return the TLS context for dialing other brokers; None without TLS."""
-        return None if self.certificates is None else self.certificates.link
+def _no_refusal(_: PeerIdentity, __: Role | None) -> None:
+    """Accept every certificate, since the broker has no identity to check certificates with."""
 
-    def now(self) -> float:
-        """Return the time of the event loop, in seconds."""
-        return self._loop.time()
+
+def _ignore_event(_: Event) -> None:
+    """Look for no security news in an event, since the broker has no identity."""

@@ -30,8 +30,8 @@ class Durations:
         self.total += seconds * times
 
 
-class Metrics:
-    """Counters since the broker was started. Other modules increment them directly: `metrics.accepted += 1`."""
+class OperationMetrics:
+    """Counters of what clients publish, request and get, with the times that this takes."""
 
     def __init__(self) -> None:
         self.accepted = 0  # publications of this broker's clients that were new
@@ -40,15 +40,6 @@ class Metrics:
         self.delivered = 0  # notifications to this broker's clients
         self.lost = 0  # notifications that were dropped since their subscriber was slow
         self.told = 0  # meta-events that the broker published
-        self.bytes_in = self.bytes_out = 0
-        self.link_messages_in = self.link_messages_out = 0  # operations from and to neighbours
-        self.broken_connections = 0  # connections that were closed, since what came was not frames
-        self.misunderstood = 0  # frames whose content could not be decoded
-        self.slow_disconnected = 0  # clients that were disconnected, since their queue stayed full
-        self.challenges = 0  # sent to clients and neighbours
-        self.challenges_failed = 0  # challenges that were not answered in time, or wrongly
-        self.bogus = 0  # handshakes, proofs and tokens that were refused
-        self.shut_out = 0  # connections that were closed at once, after too many of `bogus`
         self.commits = Durations()  # syncs of the journal
         self.delivered_after = Durations()  # from accepting a publication to its deliveries
 
@@ -59,10 +50,41 @@ class Metrics:
         else:
             self.refused["journal" if isinstance(error, JournalError) else "admit"] += 1
 
+
+class TrafficMetrics:
+    """Counters of bytes and messages, and of connections that end because of what comes or waits on them."""
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = 0
+        self.link_messages_in = self.link_messages_out = 0  # operations from and to neighbours
+        self.broken_connections = 0  # connections that were closed, since what came was not frames
+        self.misunderstood = 0  # frames whose content could not be decoded
+        self.slow_disconnected = 0  # clients that were disconnected, since their queue stayed full
+
+
+class SecurityMetrics:
+    """Counters of challenges, and of attempts that were refused."""
+
+    def __init__(self) -> None:
+        self.challenges = 0  # sent to clients and neighbours
+        self.challenges_failed = 0  # challenges that were not answered in time, or wrongly
+        self.bogus = 0  # handshakes, proofs and tokens that were refused
+        self.shut_out = 0  # connections that were closed at once, after too many of `bogus`
+
+
+class Metrics:
+    """Counters since the broker was started. The parts of a broker increment their group: `traffic.bytes_in += 1`."""
+
+    def __init__(self) -> None:
+        self.operations = OperationMetrics()
+        self.traffic = TrafficMetrics()
+        self.security = SecurityMetrics()
+
     def numbers(self) -> dict[str, int]:
         """Return every counter by name, with all refusals as one number."""
-        plain = {name: value for name, value in vars(self).items() if isinstance(value, int)}
-        return {**plain, "refused": self.refused.total()}
+        groups = vars(self.operations) | vars(self.traffic) | vars(self.security)
+        plain = {name: value for name, value in groups.items() if isinstance(value, int)}
+        return {**plain, "refused": self.operations.refused.total()}
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,11 +26,11 @@ from uuid import UUID
 import msgspec
 
 from tidings import journal
-from tidings.broker.links.links import LinksPort
 from tidings.broker.links.resender import DEBTS, read_redelivery_row, redelivery_row
 from tidings.broker.logs import Log
-from tidings.broker.metrics import Metrics
+from tidings.broker.metrics import OperationMetrics
 from tidings.broker.pending_decisions import PendingDecisions, TrustPendingError
+from tidings.broker.ports import LinksPort
 from tidings.broker.publish_handler import PublishHandler
 from tidings.broker.recent_deliveries import RecentDeliveries
 from tidings.broker.release_queue import ReleaseQueue
@@ -100,7 +100,7 @@ class Node(Processor):
         clock: Clock,
         trust: Provider | None,
         journal_store: JournalStore | None,
-        metrics: Metrics,
+        metrics: OperationMetrics,
         neighbours: LinksPort,
         gate: Gate | None = None,
     ) -> None:

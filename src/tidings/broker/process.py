@@ -16,7 +16,6 @@ import msgspec
 from tidings.broker.broker import Broker
 from tidings.broker.config import Address, BrokerConfiguration
 from tidings.broker.logs import BrokerLogs, Log
-from tidings.broker.ops.health import gauges, not_ready_reasons
 from tidings.model.errors import JournalLockedError, TidingsError
 
 if TYPE_CHECKING:
@@ -110,8 +109,10 @@ class BrokerProcess:
         from tidings.broker.ops.prometheus import PrometheusPage
 
         broker = self._broker
-        page = PrometheusPage(broker.name, broker.metrics, lambda: gauges(broker, self._logs.dropped))
-        return HttpPort(Address.parse(listen), broker.name, page.page, lambda: list(not_ready_reasons(broker)))
+        page = PrometheusPage(broker.name, broker.metrics, lambda: broker.parts.health.gauges(self._logs.dropped))
+        return HttpPort(
+            Address.parse(listen), broker.name, page.page, lambda: list(broker.parts.health.not_ready_reasons())
+        )
 
     # Signals
 

@@ -20,8 +20,8 @@ from uuid import UUID
 import msgspec
 
 from tidings import journal
-from tidings.broker.links.links import Task
 from tidings.broker.pending_decisions import TrustPendingError
+from tidings.broker.ports import Task
 from tidings.coerce import policy_text
 from tidings.engine.operations import Publish
 from tidings.engine.steps import pipeline

@@ -230,7 +230,7 @@ def paths_of(value: Any, path: str = "") -> Iterator[str]:
 
 def metric_lines() -> Iterator[str]:
     metrics = Metrics()
-    metrics.refused["admit"] = 1
+    metrics.operations.refused["admit"] = 1
     gauges = Gauges(certificate_expires=1.0, security=SecurityGauges(refused={"token": 1}))
     page, _ = PrometheusPage("b1", metrics, lambda: gauges).page()
     for family in text_string_to_metric_families(page.decode()):

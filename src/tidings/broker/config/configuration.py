@@ -152,6 +152,13 @@ class BrokerConfiguration(Layout, frozen=True, kw_only=True):
         return BrokerConfiguration(**values, path=self.path, origins=origins)
 
 
+class ActiveConfiguration:
+    """Holds the configuration of a running broker. Its parts read `current` at each use, since a reload replaces it."""
+
+    def __init__(self, configuration: BrokerConfiguration) -> None:
+        self.current = configuration
+
+
 class _Unit(NamedTuple):
     """A part of the configuration that is taken over as a whole: a key, or all tables of a name that may occur several
     times."""

@@ -4,20 +4,19 @@ import asyncio
 import contextlib
 import logging
 import random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from tidings.broker.config.table_arrays import LinkTable
 from tidings.broker.config.table_types import Address
-from tidings.broker.net.connection import Connection, Frame
+from tidings.broker.net.channel import Channel, ConnectionOwner, Frame
+from tidings.broker.net.connection import Connection, LocalEnd
 from tidings.model.errors import TidingsError
+from tidings.model.limits import MAX_RECORD_BYTES
 from tidings.protocol.frames import UNREADABLE, FrameKind
 from tidings.protocol.handshake import MAGIC, VERSION, Bye, Hello, Welcome
 from tidings.security.ca.certificates import Role
-
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
 
 _LOG = logging.getLogger("tidings.broker")
 _RANDOM = random.Random()  # noqa: S311 - of its own: programs that use this library may seed the common one
@@ -26,12 +25,41 @@ _WELCOME = msgspec.msgpack.Decoder(Welcome)
 _BYE = msgspec.msgpack.Decoder(Bye)
 
 
+class StartableLink(ConnectionOwner, Protocol):
+    """A new link, as the dialer uses it."""
+
+    def start(self) -> None:
+        """Tell the engine that the link is up."""
+        ...
+
+
+class LinkRegistry(Protocol):
+    """What the dialer needs of the links of the broker."""
+
+    def get(self, neighbour: str) -> StartableLink | None:
+        """Return the link to a neighbour; None if it is down."""
+        ...
+
+    def add(
+        self, connection: Channel, name: str, cost: int, ended: "asyncio.Future[None] | None"
+    ) -> StartableLink | None:
+        """Make a connection the link to the neighbour `name`; return None if another link stays.
+
+        Args:
+            connection: The connection, with the handshake completed.
+            name: The neighbour's name.
+            cost: The cost of the link in routing.
+            ended: Done when the link has ended.
+        """
+        ...
+
+
 class Dialer:
     """Keeps up the link to one neighbour whose address is configured, until it is stopped."""
 
-    def __init__(self, broker: "Broker", table: LinkTable) -> None:
+    def __init__(self, end: LocalEnd, links: LinkRegistry, table: LinkTable) -> None:
         self.table = table
-        self._broker = broker
+        self._end, self._links = end, links
         self._task = asyncio.get_running_loop().create_task(self._dial())
 
     @property
@@ -48,8 +76,8 @@ class Dialer:
     async def _dial(self) -> None:
         delay, last_reason = _MIN_DELAY, ""
         while True:
-            if self.table.broker not in self._broker.links:
-                attempt = DialAttempt(self._broker, self.table)
+            if self._links.get(self.table.broker) is None:
+                attempt = DialAttempt(self._end, self._links, self.table)
                 reason = await attempt.connect()
                 if reason is None:
                     delay, last_reason = _MIN_DELAY, ""
@@ -65,8 +93,8 @@ class Dialer:
 class DialAttempt:
     """One attempt to connect to a neighbour; it owns the connection until the neighbour's WELCOME has come."""
 
-    def __init__(self, broker: "Broker", table: LinkTable) -> None:
-        self._broker, self._table = broker, table
+    def __init__(self, end: LocalEnd, links: LinkRegistry, table: LinkTable) -> None:
+        self._end, self._links, self._table = end, links, table
         loop = asyncio.get_running_loop()
         self._answered: asyncio.Future[str | None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -74,17 +102,17 @@ class DialAttempt:
 
     async def connect(self) -> str | None:
         """Connect and do the handshake; return None if the link is up, else the reason why it is not."""
-        broker, address = self._broker, Address.parse(self._table.address)
-        limit = broker.configuration.limits.handshake_seconds
+        end, address = self._end, Address.parse(self._table.address)
+        limit = end.configuration.current.limits.handshake_seconds
         connection: Connection | None = None
         try:
             async with asyncio.timeout(limit):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(broker.metrics, self._opened),
+                    lambda: end.connection(self._opened),
                     address.host,
                     address.port,
-                    ssl=broker.link_tls(),
-                    server_hostname=self._table.broker if broker.configuration.tls.is_on else None,
+                    ssl=None if end.certificates is None else end.certificates.link,
+                    server_hostname=self._table.broker if end.configuration.current.tls.is_on else None,
                 )
                 return await self._answered
         except TimeoutError:
@@ -95,13 +123,10 @@ class DialAttempt:
             if connection is not None and not self._is_up:  # else late answers would open links
                 connection.abort("it was called in vain")
 
-    def _opened(self, connection: Connection) -> "DialAttempt":
+    def _opened(self, connection: Channel) -> "DialAttempt":
         """Send the HELLO on the new connection."""
         self._connection = connection
-        broker = self._broker
-        if broker.certificates is not None:
-            connection.own_fingerprint = broker.certificates.fingerprint
-        hello = Hello(MAGIC, (VERSION,), "broker", broker.name, broker.incarnation, cost=self._table.cost)
+        hello = Hello(MAGIC, (VERSION,), "broker", self._end.name, self._end.incarnation, cost=self._table.cost)
         connection.send_message(FrameKind.HELLO, hello)
         return self
 
@@ -122,21 +147,21 @@ class DialAttempt:
         if welcome.broker != self._table.broker:
             self._fail(f"it is {welcome.broker} that listens there")
             return
-        tls = self._broker.configuration.tls
-        certified = self._connection.certified_name if tls.is_on and tls.check_names else welcome.broker
+        tls = self._end.configuration.current.tls
+        certified = self._connection.peer.certified_name if tls.is_on and tls.check_names else welcome.broker
         if certified != welcome.broker:
             self._fail(f"its certificate is that of {certified}")
             return
-        topic_security = self._broker.topic_security
-        refusal = None if topic_security is None else topic_security.refusal(self._connection, Role.BROKER)
+        refusal = self._end.refusal(self._connection.peer, Role.BROKER)
         if refusal is not None:
             self._fail(refusal)
             return
-        link = self._broker.link_registry.add(self._connection, welcome.broker, self._table.cost, self.ended)
+        link = self._links.add(self._connection, welcome.broker, self._table.cost, self.ended)
         if link is None:
             self._fail("the link is up already")
             return
-        self._is_up, self._connection.owner = True, link
+        self._is_up = True
+        self._connection.hand_over(link, MAX_RECORD_BYTES)  # a neighbour may send any event that it has accepted
         if not self._answered.done():
             self._answered.set_result(None)
         link.start()

@@ -13,20 +13,24 @@
 """
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from tidings.broker.pending_decisions import PendingDecisions
+from tidings.broker.ports import Scheduler, Sessions
 from tidings.broker.sessions.inboxes import SessionDurableInbox
+from tidings.engine import Engine
 from tidings.engine.effects import DecisionMade, PublicationSettled
-from tidings.engine.operations import Redecide, Republish, TransferBacklog, Unsubscribe
+from tidings.engine.operations import Operation, Redecide, Republish, TransferBacklog, Unsubscribe
 from tidings.engine.overlay.redelivery import MOVING
+from tidings.hub.outcome import OperationOutcome
 from tidings.hub.subscription import HubSubscription
+from tidings.hub.subscription_registry import SubscriptionRegistry
 from tidings.model.errors import TidingsError
 from tidings.model.notification import Notification
 from tidings.model.values import Context
-
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
 
 _MAX_PARCEL = 200  # notifications of a parcel, at most
 _MAX_PARCEL_BYTES = 1024 * 1024  # payload bytes, above which a parcel takes no more notifications
@@ -49,6 +53,14 @@ class Destination(NamedTuple):
     session: int
 
 
+class DurableBacklog(NamedTuple):
+    """What waits for a client that has moved, in one of its durable subscriptions."""
+
+    client: str
+    subscription: HubSubscription
+    inbox: SessionDurableInbox
+
+
 class FollowUpPublication(NamedTuple):
     """An event that was published once more, in this round, for a client that has moved."""
 
@@ -57,11 +69,51 @@ class FollowUpPublication(NamedTuple):
     sent: float
 
 
-class Handover:
-    """Hands over the clients of one broker that have moved to other brokers."""
+class HandoverNode(Protocol):
+    """What the handover needs of the node."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    @property
+    def engine(self) -> Engine:
+        """The engine; a rebuild replaces it."""
+        ...
+
+    @property
+    def registry(self) -> SubscriptionRegistry:
+        """The subscriptions and the state of the clients."""
+        ...
+
+    @property
+    def pending_decisions(self) -> PendingDecisions:
+        """The decisions that are owed to clients."""
+        ...
+
+    @property
+    def acknowledge(self) -> Callable[[HubSubscription, Iterable[UUID]], int]:
+        """Acknowledges events of a durable subscription; returns how many notifications are newly acknowledged."""
+        ...
+
+    def drive(self, operation: Operation) -> OperationOutcome:
+        """Have the engine handle an operation that is not journaled itself."""
+        ...
+
+    def decide(self, decision: DecisionMade) -> None:
+        """Record that a client is no longer owed a decision here."""
+        ...
+
+    def end_moved_subscription(self, operation: Unsubscribe) -> None:
+        """Journal the end of a subscription whose client is at another broker."""
+        ...
+
+    def log_line(self, line: str) -> None:
+        """Log a line under the name of the broker."""
+        ...
+
+
+class Handover:
+    """Hands over the clients of the broker `name` that have moved to other brokers."""
+
+    def __init__(self, name: str, node: HandoverNode, scheduler: Scheduler, sessions: Sessions) -> None:
+        self._name, self._node, self._scheduler, self._sessions = name, node, scheduler, sessions
         self._destinations: dict[str, Destination] = {}  # by client
         self._contexts: dict[str, Context] = {}  # contexts of clients, until the other broker has stored them
         self._parcels: dict[int, BacklogTransfer] = {}  # by number
@@ -84,21 +136,21 @@ class Handover:
     def hand_over(self, client: str, destination: Destination, context: Context) -> None:
         """Begin to hand over `client`, which is connected to its destination now and had this `context` here."""
         broker = destination.broker
-        session = self._broker.sessions.get(client)
+        session = self._sessions.get(client)
         if session is not None:
             session.connection.abort(f"{client} has connected to {broker}")
-            self._broker.session_ended(session, f"it has connected to {broker}")
+            self._sessions.ended(session, f"it has connected to {broker}")
         in_parcels = self._ids_in_parcels()
         for subscription in self._durable_subscriptions(client):
             if subscription.id not in in_parcels:
                 subscription.inbox.redeliver()  # what was sent and not acknowledged is handed over, too
-        self._broker.node.registry.forget_context(client)
+        self._node.registry.forget_context(client)
         self._destinations[client] = destination
         self._moved_on.discard(client)
         if context:
             self._contexts[client] = context
-        self._known_everywhere_at[client] = self._broker.now() + MOVING / 1_000_000
-        self._broker.node.pending_decisions.engine_forgot(client)
+        self._known_everywhere_at[client] = self._scheduler.now() + MOVING / 1_000_000
+        self._node.pending_decisions.engine_forgot(client)
         self.send_next()
 
     def cancel(self, client: str) -> None:
@@ -117,7 +169,7 @@ class Handover:
                 parcel.subscription.inbox.redeliver()
         self._destinations[client] = destination
         self._moved_on.add(client)
-        self._known_everywhere_at[client] = self._broker.now() + MOVING / 1_000_000
+        self._known_everywhere_at[client] = self._scheduler.now() + MOVING / 1_000_000
         self.send_next()
 
     def _forget_destination(self, client: str) -> None:
@@ -141,7 +193,7 @@ class Handover:
         if parcel.subscription is None:
             self._contexts.pop(parcel.client, None)
         else:
-            self._broker.node.acknowledge(parcel.subscription, parcel.events)
+            self._node.acknowledge(parcel.subscription, parcel.events)
         self.send_next()
 
     def publication_settled(self, settled: PublicationSettled) -> None:
@@ -149,12 +201,12 @@ class Handover:
         follow_up = self._follow_ups.get(settled.event)
         if follow_up is not None and follow_up.round == settled.round:
             del self._follow_ups[settled.event]
-            self._broker.node.decide(DecisionMade(settled.event, follow_up.client))
+            self._node.decide(DecisionMade(settled.event, follow_up.client))
             self.send_next()
 
     def send_next(self) -> None:
         """Send what can be sent, and send parcels again that were not stored in time. Called at every heartbeat."""
-        now = self._broker.now()
+        now = self._scheduler.now()
         for number, parcel in list(self._parcels.items()):
             if now - parcel.sent > _RESEND_SECONDS:
                 del self._parcels[number]
@@ -167,7 +219,7 @@ class Handover:
         """Return the durable subscriptions of a client that are still registered here."""
         return [
             subscription
-            for subscription in self._broker.node.registry.subscriptions_of(client)
+            for subscription in self._node.registry.subscriptions_of(client)
             if isinstance(subscription.inbox, SessionDurableInbox)
         ]
 
@@ -177,7 +229,7 @@ class Handover:
 
     def _can_hand_over(self, client: str) -> bool:
         """Return whether the client's broker can be reached, and something is to be handed over to it."""
-        if self._destinations[client].broker not in self._broker.node.engine.topology.brokers:
+        if self._destinations[client].broker not in self._node.engine.topology.brokers:
             return False
         is_any_waiting = any(subscription.waiting for subscription in self._durable_subscriptions(client))
         return is_any_waiting or client in self._contexts or bool(self._pending_decisions(client))
@@ -187,10 +239,10 @@ class Handover:
 
         A decision that depends on rules of an advertisement is left out once that advertisement is gone.
         """
-        advertisements = self._broker.node.engine.advertisements
+        advertisements = self._node.engine.advertisements
         return [
             redecide
-            for redecide in self._broker.node.pending_decisions.of(client)
+            for redecide in self._node.pending_decisions.of(client)
             if all(rule.kind != "advertisement" or advertisements.get(rule.id) is not None for rule in redecide.rules)
         ]
 
@@ -207,19 +259,20 @@ class Handover:
                 or not isinstance(inbox, SessionDurableInbox)
             ):
                 continue
-            if not inbox.waiting and self._broker.node.pending_decisions.of(client):
+            backlog = DurableBacklog(client, subscription, inbox)
+            if not inbox.waiting and self._node.pending_decisions.of(client):
                 continue
             if not inbox.waiting:
-                self._end_subscription(client, subscription)
+                self._end_subscription(backlog)
             elif not self._can_hand_over(client):
                 continue
             elif inbox.must_read:
                 self._reading.add(subscription.id)
                 loop = asyncio.get_running_loop()
-                done = loop.run_in_executor(self._broker.readers, _take_parcel, inbox)
-                done.add_done_callback(lambda notes, of=subscription: self._backlog_read(client, of, notes))  # type: ignore[misc]
+                done = loop.run_in_executor(self._scheduler.readers, _take_parcel, inbox)
+                done.add_done_callback(partial(self._backlog_read, backlog))
             else:
-                self._send_parcel(client, subscription, _take_parcel(inbox))
+                self._send_parcel(backlog, _take_parcel(inbox))
         if not self._durable_subscriptions(client) and client not in self._contexts:
             self._forget_destination(client)
 
@@ -229,19 +282,17 @@ class Handover:
         The context of a client that has moved on waits, so that the one that it had at the broker in between comes
         first: its new broker takes the first one.
         """
-        if client in self._moved_on and self._broker.now() < self._known_everywhere_at[client]:
+        if client in self._moved_on and self._scheduler.now() < self._known_everywhere_at[client]:
             return
         is_under_way = any(parcel.client == client and parcel.subscription is None for parcel in self._parcels.values())
         if client in self._contexts and not is_under_way and self._can_hand_over(client):
-            number = self._store_parcel(BacklogTransfer(client, None, [], self._broker.now()))
+            number = self._store_parcel(BacklogTransfer(client, None, [], self._scheduler.now()))
             contexts = {client: self._contexts[client]}
-            self._broker.node.drive(
-                TransferBacklog(self._broker.name, self._destinations[client].broker, number, (), contexts)
-            )
+            self._node.drive(TransferBacklog(self._name, self._destinations[client].broker, number, (), contexts))
 
     def _republish_undecided(self, client: str) -> None:
         """Publish events about which the client is owed a decision once more, for the client at its new broker."""
-        node, now = self._broker.node, self._broker.now()
+        node, now = self._node, self._scheduler.now()
         if now < self._known_everywhere_at.get(client, 0.0) or not self._can_hand_over(client):
             return
         for redecide in self._pending_decisions(client):
@@ -252,48 +303,56 @@ class Handover:
                 node.log_line(f"the event {event.id} cannot follow {client}: rules have changed it on its way here")
                 node.decide(DecisionMade(event.id, client))
                 continue
-            self._number = max(self._number + 1, self._broker.clock.now())
+            self._number = max(self._number + 1, self._scheduler.clock.now())
             self._follow_ups[event.id] = FollowUpPublication(client, self._number, now)
             node.drive(Republish(event, self._number, (self._destinations[client].broker,), (client,)))
 
-    def _backlog_read(
-        self, client: str, subscription: HubSubscription, done: "asyncio.Future[list[Notification]]"
-    ) -> None:
+    def _backlog_read(self, backlog: DurableBacklog, done: "asyncio.Future[list[Notification]]") -> None:
         """Send the notifications that a thread has read from the journal."""
-        self._reading.discard(subscription.id)
+        self._reading.discard(backlog.subscription.id)
         error = done.exception()
         if isinstance(error, TidingsError):
-            self._broker.node.log_line(f"what waits for {client} cannot follow it: {error}")
+            self._node.log_line(f"what waits for {backlog.client} cannot follow it: {error}")
             return
-        if client in self._destinations:
-            self._send_parcel(client, subscription, done.result())
-            self._broker.flush()
+        if backlog.client in self._destinations:
+            self._send_parcel(backlog, done.result())
+            self._scheduler.flush()
 
-    def _send_parcel(self, client: str, subscription: HubSubscription, notifications: list[Notification]) -> None:
+    def _send_parcel(self, backlog: DurableBacklog, notifications: list[Notification]) -> None:
         """Send a parcel of notifications."""
         if not notifications:
             return
-        broker = self._broker
-        number = self._store_parcel(
-            BacklogTransfer(
-                client, subscription, [notification.event.id for notification in notifications], broker.now()
-            )
-        )
-        backlog = tuple((notification, subscription.durable or "") for notification in notifications)
-        broker.node.drive(TransferBacklog(broker.name, self._destinations[client].broker, number, backlog))
+        client, subscription, _ = backlog
+        events = [notification.event.id for notification in notifications]
+        number = self._store_parcel(BacklogTransfer(client, subscription, events, self._scheduler.now()))
+        parcel = tuple((notification, subscription.durable or "") for notification in notifications)
+        self._node.drive(TransferBacklog(self._name, self._destinations[client].broker, number, parcel))
 
     def _store_parcel(self, parcel: BacklogTransfer) -> int:
         """Store a parcel under a new number, higher than all before it, and return the number."""
-        self._number = max(self._number + 1, self._broker.clock.now())
+        self._number = max(self._number + 1, self._scheduler.clock.now())
         self._parcels[self._number] = parcel
         return self._number
 
-    def _end_subscription(self, client: str, subscription: HubSubscription) -> None:
+    def _end_subscription(self, backlog: DurableBacklog) -> None:
         """Remove a subscription whose backlog was handed over: it belongs to the other broker alone now."""
-        self._broker.node.end_moved_subscription(Unsubscribe(client, subscription.id))
+        self._node.end_moved_subscription(Unsubscribe(backlog.client, backlog.subscription.id))
 
 
-def _take_parcel(inbox: SessionDurableInbox) -> list[Notification]:
+class ParcelSource(Protocol):
+    """The inbox of a durable subscription, as far as parcels are taken out of it."""
+
+    @property
+    def must_read(self) -> bool:
+        """Whether the next `take` would read the journal."""
+        ...
+
+    def take(self, limit: int | None = None) -> list[Notification]:
+        """Take notifications out of the inbox."""
+        ...
+
+
+def _take_parcel(inbox: ParcelSource) -> list[Notification]:
     """Take the notifications of the next parcel out of an inbox: as many as make a frame of moderate size."""
     notifications = inbox.take(1)
     size = sum(len(notification.payload or b"") for notification in notifications)

@@ -1,129 +1,78 @@
 """A connection: frames in and out over one socket, with bounded memory in both directions.
 
 Frames that are sent in one turn of the event loop are written together. While the other side does not read, further
-frames wait in the connection; its owner decides what happens when too many wait.
+frames wait in the connection's `FlowControl`; its owner decides what happens when too many wait.
 """
 
 import asyncio
-from collections import Counter, deque
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tidings.broker.metrics import Metrics
-from tidings.broker.net.tls import fingerprint_of, name_of
+from tidings.broker.config.configuration import ActiveConfiguration
+from tidings.broker.metrics import TrafficMetrics
+from tidings.broker.net.channel import Channel, ConnectionOwner, FlowControl, PeerIdentity
+from tidings.broker.net.tls import Certificates
 from tidings.protocol.frames import FrameKind, FrameSplitter, FramingError, frame
-from tidings.protocol.handshake import Bye, Ping
+from tidings.protocol.handshake import Bye
+from tidings.security.ca.certificates import Role
 
 _HIGH_WATER = 256 * 1024  # bytes in the transport's buffer, above which frames wait here
 _LINGER = 5.0  # seconds that the other side has to read the rest once the connection is being closed
 _ENCODE = msgspec.msgpack.Encoder().encode
-_PING = frame(FrameKind.PING, _ENCODE(Ping()))
 
-Frame = tuple[int, bytes]
-
-
-class ConnectionOwner(Protocol):
-    """What handles a connection's frames: a client session, a link to a broker, or a handshake that is under way."""
-
-    def handle_frames(self, frames: list[Frame]) -> None:
-        """Handle frames that have come, in order."""
-
-    def on_stalled(self) -> None:
-        """Called when the other side does not read, so that frames begin to wait in the connection."""
-
-    def frames_first(self) -> list[bytes]:
-        """Return frames that are to be sent before those that wait, when the other side reads again."""
-        ...
-
-    def on_resumed(self) -> None:
-        """Called when no frame waits any more."""
-
-    def on_closed(self, reason: str) -> None:
-        """Called by the connection, once, when it is closed; owners that hand over or give up call it themselves."""
+Opened = Callable[[Channel], ConnectionOwner]
+Closed = Callable[[Channel], None]
 
 
 class Connection(asyncio.Protocol):
-    """An asyncio protocol that splits the byte stream into frames and gives them to its `owner`.
+    """An asyncio protocol that splits the byte stream into frames and gives them to its owner. It is a `Channel`.
 
-    The owner changes once the handshake is complete. `opened` returns the first owner when the connection is made;
-    `closed` is called after it has ended.
+    The owner changes once the handshake is complete.
+
+    Args:
+        metrics: The counters that the connection increments.
+        opened: Returns the first owner, when the connection is made.
+        closed: Called after the connection has ended.
+        own_fingerprint: The fingerprint of this side's certificate; empty without TLS.
     """
 
     def __init__(
-        self,
-        metrics: Metrics,
-        opened: Callable[["Connection"], ConnectionOwner],
-        closed: Callable[["Connection"], None] | None = None,
+        self, metrics: TrafficMetrics, opened: Opened, closed: Closed | None = None, own_fingerprint: bytes = b""
     ) -> None:
         self._metrics = metrics
         self._opened, self._closed = opened, closed
+        self._own_fingerprint = own_fingerprint
         self._loop = asyncio.get_running_loop()
         self._splitter = FrameSplitter()
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []  # frames to be written at the end of this turn of the event loop
         self._outgoing_bytes = 0
-        self._waiting: deque[tuple[bytes, Hashable | None]] = deque()  # `send`'s data and `drop_key`
-        self.waiting_bytes = 0
-        self._is_stalled = False
-        self.is_reading = True
-        self.host = ""  # of the other side
-        self.own_fingerprint = b""  # of this side's certificate
         self._reason = ""
-        self.last_received = self._loop.time()  # when data came last
-        self.stalled_since = 0.0
         self._abort_timer: asyncio.TimerHandle | None = None
-        self.owner: ConnectionOwner
+        self._owner: ConnectionOwner
+        self.peer: PeerIdentity
+        self.flow: FlowControl
 
-    # For the owner
+    # Channel
 
     @property
     def is_open(self) -> bool:
         """Whether the connection is made and is not being closed."""
         return self._transport is not None and not self._transport.is_closing()
 
-    @property
-    def is_stalled(self) -> bool:
-        """Whether the other side does not read, so that frames wait."""
-        return self._is_stalled
-
-    @property
-    def buffered_bytes(self) -> int:
-        """The number of bytes that were sent and not taken by the system yet, without `waiting_bytes`."""
-        written = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        return self._outgoing_bytes + written
-
-    @property
-    def certified_name(self) -> str | None:
-        """The name in the certificate of the other side; None if it has shown none."""
-        return None if self._transport is None else name_of(self._transport.get_extra_info("peercert"))
-
-    @property
-    def certificate(self) -> bytes | None:
-        """The certificate of the other side, in DER; None if it has shown none."""
-        secured = None if self._transport is None else self._transport.get_extra_info("ssl_object")
-        return None if secured is None else secured.getpeercert(binary_form=True)
-
-    @property
-    def fingerprints(self) -> tuple[bytes, bytes]:
-        """The fingerprints of this side's certificate and of the other side's; empty where there is none."""
-        return self.own_fingerprint, fingerprint_of(self.certificate)
-
-    def raise_frame_limit(self, max_bytes: int) -> None:
-        """Allow frames of up to `max_bytes` bytes from now on, since the other side has completed the handshake."""
-        self._splitter.welcome(max_bytes)
+    def hand_over(self, owner: ConnectionOwner, max_frame_bytes: int) -> None:
+        """Give the connection to another owner, since the handshake is complete, and allow larger frames."""
+        self._owner = owner
+        self._splitter.welcome(max_frame_bytes)
 
     def send(self, data: bytes, drop_key: Hashable | None = None) -> None:
-        """Send the bytes of one or several frames, behind what was sent before; nothing is sent once it is closed.
-
-        `drop_key` marks frames that `lose_oldest` may drop while they wait; it counts the dropped ones by this value.
-        """
+        """Send the bytes of one or several frames; see `Channel.send`."""
         if not self.is_open:
             return
-        if self._is_stalled:
-            self._waiting.append((data, drop_key))
-            self.waiting_bytes += len(data)
+        if self.flow.is_stalled:
+            self.flow.add(data, drop_key)
             return
         if not self._outgoing:
             self._loop.call_soon(self._write)
@@ -136,35 +85,12 @@ class Connection(asyncio.Protocol):
         """Encode a message and send it as a frame of this kind."""
         self.send(frame(kind, _ENCODE(message)))
 
-    def ping(self) -> None:
-        """Send a PING, which the other side answers with a PONG."""
-        self.send(_PING)
-
-    def pong(self, ping: Ping) -> None:
-        """Answer a PING of the other side."""
-        self.send_message(FrameKind.PONG, ping)
-
-    def set_reading(self, is_reading: bool) -> None:
-        """Resume reading from the socket, or pause it, so that the other side's data stays in the network."""
-        if is_reading != self.is_reading and self._transport is not None:
-            self.is_reading = is_reading
-            self.last_received = self._loop.time()  # the time without reading must not count as silence
-            (self._transport.resume_reading if is_reading else self._transport.pause_reading)()
-
     def close(self, reason: str, *, retry: bool = True, send_bye: bool = True) -> None:
-        """Close the connection, after what was sent before is written.
-
-        The other side has a few seconds to read the rest; then the connection is aborted.
-
-        Args:
-            reason: Sent to the other side, and given to the owner's `on_closed`.
-            retry: Whether the other side should try to connect again.
-            send_bye: Whether a BYE with the reason is sent.
-        """
+        """Close the connection, after what was sent before is written; see `Channel.close`."""
         if self._transport is None or self._transport.is_closing():
             return
         self._reason = self._reason or reason
-        if send_bye and not self._is_stalled:
+        if send_bye and not self.flow.is_stalled:
             self.send_message(FrameKind.BYE, Bye(reason, retry))
             self._write()
         self._transport.close()
@@ -177,27 +103,10 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     @property
-    def waiting_frames(self) -> int:
-        """The number of frames that wait for the other side to read."""
-        return len(self._waiting)
-
-    def lose_oldest(self, max_bytes: int, max_frames: int) -> Counter[Hashable]:
-        """Drop the oldest waiting frames that may be dropped; return how many were, by their `drop_key`.
-
-        It stops once no more than `max_bytes` bytes and `max_frames` frames wait.
-        """
-        lost: Counter[Hashable] = Counter()
-        undroppable: deque[tuple[bytes, Hashable | None]] = deque()
-        while self._waiting and (self.waiting_bytes > max_bytes or len(self._waiting) + len(undroppable) > max_frames):
-            data, drop_key = self._waiting.popleft()
-            if drop_key is None:
-                undroppable.append((data, drop_key))
-            else:
-                self.waiting_bytes -= len(data)
-                lost[drop_key] += 1
-        undroppable.extend(self._waiting)
-        self._waiting = undroppable
-        return lost
+    def buffered_bytes(self) -> int:
+        """The number of bytes that were sent and not taken by the system yet, without those that wait (for tests)."""
+        written = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._outgoing_bytes + written
 
     # Callbacks of the event loop
 
@@ -205,12 +114,13 @@ class Connection(asyncio.Protocol):
         """Get the first owner of the new connection."""
         self._transport = transport
         transport.set_write_buffer_limits(high=_HIGH_WATER)
-        self.host = (transport.get_extra_info("peername") or ("",))[0]
-        self.owner = self._opened(self)
+        self.peer = PeerIdentity(transport, self._own_fingerprint)
+        self.flow = FlowControl(transport, self._loop.time)
+        self._owner = self._opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Give all complete frames to the owner; close the connection if the data is not valid frames."""
-        self.last_received = self._loop.time()
+        self.flow.last_received = self._loop.time()
         self._metrics.bytes_in += len(data)
         broken: FramingError | None = None
         try:
@@ -218,7 +128,7 @@ class Connection(asyncio.Protocol):
         except FramingError as error:
             broken, frames = error, list(error.before)
         if frames:
-            self.owner.handle_frames(frames)
+            self._owner.handle_frames(frames)
         if broken is not None:
             self._metrics.broken_connections += 1
             self.close(str(broken), retry=False)
@@ -228,37 +138,34 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Let frames wait from now on, since the other side does not read."""
-        self._is_stalled = True
-        self.stalled_since = self._loop.time()
-        self.owner.on_stalled()
+        self.flow.is_stalled = True
+        self.flow.stalled_since = self._loop.time()
+        self._owner.on_stalled()
 
     def resume_writing(self) -> None:
         """Write the frames that wait, those of the owner's `frames_first` first, and tell the owner when none waits."""
-        self._is_stalled = False
-        for data in reversed(self.owner.frames_first()):
-            self._waiting.appendleft((data, None))
-            self.waiting_bytes += len(data)
-        while self._waiting and not self._is_stalled and self._transport is not None:
-            data, _ = self._waiting.popleft()
-            self.waiting_bytes -= len(data)
+        flow = self.flow
+        flow.is_stalled = False
+        flow.add_first(self._owner.frames_first())
+        while flow.waiting_frames and not flow.is_stalled and self._transport is not None:
+            data = flow.take()
             self._metrics.bytes_out += len(data)
             self._transport.write(data)
-        if not self._is_stalled:
-            self.owner.on_resumed()
+        if not flow.is_stalled:
+            self._owner.on_resumed()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Drop the frames that wait, and tell the owner that the connection is gone."""
         self._transport = None
-        self._is_stalled = False
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        self._waiting.clear()
         self._outgoing.clear()
-        self.waiting_bytes = 0
-        self.owner.on_closed(self._reason or (str(error) if error else "the other side has closed the connection"))
+        self.flow.close()
+        self.peer.close()
+        self._owner.on_closed(self._reason or (str(error) if error else "the other side has closed the connection"))
         if self._closed is not None:
             self._closed(self)
-        del self.owner  # breaks the reference cycle, so that both are freed at once
+        del self._owner  # breaks the reference cycle, so that both are freed at once
 
     def _write(self) -> None:
         if not self._outgoing or self._transport is None:
@@ -268,3 +175,23 @@ class Connection(asyncio.Protocol):
         self._outgoing_bytes = 0
         self._metrics.bytes_out += len(data)
         self._transport.write(data)
+
+
+class LocalEnd(NamedTuple):
+    """This broker's end of all connections: what it says of itself in a handshake, and what it checks.
+
+    `refusal` returns why the certificate of the other side is not acceptable, or None; the role is the one that the
+    certificate must have, if any.
+    """
+
+    name: str
+    incarnation: int  # when this broker was started, in microseconds
+    configuration: ActiveConfiguration
+    certificates: Certificates | None
+    traffic: TrafficMetrics
+    refusal: Callable[[PeerIdentity, Role | None], str | None]
+
+    def connection(self, opened: Opened, closed: Closed | None = None) -> Connection:
+        """Return a new connection, for the event loop."""
+        fingerprint = b"" if self.certificates is None else self.certificates.fingerprint
+        return Connection(self.traffic, opened, closed, fingerprint)

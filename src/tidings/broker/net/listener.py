@@ -5,14 +5,13 @@ import errno
 import logging
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidings.broker.config.table_types import Address
-from tidings.broker.net.connection import Connection
+from tidings.broker.net.channel import Channel, ConnectionOwner
+from tidings.broker.net.connection import LocalEnd
+from tidings.broker.net.rate_limits import RefusedAttempts
 from tidings.model.errors import InvalidValueError
-
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
 
 _LOG = logging.getLogger("tidings.broker")
 _BACKLOG = 1024
@@ -20,11 +19,27 @@ _ACCEPTS_IN_A_ROW = 64  # connections that are accepted in a row before other ta
 _PAUSE = 1.0  # seconds to wait when the system has no room for another connection
 
 
+class Admission(Protocol):
+    """What the listener needs of the admission of connections."""
+
+    def may_connect(self, host: str, tls_handshakes: int) -> bool:
+        """Return whether a connection from `host` may begin its handshake."""
+        ...
+
+    def connection_opened(self, connection: Channel) -> ConnectionOwner:
+        """Return the first owner of a new connection."""
+        ...
+
+    def connection_closed(self, connection: Channel) -> None:
+        """Called when a connection has ended."""
+        ...
+
+
 class Listener:
     """Listens at the broker's address. A host that is locked out is turned away before the TLS handshake."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, end: LocalEnd, admission: Admission, attempts: RefusedAttempts) -> None:
+        self._end, self._admission, self._attempts = end, admission, attempts
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -70,9 +85,8 @@ class Listener:
                 _LOG.error("no connection can be accepted: %s", error.strerror)
                 await asyncio.sleep(_PAUSE)
                 continue
-            if self._broker.admission.may_connect(
-                peer[0] if isinstance(peer, tuple) else "", len(self._tls_handshakes)
-            ):
+            host = peer[0] if isinstance(peer, tuple) else ""
+            if self._admission.may_connect(host, len(self._tls_handshakes)):
                 task = self._loop.create_task(self._complete(accepted, peer[0]))
                 self._tls_handshakes.add(task)
                 task.add_done_callback(self._tls_handshakes.discard)
@@ -84,20 +98,18 @@ class Listener:
 
     async def _complete(self, accepted: socket.socket, host: str) -> None:
         """Run the TLS handshake on an accepted connection, and make it a `Connection`."""
-        broker = self._broker
-        secured = None if broker.certificates is None else broker.certificates.server
-        limit = broker.configuration.limits.handshake_seconds
+        end, admission = self._end, self._admission
+        secured = None if end.certificates is None else end.certificates.server
+        limit = end.configuration.current.limits.handshake_seconds
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Connection(
-                    broker.metrics, broker.admission.connection_opened, broker.admission.connection_closed
-                ),
+                lambda: end.connection(admission.connection_opened, admission.connection_closed),
                 accepted,
                 ssl=secured,
                 ssl_handshake_timeout=None if secured is None else max(limit, 0.001),
             )
         except (OSError, ssl.SSLError) as error:  # also raised if the handshake takes too long
-            broker.admission.count_refused_attempt(host)
+            self._attempts.count(host)
             _LOG.debug("a connection from %s has failed: %s", host, str(error) or "it broke off in the handshake")
 
 

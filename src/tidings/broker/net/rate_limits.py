@@ -1,8 +1,11 @@
 """Rate limits: token buckets, and the lockout of hosts and certificates with too many refused attempts."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from tidings.broker.config.tables import LimitsTable
+from tidings.broker.metrics import SecurityMetrics
+from tidings.broker.net.channel import Channel
 from tidings.model.limits import MAX_WATCHED_PARTIES
 
 _MAX_LOCKOUT_SECONDS = 3_600.0  # seconds that a party is locked out at most
@@ -53,6 +56,58 @@ class Lockout:
             attempts.until = now + min(_MAX_LOCKOUT_SECONDS, self._limits.shut_out_seconds * 2.0**attempts.times)
             attempts.times = min(attempts.times + 1, 32)
         return max(0.0, attempts.until - now)
+
+
+class RefusedAttempts:
+    """Counts the refused attempts of hosts and of certificates, and locks them out after too many.
+
+    Args:
+        limits: The limits on refused attempts.
+        metrics: The counters that are incremented.
+        now: Returns the time of the event loop, in seconds.
+    """
+
+    def __init__(self, limits: LimitsTable, metrics: SecurityMetrics, now: Callable[[], float]) -> None:
+        self._hosts, self._certificates = Lockout(limits), Lockout(limits)
+        self._metrics, self._now = metrics, now
+
+    def set_limits(self, limits: LimitsTable) -> None:
+        """Apply other limits on refused attempts; the attempts that were counted are forgotten."""
+        self._hosts.set_limits(limits)
+        self._certificates.set_limits(limits)
+
+    def host_wait(self, host: str) -> float:
+        """Return for how many seconds `host` is still locked out; 0 if it is not."""
+        return self._hosts.check(host, self._now())
+
+    def certificate_wait(self, name: str) -> float:
+        """Return for how many seconds the certificate of `name` is still locked out; 0 if it is not."""
+        return self._certificates.check(name, self._now())
+
+    def count(self, host: str) -> None:
+        """Count an attempt from `host` that was refused, or that closed before completing the handshake."""
+        self._metrics.bogus += 1
+        self._hosts.record_refused(host, self._now())
+
+    def record(self, connection: Channel, name: str) -> None:
+        """Count a refused proof, token or signature of a connected party; after too many, close its connection.
+
+        It counts for the host and, if `name` is the name in the connection's certificate, for that certificate. Without
+        that condition a client could have another one locked out by using its name.
+        """
+        peer = connection.peer
+        self.count(peer.host)
+        wait = self.host_wait(peer.host)
+        if peer.certified_name == name:
+            wait = max(wait, self._certificates.record_refused(name, self._now()))
+        if wait:
+            self._metrics.shut_out += 1
+            connection.close(lockout_reason(wait))
+
+
+def lockout_reason(wait: float) -> str:
+    """Return the close reason for a party that is locked out for `wait` seconds."""
+    return f"too many attempts were refused; try again in {wait:.0f} seconds"
 
 
 class TokenBucket:

@@ -5,80 +5,116 @@ import ctypes
 import logging
 import resource
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
+import msgspec
+
+from tidings.broker.config.configuration import ActiveConfiguration
 from tidings.broker.config.tables import DISCONNECT
-from tidings.broker.net.connection import Connection
-from tidings.broker.sessions.session import Session
+from tidings.broker.net.channel import Channel
+from tidings.broker.ports import Links, SessionPort, Sessions
 from tidings.engine import Engine
-
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
+from tidings.model.errors import TidingsError
+from tidings.protocol.frames import FrameKind, frame
+from tidings.protocol.handshake import Ping
 
 _LOG = logging.getLogger("tidings.broker")
+_PING = frame(FrameKind.PING, msgspec.msgpack.encode(Ping()))
+
+
+class HeartbeatNode(Protocol):
+    """What the heartbeat needs of the node."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; a rebuild replaces it."""
+        ...
+
+    @property
+    def failure(self) -> TidingsError | None:
+        """Why the journal has failed; None if it has not."""
+        ...
+
+    def set_load(self, load: float) -> None:
+        """Tell policies how busy the broker is, from 0 to 1."""
+        ...
 
 
 class Heartbeat:
-    """Runs the heartbeat of a broker, from its creation to `stop`.
+    """Runs the heartbeat of a broker, from `start` to `stop`.
 
     A periodic task that raises is logged; the heartbeat goes on, since without it dead links would stay up.
+
+    Args:
+        name: The broker's name, for the log.
+        configuration: Has the interval and the limits of clients.
+        node: Is told the load; its index is tidied.
+        sessions: The sessions of the clients.
+        links: The links to the neighbours.
+        tasks: Called at each interval, in order.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self,
+        name: str,
+        *,
+        configuration: ActiveConfiguration,
+        node: HeartbeatNode,
+        sessions: Sessions,
+        links: Links,
+        tasks: Sequence[Callable[[], None]],
+    ) -> None:
+        self._name, self._configuration, self._node = name, configuration, node
+        self._sessions, self._links = sessions, links
+        self._tasks = (*tasks, self._tidy_index, self._trim_memory)
         self._tidy_future: asyncio.Future[None] | None = None
         self._malloc_trim = MallocTrim()
-        self._task = self._loop.create_task(self._beat())
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def is_beating(self) -> bool:
         """Whether the heartbeat is running."""
-        return not self._task.done()
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Begin to beat, in the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._beat())
 
     def stop(self) -> None:
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _beat(self) -> None:
         """Measure the load, ping peers and drop silent ones, and run periodic tasks, at each interval for ever."""
-        broker = self._broker
+        node = self._node
         spent, last_time = _processor_seconds(), self._loop.time()
         while True:
-            heartbeat = broker.configuration.heartbeat
+            heartbeat = self._configuration.current.heartbeat
             await asyncio.sleep(heartbeat.interval_ms / 1000)
             now = self._loop.time()
             used, elapsed = _processor_seconds(), now - last_time
-            if broker.node.failure is None:
-                broker.node.set_load(min(1.0, max(0.0, (used - spent) / elapsed)) if elapsed else 0.0)
+            if node.failure is None:
+                node.set_load(min(1.0, max(0.0, (used - spent) / elapsed)) if elapsed else 0.0)
             spent, last_time = used, now
             patience = heartbeat.interval_ms / 1000 * heartbeat.patience
             if elapsed > patience / 2:  # this process was suspended: peers may be alive
                 patience = float("inf")
-            for link in list(broker.links.values()):
+            for link in self._links.all():
                 self._check_connection(link.connection, now, patience)
-            for session in broker.all_sessions():
+            for session in self._sessions.all():
                 self._check_connection(session.connection, now, patience)
                 self._check_slow_client(session, now)
-            tasks = (
-                *(
-                    broker.handover.send_next,
-                    broker.resender.tick,
-                    broker.journal_maintenance.tick,
-                    broker.reauthentication.tick,
-                    broker.tick,
-                ),
-                *(self._tidy_index, self._trim_memory),
-            )
-            for task in tasks:
+            for task in self._tasks:
                 try:
                     task()
                 except Exception:  # a heartbeat that ends would leave dead links up, unnoticed
-                    _LOG.exception("%s could not do what is to be done from time to time", broker.name)
+                    _LOG.exception("%s could not do what is to be done from time to time", self._name)
 
     def _tidy_index(self) -> None:
         """Tidy the engine's index in a thread, since that may take long."""
-        engine = self._broker.node.engine
+        engine = self._node.engine
         if engine.is_untidy and (self._tidy_future is None or self._tidy_future.done()):
             self._tidy_future = self._loop.run_in_executor(None, self._tidy, engine)
 
@@ -88,21 +124,22 @@ class Heartbeat:
 
     def _trim_memory(self) -> None:
         """Return freed memory to the system in a thread."""
-        if self._malloc_trim.is_due(len(self._broker.node.engine.subscriptions)):
+        if self._malloc_trim.is_due(len(self._node.engine.subscriptions)):
             self._loop.run_in_executor(None, self._malloc_trim.trim)
 
-    def _check_connection(self, connection: Connection, now: float, patience: float) -> None:
+    def _check_connection(self, connection: Channel, now: float, patience: float) -> None:
         """Abort a connection from which nothing has come for too long; else send a ping."""
-        if now - connection.last_received > patience and connection.is_reading:
-            connection.abort(f"nothing was heard for {now - connection.last_received:.1f} seconds")
-        elif not connection.is_stalled:
-            connection.ping()
+        flow = connection.flow
+        if now - flow.last_received > patience and flow.is_reading:
+            connection.abort(f"nothing was heard for {now - flow.last_received:.1f} seconds")
+        elif not flow.is_stalled:
+            connection.send(_PING)
 
-    def _check_slow_client(self, session: Session, now: float) -> None:
+    def _check_slow_client(self, session: SessionPort, now: float) -> None:
         """Disconnect a client that has not read for too long, if the configuration says so."""
-        limits, connection = self._broker.configuration.limits, session.connection
-        has_to_read = limits.slow_consumer == DISCONNECT and connection.is_open and connection.is_stalled
-        if has_to_read and now - connection.stalled_since > limits.slow_seconds:
+        limits, connection = self._configuration.current.limits, session.connection
+        has_to_read = limits.slow_consumer == DISCONNECT and connection.is_open and connection.flow.is_stalled
+        if has_to_read and now - connection.flow.stalled_since > limits.slow_seconds:
             session.disconnect_slow(f"it has not read for {limits.slow_seconds:g} seconds")
 
 

@@ -51,12 +51,12 @@ class PrometheusPage(Collector):
         yield InfoMetricFamily("tidings", "Which broker this is.", {"broker": self._broker, "version": __version__})
         yield from self._counters()
         yield _histogram(
-            "tidings_journal_commit_seconds", "How long commits of the journal took.", self._metrics.commits
+            "tidings_journal_commit_seconds", "How long commits of the journal took.", self._metrics.operations.commits
         )
         yield _histogram(
             "tidings_delivery_seconds",
             "The time from accepting a publication to giving it to a client.",
-            self._metrics.delivered_after,
+            self._metrics.operations.delivered_after,
         )
         gauges = self._gauges()
         for name, (field, description) in _GAUGES.items():
@@ -74,13 +74,13 @@ class PrometheusPage(Collector):
 
     def _counters(self) -> Iterator[Metric]:
         metrics = self._metrics
-        refused = dict(metrics.refused)
+        refused = dict(metrics.operations.refused)
         for name, description, label, values in (
             (
                 "publications",
                 "Publications of clients that were accepted, by whether they were new.",
                 "outcome",
-                {"accepted": metrics.accepted, "repeated": metrics.repeated},
+                {"accepted": metrics.operations.accepted, "repeated": metrics.operations.repeated},
             ),
             (
                 "refusals",
@@ -92,43 +92,47 @@ class PrometheusPage(Collector):
                 "network_bytes",
                 "Bytes from and to clients and neighbours.",
                 "direction",
-                {"in": metrics.bytes_in, "out": metrics.bytes_out},
+                {"in": metrics.traffic.bytes_in, "out": metrics.traffic.bytes_out},
             ),
             (
                 "link_messages",
                 "Messages from and to neighbours.",
                 "direction",
-                {"in": metrics.link_messages_in, "out": metrics.link_messages_out},
+                {"in": metrics.traffic.link_messages_in, "out": metrics.traffic.link_messages_out},
             ),
         ):
             yield _counter(name, description, label, values)
         for name, description, value in (
-            ("notifications", "Notifications that were sent to clients.", metrics.delivered),
+            ("notifications", "Notifications that were sent to clients.", metrics.operations.delivered),
             (
                 "notifications_dropped",
                 "Notifications that were dropped because their subscriber was slow.",
-                metrics.lost,
+                metrics.operations.lost,
             ),
             (
                 "slow_consumer_disconnections",
                 "Clients that were disconnected because their queue stayed full.",
-                metrics.slow_disconnected,
+                metrics.traffic.slow_disconnected,
             ),
             (
                 "framing_errors",
                 "Connections that were closed because a frame was malformed.",
-                metrics.broken_connections,
+                metrics.traffic.broken_connections,
             ),
-            ("decoding_errors", "Frames whose content could not be decoded.", metrics.misunderstood),
-            ("challenges", "Challenges that were sent to clients and neighbours.", metrics.challenges),
-            ("challenge_failures", "Challenges that were answered too late or wrongly.", metrics.challenges_failed),
-            ("authentication_failures", "Handshakes, proofs and tokens that were refused.", metrics.bogus),
+            ("decoding_errors", "Frames whose content could not be decoded.", metrics.traffic.misunderstood),
+            ("challenges", "Challenges that were sent to clients and neighbours.", metrics.security.challenges),
+            (
+                "challenge_failures",
+                "Challenges that were answered too late or wrongly.",
+                metrics.security.challenges_failed,
+            ),
+            ("authentication_failures", "Handshakes, proofs and tokens that were refused.", metrics.security.bogus),
             (
                 "connection_rejections",
                 "Connections that were closed at once, after too many authentication failures from their host.",
-                metrics.shut_out,
+                metrics.security.shut_out,
             ),
-            ("meta_events", "Meta-events that the broker published.", metrics.told),
+            ("meta_events", "Meta-events that the broker published.", metrics.operations.told),
         ):
             yield CounterMetricFamily(f"tidings_{name}", description, value)
 

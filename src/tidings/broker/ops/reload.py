@@ -1,63 +1,116 @@
 """Reload: apply another configuration to a running broker, as far as that needs no restart."""
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import msgspec
 
 from tidings.broker.config import BrokerConfiguration, ConfigurationChange
-from tidings.broker.node import Node
-from tidings.broker.security.topic_security import read_files
-from tidings.broker.security.trust_challenges import groups_of
+from tidings.broker.config.configuration import ActiveConfiguration
+from tidings.broker.links.links import NeighbourLinks
+from tidings.broker.net.rate_limits import RefusedAttempts
+from tidings.broker.net.tls import Certificates
+from tidings.broker.ports import OperationPort, Scheduler, Sessions
+from tidings.broker.security.topic_security import TopicFiles, read_files
+from tidings.broker.security.trust_challenges import TrustGroups, groups_of
 from tidings.coerce import content_filter, context_filter
 from tidings.engine.operations import Advertise, Define, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.settings import Settings
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import TidingsError
 from tidings.model.subscription import Subscription
 
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
+
+class ReloadNode(OperationPort, Protocol):
+    """What a reload needs of the node."""
+
+    settings: Settings
+    name: str
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while the settings change."""
+        ...
 
 
-async def reload(broker: "Broker", requested: BrokerConfiguration) -> ConfigurationChange:
-    """Apply another configuration to a broker; return the keys that were applied and those that need a restart.
+class Reload:
+    """Applies other configurations to a running broker.
 
-    Certificates, revocation lists and topic records are read again in any case. Raises a `TidingsError` if one of these
-    files cannot be used; the configuration in force then stays as it was.
+    Args:
+        configuration: The configuration in force.
+        scheduler: The turns of the event loop.
+        node: Gets settings, schemas, subscriptions and advertisements.
+        sessions: Get other limits.
+        links: Are dialed, or closed.
+        attempts: Get other limits.
+        trust_groups: Are read again.
+        security: Gets topic records and revocation lists; None if the broker has no identity.
+        certificates: Are read again; None without TLS.
     """
-    former = broker.configuration
-    change = former.changes(requested)
-    groups = groups_of(requested)
-    if broker.topic_security is not None:
-        broker.topic_security.apply_files(read_files(requested.security))
-    if broker.certificates is not None:
-        broker.certificates.reload()
-    broker.trust_challenges.reload(groups)
-    broker.configuration = effective = former.with_reloadable(requested)
-    node = broker.node
-    with node.lock:
-        node.settings = node.engine.settings = broker.engine_settings(effective)
-    if effective.limits != former.limits:
-        broker.admission.set_limits(effective.limits)
-        for session in broker.all_sessions():
-            session.set_limits(effective.limits)
-    install_configured(node, effective, former)
-    if broker.topic_security is not None:
-        broker.topic_security.configure(effective.security)
-    if "links" in change.taken_over:
-        await _change_links(broker, former, effective)
-    broker.flush()
-    return change
+
+    def __init__(
+        self,
+        configuration: ActiveConfiguration,
+        *,
+        scheduler: Scheduler,
+        node: ReloadNode,
+        sessions: Sessions,
+        links: NeighbourLinks,
+        attempts: RefusedAttempts,
+        trust_groups: TrustGroups,
+        security: TopicFiles | None,
+        certificates: Certificates | None,
+    ) -> None:
+        self._configuration, self._scheduler, self._node = configuration, scheduler, node
+        self._sessions, self._links, self._attempts = sessions, links, attempts
+        self._trust_groups, self._security, self._certificates = trust_groups, security, certificates
+
+    async def apply(self, requested: BrokerConfiguration) -> ConfigurationChange:
+        """Apply another configuration; return the keys that were applied and those that need a restart.
+
+        Certificates, revocation lists and topic records are read again in any case. Raises a `TidingsError` if one of
+        these files cannot be used; the configuration in force then stays as it was.
+        """
+        former = self._configuration.current
+        change = former.changes(requested)
+        groups = groups_of(requested)
+        if self._security is not None:
+            self._security.apply_files(read_files(requested.security))
+        if self._certificates is not None:
+            self._certificates.reload()
+        self._trust_groups.reload(groups)
+        self._configuration.current = effective = former.with_reloadable(requested)
+        node = self._node
+        with node.lock:
+            node.settings = node.engine.settings = engine_settings(effective)
+        if effective.limits != former.limits:
+            self._attempts.set_limits(effective.limits)
+            for session in self._sessions.all():
+                session.set_limits(effective.limits)
+        install_configured(node, effective, former)
+        if self._security is not None:
+            self._security.configure(effective.security)
+        if "links" in change.taken_over:
+            await self._change_links(former, effective)
+        self._scheduler.flush()
+        return change
+
+    async def _change_links(self, former: BrokerConfiguration, effective: BrokerConfiguration) -> None:
+        """Close the links that are no longer configured, or differently, and dial those that are new."""
+        tables = {table.broker: table for table in effective.links}
+        for table in former.links:
+            if tables.get(table.broker) != table:
+                await self._links.disconnect(table.broker)
+        self._links.dial()
 
 
-async def _change_links(broker: "Broker", former: BrokerConfiguration, effective: BrokerConfiguration) -> None:
-    """Close the links that are no longer configured, or differently, and dial those that are new."""
-    tables = {table.broker: table for table in effective.links}
-    for table in former.links:
-        if tables.get(table.broker) != table:
-            await broker.link_registry.disconnect(table.broker)
-    broker.link_registry.dial()
+def engine_settings(configuration: BrokerConfiguration) -> Settings:
+    """Return the engine's settings for a configuration; a broker with a journal resends what others missed."""
+    return msgspec.structs.replace(configuration.broker.settings(), resends=bool(configuration.journal.folder))
 
 
 def install_configured(
-    node: Node, configuration: BrokerConfiguration, former: BrokerConfiguration | None = None
+    node: ReloadNode, configuration: BrokerConfiguration, former: BrokerConfiguration | None = None
 ) -> None:
     """Install the schemas, subscriptions and advertisements of a configuration, as the broker's own.
 
@@ -72,7 +125,9 @@ def install_configured(
     _install_advertisements(node, configuration, former)
 
 
-def _install_subscriptions(node: Node, configuration: BrokerConfiguration, former: BrokerConfiguration | None) -> None:
+def _install_subscriptions(
+    node: ReloadNode, configuration: BrokerConfiguration, former: BrokerConfiguration | None
+) -> None:
     """Install the configured subscriptions under ids with their numbers; remove those with higher numbers."""
     former_tables = () if former is None else former.subscriptions
     for number, table in enumerate(configuration.subscriptions):
@@ -90,7 +145,9 @@ def _install_subscriptions(node: Node, configuration: BrokerConfiguration, forme
         _operate(node, Unsubscribe(node.name, f"{node.name}.subscription.{number}"))
 
 
-def _install_advertisements(node: Node, configuration: BrokerConfiguration, former: BrokerConfiguration | None) -> None:
+def _install_advertisements(
+    node: ReloadNode, configuration: BrokerConfiguration, former: BrokerConfiguration | None
+) -> None:
     """Install the configured advertisements under ids with their numbers; remove those with higher numbers."""
     former_tables = () if former is None else former.advertisements
     for number, table in enumerate(configuration.advertisements):
@@ -109,7 +166,7 @@ def _install_advertisements(node: Node, configuration: BrokerConfiguration, form
         _operate(node, Unadvertise(node.name, f"{node.name}.advertisement.{number}"))
 
 
-def _operate(node: Node, operation: Subscribe | Advertise | Unsubscribe | Unadvertise) -> None:
+def _operate(node: ReloadNode, operation: Subscribe | Advertise | Unsubscribe | Unadvertise) -> None:
     refused = node.operate(operation, sync=False).refused
     if refused is not None:
         raise TidingsError(f"what the broker itself has is refused: {refused.reason}")

@@ -7,17 +7,18 @@ trusted for as long as it is open.
 import itertools
 import logging
 import secrets
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from tidings.broker.net.connection import Connection
+from tidings.broker.config.configuration import ActiveConfiguration
+from tidings.broker.metrics import SecurityMetrics
+from tidings.broker.net.channel import Channel
+from tidings.broker.net.rate_limits import RefusedAttempts
+from tidings.broker.ports import Sessions
 from tidings.model.errors import SecurityError
 from tidings.protocol.frames import FrameKind
 from tidings.protocol.handshake import Challenge, Proof
 from tidings.security.ca.certificates import NONCE_BYTES, check_challenge
-
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
-    from tidings.broker.sessions.session import Session
 
 _LOG = logging.getLogger("tidings.broker")
 
@@ -31,64 +32,83 @@ class _OpenChallenge(NamedTuple):
 
 
 class Reauthentication:
-    """Challenges the clients of a broker at the configured interval, and disconnects those that fail."""
+    """Challenges the clients of a broker at the configured interval, and disconnects those that fail.
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    Args:
+        broker: The broker's name.
+        configuration: Has the interval and the time for an answer.
+        sessions: The sessions of the clients.
+        attempts: Counts refused attempts.
+        metrics: The counters of challenges.
+        now: Returns the time of the event loop, in seconds.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        configuration: ActiveConfiguration,
+        sessions: Sessions,
+        attempts: RefusedAttempts,
+        metrics: SecurityMetrics,
+        now: Callable[[], float],
+    ) -> None:
+        self._broker, self._configuration, self._sessions = broker, configuration, sessions
+        self._attempts, self._metrics, self._now = attempts, metrics, now
         self._numbers = itertools.count(-1, -1)  # negative, to tell them from challenges of trust groups
-        self._open: dict[Connection, _OpenChallenge] = {}
-        self._last_proved: dict[Connection, float] = {}  # when the client has last proved itself, or was first seen
+        self._open: dict[Channel, _OpenChallenge] = {}
+        self._last_proved: dict[Channel, float] = {}  # when the client has last proved itself, or was first seen
 
     def tick(self) -> None:
         """Challenge clients that are due, and disconnect those that are late. Called at every heartbeat."""
-        table, now = self._broker.configuration.security, self._broker.now()
-        for session in self._broker.all_sessions():
+        table, now = self._configuration.current.security, self._now()
+        for session in self._sessions.all():
             connection = session.connection
             challenge = self._open.get(connection)
             if challenge is not None:
                 # While the broker does not read the connection, an answer cannot arrive.
-                if now - challenge.sent > table.answer_ms / 1000 and connection.is_reading:
-                    self._fail(session, "it has not proved in time that it holds the key of its certificate")
+                if now - challenge.sent > table.answer_ms / 1000 and connection.flow.is_reading:
+                    self._fail(
+                        connection, session.name, "it has not proved in time that it holds the key of its certificate"
+                    )
             elif self._is_due(connection, now, table.challenge_interval_ms / 1000):
                 self._challenge(connection, now)
 
-    def _is_due(self, connection: Connection, now: float, interval: float) -> bool:
+    def _is_due(self, connection: Channel, now: float, interval: float) -> bool:
         """Return whether the interval has passed since the client has proved itself or has connected."""
-        if not interval or not connection.is_open or connection.certificate is None:
+        if not interval or not connection.is_open or connection.peer.certificate is None:
             return False
         return now - self._last_proved.setdefault(connection, now) >= interval
 
-    def _challenge(self, connection: Connection, now: float) -> None:
+    def _challenge(self, connection: Channel, now: float) -> None:
         challenge = self._open[connection] = _OpenChallenge(next(self._numbers), secrets.token_bytes(NONCE_BYTES), now)
-        self._broker.metrics.challenges += 1
+        self._metrics.challenges += 1
         connection.send_message(FrameKind.CHALLENGE, Challenge(challenge.number, challenge.nonce))
 
-    def handle_proof(self, session: "Session", proof: Proof) -> None:
+    def handle_proof(self, connection: Channel, client: str, proof: Proof) -> None:
         """Check a client's answer; disconnect the client and count a refused attempt if it is wrong."""
-        connection = session.connection
         challenge = self._open.get(connection)
         if challenge is None or challenge.number != proof.number:
             return  # the answer came too late
         try:
             if not proof.proof:
                 raise SecurityError("signature", "it cannot prove that it holds the key of its certificate")
-            check_challenge(
-                connection.certificate or b"", self._broker.name, session.name, challenge.nonce, proof.proof
-            )
+            certificate = connection.peer.certificate or b""
+            check_challenge(certificate, self._broker, client, challenge.nonce, proof.proof)
         except SecurityError as error:
-            self._broker.admission.record_refused_attempt(connection, session.name)
-            self._fail(session, error.reason)
+            self._attempts.record(connection, client)
+            self._fail(connection, client, error.reason)
         else:
             del self._open[connection]
-            self._last_proved[connection] = self._broker.now()
+            self._last_proved[connection] = self._now()
 
-    def _fail(self, session: "Session", reason: str) -> None:
-        self._broker.metrics.challenges_failed += 1
-        _LOG.warning("%s is disconnected: %s", session.name, reason)
-        session.connection.close(f"challenge: {reason}")
-        self.connection_closed(session.connection)
+    def _fail(self, connection: Channel, client: str, reason: str) -> None:
+        self._metrics.challenges_failed += 1
+        _LOG.warning("%s is disconnected: %s", client, reason)
+        connection.close(f"challenge: {reason}")
+        self.connection_closed(connection)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Channel) -> None:
         """Forget a connection that has ended."""
         self._open.pop(connection, None)
         self._last_proved.pop(connection, None)

@@ -11,42 +11,43 @@ next list may come over one of them.
 """
 
 import logging
-import secrets
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 
 from tidings.broker.config.security import SecurityTable
 from tidings.broker.metrics import SecurityGauges
-from tidings.broker.net.connection import Connection
+from tidings.broker.net.channel import Channel, PeerIdentity
+from tidings.broker.net.rate_limits import RefusedAttempts
+from tidings.broker.ports import Links, OperationPort, Scheduler, Sessions
+from tidings.broker.sessions.request_handlers import DeliverySplit
 from tidings.coerce import content_filter
 from tidings.engine.operations import ApplyNotice, LearnTopic, Revoke
 from tidings.engine.operations import Subscribe as Subscribes
 from tidings.engine.security import sealed_events
-from tidings.hub.subscription import HubSubscription
 from tidings.model.errors import InvalidValueError, SecurityError, TidingsError
 from tidings.model.event import Event, checked_subject
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.protocol.requests import SubscribeRequest, signed_request_bytes
+from tidings.runtime.clock import Clock
 from tidings.security.ca.certificates import Certificate, Role
 from tidings.security.ca.identity import Identity
-from tidings.security.ca.revocation import RevocationHead, RevocationUpdate
+from tidings.security.ca.revocation import RevocationHead, Revocations, RevocationUpdate
 from tidings.security.gate import Gate
+from tidings.security.sealing.replay import IngressReplayGuard
 from tidings.security.tokens.credentials import Credentials
 from tidings.security.tokens.notices import EVERYTHING, KIND, NOTICE, RECORD, REVOCATIONS, SignedNotice
+from tidings.security.tokens.topic_lookup import TopicLookup
 from tidings.security.topic_record import TopicRecord
 
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
-
 _LOG = logging.getLogger("tidings.broker")
-NONCE_BYTES = 32
 _SECOND = 1_000_000
 # Checks of the gate that an honest client does not fail; it may fail those about expiry or a wrong clock.
 _ATTACK_CHECKS = (
@@ -80,14 +81,46 @@ def load_gate(table: SecurityTable, broker: str) -> Gate:
             f"security.identity: {table.identity} is that of {certificate.name}, {certificate.role.value}; it must be "
             f"that of {broker}, broker: `tidings ca issue` makes it"
         )
-    gate = Gate(Credentials(identity.anchor, table.overlay), identity=identity)
-    _configure_gate(gate, table)
-    return gate
+    return Gate(
+        Credentials(identity.anchor, table.overlay),
+        verifies=table.verify_signatures,
+        freshness=table.freshness_ms * 1_000,
+        identity=identity,
+    )
 
 
-def _configure_gate(gate: Gate, table: SecurityTable) -> None:
-    gate.verifies = table.verify_signatures
-    gate.ingress.freshness = table.freshness_ms * 1_000
+class GatePort(Protocol):
+    """What the topic security needs of the gate."""
+
+    verifies: bool
+
+    @property
+    def credentials(self) -> Credentials:
+        """The certificates, topics, notices and revocations that the gate goes by."""
+        ...
+
+    @property
+    def topics(self) -> TopicLookup:
+        """The secure topics."""
+        ...
+
+    @property
+    def ingress(self) -> IngressReplayGuard:
+        """The replay protection of events that come from clients."""
+        ...
+
+    @property
+    def refused(self) -> Counter[str]:
+        """How often each check has failed."""
+        ...
+
+    def check_subscription(self, token_data: bytes, subscriber: str, now: int) -> None:
+        """Raise a `SecurityError` unless the token of a subscription is valid now."""
+        ...
+
+    def check_proof(self, token_data: bytes, said: bytes, nonce: bytes, signature: bytes, now: int) -> None:
+        """Raise a `SecurityError` unless the holder of a token has signed a request."""
+        ...
 
 
 def read_files(table: SecurityTable) -> list[SecurityFile]:
@@ -114,11 +147,74 @@ def _read(key: str, path: str, read: Callable[[bytes], object], make: Callable[[
     return SecurityFile(origin, make(data))
 
 
-class TopicSecurity:
-    """The security gate of a broker, kept up to date with news, and its effects on connections and subscriptions."""
+class CertificateChecks:
+    """Checks the certificates of the other sides of connections against the revocation list."""
 
-    def __init__(self, broker: "Broker", gate: Gate) -> None:
-        self._broker, self.gate = broker, gate
+    def __init__(self, revocations: Revocations, clock: Clock) -> None:
+        self._revocations, self._clock = revocations, clock
+
+    def refusal(self, peer: PeerIdentity, role: Role | None = None) -> str | None:
+        """Return why the certificate of the other side is not acceptable; None if it is, or if there is none.
+
+        `role` is the role that the certificate must have, if given.
+        """
+        data = peer.certificate
+        if data is None:
+            return None
+        try:
+            certificate = Certificate.read(data)
+        except SecurityError:
+            return None  # of another authority, which TLS trusts
+        try:
+            self._revocations.check(certificate, self._clock.now())
+        except SecurityError as error:
+            return error.reason
+        if role is not None and certificate.role is not role:
+            return f"the certificate of {certificate.name} is that of a {certificate.role.value}, not of a {role.value}"
+        return None
+
+
+class TopicFiles(Protocol):
+    """What a reload needs of the topic security."""
+
+    def apply_files(self, files: list[SecurityFile]) -> None:
+        """Apply security news from files."""
+        ...
+
+    def configure(self, table: SecurityTable) -> None:
+        """Apply those keys of another configuration that need no restart."""
+        ...
+
+
+class TopicSecurity:
+    """The security gate of a broker, kept up to date with news, and its effects on connections and subscriptions.
+
+    Args:
+        broker: The broker's name.
+        gate: The gate.
+        certificates: Checks the certificates of connected parties.
+        node: Applies news in the engine.
+        scheduler: The turns of the event loop.
+        sessions: The sessions of the clients.
+        links: The links to the neighbours.
+        attempts: Counts refused attempts.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        gate: GatePort,
+        *,
+        certificates: CertificateChecks,
+        node: OperationPort,
+        scheduler: Scheduler,
+        sessions: Sessions,
+        links: Links,
+        attempts: RefusedAttempts,
+    ) -> None:
+        self._gate = gate
+        self._broker, self._certificates, self._node, self._scheduler = broker, certificates, node, scheduler
+        self._sessions, self._links, self._attempts = sessions, links, attempts
         self._head: RevocationHead | None = None  # of the revocation list that connections were last checked with
 
     def apply_files(self, files: list[SecurityFile]) -> None:
@@ -131,13 +227,15 @@ class TopicSecurity:
 
     def subscribe_to_news(self) -> None:
         """Subscribe the broker to publications that carry security news, so that they are routed here."""
-        node = self._broker.node
-        subscription = Subscription.of(content_filter(EVERYTHING), id=f"{node.name}.security", subscriber=node.name)
-        node.operate(Subscribes(subscription), sync=False)
+        subscription = Subscription.of(
+            content_filter(EVERYTHING), id=f"{self._broker}.security", subscriber=self._broker
+        )
+        self._node.operate(Subscribes(subscription), sync=False)
 
     def configure(self, table: SecurityTable) -> None:
         """Apply those keys of another configuration that need no restart."""
-        _configure_gate(self.gate, table)
+        self._gate.verifies = table.verify_signatures
+        self._gate.ingress.freshness = table.freshness_ms * 1_000
 
     # News from publications
 
@@ -152,7 +250,7 @@ class TopicSecurity:
             return
         make_news = _NEWS_KINDS.get(kind)
         if make_news is not None:
-            self._broker.defer_to_turn_end(
+            self._scheduler.defer_to_turn_end(
                 partial(self._apply_published_news, make_news(event.payload), event.publisher)
             )
 
@@ -162,20 +260,20 @@ class TopicSecurity:
             self._apply_news(news)
         except TidingsError as error:
             _LOG.warning("what %s has published for the gate is not believed: %s", publisher, error)
-            session = self._broker.sessions.get(publisher)
+            session = self._sessions.get(publisher)
             if session is not None and isinstance(error, SecurityError) and error.check in _ATTACK_CHECKS:
-                self._broker.admission.record_refused_attempt(session.connection, publisher)
+                self._attempts.record(session.connection, publisher)
 
     def _apply_news(self, news: News) -> None:
         """Have the engine apply security news that are new; raise a `TidingsError` if it refuses them."""
         if self._is_new(news):
-            outcome = self._broker.node.operate(news, sync=False)
+            outcome = self._node.operate(news, sync=False)
             if outcome.refused is not None:
                 raise TidingsError(outcome.refused.reason)
 
     def _is_new(self, news: News) -> bool:
         """Return whether security news say something that is not known yet; other news are not journaled again."""
-        credentials = self.gate.credentials
+        credentials = self._gate.credentials
         match news:
             case Revoke(data):
                 known_head = credentials.revocations.head
@@ -192,111 +290,87 @@ class TopicSecurity:
 
     # Connections
 
-    def refusal(self, connection: Connection, role: Role | None = None) -> str | None:
-        """Return why the certificate of the other side is not acceptable; None if it is, or if there is none.
-
-        `role` is the role that the certificate must have, if given.
-        """
-        data = connection.certificate
-        if data is None:
-            return None
-        try:
-            certificate = Certificate.read(data)
-        except SecurityError:
-            return None  # of another authority, which TLS trusts
-        try:
-            self.gate.credentials.revocations.check(certificate, self._broker.clock.now())
-        except SecurityError as error:
-            return error.reason
-        if role is not None and certificate.role is not role:
-            return f"the certificate of {certificate.name} is that of a {certificate.role.value}, not of a {role.value}"
-        return None
-
     def apply_revocations(self) -> None:
         """After a new revocation list, close connections of revoked certificates and resume waiting deliveries.
 
         Called at the end of every turn of the event loop.
         """
-        head = self.gate.credentials.revocations.head
+        head = self._gate.credentials.revocations.head
         if head is self._head:
             return
         self._head = head
-        broker = self._broker
-        connected = [(name, link.connection) for name, link in broker.links.items()]
-        connected += [(session.name, session.connection) for session in broker.all_sessions()]
+        connected = [(link.name, link.connection) for link in self._links.all()]
+        connected += [(session.name, session.connection) for session in self._sessions.all()]
         for name, connection in connected:
-            reason = self.refusal(connection)
+            reason = self._certificates.refusal(connection.peer)
             if reason is not None:
                 _LOG.warning("%s is disconnected: %s", name, reason)
                 connection.close(reason, retry=False)
-        for session in broker.sessions.values():
-            session.handlers.wake_pumps()
+        for session in self._sessions.all():
+            session.wake_deliveries()
 
     @property
     def attack_count(self) -> int:
         """How many checks of the gate have failed that an honest client does not fail by mistake."""
-        return sum(self.gate.refused[check] for check in _ATTACK_CHECKS)
+        return sum(self._gate.refused[check] for check in _ATTACK_CHECKS)
+
+    def record_attacks(self, attacks_before: int, connection: Channel, name: str) -> None:
+        """Count a refused attempt of a client for each attack since there were `attacks_before`."""
+        for _ in range(self.attack_count - attacks_before):
+            self._attempts.record(connection, name)
 
     # Subscriptions
-
-    @staticmethod
-    def nonce() -> bytes:
-        """Return a nonce for one connection, to be signed together with a token."""
-        return secrets.token_bytes(NONCE_BYTES)
 
     def check_proof(self, request: SubscribeRequest, nonce: bytes) -> None:
         """Raise a `SecurityError` unless a subscription with a token is signed by the token's holder."""
         if request.token is None:
             return
         if request.proof is None:
-            self.gate.refused["proof"] += 1
+            self._gate.refused["proof"] += 1
             raise SecurityError("proof", "a token alone is anybody's: sign the subscription with the key in it")
-        signed_data, now = signed_request_bytes(request, self._broker.name), self._broker.clock.now()
-        self.gate.check_proof(request.token, signed_data, nonce, request.proof, now)
+        signed_data, now = signed_request_bytes(request, self._broker), self._scheduler.clock.now()
+        self._gate.check_proof(request.token, signed_data, nonce, request.proof, now)
 
     def topic_of(self, subject: str | None, attributes: dict[str, Any], content: str | None) -> TopicRecord | None:
         """Return the secure topic that an event is on, or, if `content` is given, all events of a subscription."""
-        topic_gossip = self._broker.node.engine.topic_gossip
+        topic_gossip = self._node.engine.topic_gossip
         if content is None or topic_gossip is None:
-            return self.gate.topics.of(checked_subject(subject), Attributes.of(attributes))
-        subscription = Subscription.of(
-            content_filter(content), id="asked", subscriber=self._broker.name, subject=subject
-        )
+            return self._gate.topics.of(checked_subject(subject), Attributes.of(attributes))
+        subscription = Subscription.of(content_filter(content), id="asked", subscriber=self._broker, subject=subject)
         return topic_gossip.token_requirements.of(subscription)
+
+    def revocations_since(self, version: int) -> RevocationUpdate | None:
+        """Return the entries of the revocation list after the first `version` ones; None if there is no list."""
+        return self._gate.credentials.revocations.since(version)
 
     # Durable deliveries
 
-    def split_deliverable(
-        self, subscription: HubSubscription, notifications: list[Notification]
-    ) -> tuple[list[Notification], list[Notification]]:
-        """Split stored notifications of a durable subscription into those to deliver now and those that must wait.
+    def split_deliverable(self, subscription: Subscription, notifications: list[Notification]) -> DeliverySplit:
+        """Split stored notifications of a durable subscription by whether they may be delivered now.
 
-        Notifications wait while the subscriber's token, or the broker's revocation list, is out of date. Notifications
-        that may never be delivered are acknowledged, and so removed.
+        Notifications wait while the subscriber's token, or the broker's revocation list, is out of date.
         """
-        node, now = self._broker.node, self._broker.clock.now()
+        now = self._scheduler.clock.now()
         deliverable: list[Notification] = []
         waiting: list[Notification] = []
         undeliverable: list[UUID] = []
         for position, notification in enumerate(notifications):
             try:
-                sealed_events.check_notification(node.engine, notification, now)
+                sealed_events.check_notification(self._node.engine, notification, now)
             except SecurityError:
-                if not self._has_valid_token(subscription.subscription, now):
+                if not self._has_valid_token(subscription, now):
                     waiting = notifications[position:]
                     break
                 undeliverable.append(notification.event.id)
             else:
                 deliverable.append(notification)
-        if undeliverable:
-            node.acknowledge(subscription, undeliverable)
-        return deliverable, waiting
+        return DeliverySplit(deliverable, waiting, undeliverable)
 
     def _has_valid_token(self, subscription: Subscription, now: int) -> bool:
         """Return whether the subscription's token is valid now, or the subscription has none."""
         try:
             if subscription.token is not None:
-                self.gate.check_subscription(subscription.token, subscription.subscriber, now)
+                self._gate.check_subscription(subscription.token, subscription.subscriber, now)
         except SecurityError:
             return False
         return True
@@ -305,9 +379,9 @@ class TopicSecurity:
 
     def gauges(self) -> SecurityGauges:
         """Return the state of the gate as numbers for the metrics page."""
-        credentials = self.gate.credentials
+        credentials = self._gate.credentials
         head = credentials.revocations.head
-        gauges = SecurityGauges(refused=dict(self.gate.refused), topics=len(credentials.topics))
+        gauges = SecurityGauges(refused=dict(self._gate.refused), topics=len(credentials.topics))
         if head is None:
             return gauges
         return msgspec.structs.replace(
@@ -319,14 +393,14 @@ class TopicSecurity:
 
     def state(self) -> dict[str, Any]:
         """Return the state of the gate for the `status` query; it has no secrets."""
-        credentials, now = self.gate.credentials, self._broker.clock.now()
+        credentials, now = self._gate.credentials, self._scheduler.clock.now()
         head = credentials.revocations.head
         return {
             "overlay": credentials.overlay,
             "authority": credentials.anchor.certificate.name,
-            "verifies_signatures": self.gate.verifies,
+            "verifies_signatures": self._gate.verifies,
             "topics": len(credentials.topics),
-            "refused": dict(sorted(self.gate.refused.items())),
+            "refused": dict(sorted(self._gate.refused.items())),
             "revocations": None
             if head is None
             else {

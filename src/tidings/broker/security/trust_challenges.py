@@ -12,19 +12,19 @@ import secrets
 from asyncio import TimerHandle
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from tidings.broker.config import BrokerConfiguration
-from tidings.broker.net.connection import Connection
+from tidings.broker.config.configuration import ActiveConfiguration
+from tidings.broker.metrics import SecurityMetrics
+from tidings.broker.net.channel import Channel
+from tidings.broker.net.rate_limits import RefusedAttempts
+from tidings.broker.ports import Links, NodePort, Scheduler, Sessions
 from tidings.engine.operations import Trust
 from tidings.model.errors import InvalidValueError, JournalError, SecurityError
 from tidings.protocol.frames import FrameKind
 from tidings.protocol.handshake import Challenge, Proof
 from tidings.security.trust_group import NONCE_BYTES, ConnectionEnds, TrustGroup
-
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
-    from tidings.broker.links.link import Link
 
 Question = tuple[str, str]  # a party and a group
 _MAX_DENIAL_CACHE = 1_000_000  # microseconds, at most, for which a denial is cached
@@ -33,44 +33,88 @@ _MAX_DENIAL_CACHE = 1_000_000  # microseconds, at most, for which a denial is ca
 class _PendingChallenge(NamedTuple):
     """A challenge that the party has not answered yet."""
 
-    connection: Connection
+    connection: Channel
     number: int
     nonce: bytes
     timer: TimerHandle
 
 
-class TrustChallenges:
-    """Answers the trust questions of a broker's engine, by configuration or by challenging the party."""
+class TrustGroups:
+    """The trust groups whose secrets a broker has, and the members that its configuration names.
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._groups = groups_of(broker.configuration)
+    `secrets` has the groups by name. A reload replaces them; answers that are cached stay until they expire.
+    """
+
+    def __init__(self, broker: str, configuration: ActiveConfiguration) -> None:
+        self._broker, self._configuration = broker, configuration
+        self.secrets = groups_of(configuration.current)
+
+    def reload(self, secrets: dict[str, TrustGroup]) -> None:
+        """Use other groups and secrets from now on."""
+        self.secrets = secrets
+
+    def is_member(self, party: str, group: str) -> bool:
+        """Return whether a party is known to belong to a group without a proof."""
+        if party == self._broker and group in self.secrets:
+            return True
+        return any(table.group == group and party in table.members for table in self._configuration.current.trust)
+
+
+class TrustNode(NodePort, Protocol):
+    """What the challenges need of the node."""
+
+    def record_trust_answer(self, answer: Trust, *, journaled: bool) -> None:
+        """Give the engine the answer to a trust question."""
+        ...
+
+
+class TrustChallenges:
+    """Answers the trust questions of a broker's engine, by configuration or by challenging the party.
+
+    Args:
+        broker: The broker's name.
+        groups: The trust groups that the broker knows.
+        configuration: Has the time for an answer, and how long answers hold.
+        scheduler: The turns of the event loop.
+        node: Gets the answers.
+        sessions: The sessions of the clients.
+        links: The links to the neighbours.
+        attempts: Counts refused attempts.
+        metrics: The counters of challenges.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        groups: TrustGroups,
+        *,
+        configuration: ActiveConfiguration,
+        scheduler: Scheduler,
+        node: TrustNode,
+        sessions: Sessions,
+        links: Links,
+        attempts: RefusedAttempts,
+        metrics: SecurityMetrics,
+    ) -> None:
+        self._broker, self._groups, self._configuration = broker, groups, configuration
+        self._scheduler, self._node, self._sessions, self._links = scheduler, node, sessions, links
+        self._attempts, self._metrics = attempts, metrics
         self._numbers = itertools.count(1)
         self._pending: dict[Question, _PendingChallenge] = {}
         self._by_number: dict[int, Question] = {}
         self._waiting: dict[Question, list[Callable[[], None]]] = {}
 
-    def reload(self, groups: dict[str, TrustGroup]) -> None:
-        """Use other groups and secrets from now on; answers that are cached stay until they expire."""
-        self._groups = groups
-
     # Questions of the engine
-
-    def is_member(self, party: str, group: str) -> bool:
-        """Return whether a party is known to belong to a group without a proof."""
-        if party == self._broker.name and group in self._groups:
-            return True
-        return any(table.group == group and party in table.members for table in self._broker.configuration.trust)
 
     def trust_answer(self, party: str, group: str) -> tuple[bool, int] | None:
         """Return whether a party belongs to a group, and until when (microseconds; 0: not cached) that holds.
 
         Returns None if the party is being challenged; the engine then gets the answer as a `Trust` operation.
         """
-        if self.is_member(party, group):
+        if self._groups.is_member(party, group):
             return True, 0
-        peer = self._broker.links.get(party) or self._broker.sessions.get(party)
-        if peer is None or group not in self._groups:
+        peer = self._links.get(party) or self._sessions.get(party)
+        if peer is None or group not in self._groups.secrets:
             return False, 0
         pending = self._pending.get((party, group))
         if pending is None or pending.connection is not peer.connection:
@@ -82,7 +126,7 @@ class TrustChallenges:
         if question in self._pending:
             self._waiting.setdefault(question, []).append(callback)
         else:
-            self._broker.call_later(0, callback)
+            self._scheduler.call_later(0, callback)
 
     @property
     def is_settled(self) -> bool:
@@ -91,43 +135,43 @@ class TrustChallenges:
 
     # Challenges to parties
 
-    def _challenge(self, question: Question, connection: Connection) -> None:
+    def _challenge(self, question: Question, connection: Channel) -> None:
         """Challenge a party; if its connection is being closed, `connection_closed` ends the challenge soon."""
         self._close(question)
         number, nonce = next(self._numbers), secrets.token_bytes(NONCE_BYTES)
         self._pending[question] = _PendingChallenge(connection, number, nonce, self._start_timer(question))
         self._by_number[number] = question
-        self._broker.metrics.challenges += 1
+        self._metrics.challenges += 1
         connection.send_message(FrameKind.CHALLENGE, Challenge(number, nonce, question[1]))
 
     def _start_timer(self, question: Question) -> TimerHandle:
-        seconds = self._broker.configuration.security.answer_ms / 1000
-        return self._broker.call_later(seconds, partial(self._time_out, question))
+        seconds = self._configuration.current.security.answer_ms / 1000
+        return self._scheduler.call_later(seconds, partial(self._time_out, question))
 
     def _time_out(self, question: Question) -> None:
         """Count a missing answer as a denial, unless the broker is not reading the party's connection."""
         pending = self._pending[question]
-        if pending.connection.is_open and not pending.connection.is_reading:  # no answer can arrive
+        if pending.connection.is_open and not pending.connection.flow.is_reading:  # no answer can arrive
             self._pending[question] = pending._replace(timer=self._start_timer(question))
             return
         self._answer(question, False)
 
-    def handle_proof(self, connection: Connection, proof: Proof) -> None:
+    def handle_proof(self, connection: Channel, proof: Proof) -> None:
         """Check the answer that a party has sent over its connection."""
         question = self._by_number.get(proof.number)
         if question is None or self._pending[question].connection is not connection:
             return  # the answer came too late
         party, group = question
-        trust_group = self._groups.get(group)
+        trust_group = self._groups.secrets.get(group)
         try:
             if trust_group is None:
                 raise SecurityError("trust", f"{party} has not proved that it belongs to {group}")
-            own_fingerprint, peer_fingerprint = connection.fingerprints
-            ends = ConnectionEnds(self._broker.name, party, own_fingerprint, peer_fingerprint)
+            own_fingerprint, peer_fingerprint = connection.peer.fingerprints
+            ends = ConnectionEnds(self._broker, party, own_fingerprint, peer_fingerprint)
             trust_group.check(ends, self._pending[question].nonce, proof.nonce, proof.proof)
         except SecurityError:
             if proof.proof:  # an empty proof is honest, a wrong one is an attempt
-                self._broker.admission.record_refused_attempt(connection, party)
+                self._attempts.record(connection, party)
             self._answer(question, False)
         else:
             self._answer(question, True)
@@ -146,21 +190,21 @@ class TrustChallenges:
         """
         connection = self._pending[question].connection
         self._close(question)
-        broker = self._broker
         if not is_member:
-            broker.metrics.challenges_failed += 1
-        expiry = next((table.expiry_ms * 1000 for table in broker.configuration.trust if table.group == question[1]), 0)
-        until = broker.clock.now() + (expiry if is_member else min(expiry, _MAX_DENIAL_CACHE))
+            self._metrics.challenges_failed += 1
+        expiry = next(
+            (table.expiry_ms * 1000 for table in self._configuration.current.trust if table.group == question[1]), 0
+        )
+        until = self._scheduler.clock.now() + (expiry if is_member else min(expiry, _MAX_DENIAL_CACHE))
         # Answers about neighbours are not journaled: when the journal is read, no link is up.
         try:
-            broker.node.record_trust_answer(
-                Trust(*question, is_member, until), journaled=question[0] not in broker.links
-            )
+            journaled = self._links.get(question[0]) is None
+            self._node.record_trust_answer(Trust(*question, is_member, until), journaled=journaled)
         except JournalError as error:
-            broker.node.drive(Trust(*question, False))
+            self._node.drive(Trust(*question, False))
             connection.close(f"what waits for your proof cannot be kept: {error}")
         self._wake(question)
-        broker.flush()
+        self._scheduler.flush()
 
     def _close(self, question: Question) -> None:
         pending = self._pending.pop(question, None)
@@ -170,18 +214,18 @@ class TrustChallenges:
 
     def _wake(self, question: Question) -> None:
         for callback in self._waiting.pop(question, ()):
-            self._broker.call_later(0, callback)
+            self._scheduler.call_later(0, callback)
 
     # Connections
 
     def party_connected(self, party: str) -> None:
         """Drop the answers about a party that has connected anew: they held for its former connection."""
-        engine = self._broker.node.engine
-        for group in self._groups:
+        engine = self._node.engine
+        for group in self._groups.secrets:
             if (party, group) in engine.trust:
-                self._broker.node.record_trust_answer(Trust(party, group, False), journaled=False)
+                self._node.record_trust_answer(Trust(party, group, False), journaled=False)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Channel) -> None:
         """End the challenges on a connection that is gone.
 
         The engine is given no answer: it knows that the party has left, and no longer waits for it.
@@ -194,18 +238,18 @@ class TrustChallenges:
 
     # Challenges from neighbours
 
-    def answer_challenge(self, link: "Link", challenge: Challenge) -> None:
+    def answer_challenge(self, neighbour: str, connection: Channel, challenge: Challenge) -> None:
         """Answer the challenge of a neighbour; an empty proof says that this broker has not got the secret."""
-        group = None if challenge.group is None else self._groups.get(challenge.group)
+        group = None if challenge.group is None else self._groups.secrets.get(challenge.group)
         if group is None or len(challenge.nonce) != NONCE_BYTES:
-            link.connection.send_message(FrameKind.PROOF, Proof(challenge.number))
+            connection.send_message(FrameKind.PROOF, Proof(challenge.number))
             return
-        own_fingerprint, peer_fingerprint = link.connection.fingerprints
+        own_fingerprint, peer_fingerprint = connection.peer.fingerprints
         nonce = secrets.token_bytes(NONCE_BYTES)
         proof = group.prove(
-            ConnectionEnds(link.name, self._broker.name, peer_fingerprint, own_fingerprint), challenge.nonce, nonce
+            ConnectionEnds(neighbour, self._broker, peer_fingerprint, own_fingerprint), challenge.nonce, nonce
         )
-        link.connection.send_message(FrameKind.PROOF, Proof(challenge.number, nonce, proof))
+        connection.send_message(FrameKind.PROOF, Proof(challenge.number, nonce, proof))
 
 
 def groups_of(configuration: BrokerConfiguration) -> dict[str, TrustGroup]:

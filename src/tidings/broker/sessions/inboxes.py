@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Protocol
 
-from tidings.broker.net.connection import Connection
+from tidings.broker.net.channel import Channel
 from tidings.hub.subscription import HubSubscription
 from tidings.model.errors import TidingsError
 from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS
@@ -160,7 +160,7 @@ class DurableDelivery:
     def __init__(
         self,
         inbox: SessionDurableInbox,
-        connection: Connection,
+        connection: Channel,
         split_deliverable: Callable[[list[Notification]], tuple[list[Notification], list[Notification]]],
         encode: Callable[[Notification], bytes],
         readers: Executor,
@@ -183,7 +183,7 @@ class DurableDelivery:
         wait may be sent.
         """
         inbox, connection = self._inbox, self._connection
-        while not self._is_reading and connection.is_open and not connection.is_stalled and inbox.pump is self:
+        while not self._is_reading and connection.is_open and not connection.flow.is_stalled and inbox.pump is self:
             if self._waiting:
                 self._send(self._waiting)
                 if self._waiting:

@@ -5,29 +5,34 @@ Quick queries are answered in the event loop. `explain` and `replay` may read th
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from tidings._version import __version__
-from tidings.hub.queries import explain_event, past_event, possible_event, preview_event
+from tidings.broker.metrics import Metrics
+from tidings.broker.net.channel import Channel
+from tidings.broker.ports import Links, Scheduler
+from tidings.engine import Engine
+from tidings.hub.journal_store import JournalStore
+from tidings.hub.subscription_registry import SubscriptionRegistry
 from tidings.model.advertisement import Advertisement, listed_offer
 from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
+from tidings.model.event import Event
 from tidings.model.explanation import Explanation
 from tidings.model.filter import ContextFilterValue
+from tidings.model.notification import Notification
 from tidings.model.schema import versions_of
 from tidings.protocol import requests
 from tidings.protocol.notifications import notification_to_wire
 from tidings.routing.advertisement_table import META
+from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.topic_record import TopicRecord
 from tidings.text_index import row_of
-
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
-    from tidings.broker.sessions.session import Session
 
 _LOG = logging.getLogger("tidings.broker")
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -86,48 +91,152 @@ class ForgetBrokerQuery(msgspec.Struct):
     broker: str
 
 
+class QueryNode(Protocol):
+    """What queries need of the node."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; a rebuild replaces it."""
+        ...
+
+    @property
+    def registry(self) -> SubscriptionRegistry:
+        """The subscriptions and the state of the clients."""
+        ...
+
+    @property
+    def journal_store(self) -> JournalStore | None:
+        """The journal; None if the broker has none."""
+        ...
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while another thread than that of the event loop reads the state."""
+        ...
+
+
+class EventQueries(NamedTuple):
+    """The queries about events that a hub answers, too; see `hub.queries`."""
+
+    past_event: Callable[[Any], Event | None]
+    possible_event: Callable[..., Event]
+    explain_event: Callable[..., list[Explanation]]
+    preview_event: Callable[[list[str], Event], Iterator[Notification]]
+
+
+class TopicQueries(Protocol):
+    """What queries need of the topic security."""
+
+    def topic_of(self, subject: str | None, attributes: dict[str, Any], content: str | None) -> TopicRecord | None:
+        """Return the secure topic that an event is on, or, if `content` is given, all events of a subscription."""
+        ...
+
+    def revocations_since(self, version: int) -> RevocationUpdate | None:
+        """Return the entries of the revocation list after the first `version` ones; None if there is no list."""
+        ...
+
+
+class StatusReport(Protocol):
+    """What queries need of the health of the broker."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the broker, its links and its journal."""
+        ...
+
+    def links_down(self) -> Collection[str]:
+        """Return the neighbours whose links are configured but down."""
+        ...
+
+
+class QueryingSession(Protocol):
+    """The session of a client that sends queries."""
+
+    @property
+    def name(self) -> str:
+        """The client's name."""
+        ...
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the client is an operator."""
+        ...
+
+    @property
+    def is_observer(self) -> bool:
+        """Whether it is the session of an observer, which may have the name of a client."""
+        ...
+
+    @property
+    def connection(self) -> Channel:
+        """The client's connection."""
+        ...
+
+    def answer(self, request: int, answer: Any) -> None:
+        """Send the answer to a query."""
+        ...
+
+    def refuse(self, request: int, error: TidingsError, *, counts: bool = True) -> None:
+        """Send a refusal of a query."""
+        ...
+
+    def update_throttle(self) -> None:
+        """Read from the client, or pause, since its queries wait or are answered."""
+        ...
+
+
 class Queries:
-    """Answers the queries of a broker's clients."""
+    """Answers the queries of a broker's clients.
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._quick: dict[str, Callable[[Session, Any], Any]] = {
-            "schema": self._schema,
-            "topics": self._topics,
-            "status": self._status,
-            "stats": self._stats,
-            "tables": self._tables,
-            "forget": self._forget,
-            "security": self._security,
-        }
-        self._slow: dict[str, Callable[[Session, Any], Any]] = {"explain": self._explain, "replay": self._replay}
+    Args:
+        name: The broker's name.
+        scheduler: Has the threads that read the journal.
+        node: The engine, the subscriptions and the journal.
+        events: Answers queries about events.
+        health: Reports the state of the broker.
+        links: The links that are up.
+        security: Knows the secure topics; None if the broker has no identity.
+        metrics: The broker's counters.
+        forget_broker: Owes nothing more to a broker; returns whether something might have been owed to it.
+    """
 
-    def answer(self, session: "Session", query: requests.QueryRequest) -> "asyncio.Future[Any] | None":
+    def __init__(
+        self,
+        name: str,
+        *,
+        scheduler: Scheduler,
+        node: QueryNode,
+        events: EventQueries,
+        health: StatusReport,
+        links: Links,
+        security: TopicQueries | None,
+        metrics: Metrics,
+        forget_broker: Callable[[str], bool],
+    ) -> None:
+        self._name, self._scheduler, self._node, self._events = name, scheduler, node, events
+        self._health, self._links, self._security = health, links, security
+        self._metrics, self._forget_broker = metrics, forget_broker
+
+    def answer(self, session: QueryingSession, query: requests.QueryRequest) -> "asyncio.Future[Any] | None":
         """Send the answer at once and return None, or return a future whose result goes to `send_answer`."""
-        slow_handler = self._slow.get(query.question)
+        slow_handler = _SLOW.get(query.question)
         if slow_handler is not None:
-            return asyncio.get_running_loop().run_in_executor(self._broker.readers, slow_handler, session, query.about)
+            call = partial(slow_handler, self, session, query.about)
+            return asyncio.get_running_loop().run_in_executor(self._scheduler.readers, call)
         try:
             session.answer(query.request, self._answer_quickly(session, query))
         except TidingsError as error:
-            self._broker.metrics.refuse(error)
+            self._metrics.operations.refuse(error)
             session.refuse(query.request, error, counts=False)
         return None
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all queries that a broker answers."""
-        return [*self._quick, *self._slow]
-
-    def _answer_quickly(self, session: "Session", query: requests.QueryRequest) -> Any:
-        handler = self._quick.get(query.question)
+    def _answer_quickly(self, session: QueryingSession, query: requests.QueryRequest) -> Any:
+        handler = _QUICK.get(query.question)
         if handler is None:
-            names = ", ".join(self.names)
-            raise InvalidValueError(f"{query.question!r:.40} is no question; there are {names}")
-        return handler(session, query.about)
+            raise InvalidValueError(f"{query.question!r:.40} is no question; there are {', '.join(QUERY_NAMES)}")
+        return handler(self, session, query.about)
 
     @staticmethod
-    def send_answer(session: "Session", request: int, answer: "asyncio.Future[Any]") -> None:
+    def send_answer(session: QueryingSession, request: int, answer: "asyncio.Future[Any]") -> None:
         """Send the answer that a thread has found, or its error as a refusal."""
         error = answer.exception()
         if error is None:
@@ -140,79 +249,51 @@ class Queries:
 
     # In the event loop
 
-    def _schema(self, _: "Session", arguments: Any) -> Any:
+    def _schema(self, _: QueryingSession, arguments: Any) -> Any:
         """Answer `schema`: all versions of a subject's schema."""
-        schema = self._broker.node.engine.subjects.schema(_read(arguments, SubjectQuery).subject)
+        schema = self._node.engine.subjects.schema(_read(arguments, SubjectQuery).subject)
         return {"subject": schema.subject, "versions": versions_of(schema)}
 
-    def _topics(self, _: "Session", __: Any) -> Any:
+    def _topics(self, _: QueryingSession, __: Any) -> Any:
         """Answer `topics`: subjects with schemas, and advertisements."""
-        engine = self._broker.node.engine
+        engine = self._node.engine
         advertisements = [entry.value for entry in engine.advertisements if not entry.id.startswith(META)]
         return {
             "subjects": [{"subject": schema.subject, "versions": versions_of(schema)} for schema in engine.subjects],
             "advertisements": [_advertised(value) for value in sorted(advertisements, key=lambda value: value.id)],
         }
 
-    def _security(self, _: "Session", arguments: Any) -> Any:
+    def _security_answer(self, _: QueryingSession, arguments: Any) -> Any:
         """Answer `security`: the record of a secure topic, and new entries of the revocation list.
 
         Both are signed and not secret. A topic's record is only sent to clients that name something on the topic.
         """
-        topic_query, topic_security = _read(arguments, SecureTopicQuery), self._broker.topic_security
-        if topic_security is None:
-            raise RefusedError("admit", f"{self._broker.name} has no identity, and knows no secure topics")
-        update = (
-            None if topic_query.since is None else topic_security.gate.credentials.revocations.since(topic_query.since)
-        )
-        record = topic_security.topic_of(topic_query.subject, topic_query.attributes, topic_query.content)
+        topic_query, security = _read(arguments, SecureTopicQuery), self._security
+        if security is None:
+            raise RefusedError("admit", f"{self._name} has no identity, and knows no secure topics")
+        update = None if topic_query.since is None else security.revocations_since(topic_query.since)
+        record = security.topic_of(topic_query.subject, topic_query.attributes, topic_query.content)
         return {
             "revocations": None if update is None else update.data,
             "records": [] if record is None else [record.data],
         }
 
-    def _status(self, _: "Session", __: Any) -> Any:
+    def _status(self, _: QueryingSession, __: Any) -> Any:
         """Answer `status`: the state of the broker, its links and its journal."""
-        broker, engine = self._broker, self._broker.node.engine
-        journal_store = broker.node.journal_store
-        return {
-            "broker": broker.name,
-            "version": __version__,
-            "address": str(broker.address),
-            "uptime": round(time.monotonic() - broker.started, 3),
-            "strategy": engine.settings.strategy,
-            "settled": broker.is_settled,
-            "under_way": broker.pending_work(),
-            "clients": len(broker.all_sessions()),
-            "subscriptions": sum(entry.is_client for entry in engine.subscriptions),
-            "links": {
-                name: {"cost": link.cost, "sent": link.sent, "received": link.received}
-                for name, link in sorted(broker.links.items())
-            },
-            "wanted_links": sorted(link.broker for link in broker.configuration.links),
-            "brokers": sorted(engine.topology.brokers),
-            "security": None if broker.topic_security is None else broker.topic_security.state(),
-            "journal": None
-            if journal_store is None
-            else {
-                "folder": str(journal_store.journal.folder),
-                "next": journal_store.journal.next,
-                "synced": journal_store.synced,
-            },
-        }
+        return self._health.status()
 
-    def _stats(self, _: "Session", __: Any) -> Any:
+    def _stats(self, _: QueryingSession, __: Any) -> Any:
         """Answer `stats`: the broker's counters."""
-        broker = self._broker
-        links = {name: {"sent": link.sent, "received": link.received} for name, link in sorted(broker.links.items())}
-        return {"broker": broker.name, **broker.metrics.numbers(), "links": links}
+        links = sorted(self._links.all(), key=lambda link: link.name)
+        counts = {link.name: {"sent": link.sent, "received": link.received} for link in links}
+        return {"broker": self._name, **self._metrics.numbers(), "links": counts}
 
-    def _tables(self, session: "Session", _: Any) -> Any:
+    def _tables(self, session: QueryingSession, _: Any) -> Any:
         """Answer `tables`, for operators: the engine's tables."""
         _check_operator(session)
-        tables = self._broker.node.engine.tables()
+        tables = self._node.engine.tables()
         return {
-            "broker": self._broker.name,
+            "broker": self._name,
             "advertisements": [_advertised(advertisement) for advertisement in tables.advertisements],
             "subscriptions": [_without_unset(row_of(subscription)) for subscription in tables.subscriptions],
             "contexts": {name: dict(context) for name, context in tables.contexts.items()},
@@ -223,26 +304,23 @@ class Queries:
             "sent": tables.sent,
         }
 
-    def _forget(self, session: "Session", arguments: Any) -> Any:
+    def _forget(self, session: QueryingSession, arguments: Any) -> Any:
         """Answer `forget`, for operators: owe nothing more to a broker that will not come back. It changes state."""
         _check_operator(session)
-        broker, name = self._broker, _read(arguments, ForgetBrokerQuery).broker
-        if name in broker.links:
+        name = _read(arguments, ForgetBrokerQuery).broker
+        if self._links.get(name) is not None:
             raise RefusedError("admit", f"{name} is there: there is a link to it")
-        was_known = name in broker.resender.tracker.known
-        broker.resender.forget(name)
-        return {"broker": broker.name, "forgotten": was_known}
+        return {"broker": self._name, "forgotten": self._forget_broker(name)}
 
     # In a thread, since these may read the journal
 
-    def _explain(self, session: "Session", arguments: Any) -> Any:
+    def _explain(self, session: QueryingSession, arguments: Any) -> Any:
         """Answer `explain`: why an event is delivered to subscriptions or not. An operator may see all of it."""
-        query, node = _read(arguments, ExplainQuery), self._broker.node
+        query = _read(arguments, ExplainQuery)
         viewer = None if session.is_operator else session.name
-        event = past_published = past_event(node, query.event)
+        event = past_published = self._events.past_event(query.event)
         if event is None:
-            event = possible_event(
-                node,
+            event = self._events.possible_event(
                 query.publisher,
                 query.event,
                 subscribers=query.subscribers,
@@ -251,15 +329,19 @@ class Queries:
                 policy=query.policy,
             )
         client = query.client or session.name if query.subscription is None else None
-        links_down = {link.broker for link in self._broker.configuration.links} - set(self._broker.links)
-        explanations = explain_event(
-            node, event, query.subscription, client, viewer, is_past=past_published is not None, links_down=links_down
+        explanations = self._events.explain_event(
+            event,
+            query.subscription,
+            client,
+            viewer,
+            is_past=past_published is not None,
+            links_down=self._health.links_down(),
         )
         return [_explained(explanation) for explanation in explanations]
 
-    def _replay(self, session: "Session", arguments: Any) -> Any:
+    def _replay(self, session: QueryingSession, arguments: Any) -> Any:
         """Answer `replay`: a page of notifications from the journal, and the offset of the next page or None."""
-        query, node = _read(arguments, ReplayQuery), self._broker.node
+        query, node = _read(arguments, ReplayQuery), self._node
         if session.is_observer:  # an observer may use the name of a client
             raise RefusedError("admit", "replay is for clients, and not for observers")
         if node.journal_store is None:
@@ -272,7 +354,8 @@ class Queries:
         events = node.journal_store.history.events_from(query.offset, query.since)
         notifications: list[msgspec.Raw] = []
         size, next_offset = 0, None
-        for offset, matching in islice(_by_event(node, query.subscriptions, events), _MAX_EXAMINED_EVENTS):
+        for offset, event in islice(events, _MAX_EXAMINED_EVENTS):
+            matching = list(self._events.preview_event(query.subscriptions, event))
             next_offset = offset + 1
             encoded = [msgspec.Raw(_ENCODE(notification_to_wire(notification))) for notification in matching]
             notifications += encoded
@@ -282,14 +365,23 @@ class Queries:
         return {"notes": notifications, "next": next_offset}
 
 
-def _check_operator(session: "Session") -> None:
+_Handler = Callable[[Queries, QueryingSession, Any], Any]
+_QUICK: dict[str, _Handler] = {
+    "schema": Queries._schema,
+    "topics": Queries._topics,
+    "status": Queries._status,
+    "stats": Queries._stats,
+    "tables": Queries._tables,
+    "forget": Queries._forget,
+    "security": Queries._security_answer,
+}
+_SLOW: dict[str, _Handler] = {"explain": Queries._explain, "replay": Queries._replay}
+QUERY_NAMES = (*_QUICK, *_SLOW)
+
+
+def _check_operator(session: QueryingSession) -> None:
     if not session.is_operator:
         raise RefusedError("admit", f"{session.name} is no operator; the broker's configuration names them")
-
-
-def _by_event(node: Any, ids: list[str], events: Iterator[Any]) -> Iterator[Any]:
-    for offset, event in events:
-        yield offset, list(preview_event(node, ids, event))
 
 
 def _read(arguments: Any, kind: Any) -> Any:
@@ -340,7 +432,7 @@ class QueryQueue:
     `is_full`.
     """
 
-    def __init__(self, session: "Session", queries: "Queries") -> None:
+    def __init__(self, session: QueryingSession, queries: Queries) -> None:
         self._session, self._queries = session, queries
         self._waiting: deque[requests.QueryRequest] = deque()
         self._is_busy = False  # a thread is answering a query
@@ -356,7 +448,7 @@ class QueryQueue:
     def answer_next(self) -> None:
         """Answer the next queries, unless one is being answered in a thread or the client does not read."""
         connection = self._session.connection
-        while self._waiting and not self._is_busy and connection.is_open and not connection.is_stalled:
+        while self._waiting and not self._is_busy and connection.is_open and not connection.flow.is_stalled:
             query = self._waiting.popleft()
             done = self._queries.answer(self._session, query)
             if done is not None:

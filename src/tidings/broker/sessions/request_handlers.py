@@ -1,16 +1,18 @@
 """Handlers for the requests of a connected client: decode a request, check its limits, operate, and reply in order."""
 
 import logging
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 
 from tidings.broker.config.tables import LimitsTable
-from tidings.broker.node import Node
-from tidings.broker.sessions.inboxes import DurableDelivery, SessionDurableInbox, SessionSubscription
+from tidings.broker.net.channel import Channel
+from tidings.broker.ports import OperationPort, Sessions
+from tidings.broker.release_queue import ReleaseQueue
+from tidings.broker.sessions.inboxes import DurableDelivery, SessionDurableInbox, SessionInbox, SessionSubscription
 from tidings.coerce import content_filter, context_filter, context_offer, policy_text
 from tidings.engine import operations
 from tidings.engine.effects import Reject
@@ -28,23 +30,102 @@ from tidings.protocol.frames import FrameKind
 from tidings.protocol.handshake import Hello
 from tidings.runtime.arguments import inbox_limit
 
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
-    from tidings.broker.sessions.session import Session
-
 _LOG = logging.getLogger("tidings.broker")
+
+
+class RequestNode(OperationPort, Protocol):
+    """What the request handlers need of the node."""
+
+    @property
+    def release_queue(self) -> ReleaseQueue:
+        """The calls that wait for the disk."""
+        ...
+
+    @property
+    def acknowledge(self) -> Callable[[HubSubscription, Iterable[UUID]], int]:
+        """Acknowledges events of a durable subscription; returns how many notifications are newly acknowledged."""
+        ...
+
+    def redecide_pending(self, client: str) -> None:
+        """Have the engine decide whether `client` gets the events about which it is still owed a decision."""
+        ...
+
+
+class DeliverySplit(NamedTuple):
+    """Stored notifications of a durable subscription, by whether they may be delivered."""
+
+    deliverable: list[Notification]
+    waiting: list[Notification]
+    undeliverable: list[UUID]  # events that may never be delivered
+
+
+class TokenChecks(Protocol):
+    """What the request handlers need of the topic security."""
+
+    def check_proof(self, request: requests.SubscribeRequest, nonce: bytes) -> None:
+        """Raise a `SecurityError` unless a subscription with a token is signed by the token's holder."""
+        ...
+
+    def split_deliverable(self, subscription: Subscription, notifications: list[Notification]) -> DeliverySplit:
+        """Split stored notifications of a durable subscription by whether they may be delivered now."""
+        ...
+
+
+class RequestingSession(Protocol):
+    """What the request handlers need of their session."""
+
+    inbox: SessionInbox
+    limits: LimitsTable
+
+    @property
+    def connection(self) -> Channel:
+        """The connection of the client."""
+        ...
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the client is an operator."""
+        ...
+
+    def forget_lost(self, subscription: str) -> None:
+        """Forget the losses of a subscription that has ended."""
+        ...
+
+    def queue_query(self, query: requests.QueryRequest) -> None:
+        """Answer a query, after the queries before it."""
+        ...
 
 
 class RequestHandlers:
     """The request handlers of one session, and the durable deliveries of its client.
 
-    `nonce` is what the client signs together with a token when it subscribes to a secure topic.
+    Args:
+        session: The session.
+        hello: The client's HELLO.
+        nonce: What the client signs together with a token when it subscribes to a secure topic.
+        node: Handles the requests.
+        sessions: The sessions of the broker.
+        security: Checks tokens; None if the broker has no identity.
+        encode: Encodes a notification as a frame.
+        readers: The threads that read the journal.
     """
 
-    def __init__(self, session: "Session", broker: "Broker", hello: Hello, nonce: bytes) -> None:
+    def __init__(
+        self,
+        session: RequestingSession,
+        hello: Hello,
+        nonce: bytes,
+        *,
+        node: RequestNode,
+        sessions: Sessions,
+        security: TokenChecks | None,
+        encode: Callable[[Notification], bytes],
+        readers: Executor,
+    ) -> None:
         self._session, self._name = session, hello.name
-        self._broker, self._node = broker, broker.node
         self._hello, self._nonce = hello, nonce
+        self._node, self._sessions, self._security = node, sessions, security
+        self._encode, self._readers = encode, readers
         self._is_connected_as_moved = False
         self.has_set_context = False  # the client has set its context over this connection, maybe an empty one
         self._pumps: dict[str, DurableDelivery] = {}
@@ -86,8 +167,8 @@ class RequestHandlers:
             notify=request.notify,
             token=request.token,
         )
-        if self._broker.topic_security is not None:
-            self._broker.topic_security.check_proof(request, self._nonce)
+        if self._security is not None:
+            self._security.check_proof(request, self._nonce)
         if durable is not None:
             self._connect_as_moved()
         limit = inbox_limit(request.limit)
@@ -120,23 +201,21 @@ class RequestHandlers:
             subscription.inbox = self._session.inbox
         elif isinstance(inbox, SessionDurableInbox):
             subscription.attach(None)
+
+            def split(notifications: list[Notification]) -> tuple[list[Notification], list[Notification]]:
+                """Split notifications into those to send now and those that must wait; acknowledge all others."""
+                if self._security is None:
+                    return notifications, []
+                parts = self._security.split_deliverable(subscription.subscription, notifications)
+                if parts.undeliverable:
+                    self._node.acknowledge(subscription, parts.undeliverable)
+                return parts.deliverable, parts.waiting
+
             pump = DurableDelivery(
-                *(inbox, self._session.connection, partial(self._split_deliverable, subscription)),
-                *(self._broker.notification_writer.frame, self._broker.readers, self._close_on_backlog_error),
+                *(inbox, self._session.connection, split, self._encode, self._readers, self._close_on_backlog_error)
             )
             inbox.pump = self._pumps[id] = pump
             self._node.release_queue.add(0, pump.wake)
-
-    def _split_deliverable(
-        self, subscription: HubSubscription, notifications: list[Notification]
-    ) -> tuple[list[Notification], list[Notification]]:
-        """Split notifications of a durable inbox into those that may be sent now and those that must wait."""
-        topic_security = self._broker.topic_security
-        return (
-            (notifications, [])
-            if topic_security is None
-            else topic_security.split_deliverable(subscription, notifications)
-        )
 
     def wake_pumps(self) -> None:
         """Have every durable delivery of the client send what it can."""
@@ -181,7 +260,7 @@ class RequestHandlers:
             return
         by = None if client == self._name else self._name
         outcome = self._operate(request, operations.SetContext(client, context, by))
-        session = self._broker.sessions.get(client)
+        session = self._sessions.get(client)
         if outcome.refused is None and by is not None and session is not None:
             session.connection.send_message(FrameKind.CONTEXT, answers.ContextChanged(dict(context)))
 
@@ -198,7 +277,7 @@ class RequestHandlers:
         filed = engine.subscriptions.get(id) or engine.advertisements.get(id)
         owner = self._name
         if self._session.is_operator and filed is not None and filed.owner != self._name:
-            owner = self._node.name
+            owner = self._node.engine.settings.name
         self._operate(request, operations.SetPolicy(owner, id, policy_text(request.policy)), sync=True)
 
     def _define(self, request: requests.DefineSchemaRequest) -> None:
@@ -206,7 +285,7 @@ class RequestHandlers:
         check_subject(self._node, self._session.limits, schema.subject)
         outcome = self._operate(request, operations.Define(self._name, schema), sync=True)
         if outcome.refused is None:
-            self._broker.subject_defined(schema.subject)
+            self._sessions.announce_subject(schema.subject)
 
     def _acknowledge(self, acknowledgement: requests.AcknowledgeRequest) -> None:
         subscription = self._node.registry.subscriptions.get(acknowledgement.subscription)
@@ -265,14 +344,14 @@ def _event_id(data: bytes) -> UUID:
     return UUID(bytes=data)
 
 
-def check_subscription(node: Node, limits: LimitsTable, client: str) -> None:
+def check_subscription(node: OperationPort, limits: LimitsTable, client: str) -> None:
     """Raise a `RefusedError` if the client, or all clients together, may not have another subscription."""
     registry = node.registry
     _check_client_limit(client, "subscriptions", registry.count(client), limits.subscriptions_per_client)
     _check_broker_limit("subscriptions", len(registry.subscriptions), limits.subscriptions)
 
 
-def check_advertisement(node: Node, limits: LimitsTable, client: str, id: str) -> None:  # noqa: A002
+def check_advertisement(node: OperationPort, limits: LimitsTable, client: str, id: str) -> None:  # noqa: A002
     """Raise a `RefusedError` if a new advertisement would exceed the limit of the client or of all clients.
 
     Args:
@@ -287,14 +366,14 @@ def check_advertisement(node: Node, limits: LimitsTable, client: str, id: str) -
         _check_broker_limit("advertisements", len(table), limits.advertisements)
 
 
-def check_subject(node: Node, limits: LimitsTable, subject: str) -> None:
+def check_subject(node: OperationPort, limits: LimitsTable, subject: str) -> None:
     """Raise a `RefusedError` if there are too many subjects with schemas for a new one."""
     subjects = node.engine.subjects
     if subjects.find(subject) is None:
         _check_broker_limit("subjects with schemas", len(subjects), limits.subjects)
 
 
-def check_delegation(node: Node, limits: LimitsTable, client: str, other: str) -> None:
+def check_delegation(node: OperationPort, limits: LimitsTable, client: str, other: str) -> None:
     """Raise a `RefusedError` if a client lets too many other clients set its context to add another one.
 
     Args:

@@ -10,26 +10,29 @@
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
+from tidings.broker.config.configuration import ActiveConfiguration
 from tidings.broker.config.tables import DISCONNECT, LimitsTable
 from tidings.broker.logs import Log
-from tidings.broker.net.connection import Connection, Frame
+from tidings.broker.metrics import Metrics
+from tidings.broker.net.channel import Channel, Frame
 from tidings.broker.net.rate_limits import TokenBucket
 from tidings.broker.pending_decisions import TrustPendingError
+from tidings.broker.ports import Scheduler, Sessions
+from tidings.broker.publish_handler import PublishHandler
+from tidings.broker.sessions.client_sessions import SubjectNumbers
 from tidings.broker.sessions.inboxes import SessionInbox
-from tidings.broker.sessions.queries import QueryQueue
-from tidings.broker.sessions.request_handlers import RequestHandlers, observer_refusal
-from tidings.hub.processor import Processor
+from tidings.broker.sessions.queries import Queries, QueryQueue
+from tidings.broker.sessions.request_handlers import RequestHandlers, RequestNode, TokenChecks, observer_refusal
 from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.model.notification import Notification
-from tidings.model.schema import Schema, versions_of
-from tidings.model.subjects import Subjects
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import UNREADABLE, FrameKind, FramingError, frame
-from tidings.protocol.handshake import Bye, Hello, Ping, Proof, SubjectBound
+from tidings.protocol.handshake import Bye, Hello, Ping, Proof
 from tidings.protocol.publications import (
     WirePublication,
     check_prefix,
@@ -37,9 +40,6 @@ from tidings.protocol.publications import (
     decode_prefix,
     publication_request_of,
 )
-
-if TYPE_CHECKING:
-    from tidings.broker.broker import Broker
 
 _LOG = Log("tidings.broker")
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -62,17 +62,120 @@ _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
 _NEVER_DEFERRED = (FrameKind.PROOF, FrameKind.PING, FrameKind.PONG)
 
 
+class SessionNode(RequestNode, Protocol):
+    """What a session and its request handlers need of the node."""
+
+    def report_loss(self, client: str, subscription: str, count: int) -> None:
+        """Have a meta-event published: `client` has lost `count` notifications of `subscription` altogether."""
+        ...
+
+
+class TokenGuard(TokenChecks, Protocol):
+    """What a session and its request handlers need of the topic security."""
+
+    @property
+    def attack_count(self) -> int:
+        """How many checks have failed that an honest client does not fail by mistake."""
+        ...
+
+    def record_attacks(self, attacks_before: int, connection: Channel, name: str) -> None:
+        """Count a refused attempt of the client for each attack since there were `attacks_before`."""
+        ...
+
+
+class TrustQuestions(Protocol):
+    """What a session needs of the challenges of trust groups."""
+
+    def wait_for(self, question: tuple[str, str], callback: Callable[[], None]) -> None:
+        """Call `callback` once the question is answered."""
+        ...
+
+    def deny(self, party: str) -> None:
+        """Deny every question about a party that waits for its answer."""
+        ...
+
+    def handle_proof(self, connection: Channel, proof: Proof) -> None:
+        """Check the answer that a party has sent over its connection."""
+        ...
+
+    def connection_closed(self, connection: Channel) -> None:
+        """End the challenges on a connection that is gone."""
+        ...
+
+
+class CertificateChallenges(Protocol):
+    """What a session needs of the challenges of clients with a certificate."""
+
+    def handle_proof(self, connection: Channel, client: str, proof: Proof) -> None:
+        """Check a client's answer."""
+        ...
+
+    def connection_closed(self, connection: Channel) -> None:
+        """Forget a connection that has ended."""
+        ...
+
+
 class Session:
     """Handles the frames of one connected client or observer, and sends it receipts, answers and notifications.
 
-    `number` is the session number of the client's HELLO; `nonce` is what the client signs together with a token.
+    `number` is the session number of the client's HELLO.
+
+    Args:
+        connection: The connection of the client, with the handshake completed.
+        hello: The HELLO of the client.
+        nonce: What the client signs together with a token.
+        configuration: Has the limits of clients and the names of the operators.
+        scheduler: The turns of the event loop.
+        sessions: The sessions of the broker, this one among them.
+        node: Handles the client's requests.
+        publish_handler: Accepts the client's publications.
+        queries: Answers the client's queries.
+        trust: Challenges parties to prove that they belong to trust groups.
+        certificates: Challenges clients to prove that they hold the keys of their certificates.
+        security: Checks tokens; None if the broker has no identity.
+        subject_numbers: The numbers of subjects in publications.
+        metrics: The counters that the session increments.
+        encode: Encodes a notification as a frame.
+        is_full: Returns whether the broker reads nothing from its clients.
     """
 
-    def __init__(self, broker: "Broker", connection: Connection, hello: Hello, nonce: bytes) -> None:
+    def __init__(
+        self,
+        connection: Channel,
+        hello: Hello,
+        nonce: bytes,
+        *,
+        configuration: ActiveConfiguration,
+        scheduler: Scheduler,
+        sessions: Sessions,
+        node: SessionNode,
+        publish_handler: PublishHandler,
+        queries: Queries,
+        trust: TrustQuestions,
+        certificates: CertificateChallenges,
+        security: TokenGuard | None,
+        subject_numbers: SubjectNumbers,
+        metrics: Metrics,
+        encode: Callable[[Notification], bytes],
+        is_full: Callable[[], bool],
+    ) -> None:
         self.name, self.number, self.is_observer = hello.name, hello.session, hello.observer
         self.connection = connection
-        self._broker, self._node = broker, broker.node
-        self.handlers = RequestHandlers(self, broker, hello, nonce)
+        self._configuration, self._scheduler, self._sessions, self._node = configuration, scheduler, sessions, node
+        self._publish_handler, self._queries = publish_handler, queries
+        self._trust, self._certificates, self._security = trust, certificates, security
+        self._subject_numbers, self._metrics = subject_numbers, metrics
+        self._encode, self._is_broker_full = encode, is_full
+        self._handlers = RequestHandlers(
+            self,
+            hello,
+            nonce,
+            node=node,
+            sessions=sessions,
+            security=security,
+            encode=encode,
+            readers=scheduler.readers,
+        )
         self._query_queue: QueryQueue | None = None  # created with the first query
         self._receipts: list[answers.PublicationReceipt] = []
         self._unanswered_count = 0
@@ -87,12 +190,17 @@ class Session:
         self._deferred_publications: list[
             tuple[WirePublication, str | None]
         ] = []  # to be accepted before `_deferred_frames`
-        self.set_limits(broker.configuration.limits)
+        self.set_limits(configuration.current.limits)
 
     @property
     def is_operator(self) -> bool:
         """Whether the client is an operator, by the broker's configuration."""
-        return self.name in self._broker.configuration.broker.operators
+        return self.name in self._configuration.current.broker.operators
+
+    @property
+    def has_set_context(self) -> bool:
+        """Whether the client has set its context over this connection."""
+        return self._handlers.has_set_context
 
     def set_limits(self, limits: LimitsTable) -> None:
         """Apply other limits to this client from now on; its rate limits begin anew."""
@@ -103,16 +211,15 @@ class Session:
 
     def handle_frames(self, frames: list[Frame]) -> None:
         """Handle frames of the client, or hold them back while the session waits for a trust answer."""
-        topic_security = self._broker.topic_security
-        attacks_before = 0 if topic_security is None else topic_security.attack_count
+        security = self._security
+        attacks_before = 0 if security is None else security.attack_count
         if self._awaits_trust:
             self._defer(frames)
         else:
             self._handle_frames(frames)
-        if topic_security is not None:
-            for _ in range(topic_security.attack_count - attacks_before):
-                self._broker.admission.record_refused_attempt(self.connection, self.name)
-        self._broker.flush()
+        if security is not None:
+            security.record_attacks(attacks_before, self.connection, self.name)
+        self._scheduler.flush()
 
     def _handle_frames(self, frames: list[Frame]) -> None:
         """Handle frames in order; publications in a row are accepted together."""
@@ -146,7 +253,7 @@ class Session:
                 self.refuse(publication.request, observer_refusal(self.name), counts=False)
             return
         self._unanswered_count += len(publications)
-        deferred = self._node.publish_handler.accept(self, publications)
+        deferred = self._publish_handler.accept(self, publications)
         if deferred is not None:
             self._unanswered_count -= len(deferred.publications)
             self._deferred_publications = deferred.publications
@@ -158,7 +265,7 @@ class Session:
     def _wait_for_trust(self, question: tuple[str, str]) -> None:
         """Hold back what comes from now on, until the trust question is answered."""
         self._awaits_trust = True
-        self._broker.trust_challenges.wait_for(question, self._handle_deferred)
+        self._trust.wait_for(question, self._handle_deferred)
 
     def _defer(self, frames: list[Frame]) -> None:
         """Keep frames for later, in order; handle proofs and heartbeats at once.
@@ -172,7 +279,7 @@ class Session:
                 self._deferred_frames.append((kind, body))
                 self._deferred_bytes += len(body)
         if self._deferred_bytes > self.limits.queue_bytes:
-            self._broker.trust_challenges.deny(self.name)  # the client sends more than can wait for its proof
+            self._trust.deny(self.name)  # the client sends more than can wait for its proof
 
     def _handle_deferred(self) -> None:
         """Handle what was held back, after the trust question was answered."""
@@ -187,12 +294,12 @@ class Session:
 
     def _charge_rate_limits(self, publications: int, size: int) -> None:
         """Charge publications to the client's rate limits, and pause reading for as long as it exceeds them."""
-        now = self._broker.now()
+        now = self._scheduler.now()
         wait = 0.0 if self._publications is None else self._publications.take(publications, now)
         wait = max(wait, 0.0 if self._bytes is None else self._bytes.take(size, now))
         if wait > 0 and not self._is_over_rate:
             self._is_over_rate = True
-            self._broker.call_later(wait, self._rate_recovered)
+            self._scheduler.call_later(wait, self._rate_recovered)
             self._throttle()
 
     def _rate_recovered(self) -> None:
@@ -205,7 +312,7 @@ class Session:
         if not front.number:
             publication = _PUBLICATION.decode(memoryview(body)[front.end :])
             return publication, publication.subject
-        schema = self._broker.subject_numbers.schema(front.number)
+        schema = self._subject_numbers.schema(front.number)
         check_prefix(front, schema)
         publication = _PUBLICATION.decode(memoryview(body)[front.end :])
         check_vector(front, schema, publication.attributes)
@@ -225,7 +332,7 @@ class Session:
             self._refuse_undecodable(error, requests.request_of(body))
             return
         if isinstance(message, Ping):
-            self.connection.pong(message)
+            self.connection.send_message(FrameKind.PONG, message)
             return
         if isinstance(message, Bye):
             self.connection.close("", send_bye=False)
@@ -234,25 +341,25 @@ class Session:
             self._handle_proof(message)
             return
         try:
-            self.handlers.handle(message)
+            self._handlers.handle(message)
         except TrustPendingError as pending:
             self._wait_for_trust(pending.question)
         except TidingsError as error:
-            self._node.metrics.refuse(error)
+            self._metrics.operations.refuse(error)
             self.refuse(getattr(message, "request", 0), error, counts=False)
 
     def _handle_proof(self, proof: Proof) -> None:
         if proof.number > 0:
-            self._broker.trust_challenges.handle_proof(self.connection, proof)
+            self._trust.handle_proof(self.connection, proof)
         else:
-            self._broker.reauthentication.handle_proof(self, proof)
+            self._certificates.handle_proof(self.connection, self.name, proof)
 
     def _refuse_undecodable(self, error: Exception, request: int = 0) -> None:
         """Refuse a frame that cannot be decoded; `request` is 0 if the frame's request number is unknown, too.
 
         The connection stays usable, since the end of the frame is known.
         """
-        self._node.metrics.misunderstood += 1
+        self._metrics.traffic.misunderstood += 1
         if not isinstance(error, TidingsError) or isinstance(error, FramingError):
             error = InvalidValueError(f"a frame that cannot be read: {error}")
         self.refuse(request, error, counts=False)
@@ -260,7 +367,7 @@ class Session:
     def queue_query(self, query: requests.QueryRequest) -> None:
         """Answer a query, after the queries before it."""
         if self._query_queue is None:
-            self._query_queue = QueryQueue(self, self._broker.queries)
+            self._query_queue = QueryQueue(self, self._queries)
         self._query_queue.put(query)
         self._throttle()
 
@@ -273,7 +380,7 @@ class Session:
     def receipt(self, request: int, offset: int, timestamp: int) -> None:
         """Send a receipt for a publication, together with others at the end of this turn of the event loop."""
         if not self._receipts:
-            self._broker.defer_to_turn_end(self._send_receipts)
+            self._scheduler.defer_to_turn_end(self._send_receipts)
         self._receipts.append(answers.PublicationReceipt(request, offset, timestamp))
 
     def _send_receipts(self) -> None:
@@ -295,17 +402,15 @@ class Session:
     def notify(self, notification: Notification) -> None:
         """Send a notification; if too many wait in the connection then, apply the policy for slow consumers."""
         connection = self.connection
-        connection.send(self._broker.notification_writer.frame(notification), notification.subscription)
-        if connection.waiting_bytes and self._is_full:
+        connection.send(self._encode(notification), notification.subscription)
+        if connection.flow.waiting_bytes and self._is_full:
             self._apply_slow_consumer_policy()
 
     @property
     def _is_full(self) -> bool:
-        connection, limits = self.connection, self.limits
-        is_full = (
-            connection.waiting_bytes > limits.queue_bytes or connection.waiting_frames > limits.queue_notifications
-        )
-        return is_full and connection.is_open
+        flow, limits = self.connection.flow, self.limits
+        is_full = flow.waiting_bytes > limits.queue_bytes or flow.waiting_frames > limits.queue_notifications
+        return is_full and self.connection.is_open
 
     def _apply_slow_consumer_policy(self) -> None:
         """Apply the policy for slow consumers: disconnect the client, or drop the oldest notifications."""
@@ -313,7 +418,7 @@ class Session:
             self.disconnect_slow("more waits for it than queue_bytes or queue_notifications")
             return
         limits = self.limits
-        lost = self.connection.lose_oldest(limits.queue_bytes * 3 // 4, limits.queue_notifications * 3 // 4)
+        lost = self.connection.flow.lose_oldest(limits.queue_bytes * 3 // 4, limits.queue_notifications * 3 // 4)
         for subscription, count in lost.items():
             self._count_lost(str(subscription), count)
 
@@ -322,9 +427,9 @@ class Session:
 
         The client is sent nothing, since it does not read; a meta-event reports the losses.
         """
-        self._node.metrics.slow_disconnected += 1
+        self._metrics.traffic.slow_disconnected += 1
         _LOG.warning("a client is too slow, and disconnected", client=self.name, reason=reason)
-        lost = self.connection.lose_oldest(0, 0)
+        lost = self.connection.flow.lose_oldest(0, 0)
         self.connection.abort(f"too slow: {reason}")
         for subscription, count in lost.items():
             self._count_lost(str(subscription), count)
@@ -334,7 +439,7 @@ class Session:
         before = self._lost[subscription]
         self._lost[subscription] = lost = before + count
         self._unreported_lost[subscription] += count
-        self._node.metrics.lost += count
+        self._metrics.operations.lost += count
         if before.bit_length() < lost.bit_length():  # at 1, 2, 4, 8, ...: so reports do not flood the log
             _LOG.warning("a client is too slow, and loses", client=self.name, subscription=subscription, lost=lost)
             self._node.report_loss(self.name, subscription, lost)
@@ -360,7 +465,7 @@ class Session:
 
     def on_resumed(self) -> None:
         """Go on with durable deliveries, queries and reading, since the client reads again."""
-        self.handlers.wake_pumps()
+        self.wake_deliveries()
         if self._query_queue is not None:
             self._query_queue.answer_next()
         self._throttle()
@@ -368,15 +473,19 @@ class Session:
     def _throttle(self) -> None:
         """Read from the client, or pause, as its limits and the state of the broker require."""
         is_reading = not (
-            self.connection.is_stalled
+            self.connection.flow.is_stalled
             or self._is_over_rate
             or self._unanswered_count > self.limits.in_flight
             or (self._query_queue is not None and self._query_queue.is_full)
-            or self._broker.is_full
+            or self._is_broker_full()
         )
         if is_reading == self._is_throttled:
             self._is_throttled = not is_reading
-            self.connection.set_reading(is_reading)
+            self.connection.flow.set_reading(is_reading)
+
+    def wake_deliveries(self) -> None:
+        """Have every durable delivery of the client send what it can."""
+        self._handlers.wake_pumps()
 
     def update_throttle(self) -> None:
         """Check again whether the client is to be read: the broker or its query queue has become full, or has room."""
@@ -385,11 +494,11 @@ class Session:
     def on_closed(self, reason: str) -> None:
         """End the session, since its connection is closed."""
         self.inbox.close()
-        self.handlers.stop()
-        del self.handlers  # breaks the reference cycle, so that both are freed at once
-        self._broker.session_ended(self, reason)
-        self._broker.trust_challenges.connection_closed(self.connection)
-        self._broker.reauthentication.connection_closed(self.connection)
+        self._handlers.stop()
+        del self._handlers  # breaks the reference cycle, so that both are freed at once
+        self._sessions.ended(self, reason)
+        self._trust.connection_closed(self.connection)
+        self._certificates.connection_closed(self.connection)
 
 
 def _token_buckets(limits: LimitsTable) -> tuple[TokenBucket | None, TokenBucket | None]:
@@ -399,28 +508,3 @@ def _token_buckets(limits: LimitsTable) -> tuple[TokenBucket | None, TokenBucket
         None if rate is None else TokenBucket(rate, limits.publications_burst),
         None if limits.bytes_per_second is None else TokenBucket(limits.bytes_per_second),
     )
-
-
-class SubjectNumbers:
-    """The numbers that stand for subjects in frames to this broker: the engine's numbers plus 1, since 0 means none."""
-
-    def __init__(self, node: Processor) -> None:
-        self._node = node
-
-    @property
-    def _subjects(self) -> Subjects:
-        """The subjects of the current engine, which a rebuild replaces."""
-        return self._node.engine.subjects  # not stored: a rebuild replaces the engine
-
-    def announcement(self, subject: str) -> SubjectBound:
-        """Return the message that announces the number and the schema of a subject."""
-        schema = self._subjects.schema(subject)
-        return SubjectBound(self._subjects.number(subject) + 1, subject, tuple(versions_of(schema)))
-
-    def announcements(self) -> list[SubjectBound]:
-        """Return such a message for every subject with a schema."""
-        return [self.announcement(schema.subject) for schema in self._subjects]
-
-    def schema(self, number: int) -> Schema:
-        """Return the newest schema of the subject with this number; raise an error if there is none."""
-        return self._subjects.schema(self._subjects.subject(number - 1))
