@@ -177,13 +177,12 @@ MODULES_IN_FOLDER = 20
 LINES_OF_FUNCTION = 70
 # Longer functions, with their lines. A number may become smaller, and a line may go.
 _LONG_FUNCTIONS = {
-    "tidings.engine.engine.handle": 81,
     "tidings.matching.index.kernels.covering.containing": 73,
     "tidings.matching.index.kernels.programs.run_programs": 84,
     "tidings.spark.pipeline.pipeline.__init__": 71,
 }
-# Modules of the engine, and those of a broker, import each other for their types. The goal is 5.
-_LARGEST_CYCLE = 33
+# Modules of a broker import each other for their types. The goal is 5.
+_LARGEST_CYCLE = 20
 _PARTICIPLE = re.compile(r"(ing|ed)$")
 # What the field or the papers call so.
 _PARTICIPLES_OF_THE_FIELD = frozenset(

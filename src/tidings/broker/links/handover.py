@@ -187,7 +187,7 @@ class Handover:
 
         A decision that depends on rules of an advertisement is left out once that advertisement is gone.
         """
-        advertisements = self._broker.node.engine.advertisements
+        advertisements = self._broker.node.engine.state.filters.advertisements
         return [
             redecide
             for redecide in self._broker.node.pending_decisions.of(client)

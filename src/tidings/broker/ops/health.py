@@ -16,8 +16,8 @@ def gauges(broker: "Broker", log_lines_dropped: int = 0) -> Gauges:
     connections += (peer.connection for peer in broker.links.values())
     return Gauges(
         connections=len(connections),
-        subscriptions=len(engine.subscriptions),
-        advertisements=len(engine.advertisements),
+        subscriptions=len(engine.state.filters.subscriptions),
+        advertisements=len(engine.state.filters.advertisements),
         links=len(broker.links),
         links_configured=len(broker.configuration.links),
         journal_offset=0 if journal_store is None else journal_store.journal.next,

@@ -88,7 +88,7 @@ class Heartbeat:
 
     def _trim_memory(self) -> None:
         """Return freed memory to the system in a thread."""
-        if self._malloc_trim.is_due(len(self._broker.node.engine.subscriptions)):
+        if self._malloc_trim.is_due(len(self._broker.node.engine.state.filters.subscriptions)):
             self._loop.run_in_executor(None, self._malloc_trim.trim)
 
     def _check_connection(self, connection: Connection, now: float, patience: float) -> None:

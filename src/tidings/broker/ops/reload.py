@@ -33,7 +33,8 @@ async def reload(broker: "Broker", requested: BrokerConfiguration) -> Configurat
     broker.configuration = effective = former.with_reloadable(requested)
     node = broker.node
     with node.lock:
-        node.settings = node.engine.settings = broker.engine_settings(effective)
+        node.settings = broker.engine_settings(effective)
+        node.engine.state.configure(node.settings)
     if effective.limits != former.limits:
         broker.admission.set_limits(effective.limits)
         for session in broker.all_sessions():
@@ -66,7 +67,7 @@ def install_configured(
     """
     for table in configuration.schemas:
         schema = table.schema()
-        if node.engine.subjects.find(schema.subject) != schema:
+        if node.engine.state.subjects.find(schema.subject) != schema:
             node.operate(Define(node.name, schema), sync=False)
     _install_subscriptions(node, configuration, former)
     _install_advertisements(node, configuration, former)

@@ -280,7 +280,7 @@ class TopicSecurity:
         undeliverable: list[UUID] = []
         for position, notification in enumerate(notifications):
             try:
-                sealed_events.check_notification(node.engine, notification, now)
+                sealed_events.check_notification(node.engine.state, node.engine.gate, notification, now)
             except SecurityError:
                 if not self._has_valid_token(subscription.subscription, now):
                     waiting = notifications[position:]

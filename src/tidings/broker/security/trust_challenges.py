@@ -178,7 +178,7 @@ class TrustChallenges:
         """Drop the answers about a party that has connected anew: they held for its former connection."""
         engine = self._broker.node.engine
         for group in self._groups:
-            if (party, group) in engine.trust:
+            if (party, group) in engine.state.trust:
                 self._broker.node.record_trust_answer(Trust(party, group, False), journaled=False)
 
     def connection_closed(self, connection: Connection) -> None:

@@ -142,15 +142,17 @@ class Queries:
 
     def _schema(self, _: "Session", arguments: Any) -> Any:
         """Answer `schema`: all versions of a subject's schema."""
-        schema = self._broker.node.engine.subjects.schema(_read(arguments, SubjectQuery).subject)
+        schema = self._broker.node.engine.state.subjects.schema(_read(arguments, SubjectQuery).subject)
         return {"subject": schema.subject, "versions": versions_of(schema)}
 
     def _topics(self, _: "Session", __: Any) -> Any:
         """Answer `topics`: subjects with schemas, and advertisements."""
         engine = self._broker.node.engine
-        advertisements = [entry.value for entry in engine.advertisements if not entry.id.startswith(META)]
+        advertisements = [entry.value for entry in engine.state.filters.advertisements if not entry.id.startswith(META)]
         return {
-            "subjects": [{"subject": schema.subject, "versions": versions_of(schema)} for schema in engine.subjects],
+            "subjects": [
+                {"subject": schema.subject, "versions": versions_of(schema)} for schema in engine.state.subjects
+            ],
             "advertisements": [_advertised(value) for value in sorted(advertisements, key=lambda value: value.id)],
         }
 
@@ -180,11 +182,11 @@ class Queries:
             "version": __version__,
             "address": str(broker.address),
             "uptime": round(time.monotonic() - broker.started, 3),
-            "strategy": engine.settings.strategy,
+            "strategy": engine.state.settings.strategy,
             "settled": broker.is_settled,
             "under_way": broker.pending_work(),
             "clients": len(broker.all_sessions()),
-            "subscriptions": sum(entry.is_client for entry in engine.subscriptions),
+            "subscriptions": sum(entry.is_client for entry in engine.state.filters.subscriptions),
             "links": {
                 name: {"cost": link.cost, "sent": link.sent, "received": link.received}
                 for name, link in sorted(broker.links.items())

@@ -410,7 +410,7 @@ class SubjectNumbers:
     @property
     def _subjects(self) -> Subjects:
         """The subjects of the current engine, which a rebuild replaces."""
-        return self._node.engine.subjects  # not stored: a rebuild replaces the engine
+        return self._node.engine.state.subjects  # not stored: a rebuild replaces the engine
 
     def announcement(self, subject: str) -> SubjectBound:
         """Return the message that announces the number and the schema of a subject."""
