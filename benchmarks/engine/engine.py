@@ -62,7 +62,7 @@ def measure(count: int) -> list[Measurement]:
             "wall": lambda: _handle(merged_firewall, checked),
         }
         batch_works: dict[str, Callable[[], Any]] = {
-            "match_batch": lambda: plain.matcher.match_batch(traffic.table),  # type: ignore[attr-defined]
+            "match_batch": lambda: plain.state.filters.matcher.match_batch(traffic.table),  # type: ignore[attr-defined]
             "batch": lambda: plain.batch(traffic.table).matches,
             "trimming batch": lambda: trimming.batch(traffic.table).matches,
             "walls batch": lambda: firewalls.batch(traffic.table).matches,
