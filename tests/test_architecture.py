@@ -177,14 +177,13 @@ MODULES_IN_FOLDER = 20
 LINES_OF_FUNCTION = 70
 # Longer functions, with their lines. A number may become smaller, and a line may go.
 _LONG_FUNCTIONS = {
-    "tidings.engine.engine.handle": 81,
     "tidings.matching.index.kernels.covering.containing": 73,
     "tidings.matching.index.kernels.programs.run_programs": 84,
     "tidings.spark.pipeline.pipeline.__init__": 71,
 }
 _LARGEST_CYCLE = 5
 # Packages whose modules import each other for their types, and their largest cycle. A number may become smaller.
-_LARGER_CYCLES = {"engine": 33, "client": 12, "hub": 8}
+_LARGER_CYCLES = {"hub": 8}
 _PARTICIPLE = re.compile(r"(ing|ed)$")
 # What the field or the papers call so.
 _PARTICIPLES_OF_THE_FIELD = frozenset(

@@ -26,7 +26,7 @@ _PRIVATE_USES = {
     # The lists of what is stored and sent: the structures in which files and messages are written have no other users.
     "compatibility/names/batch.py": 4,
     "compatibility/names/formats.py": 1,
-    "compatibility/names/stored.py": 21,
+    "compatibility/names/stored.py": 20,
     # Faults that are put into the code on purpose, to see that the simulator finds them.
     "simulation/mutations.py": 9,
     "simulation/settling_mutations.py": 5,

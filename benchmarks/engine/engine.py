@@ -53,7 +53,7 @@ def measure(count: int) -> list[Measurement]:
         few = traffic.operations[:one_by_one]
         checked = [operation for operation in traffic.operations if "a6" in operation.event.attributes][:one_by_one]
         single_works: dict[str, Callable[[], Any]] = {
-            "match": lambda: [plain.matcher.match_event(event) for event in traffic.events[:one_by_one]],
+            "match": lambda: [plain.state.filters.matcher.match_event(event) for event in traffic.events[:one_by_one]],
             "handle": lambda: _handle(plain, few),
             "ruled": lambda: _handle_with_rule(plain, few),
             "trimming": lambda: _handle(trimming, few),
@@ -62,7 +62,7 @@ def measure(count: int) -> list[Measurement]:
             "wall": lambda: _handle(merged_firewall, checked),
         }
         batch_works: dict[str, Callable[[], Any]] = {
-            "match_batch": lambda: plain.matcher.match_batch(traffic.table),  # type: ignore[attr-defined]
+            "match_batch": lambda: plain.state.filters.matcher.match_batch(traffic.table),  # type: ignore[attr-defined]
             "batch": lambda: plain.batch(traffic.table).matches,
             "trimming batch": lambda: trimming.batch(traffic.table).matches,
             "walls batch": lambda: firewalls.batch(traffic.table).matches,
@@ -183,4 +183,4 @@ def _firewall(engine: Engine, values: list[Any], first: int, last: int) -> None:
     low, high = values[int(first * share)], values[int(last * share)]
     content = Filter.parse(f"a6 >= {low!r} and a6 < {high!r}")
     policy = str(presets.firewall(strict=False))
-    engine.handle(Subscribe(Subscription.of(content, id=f"f{first}", subscriber=engine.name, policy=policy)), 0)
+    engine.handle(Subscribe(Subscription.of(content, id=f"f{first}", subscriber=engine.state.name, policy=policy)), 0)

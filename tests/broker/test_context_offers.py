@@ -26,7 +26,7 @@ def test_an_advertisement_that_names_no_context_attracts_filters_of_other_broker
             await van.set_context(lat=48.101)
             near = await van.subscribe("n = 1", publishers=NEAR)
             last = await van.subscribe("n = 2")
-            await until(lambda: b1.node.engine.subscriptions.get(last.id) is not None)
+            await until(lambda: b1.node.engine.state.filters.subscriptions.get(last.id) is not None)
             await unit.publish({"n": 1}, safe="settled")
             await unit.publish({"n": 2}, safe="settled")
             assert len(await last.take(timeout=60)) == 1
@@ -45,8 +45,8 @@ def test_what_is_offered_is_said_again_to_a_broker_that_was_started_anew(offer: 
             await unit.advertise("", offer, id="offer")
         await until(lambda: not unit.is_connected)
         async with running(broker=where) as broker:
-            await until(lambda: broker.node.engine.advertisements.get("offer") is not None)
-            said = broker.node.engine.advertisements["offer"].value.publisher_context
+            await until(lambda: broker.node.engine.state.filters.advertisements.get("offer") is not None)
+            said = broker.node.engine.state.filters.advertisements["offer"].value.publisher_context
             assert said == (None if offer is None else tuple(offer))
             await unit.close()
 
@@ -61,7 +61,7 @@ def test_an_advertisement_of_the_broker_itself_offers_all_names_unless_it_lists_
 ) -> None:
     async def scenario() -> None:
         async with running(advertisements=[{"content": "n > 0", **keys}]) as broker:
-            [filed] = broker.node.engine.advertisements
+            [filed] = broker.node.engine.state.filters.advertisements
             assert filed.value.publisher_context == said
 
     run(scenario())
@@ -78,7 +78,7 @@ def test_who_asks_why_nothing_comes_is_told_which_names_are_not_offered() -> Non
             await until(lambda: b1.is_settled and b2.is_settled and bool(b1.links))
             await unit.advertise("", [], id="closed")
             near = await van.subscribe("n = 1", publishers=NEAR)
-            await until(lambda: b2.node.engine.advertisements.get("closed") is not None)
+            await until(lambda: b2.node.engine.state.filters.advertisements.get("closed") is not None)
             [why] = await van.explain({"n": 1}, near, publisher="unit")
             assert (why.delivered, why.step) == (False, "forward")
             assert why.reason == "the advertisement closed of unit does not offer lat of its publisher's context"

@@ -156,7 +156,7 @@ async def _broker_stops(folder: Path, strategy: str) -> None:
         await until(lambda: _is_settled(b1, 2) and _is_settled(b3, 2))
         await unit.publish({"kind": "alert"}, safe="settled")
         assert [dict(note.attributes) for note in await alerts.take(timeout=20)] == [{"kind": "alert"}]
-        assert [one.hop for one in b1.node.engine.subscriptions] == ["b3"]
+        assert [one.hop for one in b1.node.engine.state.filters.subscriptions] == ["b3"]
 
 
 def _of_ring(folder: Path, strategy: str, name: str, *links: dict[str, Any]) -> AbstractAsyncContextManager[Broker]:

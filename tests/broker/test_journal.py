@@ -218,7 +218,7 @@ def test_what_a_full_disk_refuses_costs_a_broker_no_neighbour(tmp_path: Path) ->
         disk = FailingDisk()
         async with linked(tmp_path, disk) as (b1, b2), connect(b1, "car-1") as car, connect(b2, "cam-1") as camera:
             await camera.schema(td.Schema("Far", {"n": int}))  # which no journal of b1 says
-            await until(lambda: b1.node.engine.subjects.find("Far"))
+            await until(lambda: b1.node.engine.state.subjects.find("Far"))
             await car.schema(td.Schema("Near", {"n": int}))
             for client in (camera, car):
                 await client.advertise("n > 0")
@@ -228,7 +228,9 @@ def test_what_a_full_disk_refuses_costs_a_broker_no_neighbour(tmp_path: Path) ->
                 with pytest.raises(JournalFullError):
                     await car.subscribe("n = 5")
             disk.write_error = None
-            await until(lambda: b1.links and b1.node.engine.neighbours and b1.node.engine.subjects.find("Far"))
+            await until(
+                lambda: b1.links and b1.node.engine.state.links.neighbours and b1.node.engine.state.subjects.find("Far")
+            )
             await camera.publish({"n": 1}, safe="settled")
             assert numbers(await held.take(timeout=60)) == [1]
             got = await car.subscribe("n > 0", subject="Near")
@@ -245,16 +247,16 @@ def test_who_leaves_while_the_disk_is_full_leaves_nothing_behind(tmp_path: Path)
             async with connect(b1, "car-1") as car, connect(b2, "cam-1") as camera:
                 await camera.advertise("n > 0")
                 await car.subscribe("n > 0")
-                await until(lambda: len(b2.node.engine.subscriptions) == 1)
+                await until(lambda: len(b2.node.engine.state.filters.subscriptions) == 1)
                 disk.write_error = errno.ENOSPC
-            await until(lambda: not b1.sessions and not b1.node.engine.subscriptions)
-            await until(lambda: not b2.node.engine.subscriptions)
+            await until(lambda: not b1.sessions and not b1.node.engine.state.filters.subscriptions)
+            await until(lambda: not b2.node.engine.state.filters.subscriptions)
             disk.write_error = None
             async with connect(b1, "car-2") as car:
                 await car.subscribe("n > 1")
                 kept = b1.node.journal_store
                 assert kept is not None
-                assert [one.owner for one in kept.rebuild_engine(b1.node).subscriptions] == ["car-2"]
+                assert [one.owner for one in kept.rebuild_engine(b1.node).state.filters.subscriptions] == ["car-2"]
 
     run(scenario())
 

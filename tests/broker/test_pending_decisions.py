@@ -176,7 +176,7 @@ def test_an_event_of_another_broker_waits_in_the_journal_of_its_receivers(secret
             await at_rest({"b1": broker, "b2": other})
             async with Raw.client(broker, "one") as one:
                 assert isinstance(await one.asked(DURABLE), answers.RequestDone)
-                await until(lambda: any(one.id == DURABLE.id for one in other.node.engine.subscriptions))
+                await until(lambda: any(one.id == DURABLE.id for one in other.node.engine.state.filters.subscriptions))
                 await until(lambda: broker.node.engine.is_settled and other.is_settled)
                 await car.publish({"a": 1}, safe="settled")
                 await challenged(one)

@@ -127,7 +127,7 @@ async def _ask_of_each_other(*brokers: Broker) -> None:
     for one, other in (brokers, brokers[::-1]):
         assert one.parts.trust_challenges.trust_answer(other.name, "Staff") is None
         await until(partial(getattr, one.parts.trust_challenges, "is_settled"))
-        known = one.node.engine.trust[other.name, "Staff"]
+        known = one.node.engine.state.trust[other.name, "Staff"]
         assert known[0] is True
         assert proofs(one) == (1, 0)
 

@@ -99,5 +99,5 @@ async def _followed_by_others(folder: Path) -> None:
     await broker.stop()
     broker = Broker(BrokerConfiguration.from_values(tables))
     await broker.start()
-    assert broker.node.engine.seen_events.note(_FIRST, 1, flood=False, round=1) is SeenStatus.FIRST
+    assert broker.node.engine.state.seen_events.note(_FIRST, 1, flood=False, round=1) is SeenStatus.FIRST
     await broker.stop()

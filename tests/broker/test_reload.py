@@ -10,6 +10,7 @@ from tests.limits import PATIENCE
 from tidings.broker.broker import Broker
 from tidings.broker.config import BrokerConfiguration
 from tidings.client import connect
+from tidings.engine.state.broker_state import governs
 from tidings.model.errors import RefusedError
 
 
@@ -84,17 +85,17 @@ def test_limits_hold_for_clients_that_are_there_already() -> None:
 
 def test_what_the_broker_itself_has_is_put_changed_and_taken_away() -> None:
     def own(broker: Broker) -> dict[str, str]:
-        return {one.id: str(one.value.content) for one in broker.node.engine.subscriptions.of("b1")}
+        return {one.id: str(one.value.content) for one in broker.node.engine.state.filters.subscriptions.of("b1")}
 
     async def use(one: Broker, _: Broker) -> None:
         await one.reload(configured("b1", subscriptions=[{"content": "n = 1"}, {"content": "n = 2"}]))
         assert own(one) == {"b1.subscription.0": "n = 1", "b1.subscription.1": "n = 2"}
         await one.reload(configured("b1", subscriptions=[{"content": "n = 3"}], advertisements=[{"content": "n = 9"}]))
         assert own(one) == {"b1.subscription.0": "n = 3"}
-        assert [one.id for one in one.node.engine.advertisements.of("b1")] == ["b1.advertisement.0"]
+        assert [one.id for one in one.node.engine.state.filters.advertisements.of("b1")] == ["b1.advertisement.0"]
         await one.reload(configured("b1"))
         assert own(one) == {}
-        assert not list(one.node.engine.advertisements.of("b1"))
+        assert not list(one.node.engine.state.filters.advertisements.of("b1"))
 
     with_brokers(use)
 
@@ -105,6 +106,6 @@ def test_who_governs_may_change_and_a_name_may_not() -> None:
         assert change.taken_over == ("broker.govern",)
         assert change.restart == ("broker.name",)
         assert one.configuration.broker.name == one.name == "b1"
-        assert one.node.engine.governs("boss")
+        assert governs(one.node.engine.state, "boss")
 
     with_brokers(use)

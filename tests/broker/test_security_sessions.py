@@ -76,7 +76,7 @@ def test_a_token_without_a_good_proof_is_refused(world: LiveWorld) -> None:
             told["held by another"] = await eve.asked(proven(world, wanted(world, id="eve.1"), eve))
             assert broker.gate is not None
             assert broker.gate.refused["proof"] == 5
-            assert not [one for one in broker.node.engine.subscriptions if one.owner in ("bob", "eve")]
+            assert not [one for one in broker.node.engine.state.filters.subscriptions if one.owner in ("bob", "eve")]
             assert isinstance(await bob.asked(good), answers.RequestDone)
             return told
 

@@ -90,7 +90,7 @@ async def at_rest(brokers: dict[str, Broker]) -> None:
 
 
 def advertised(broker: Broker) -> set[str]:
-    return {one.id for one in broker.node.engine.advertisements if not one.id.startswith("$")}
+    return {one.id for one in broker.node.engine.state.filters.advertisements if not one.id.startswith("$")}
 
 
 def proofs(broker: Broker) -> tuple[int, int]:
@@ -350,15 +350,15 @@ def test_only_who_holds_the_secret_subscribes_and_the_journal_knows(secrets: Sec
             with contextlib.suppress(RefusedError):
                 await stranger.subscribe("a > 0", durable="all", id="theirs")
             await car.publish({"a": 1})
-            assert {one.id for one in broker.node.engine.subscriptions.of("one")} == {"mine"}
-            assert not broker.node.engine.subscriptions.of("stranger")
+            assert {one.id for one in broker.node.engine.state.filters.subscriptions.of("one")} == {"mine"}
+            assert not broker.node.engine.state.filters.subscriptions.of("stranger")
             assert proofs(broker) == (2, 1)
             await broker.abort()  # so that the journal is all that there is
 
     async def after() -> None:
         async with running("b1", trust=secrets.tables("Staff"), **folder) as broker, connect(broker, "car") as car:
             assert not broker.node.journal_store.notes  # type: ignore[union-attr]
-            assert {one.id for one in broker.node.engine.subscriptions.of("one")} == {"mine"}
+            assert {one.id for one in broker.node.engine.state.filters.subscriptions.of("one")} == {"mine"}
             await car.publish({"a": 2})
             async with connect(broker, "one", groups=staff) as one:
                 mine = await one.subscribe("a > 0", durable="all")

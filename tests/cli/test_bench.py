@@ -187,7 +187,7 @@ def test_contexts_as_texts_and_structs_say_the_same() -> None:
         batch = engine.batch(given)
         assert not batch.rejected.num_rows
         assert batch.matches.num_rows > 10
-        found.append((batch.matches, engine.contexts))
+        found.append((batch.matches, engine.state.contexts.local))
     assert found[0] == found[1]
 
 

@@ -266,7 +266,7 @@ def test_what_was_taken_back_before_the_connection_broke_is_no_error() -> None:
             assert car.session.transport is not None
             car.session.transport.on_frames = lambda frames: None  # the answers are lost on the way
             doing = [asyncio.ensure_future(held.unsubscribe()), asyncio.ensure_future(car.unadvertise(offer))]
-            await until(lambda: not broker.node.engine.advertisements.of("car-1"))
+            await until(lambda: not broker.node.engine.state.filters.advertisements.of("car-1"))
             assert not any(one.done() for one in doing)
             await cut(broker, car)
             await asyncio.gather(*doing)

@@ -14,8 +14,8 @@ from tests.sizes import examples
 from tidings import policies
 from tidings.engine import Engine, Settings
 from tidings.engine.batch import publication_run
+from tidings.engine.mapped_table import load, save
 from tidings.engine.operations import SetPolicy, Unsubscribe
-from tidings.engine.state.mapped_table import load, save
 from tidings.model.schema import AttributeFilter, Schema
 
 _LOOP = Schema("Loop", {"a": int, "b": float})

@@ -154,7 +154,7 @@ class Overlay:
     def receive(self, broker: str, neighbour: str, operation: Any, origin: str | None = None) -> list[Effect]:
         """What a neighbour might tell a broker, true or not: as a client's of its own, or of that origin, and new."""
         engine = self.engines[broker]
-        way = Provenance(origin or neighbour, (0, self.now + 1_000_000), engine.digest)
+        way = Provenance(origin or neighbour, (0, self.now + 1_000_000), engine.state.links.digest)
         if not isinstance(operation, Publish):
             operation = msgspec.structs.replace(operation, way=way)
         return self.do(broker, Receive(neighbour, operation))

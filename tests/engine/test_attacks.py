@@ -73,7 +73,7 @@ def test_a_client_has_no_name_of_a_neighbour() -> None:
     line.do("b1", DelegateContext(name, "mallory"))
     line.disconnect("b1", name)
     assert line.rejected().pop() == f"{name} is the name of a broker; a link that is gone is left"
-    assert line.engines["b1"].advertisements.get("$meta.b2") is not None
+    assert line.engines["b1"].state.filters.advertisements.get("$meta.b2") is not None
     assert line.rejected()[:-1] == [f"{name} is the name of a broker; choose another one for a client"] * 5
 
 
@@ -148,7 +148,7 @@ def test_only_where_a_filter_came_from_it_is_changed(where: str, operation: Any)
         assert len(line.rejected()) == 1
     line.publish("b2", "pub", {"n": 1})
     assert line.received("victim") == [{"n": 1}]
-    assert line.engines["b2"].advertisements.get("a-victim") is not None
+    assert line.engines["b2"].state.filters.advertisements.get("a-victim") is not None
 
 
 def test_a_namesake_that_disconnects_elsewhere_takes_nothing_along() -> None:
@@ -192,7 +192,7 @@ def test_ids_of_the_system_are_the_brokers_alone() -> None:
     overlay.join("b1", "b2")
     overlay.subscribe("b1", "b1", id="$wall", policy=WALL)
     assert len(overlay.rejected()) == 2
-    assert overlay.engines["b2"].advertisements.get("$meta.b1") is not None
+    assert overlay.engines["b2"].state.filters.advertisements.get("$meta.b1") is not None
 
 
 # Evading a firewall.
@@ -269,7 +269,7 @@ def test_an_authorisation_is_not_evaded_by_a_subscription_that_goes_without_matc
     fast = statement(rule("Forward, Subscription", "ForwardTo(b1)", matching="Before", broker="Ingress"))
     overlay.subscribe("b2", "eve", policy=fast)
     assert overlay.ids("b2", "b1", Subscribe) == []
-    assert all(engine.subscriptions.get("s-eve") is None for engine in overlay.engines.values())
+    assert all(engine.state.filters.subscriptions.get("s-eve") is None for engine in overlay.engines.values())
 
 
 @pytest.mark.parametrize("policy", ["ForwardTo(b1)", "Log()"])
@@ -284,7 +284,7 @@ def test_what_a_client_leaves_behind_goes_when_it_goes(policy: str) -> None:
         overlay.load("b2", load)
         overlay.subscribe("b2", "eve", id=f"s{load}", policy=fast)
     overlay.disconnect("b2", "eve")
-    assert all(len(engine.subscriptions) == 0 for engine in overlay.engines.values())
+    assert all(len(engine.state.filters.subscriptions) == 0 for engine in overlay.engines.values())
 
 
 def test_what_goes_without_matching_does_not_overtake_what_waits() -> None:
@@ -375,7 +375,7 @@ def test_nobody_sets_anothers_context_unless_it_is_let() -> None:
     hub.do("b1", DelegateContext("car", "gps", entrusted=False))
     hub.do("b1", SetContext("car", Context.of({"x": 3}), by="gps"))
     assert len(hub.rejected()) == 3
-    assert hub.engines["b1"].context("car") == Context.of({"x": 1})
+    assert hub.engines["b1"].state.contexts.context("car") == Context.of({"x": 1})
 
 
 # Much of it.
@@ -479,7 +479,7 @@ def test_a_link_that_goes_takes_along_what_came_over_it_even_if_a_rule_waits() -
     waits = statement(rule("Insert, Unsubscription", "Log()", when="AuthenticateSender(G)"))
     line.subscribe("b2", "sub", policy=waits)
     line.leave("b1", "b2")
-    assert len(line.engines["b1"].subscriptions) == 0
+    assert len(line.engines["b1"].state.filters.subscriptions) == 0
 
 
 def test_joining_twice_or_under_a_clients_name_does_no_harm() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tidings.engine import Engine, Settings
 from tidings.engine.batch import publication_run
+from tidings.engine.mapped_table import load, save
 from tidings.engine.operations import Advertise, Define, Disconnect, SetPolicy, Subscribe
-from tidings.engine.state.mapped_table import load, save
 from tidings.filters import Filter
 from tidings.model.advertisement import Advertisement
 from tidings.model.identity import uuid7
@@ -70,7 +70,7 @@ def table() -> pa.Table:
 def engine(folder: Path | None, *, schema: bool, rule: bool) -> Engine:
     made = Engine()
     made.handle(Subscribe(Subscription.of(Filter.parse("a = 1"), id="known", subscriber="bob")), 0)
-    made.handle(SetPolicy(made.name, "known", str(presets.trim())), 0)
+    made.handle(SetPolicy(made.state.name, "known", str(presets.trim())), 0)
     policy = "PolicyStatement { On(Insert, Subscription) { If {} Then { UninsertMessage() } } }" if rule else None
     offer = Advertisement.of(Filter.parse("a = 1"), id="offer", publisher="ann", policy=policy)
     made.handle(Advertise(offer), 0)
@@ -94,9 +94,15 @@ def test_those_that_come_together_are_let_in_or_refused_as_one_by_one(
         folder = tmp_path / str(few)
         made = engine(folder if shelved else None, schema=schema, rule=rule)
         batch = made.batch(table())
-        effects, known, policies = batch.effects(), [one.id for one in made.subscriptions], made.tables().policies
+        effects, known, policies = (
+            batch.effects(),
+            [one.id for one in made.state.filters.subscriptions],
+            made.tables().policies,
+        )
         made.handle(Disconnect("ann"), 3)
-        assert sorted(one.id for one in made.subscriptions.of("ann")) == (["s8"] if "s8" in known else [])  # durable
+        assert sorted(one.id for one in made.state.filters.subscriptions.of("ann")) == (
+            ["s8"] if "s8" in known else []
+        )  # durable
         found.append((effects, sorted(known), policies))
     assert found[0] == found[1]
     refused = [row for row, effects in enumerate(found[0][0]) if effects and "Reject" in type(effects[0]).__name__]

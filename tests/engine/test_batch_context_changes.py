@@ -92,7 +92,7 @@ def test_each_event_meets_the_contexts_of_its_time(
     monkeypatch.setattr(group, "MANY_CLIENTS", many)  # with none, places are too crowded to be looked at
     made = engine("ann", "bob", "cyd")
     assert pairs(made, table(ROWS, context)) == [(2, "s-ann"), (5, "s-bob"), (6, "s-ann")]
-    assert made.contexts == {"ann": Context(), "bob": Context({"x": 7.0})}
+    assert made.state.contexts.local == {"ann": Context(), "bob": Context({"x": 7.0})}
     assert pairs(made, table([("publish", 7), ("publish", 5)])) == [(0, "s-bob")]
 
 
@@ -109,7 +109,7 @@ def test_values_are_of_the_kind_that_was_said() -> None:
     given = [(f"c{number}", one) for number, one in enumerate(said)]
     assert pairs(made, table([*given, ("ann", {"x": 2, "y": 3.5}), ("publish", 1), *given])) == [(7, "s-ann")]
     expected: list[dict[str, Any]] = [{"x": 1}, {"x": 1.0}, {"x": True}, {"x": "1"}, {"y": 2}, {"z.w": 1}]
-    assert [made.contexts[f"c{number}"] for number in range(6)] == [Context(one) for one in expected]
+    assert [made.state.contexts.local[f"c{number}"] for number in range(6)] == [Context(one) for one in expected]
 
 
 def test_a_long_text_is_counted_in_characters() -> None:
@@ -117,9 +117,9 @@ def test_a_long_text_is_counted_in_characters() -> None:
     rows: list[Row] = [("bob", {"x": text}), ("ann", {"x": 1.0, "y": 1}), ("ann", {"y": 1.5}), ("publish", 1)]
     for given in (rows, rows[:1], [*rows, ("cyd", {"x": text + "ä"})]):
         batch = made.batch(table(given))
-        assert made.contexts["bob"] == Context({"x": text})
+        assert made.state.contexts.local["bob"] == Context({"x": text})
         assert batch.rejected["event"].to_pylist() == ([4] if len(given) > 4 else [])
-    assert made.contexts["ann"] == Context({"y": 1.5})
+    assert made.state.contexts.local["ann"] == Context({"y": 1.5})
 
 
 BAD: list[tuple[str, str]] = [
@@ -149,7 +149,7 @@ def test_a_row_without_a_context_is_refused_alike_one_by_one_and_together(client
         made = engine("ann")
         batch = made.batch(given)
         assert [(one["event"], one["step"]) for one in batch.rejected.to_pylist()] == [(1, "admit")]
-        assert made.contexts == {"ann": Context({"x": 9.0})}
+        assert made.state.contexts.local == {"ann": Context({"x": 9.0})}
         assert batch.matches.num_rows == 1
         found.append(batch.effects())
     assert found[0] == found[1]
@@ -179,7 +179,7 @@ def test_more_names_than_the_index_has_columns_for() -> None:
     names = {f"n{number}": number for number in range(MAX_CONTEXT_COLUMNS)}
     rows: list[Row] = [("ann", {"x": 1.0, **names}), ("publish", 1), ("bob", {"x": 1.5}), ("publish", 1)]
     assert pairs(made, table(rows)) == [(1, "s-ann"), (3, "s-ann"), (3, "s-bob")]
-    assert made.contexts["ann"] == Context({"x": 1.0, **names})
+    assert made.state.contexts.local["ann"] == Context({"x": 1.0, **names})
     assert pairs(made, table(rows)) == [(1, "s-ann"), (1, "s-bob"), (3, "s-ann"), (3, "s-bob")]
 
 
@@ -210,5 +210,5 @@ def test_nothing_is_known_of_a_client_that_was_never_anywhere() -> None:
     made.handle(SetContext("ann", Context({"x": 1.0})), 0)
     rows: list[Row] = [("zoe", {}), ("ann", {"x": 1.0}), ("publish", 1), ("yan", {"x": 1.0}), ("yan", {})]
     assert pairs(made, table(rows)) == [(2, "s-ann")]
-    assert made.contexts == {"ann": Context({"x": 1.0}), "yan": Context()}
-    assert "zoe" not in made.contexts
+    assert made.state.contexts.local == {"ann": Context({"x": 1.0}), "yan": Context()}
+    assert "zoe" not in made.state.contexts.local

@@ -88,7 +88,7 @@ def test_the_rules_that_had_an_effect_are_named_to_the_operator() -> None:
     )
     assert why(made, event({"n": 4}), subscription="s2").rules == ("rule 1 of the subscription s2",)
     assert why(made, event({"n": 4, "m": 1}), viewer="alice").rules == ()
-    made.handle(SetPolicy(made.name, "s1", str(policies.remove("m"))), 2)
+    made.handle(SetPolicy(made.state.name, "s1", str(policies.remove("m"))), 2)
     assert why(made, event({"n": 4, "m": 1})).rules[1] == "rule 1 of the subscription s1, by the operator"
 
 

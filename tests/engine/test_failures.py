@@ -136,7 +136,7 @@ def test_what_is_kept_out_of_the_tables_stays_out() -> None:
     hub = Overlay()
     policy = statement(rule("Insert, Subscription", "Breaks(), UninsertMessage()", on_exception="If {} Then {}"))
     hub.subscribe("b1", "sub", policy=policy)
-    assert len(hub.engines["b1"].subscriptions) == 0
+    assert len(hub.engines["b1"].state.filters.subscriptions) == 0
 
 
 @pytest.mark.parametrize("kind", ["Subscription", "Advertisement"])
@@ -149,7 +149,11 @@ def test_filters_whose_rules_fail_go_no_further(kind: str, operation: str) -> No
     passed = [one for one in overlay.passed.get(("b1", "b2"), []) if not isinstance(one, Publish)]
     assert passed == []
     assert "PolicyException" in overlay.told_classes("b1")
-    table = overlay.engines["b1"].subscriptions if kind == "Subscription" else overlay.engines["b1"].advertisements
+    table = (
+        overlay.engines["b1"].state.filters.subscriptions
+        if kind == "Subscription"
+        else overlay.engines["b1"].state.filters.advertisements
+    )
     assert (table.get("s-one") or table.get("a-one") or None) is None or operation == "Forward"
 
 
@@ -306,7 +310,11 @@ def test_faults_let_no_filter_through(
                 ),
             )
             overlay.subscribe("b1", "sub", "n > 0")
-            return {name for name, engine in overlay.engines.items() if engine.subscriptions.get("s-sub") is not None}
+            return {
+                name
+                for name, engine in overlay.engines.items()
+                if engine.state.filters.subscriptions.get("s-sub") is not None
+            }
         finally:
             FAULTY["on"] = True
 

@@ -14,7 +14,7 @@ from tidings.engine.engine import Engine
 from tidings.engine.operations import Advertise, Define, Disconnect, Join, Operation, Publish, SetContext, Subscribe
 from tidings.engine.operations import Unsubscribe as Remove
 from tidings.engine.settings import Settings
-from tidings.engine.steps import pipeline
+from tidings.engine.steps import admit, pipeline
 from tidings.filters import ContextFilter, Filter
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
@@ -142,7 +142,7 @@ def test_the_short_way_is_gone_where_it_can_be(before: list[Operation], is_short
     engine = Engine(Settings(name="b1"))
     for operation in before:
         engine.handle(operation, 1)
-    with mock.patch.object(engine, "run_client_operation", side_effect=engine.run_client_operation) as long:
+    with mock.patch.object(admit, "admit_publication", side_effect=admit.admit_publication) as long:
         effects = engine.handle(event(), 2)
     assert long.called is not is_short
     assert all(isinstance(one, Deliver) for one in effects) or not is_short

@@ -211,7 +211,7 @@ def test_a_gateway_that_comes_back_is_as_if_it_had_never_gone(strategies: tuple[
     set_up(overlay)
     set_up(untouched)
     overlay.leave("b2", "b3")
-    assert [one.id for one in overlay.engines["b2"].subscriptions if one.owner == "sub"] == []
+    assert [one.id for one in overlay.engines["b2"].state.filters.subscriptions if one.owner == "sub"] == []
     overlay.clear()
     overlay.publish("b1", "pub", {"n": 1}, context={"x": 1})
     assert (overlay.received("home"), overlay.received("sub")) == ([{"n": 1}], [])
@@ -244,8 +244,8 @@ def test_a_link_within_a_sub_overlay_that_goes_takes_what_is_behind_it_from_the_
     overlay.advertise("b1", "pub")
     overlay.subscribe("b4", "sub", "n > 0")
     overlay.leave("b1", "b2")
-    assert overlay.engines["b4"].advertisements.get("a-pub") is None
-    assert overlay.engines["b2"].subscriptions.get("s-sub") is None
+    assert overlay.engines["b4"].state.filters.advertisements.get("a-pub") is None
+    assert overlay.engines["b2"].state.filters.subscriptions.get("s-sub") is None
     overlay.join("b1", "b2")
     overlay.clear()
     overlay.publish("b1", "pub", {"n": 1})

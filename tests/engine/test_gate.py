@@ -66,7 +66,7 @@ def test_who_asks_for_more_than_the_topic_gets_nothing_that_is_sealed_without_a_
     assert not reasons(broker.handle(subscribe("s-eve", "", client="eve"), NOW))
     assert not told(broker.handle(Publish(sealed(world)), NOW))
     assert told(broker.handle(publish({"Sports": "chess"}, client="carl"), NOW))
-    assert broker.subscriptions.get("s-eve") is not None
+    assert broker.state.filters.subscriptions.get("s-eve") is not None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_deliveries_stop_when_a_token_expires_and_go_on_with_a_fresh_one(world: 
     broker.handle(bobs(world, token=short.data), NOW)
     assert told(broker.handle(Publish(sealer.seal(world.event(1), NOW + 1)), NOW + 1))
     assert not told(broker.handle(Publish(sealer.seal(world.event(2), NOW + 10)), NOW + 10))
-    assert broker.subscriptions.get("s-bob") is not None
+    assert broker.state.filters.subscriptions.get("s-bob") is not None
     broker.handle(bobs(world), NOW + 11)
     assert told(broker.handle(Publish(sealer.seal(world.event(3), NOW + 12)), NOW + 12))
 
@@ -254,7 +254,7 @@ def test_who_slipped_in_is_removed_when_a_sealed_event_meets_it(world: World) ->
     assert [one.event.attributes["subscription"] for one in effects if isinstance(one, MetaEventPublished)] == ["s-eve"]
     assert {one.subscriber for one in told(effects)} == {"bob", "olga", "eve"}
     assert [one.subscription for one in told(effects) if one.subscriber == "eve"] == ["s-all"]  # of the removal
-    assert broker.subscriptions.get("s-eve") is None
+    assert broker.state.filters.subscriptions.get("s-eve") is None
     assert not [one for one in broker.handle(Publish(sealed(world, 2)), NOW) if isinstance(one, SubscriptionExpelled)]
 
 
@@ -263,11 +263,11 @@ def test_what_another_broker_has_carried_here_is_kept_for_who_may_have_it() -> N
     broker = engine(world)
     broker.handle(bobs(world), NOW)
     [note] = told(broker.handle(Publish(sealed(world)), NOW))
-    assert may_keep(broker, note)
+    assert may_keep(broker.state, broker.gate, note, NOW)
     world.authority.revoke("bob", NOW)
     broker.handle(Revoke(world.authority.revocations(NOW).data), NOW)
-    assert not may_keep(broker, note)
-    assert may_keep(broker, msgspec.structs.replace(note, subscription="not here yet"))
+    assert not may_keep(broker.state, broker.gate, note, NOW)
+    assert may_keep(broker.state, broker.gate, msgspec.structs.replace(note, subscription="not here yet"), NOW)
 
 
 # What is handed out
@@ -347,7 +347,6 @@ def test_explanations_say_what_is_missing_without_secrets(world: World) -> None:
     broker = engine(world)
     broker.handle(bobs(world), NOW)
     broker.handle(subscribe("s-eve", "", client="eve"), NOW)
-    broker.at(NOW)
     event = sealed(world)
     [found] = broker.explain(event, subscription="s-eve", accepted=True)
     assert (found.step, found.delivered) == ("token", False)
@@ -355,8 +354,7 @@ def test_explanations_say_what_is_missing_without_secrets(world: World) -> None:
     [seen] = broker.explain(event, subscription="s-bob", accepted=True)
     assert seen.delivered
     assert seen.notification is not None
-    broker.at(NOW + 2 * HOUR)
-    [late] = broker.explain(event, subscription="s-bob", accepted=True)
+    [late] = broker.explain(event, subscription="s-bob", accepted=True, now=NOW + 2 * HOUR)
     assert "expired" in late.reason
     [plain] = broker.explain(world.event(), subscription="s-bob")
     assert (plain.step, plain.delivered) == ("admit", False)

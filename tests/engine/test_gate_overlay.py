@@ -92,7 +92,7 @@ def test_a_subscription_with_a_token_is_told_for_itself(world: World, strategy: 
     found.subscribe("b4", "eve", "true")  # it would stand for all others
     found.subscribe("b4", "bob", NBA, token=world.token("bob").data)
     assert publish(found, "b1", sealed(world)) == [("b4", "bob")]
-    assert found.engines["b2"].subscriptions.get("s-bob") is not None
+    assert found.engines["b2"].state.filters.subscriptions.get("s-bob") is not None
 
 
 def test_what_a_broker_learns_all_learn_once(world: World) -> None:
@@ -237,10 +237,10 @@ def test_a_subscription_with_another_ones_token_goes_no_further(world: World) ->
     found.advertise("b1", "ann", NBA)
     made = found.engines["b2"]
     found.subscribe("b2", "bob", NBA, token=world.token("bob").data)
-    stolen = msgspec.structs.replace(made.subscriptions["s-bob"].value, id="s-eve", subscriber="eve")
+    stolen = msgspec.structs.replace(made.state.filters.subscriptions["s-bob"].value, id="s-eve", subscriber="eve")
     effects = found.receive("b1", "b2", Subscribe(stolen))
     assert "that of bob" in " ".join(one.reason for one in effects if isinstance(one, Reject))
-    assert found.engines["b1"].subscriptions.get("s-eve") is None
+    assert found.engines["b1"].state.filters.subscriptions.get("s-eve") is None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

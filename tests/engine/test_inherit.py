@@ -115,8 +115,8 @@ def test_elsewhere_than_at_ingress_nothing_is_inherited() -> None:
     overlay.advertise("b1", "pub", "class = 'x'")
     overlay.subscribe("b3", "sub", "class = 'x'")
     overlay.advertise("b2", "b2", "class = 'x'", policy=on_publications(HANDED, attach="Always"))
-    overlay.engines["b1"].advertisements["a-b2"].govern(None)  # as if b1 had not heard of it
-    overlay.engines["b1"].update_rule_indexes(overlay.engines["b1"].advertisements["a-b2"])
+    overlay.engines["b1"].state.filters.advertisements["a-b2"].govern(None)  # as if b1 had not heard of it
+    overlay.engines["b1"].state.rules.update(overlay.engines["b1"].state.filters.advertisements["a-b2"])
     overlay.publish("b1", "pub", {"class": "x"})
     assert overlay.logs() == []
 

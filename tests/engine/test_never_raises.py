@@ -89,7 +89,7 @@ def play(operations: list[tuple[Any, ...]], *, hold: bool, expiry: int) -> None:
     for engine in overlay.engines.values():
         assert not engine.deferred
         saved = engine.save()
-        assert Engine.restore(engine.settings, saved).save() == saved
+        assert Engine.restore(engine.state.settings, saved).save() == saved
 
 
 @examples(38, 1_400)

@@ -55,7 +55,7 @@ def test_on_a_ring_a_flooded_subscription_goes_everywhere_once_and_its_events_co
     assert overlay.passed == {}
     overlay.subscribe("b1", "home", FLEET)
     for name in BROKERS:
-        assert overlay.engines[name].subscriptions.get("s-home") is not None
+        assert overlay.engines[name].state.filters.subscriptions.get("s-home") is not None
     assert passed(overlay)["Subscribe"] <= 2 * len(RING)
     for broker in BROKERS:
         overlay.clear()
@@ -63,7 +63,7 @@ def test_on_a_ring_a_flooded_subscription_goes_everywhere_once_and_its_events_co
         assert overlay.received("home") == [{"class": "fleet", "at": broker}]
     overlay.unsubscribe("b1", "home")
     for name in BROKERS:
-        assert overlay.engines[name].subscriptions.get("s-home") is None
+        assert overlay.engines[name].state.filters.subscriptions.get("s-home") is None
 
 
 @everywhere
@@ -78,8 +78,8 @@ def test_flooding_of_subscriptions_and_of_advertisements_side_by_side(links: Any
     overlay.subscribe("b1", "home", FLEET)
     overlay.subscribe("b1", "bank", "class = 'order'")
     for name in BROKERS:
-        assert overlay.engines[name].subscriptions.get("s-home") is not None
-    way = {name for name in BROKERS if overlay.engines[name].subscriptions.get("s-bank") is not None}
+        assert overlay.engines[name].state.filters.subscriptions.get("s-home") is not None
+    way = {name for name in BROKERS if overlay.engines[name].state.filters.subscriptions.get("s-bank") is not None}
     assert way == ({"b1", "b4"} if links is not LINE else set(BROKERS))
     overlay.publish("b3", "truck", {"class": "fleet"})
     overlay.publish("b4", "shop", {"class": "order"})
@@ -175,7 +175,7 @@ def scoped(links: Any, strategy: str, **trust: set[str]) -> Overlay:
 @everywhere
 def test_an_advertisement_stays_within_its_trust_groups(links: Any) -> None:
     overlay = scoped(links, "advertisement", TrustGroup1={"b2"}, TrustGroup2={"b3"})
-    known = {name for name in BROKERS if overlay.engines[name].advertisements.get("a-pub") is not None}
+    known = {name for name in BROKERS if overlay.engines[name].state.filters.advertisements.get("a-pub") is not None}
     assert known == {"b1", "b2", "b3"}
     overlay.publish("b1", "pub", {"class": "x"})
     assert [name for name in BROKERS if overlay.received(f"at-{name}")] == ["b1", "b2", "b3"]
@@ -270,7 +270,7 @@ def _arrow(link: tuple[str, str]) -> str:
 def test_one_merged_firewall_rule_is_one_subscription_in_the_tables(strategy: str) -> None:
     single, merged = walls(LINE, strategy, merged=False), walls(LINE, strategy, merged=True)
     held = [
-        sum(1 for one in overlay.engines["b2"].subscriptions if one.id.startswith("wall"))
+        sum(1 for one in overlay.engines["b2"].state.filters.subscriptions if one.id.startswith("wall"))
         for overlay in (single, merged)
     ]
     assert held == [RULES, 1]

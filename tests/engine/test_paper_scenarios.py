@@ -261,7 +261,9 @@ def test_a_busy_broker_drops_large_subscriptions_and_says_so(policy: Policy) -> 
         overlay.clear()
         overlay.subscribe("b4", "client", text)
         path = [link for link in (("b4", "b3"), ("b3", "b2"), ("b2", "b1")) if overlay.ids(*link, Subscribe)]
-        stored = [name for name in BROKERS if overlay.engines[name].subscriptions.get("s-client") is not None]
+        stored = [
+            name for name in BROKERS if overlay.engines[name].state.filters.subscriptions.get("s-client") is not None
+        ]
         dropped.append((len(path), len(stored), len(overlay.told("b4"))))
         said = overlay.received("manager", meta=True)
         if overlay.told():  # as the fourth line of Fig. 7 has it, with the offending subscription as a string
@@ -304,7 +306,7 @@ def test_flooding_does_not_occur_at_brokers_that_do_not_store_the_policy() -> No
     overlay.subscribe("b1", "operator", MANAGEMENT)
     # b1 and b2 flood; b3 does not; b4 never hears of it.
     assert [overlay.ids(*link, Subscribe) for link in LINE] == [["s-operator"], ["s-operator"], []]
-    assert overlay.engines["b4"].subscriptions.get("s-operator") is None
+    assert overlay.engines["b4"].state.filters.subscriptions.get("s-operator") is None
 
 
 def test_a_publisher_that_moves_causes_no_traffic_of_advertisements() -> None:
@@ -390,7 +392,7 @@ def zones(policy: Policy, **settings: Any) -> Overlay:
 
 
 def advertised(overlay: Overlay, broker: str) -> str | None:
-    filed = overlay.engines[broker].advertisements.get("a-pub")
+    filed = overlay.engines[broker].state.filters.advertisements.get("a-pub")
     return None if filed is None else str(filed.value.content)
 
 
@@ -446,7 +448,7 @@ def test_the_factorys_zones_keep_unauthorised_subscriptions_from_the_zones_event
     (told,) = overlay.received("watch", meta=True)
     assert told["class"] == "UnauthorizedSubscribe"
     assert overlay.ids("b3", "b2", Subscribe) == []
-    filed = overlay.engines["b3"].subscriptions["s-eve"]
+    filed = overlay.engines["b3"].state.filters.subscriptions["s-eve"]
     assert str(filed.value.content) == "class = 'app' AND $publisher != 'pub'"
     overlay.publish("b1", "pub", SECRET)
     assert overlay.received("eve") == []
@@ -459,7 +461,7 @@ def test_the_factorys_zones_keep_unauthorised_subscriptions_out_if_the_publisher
     assert told["class"] == "UnauthorizedSubscribe"
     assert overlay.rejected("b3") == ["kept out of the tables by rule 2 of the advertisement a-pub"]
     assert overlay.ids("b3", "b2", Subscribe) == []
-    assert all(engine.subscriptions.get("s-eve") is None for engine in overlay.engines.values())
+    assert all(engine.state.filters.subscriptions.get("s-eve") is None for engine in overlay.engines.values())
     overlay.publish("b1", "pub", SECRET)
     assert overlay.received("eve") == []
 

@@ -9,7 +9,7 @@ def test_subscriptions_that_were_sent_the_same_ways_share_what_says_so() -> None
     for number in range(2):
         overlay.subscribe("b1", f"car-{number}", f"n = {number + 1}", id=f"s{number}")
     for broker, is_passed_on in (("b1", True), ("b2", True), ("b4", False)):
-        one, other = (overlay.engines[broker].subscriptions[name] for name in ("s0", "s1"))
+        one, other = (overlay.engines[broker].state.filters.subscriptions[name] for name in ("s0", "s1"))
         assert bool(one.sent_to) is is_passed_on
         assert one.sent_to is other.sent_to
         assert one.target_links is other.target_links

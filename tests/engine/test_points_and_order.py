@@ -140,7 +140,10 @@ def test_before_rules_refuse_filters_too(kind: str) -> None:
     policy = statement(rule(f"Forward, {kind}", "BlockMessage()", matching="Before"))
     (hub.subscribe if kind == "Subscription" else hub.advertise)("b1", "someone", policy=policy)
     assert hub.rejected() == ["blocked before matching by rule 1 of the message itself"]
-    assert (len(hub.engines["b1"].subscriptions), len(hub.engines["b1"].advertisements)) == (0, 0)
+    assert (
+        len(hub.engines["b1"].state.filters.subscriptions),
+        len(hub.engines["b1"].state.filters.advertisements),
+    ) == (0, 0)
 
 
 @pytest.mark.parametrize("matching", ["Before", "After"])
@@ -213,7 +216,7 @@ def test_block_message_affects_the_copy_and_never_the_insertion() -> None:
     overlay = line(statement(rule("Forward, Subscription", "BlockMessage()", broker="Ingress")))
     overlay.subscribe("b3", "other", "class = 'x'")
     assert overlay.passed == {}
-    assert overlay.engines["b3"].subscriptions.get("s-other") is not None
+    assert overlay.engines["b3"].state.filters.subscriptions.get("s-other") is not None
 
 
 def test_a_transformation_affects_only_its_copy() -> None:
@@ -232,8 +235,8 @@ def test_a_filter_is_inserted_as_it_came_and_forwarded_as_it_was_changed() -> No
     overlay.advertise("b2", "pub")
     policy = statement(rule("Forward, Subscription", "RemoveAttributes(a)"))
     overlay.subscribe("b1", "sub", "a > 1 and b > 1", policy=policy)
-    assert str(overlay.engines["b1"].subscriptions["s-sub"].value.content) == "a > 1 AND b > 1"
-    assert str(overlay.engines["b2"].subscriptions["s-sub"].value.content) == "b > 1"
+    assert str(overlay.engines["b1"].state.filters.subscriptions["s-sub"].value.content) == "a > 1 AND b > 1"
+    assert str(overlay.engines["b2"].state.filters.subscriptions["s-sub"].value.content) == "b > 1"
 
 
 # Publish, Log, Persist and FloodMessage run once per rule, message and broker.
@@ -348,7 +351,7 @@ def test_a_flooded_subscription_stays_when_an_advertisement_goes(star: Overlay) 
     star.publish("b4", "pub", {"class": "x"})
     assert star.received("sub") == [{"class": "x"}]
     star.unsubscribe("b1", "sub")
-    assert all(engine.subscriptions.get("s-sub") is None for engine in star.engines.values())
+    assert all(engine.state.filters.subscriptions.get("s-sub") is None for engine in star.engines.values())
 
 
 # Values of conditions are fixed per message, broker and receiver.

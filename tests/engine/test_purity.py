@@ -93,7 +93,7 @@ def test_subscriptions_and_removals_wait_in_the_order_of_their_link(held: Overla
     held.answer("b1", "b2", "Enemies", member=False)
     held.run()
     assert held.ids("b1", "b2", Subscribe) == ["s-two"]  # the first one was taken back meanwhile
-    assert {one.id for one in held.engines["b2"].subscriptions} == {"s-two", "s-far"}
+    assert {one.id for one in held.engines["b2"].state.filters.subscriptions} == {"s-two", "s-far"}
 
 
 def test_each_copy_in_turn_may_have_a_question_of_its_own(held: Overlay) -> None:
@@ -149,7 +149,7 @@ def test_an_operation_whose_first_step_waits_holds_its_sender_and_nobody_else() 
     hub.answer("b1", "two", "Bad", member=True)
     hub.answer("b1", "one", "Bad", member=False)
     assert hub.received("one") == [{"n": 1}]
-    assert [one.id for one in hub.engines["b1"].subscriptions] == ["s1"]
+    assert [one.id for one in hub.engines["b1"].state.filters.subscriptions] == ["s1"]
 
 
 # Never answered: bounded.
@@ -172,7 +172,9 @@ def test_what_is_never_answered_is_bounded_and_never_let_through(
 def test_who_leaves_waits_for_nothing_and_can_be_asked_about_again(held: Overlay) -> None:
     held.publish("b1", "pub", {"class": "x", "n": 1})
     held.leave("b1", "b2")
-    assert held.engines["b1"].is_lone
+    broker = held.engines["b1"]
+    assert not broker.state.links.neighbours
+    assert not broker.deferred
     held.join("b1", "b2")
     held.publish("b1", "pub", {"class": "x", "n": 2})
     assert held.questions == [("b1", "b2", "Enemies")] * 2  # the first was never answered
@@ -188,9 +190,9 @@ def test_a_client_that_disconnects_while_it_waits_leaves_nothing_behind() -> Non
     hub.advertise("b1", "pub", policy=guarded)
     hub.subscribe("b1", "one", id="s2")  # waits
     hub.disconnect("b1", "one")
-    assert len(hub.engines["b1"].subscriptions) == 0
+    assert len(hub.engines["b1"].state.filters.subscriptions) == 0
     hub.answer("b1", "one", "Bad", member=False)
-    assert len(hub.engines["b1"].subscriptions) == 0
+    assert len(hub.engines["b1"].state.filters.subscriptions) == 0
 
 
 def test_an_answer_that_nobody_asked_for_is_remembered_and_harms_nobody() -> None:
@@ -205,7 +207,7 @@ def test_what_is_remembered_of_trust_is_bounded(monkeypatch: pytest.MonkeyPatch)
     for n in range(50):
         hub.publish("b1", "pub", {"n": n})
     assert len(hub.received("sub")) == 50
-    assert len(hub.engines["b1"].trust) == 10
+    assert len(hub.engines["b1"].state.trust) == 10
 
 
 # The same operations give the same effects, to the byte.

@@ -53,7 +53,7 @@ def lose(overlay: Overlay, broker: str) -> None:
 
 def subscriptions(overlay: Overlay, broker: str) -> dict[str, str]:
     """Ids of subscriptions, and from where they came."""
-    return {one.id: one.hop for one in overlay.engines[broker].subscriptions}
+    return {one.id: one.hop for one in overlay.engines[broker].state.filters.subscriptions}
 
 
 @each_strategy
@@ -68,10 +68,10 @@ def test_a_subscriber_that_moves_when_its_broker_is_lost_is_known_as_a_client_of
     else:
         come(overlay, "b3", lat=5, session=2)
         lose(overlay, "b2")
-    assert not overlay.engines["b1"].is_here("van")
+    assert not overlay.engines["b1"].state.contexts.is_here("van")
     overlay.settle()
     overlay.set_context("b3", "van", lat=1)
-    assert not overlay.engines["b1"].is_here("van")
+    assert not overlay.engines["b1"].state.contexts.is_here("van")
     assert subscriptions(overlay, "b1") == {"s-van": "b3"}
     assert subscriptions(overlay, "b3") == {"s-van": "van"}
     overlay.publish("b1", "unit", {"kind": "alert"}, context=Context.of({"lat": 1}))
@@ -91,7 +91,7 @@ def test_a_subscriber_that_comes_to_where_it_was_known_when_its_broker_is_lost_i
     assert overlay.received("van") == [{"kind": "alert"}]
     overlay.unsubscribe("b1", "van")
     overlay.disconnect("b1", "van")
-    assert not overlay.engines["b1"].is_here("van")
+    assert not overlay.engines["b1"].state.contexts.is_here("van")
 
 
 @each_strategy

@@ -418,18 +418,18 @@ def test_remove_attributes_on_a_filter_drops_those_predicates(kind: str) -> None
     policy = statement(rule(f"Forward, {kind}", "RemoveAttributes(a)"))
     if kind == "Advertisement":
         overlay.advertise("b1", "pub", "a > 0 and b > 0", policy=policy)
-        assert str(overlay.engines["b2"].advertisements["a-pub"].value.content) == "b > 0"
+        assert str(overlay.engines["b2"].state.filters.advertisements["a-pub"].value.content) == "b > 0"
     else:
         overlay.advertise("b2", "pub")
         overlay.subscribe("b1", "sub", "a > 0 and (b > 0 or a = 7)", policy=policy)
-        assert str(overlay.engines["b2"].subscriptions["s-sub"].value.content) == "TRUE"
+        assert str(overlay.engines["b2"].state.filters.subscriptions["s-sub"].value.content) == "TRUE"
 
 
 def test_keep_only_on_a_filter_drops_all_others() -> None:
     overlay = Overlay(LINE[:1])
     policy = statement(rule("Forward, Advertisement", "KeepOnlyAttributes(class)"))
     overlay.advertise("b1", "pub", "class = 'x' and a > 0 and b < 3", policy=policy)
-    assert str(overlay.engines["b2"].advertisements["a-pub"].value.content) == "class = 'x'"
+    assert str(overlay.engines["b2"].state.filters.advertisements["a-pub"].value.content) == "class = 'x'"
 
 
 def test_a_widened_subscription_is_decided_exactly_where_it_was_made() -> None:

@@ -48,7 +48,7 @@ def engine() -> Engine:
 
 def test_what_is_restored_goes_on_as_if_nothing_had_happened() -> None:
     one = engine()
-    other = Engine.restore(one.settings, one.save())
+    other = Engine.restore(one.state.settings, one.save())
     assert other.tables() == one.tables()
     assert other.save() == one.save()
     for now, operation in enumerate(AFTER, 100):
@@ -73,7 +73,7 @@ def test_what_came_from_other_brokers_is_listed_and_not_saved() -> None:
     line.subscribe("b1", "alice", "n > 3")
     tables = line.engines["b1"].tables()
     assert (tables.hops["a-erin"], tables.sent["s-alice"]) == ("b2", ["b2"])
-    restored = Engine.restore(line.engines["b1"].settings, line.engines["b1"].save()).tables()
+    restored = Engine.restore(line.engines["b1"].state.settings, line.engines["b1"].save()).tables()
     assert (restored.hops, restored.sent) == ({"s-alice": "alice"}, {})
 
 

@@ -120,7 +120,7 @@ def test_what_is_refused_changes_nothing() -> None:
     hub.publish("b1", "pub", {})
     assert hub.received("sub") == []  # the policy of before is in force
     hub.unsubscribe("b1", "sub", policy=BLOCK)  # a rule on publications cannot stand there
-    assert hub.engines["b1"].subscriptions.get("s-sub") is not None
+    assert hub.engines["b1"].state.filters.subscriptions.get("s-sub") is not None
 
 
 # set_policy follows the filter's path, is for its owner only, and None removes.
@@ -156,7 +156,7 @@ def test_none_removes(line: Overlay) -> None:
     line.set_policy("b4", "sub", "s-sub", None)
     line.publish("b1", "pub", {"class": "x"})
     assert len(line.received("sub")) == 1
-    assert all(engine.subscriptions["s-sub"].policy is None for engine in line.engines.values())
+    assert all(engine.state.filters.subscriptions["s-sub"].policy is None for engine in line.engines.values())
 
 
 def test_what_an_operator_sets_is_local_and_beside_the_owners(line: Overlay) -> None:
@@ -203,12 +203,12 @@ def test_rules_on_removals_run_before_the_removal(operation: str) -> None:
     hub.subscribe("b1", "sub", policy=statement(rule(f"{operation}, Unsubscription", "Log(associated, $Message)")))
     hub.unsubscribe("b1", "sub", policy=statement(rule(f"{operation}, Unsubscription", "Log(attached)")))
     assert hub.logs() == ["attached", "associated TRUE"]
-    assert hub.engines["b1"].subscriptions.get("s-sub") is None
+    assert hub.engines["b1"].state.filters.subscriptions.get("s-sub") is None
 
 
 def test_a_removal_goes_where_the_filter_went_under_its_rules(line: Overlay) -> None:
     line.unsubscribe("b4", "sub", policy=statement(rule("Forward, Unsubscription", "Log(gone)")))
-    assert all(len(engine.subscriptions) == 0 for engine in line.engines.values())
+    assert all(len(engine.state.filters.subscriptions) == 0 for engine in line.engines.values())
     # The policy is attached, so it travels: every broker on the way applies it.
     assert [line.logs(name) for name in ("b1", "b2", "b3", "b4")] == [["gone"]] * 4
 
@@ -229,7 +229,7 @@ def test_an_exception_lets_a_removal_proceed(kind: str, operation: str, matching
     left = [
         one.id
         for engine in overlay.engines.values()
-        for table in (engine.subscriptions, engine.advertisements)
+        for table in (engine.state.filters.subscriptions, engine.state.filters.advertisements)
         for one in table
     ]
     assert {one for one in left if not one.startswith("$")} == {"a-pub" if kind == "Unsubscription" else "s-sub"}
@@ -304,10 +304,10 @@ def test_what_is_set_leaves_alone_the_rules_that_travel_with_the_advertisement_i
     overlay.advertise("b1", "pub", "n > 0", policy=policies.authenticated("Inner"))
     overlay.set_policy("b1", "pub", "a-pub", set_to)
     overlay.join("b2", "b3")  # later, and of no such group
-    assert overlay.engines["b3"].advertisements.get("a-pub") is None
+    assert overlay.engines["b3"].state.filters.advertisements.get("a-pub") is None
     overlay.publish("b1", "pub", {"n": 1})
     assert bool(overlay.logs()) is (set_to is not None)
-    kept = overlay.engines["b2"].advertisements["a-pub"].value.policy
+    kept = overlay.engines["b2"].state.filters.advertisements["a-pub"].value.policy
     assert kept is not None
     assert "AuthenticateReceiver" in kept
 

@@ -40,7 +40,7 @@ def test_what_is_due_throughout_is_told_once_and_what_is_never_due_is_not(
     overlay.advertise("b1", "pub", publisher_context=["x"], subscriber_context=["x"])
     overlay.set_context("b3", "ann", **subscriber)
     overlay.subscribe("b3", "ann", "a > 0", publishers=wanted)
-    subscription = overlay.engines["b3"].subscriptions["s-ann"].value
+    subscription = overlay.engines["b3"].state.filters.subscriptions["s-ann"].value
     events, had = [], [subscriber]
     for kind, given_ in actions:
         match kind:

@@ -27,7 +27,7 @@ def advertisements(overlay: Overlay, *, with_subscribers: bool = False) -> dict[
         name: [
             (row.hop, str(row.value.content), row.value.publisher_context)
             + ((row.value.subscriber_context,) if with_subscribers else ())
-            for row in engine.advertisements
+            for row in engine.state.filters.advertisements
             if not row.id.startswith("$")
         ]
         for name, engine in overlay.engines.items()
@@ -37,7 +37,9 @@ def advertisements(overlay: Overlay, *, with_subscribers: bool = False) -> dict[
 def subscriptions(overlay: Overlay) -> dict[str, list[tuple[str, str, str]]]:
     """By broker the rows <hop; f, f_cp>."""
     return {
-        name: [(row.hop, str(row.value.content), str(row.value.publishers)) for row in engine.subscriptions]
+        name: [
+            (row.hop, str(row.value.content), str(row.value.publishers)) for row in engine.state.filters.subscriptions
+        ]
         for name, engine in overlay.engines.items()
     }
 

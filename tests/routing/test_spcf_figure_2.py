@@ -73,17 +73,19 @@ def number(context: Context | None) -> int:
 def table(overlay: Overlay, broker: str) -> dict[tuple[str, int, str], set[str]]:
     """The content table, with the numbers of contexts in the place of their ids."""
     engine = overlay.engines[broker]
-    announced = engine.announced
+    announced = engine.state.contexts.announced
     numbers = {name: number(context) for one in BROKERS for name, context in announced.of(one).items()}
     return {
         (publisher, numbers[context], neighbour): ids
-        for (publisher, context, neighbour), ids in content_table(engine, list(engine.subscriptions)).items()
+        for (publisher, context, neighbour), ids in content_table(
+            engine.state.overlay, list(engine.state.filters.subscriptions)
+        ).items()
     }
 
 
 def context_table(overlay: Overlay, broker: str) -> dict[str, list[int]]:
     """Without brokers that have no clients."""
-    announced = overlay.engines[broker].announced
+    announced = overlay.engines[broker].state.contexts.announced
     found = {name: sorted(map(number, announced.of(name).values())) for name in BROKERS}
     return {name: numbers for name, numbers in found.items() if numbers}
 
@@ -203,8 +205,8 @@ def test_broker_4_decides_exactly_where_the_bloom_filter_says_yes_too_often() ->
 
 def parts(overlay: Overlay, broker: str, id: str) -> tuple[set[str], dict[str, set[str]]]:  # noqa: A002
     engine = overlay.engines[broker]
-    filed = engine.subscriptions[id]
-    return destinations(engine, filed), partition(engine, filed)
+    filed = engine.state.filters.subscriptions[id]
+    return destinations(engine.state.overlay, filed), partition(engine.state.overlay, filed)
 
 
 def test_a_subscription_goes_to_d_and_is_parted_at_each_hop() -> None:
@@ -312,14 +314,14 @@ def test_one_is_removed_and_what_it_attracted_goes() -> None:
     for broker in BROKERS:
         assert context_table(overlay, broker)["b8"] == [12]
         assert table(overlay, broker) == {}
-    assert overlay.engines["b8"].subscriptions.get("f9") is None
+    assert overlay.engines["b8"].state.filters.subscriptions.get("f9") is None
 
 
 def test_a_subscriber_whose_context_changes_sends_its_subscriptions_anew() -> None:
     overlay = network()
     overlay.subscribe("b4", "10", "a > 0", publishers="number = this.number + 1", id="f10")
     overlay.clear()
-    before = overlay.engines["b4"].subscriptions["f10"].version
+    before = overlay.engines["b4"].state.filters.subscriptions["f10"].version
     overlay.set_context("b4", "10", number=8)
     # Those only in the old D have it no more, those of the new one have the new version.
     assert parts(overlay, "b4", "f10") == ({"b1"}, {"b2": {"b1"}})
@@ -328,7 +330,7 @@ def test_a_subscriber_whose_context_changes_sends_its_subscriptions_anew() -> No
     (sent,) = overlay.on("b2", "b1", Subscribe)
     assert sent.way is not None
     assert sent.way.version > before
-    assert overlay.engines["b5"].subscriptions.get("f10") is None
+    assert overlay.engines["b5"].state.filters.subscriptions.get("f10") is None
     overlay.publish("b1", "9", M, context=CONTEXTS["9"])
     overlay.publish("b5", "11", M, context=CONTEXTS["11"])
     assert overlay.received("10") == [M]

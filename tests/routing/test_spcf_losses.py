@@ -58,7 +58,9 @@ def test_a_publication_right_behind_a_change_of_its_publishers_context() -> None
     overlay.subscribe("b3", "ann", "a > 0", publishers="x = 2")
     overlay.step("b1", SetContext("pub", Context.of({"x": 2})))
     overlay.step("b1", Publish(overlay.event("pub", EVENT, context={"x": 2})))
-    assert overlay.engines["b1"].subscriptions.get("s-ann") is None  # nothing here says that anybody wants it
+    assert (
+        overlay.engines["b1"].state.filters.subscriptions.get("s-ann") is None
+    )  # nothing here says that anybody wants it
     overlay.run()
     assert overlay.received("ann") == [EVENT]
     publish(overlay, context={"x": 2})
@@ -127,7 +129,7 @@ def test_a_subscribers_filter_changes_with_its_context_while_an_event_for_both_i
     overlay.step("b3", SetContext("ann", Context.of({"y": 2})))
     while ("b3", "b2") in overlay.waiting():
         overlay.arrive("b3", "b2")
-        assert overlay.engines["b2"].subscriptions.get("s-ann") is not None
+        assert overlay.engines["b2"].state.filters.subscriptions.get("s-ann") is not None
     overlay.run()
     assert overlay.received("ann") == [EVENT]
 
@@ -148,7 +150,7 @@ def test_a_subscription_under_its_id_takes_the_place_of_the_one_before_without_a
     overlay = line()
     overlay.subscribe("b3", "ann", "a > 0", publishers="x = 1")
     overlay.step("b1", Publish(overlay.event("pub", EVENT, context={"x": 1})))
-    filed = overlay.engines["b3"].subscriptions["s-ann"].value
+    filed = overlay.engines["b3"].state.filters.subscriptions["s-ann"].value
     overlay.step("b3", Subscribe(filed))
     while ("b3", "b2") in overlay.waiting():
         overlay.arrive("b3", "b2")

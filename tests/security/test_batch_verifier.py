@@ -98,7 +98,8 @@ def one_by_one(gate: Gate, events: list[Event], times: list[int]) -> dict[int, s
 def together(gate: Gate, table: pa.Table) -> dict[int, str]:
     publications = PublicationColumns(table)
     assert publications.problems == {}
-    vetting = BatchSecurity(Engine(Settings(name="b1"), gate=gate), gate, publications)
+    engine = Engine(Settings(name="b1"), gate=gate)
+    vetting = BatchSecurity(engine.state, gate, engine.topic_gossip, publications)
     found = list(vetting.refused(np.ones(table.num_rows, bool)))
     assert [row for row, _ in found] == sorted(row for row, _ in found)
     return dict(found)

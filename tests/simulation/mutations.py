@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from tidings.engine.effects import Effect, Send
-from tidings.engine.engine import Engine
 from tidings.engine.operations import Announce, ClaimClients, Subscribe
 from tidings.engine.overlay.context_announcements import ContextAnnouncer
 from tidings.engine.overlay.convergence import Convergence
+from tidings.engine.state import registration
 from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filters import FilterEntry
 from tidings.engine.state.seen_events import SeenEvents
 from tidings.engine.steps import admit, contexts, next_hops, propagation
+from tidings.engine.turn import Turn
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.routing import spcf
@@ -43,10 +44,10 @@ def attraction_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 def attraction_is_acknowledged_ahead_of_those_below(patch: pytest.MonkeyPatch) -> None:
     onward = ContextAnnouncer._forward_announcement
 
-    def hasty(announcer: ContextAnnouncer, told: Announce, origin: str) -> list[Effect]:
-        effects = onward(announcer, told, origin)
+    def hasty(announcer: ContextAnnouncer, turn: Turn, told: Announce, origin: str) -> list[Effect]:
+        effects = onward(announcer, turn, told, origin)
         if (origin, told.number) in announcer._waiting:
-            effects += announcer._handle_acknowledged(origin, told.number)
+            effects += announcer._handle_acknowledged(turn, origin, told.number)
         return effects
 
     patch.setattr(ContextAnnouncer, "_forward_announcement", hasty)
@@ -54,7 +55,7 @@ def attraction_is_acknowledged_ahead_of_those_below(patch: pytest.MonkeyPatch) -
 
 @mutation
 def a_context_does_not_count_after_it_has_changed(patch: pytest.MonkeyPatch) -> None:
-    def without_grace(engine: Engine, filed: FilterEntry[Subscription], audience: Bloom | None) -> bool:
+    def without_grace(turn: Turn, filed: FilterEntry[Subscription], audience: Bloom | None) -> bool:
         return audience is None or filed.context in audience
 
     patch.setattr(next_hops, "_audience_may_include", without_grace)
@@ -64,8 +65,10 @@ def a_context_does_not_count_after_it_has_changed(patch: pytest.MonkeyPatch) -> 
 def connecting_does_not_count_as_setting_the_empty_context(patch: pytest.MonkeyPatch) -> None:
     held = ContextAnnouncer.set_client_contexts
 
-    def of_those_set(announcer: ContextAnnouncer, client: str, *contexts: Context) -> tuple[list[Effect], list[Effect]]:
-        return held(announcer, client, *(one for one in contexts if one))
+    def of_those_set(
+        announcer: ContextAnnouncer, turn: Turn, client: str, *contexts: Context
+    ) -> tuple[list[Effect], list[Effect]]:
+        return held(announcer, turn, client, *(one for one in contexts if one))
 
     patch.setattr(ContextAnnouncer, "set_client_contexts", of_those_set)
 
@@ -95,13 +98,13 @@ def the_subscribers_own_broker_is_among_the_destinations(patch: pytest.MonkeyPat
 @mutation
 def this_is_bound_at_the_receiver(patch: pytest.MonkeyPatch) -> None:
     """Which does not know the subscriber's context."""
-    bind = BrokerState.bind
+    bind = registration.bind
 
-    def unbound(book: BrokerState, filed: FilterEntry[Subscription]) -> None:
-        bind(book, filed)
+    def unbound(state: BrokerState, filed: FilterEntry[Subscription]) -> None:
+        bind(state, filed)
         filed.bound_publishers = filed.value.publishers
 
-    patch.setattr(BrokerState, "bind", unbound)
+    patch.setattr(registration, "bind", unbound)
 
 
 @mutation
@@ -134,8 +137,8 @@ def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def brokers_keep_what_they_have_of_clients_that_moved(patch: pytest.MonkeyPatch) -> None:
-    def deaf(overlay: Convergence, told: ClaimClients, sender: str) -> list[Effect]:
-        beside = overlay.topology.shared.neighbours(overlay._name)
+    def deaf(overlay: Convergence, turn: Turn, told: ClaimClients, sender: str) -> list[Effect]:
+        beside = turn.state.links.topology.shared.neighbours(overlay._name)
         return [Send(name, told) for name in beside if name != sender]
 
     patch.setattr(Convergence, "take_claims", deaf)
@@ -144,14 +147,14 @@ def brokers_keep_what_they_have_of_clients_that_moved(patch: pytest.MonkeyPatch)
 @mutation
 def a_former_subscription_becomes_a_clients_when_its_link_is_gone(patch: pytest.MonkeyPatch) -> None:
     """Then the broker takes the subscriber for its own client."""
-    new_remote_entry = BrokerState._new_remote_entry
+    new_remote_entry = registration._new_remote_entry
 
-    def by_links_of_now(book: BrokerState, given: Subscription, hop: str) -> FilterEntry[Any]:
-        if hop in book.neighbours:
-            return new_remote_entry(book, given, hop)
-        return FilterEntry(given, hop, book.name, is_own=False, governs=False)
+    def by_links_of_now(state: BrokerState, given: Subscription, hop: str) -> FilterEntry[Any]:
+        if hop in state.links.neighbours:
+            return new_remote_entry(state, given, hop)
+        return FilterEntry(given, hop, state.name, is_own=False, governs=False)
 
-    patch.setattr(BrokerState, "_new_remote_entry", by_links_of_now)
+    patch.setattr(registration, "_new_remote_entry", by_links_of_now)
 
 
 # A changed network
@@ -161,8 +164,9 @@ def a_former_subscription_becomes_a_clients_when_its_link_is_gone(patch: pytest.
 def subscriptions_are_not_told_anew_in_a_changed_network(patch: pytest.MonkeyPatch) -> None:
     begin = Convergence._begin
 
-    def silently(overlay: Convergence) -> list[Effect]:
-        return [one for one in begin(overlay) if not (isinstance(one, Send) and isinstance(one.operation, Subscribe))]
+    def silently(overlay: Convergence, turn: Turn) -> list[Effect]:
+        effects = begin(overlay, turn)
+        return [one for one in effects if not (isinstance(one, Send) and isinstance(one.operation, Subscribe))]
 
     patch.setattr(Convergence, "_begin", silently)
 
@@ -183,22 +187,22 @@ def events_do_not_turn_where_their_way_ends(patch: pytest.MonkeyPatch) -> None:
 def the_end_of_a_phase_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
     advance = Convergence.advance
 
-    def at_once(overlay: Convergence) -> list[Effect]:
+    def at_once(overlay: Convergence, turn: Turn) -> list[Effect]:
         overlay._has_sent_phase = True
-        overlay._reported.update(overlay.topology.shared.children(overlay._name))
-        return advance(overlay)
+        overlay._reported.update(turn.state.links.topology.shared.children(overlay._name))
+        return advance(overlay, turn)
 
     patch.setattr(Convergence, "advance", at_once)
 
 
 @mutation
 def what_was_not_told_anew_is_not_swept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "sweep", lambda engine: [])
+    patch.setattr(Convergence, "_sweep", lambda overlay, turn: [])
 
 
 @mutation
 def what_is_told_under_another_digest_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Convergence, "accepts_digest", lambda overlay, digest: (True, []))
+    patch.setattr(Convergence, "accepts_digest", lambda overlay, turn, digest: (True, []))
 
 
 @mutation

@@ -4,7 +4,6 @@ import pytest
 
 from tests.simulation.mutations import Mutation
 from tidings.engine.effects import Effect
-from tidings.engine.engine import Engine
 from tidings.engine.message import PublicationMessage
 from tidings.engine.overlay import peers
 from tidings.engine.overlay.convergence import Convergence
@@ -13,6 +12,7 @@ from tidings.engine.overlay.settlement import Settlement
 from tidings.engine.state.filters import FilterEntry
 from tidings.engine.state.seen_events import SeenEvents, SeenStatus
 from tidings.engine.steps import match, next_hops
+from tidings.engine.turn import Turn
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 
@@ -73,7 +73,7 @@ def a_publication_is_settled_before_those_below_have_it(patch: pytest.MonkeyPatc
 
     def hasty(settlement: Settlement, message: PublicationMessage, effects: list[Effect]) -> list[Effect]:
         made = passed_on(settlement, message, effects)
-        for neighbour in list(settlement._engine.neighbours):
+        for neighbour in list(settlement._state.links.neighbours):
             made += settlement.settle((message.event.id, message.route.round), neighbour)
         return made
 
@@ -84,8 +84,8 @@ def a_publication_is_settled_before_those_below_have_it(patch: pytest.MonkeyPatc
 def publications_go_on_while_tables_are_made_anew(patch: pytest.MonkeyPatch) -> None:
     waits = next_hops.must_wait
 
-    def never(engine: Engine, message: PublicationMessage) -> bool:
-        found = waits(engine, message)
+    def never(turn: Turn, message: PublicationMessage) -> bool:
+        found = waits(turn, message)
         message.skips_neighbours = False
         return found
 
@@ -96,9 +96,9 @@ def publications_go_on_while_tables_are_made_anew(patch: pytest.MonkeyPatch) -> 
 def what_comes_in_another_network_is_taken(patch: pytest.MonkeyPatch) -> None:
     waits = next_hops.must_wait
 
-    def taken(engine: Engine, message: PublicationMessage) -> bool:
-        found = waits(engine, message)
-        return found and message.route.digest == engine.digest
+    def taken(turn: Turn, message: PublicationMessage) -> bool:
+        found = waits(turn, message)
+        return found and message.route.digest == turn.state.links.digest
 
     patch.setattr(next_hops, "must_wait", taken)
 
@@ -130,11 +130,9 @@ def debts_are_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def what_comes_late_never_comes(patch: pytest.MonkeyPatch) -> None:
-    def strictly(
-        engine: Engine, event: Event, wanted: list[FilterEntry[Subscription]]
-    ) -> list[FilterEntry[Subscription]]:
+    def strictly(turn: Turn, event: Event, wanted: list[FilterEntry[Subscription]]) -> list[FilterEntry[Subscription]]:
         told = {one.owner for one in wanted}
-        late = {one for one in told if not match._is_in_order(engine, one, event)}
+        late = {one for one in told if not match._is_in_order(turn, one, event)}
         return [one for one in wanted if one.owner not in late]
 
     patch.setattr(match, "_without_overtaken", strictly)
@@ -160,10 +158,10 @@ def what_is_sent_again_goes_by_advertisements(patch: pytest.MonkeyPatch) -> None
 def a_link_that_is_gone_leaves_what_waits_behind_it_settled(patch: pytest.MonkeyPatch) -> None:
     leave = peers.leave
 
-    def hopeful(engine: Engine, neighbour: str) -> list[Effect]:
+    def hopeful(turn: Turn, overlay: peers.OverlayChanges, neighbour: str) -> list[Effect]:
         settled: list[Effect] = []
-        for made in list(engine.settlement._in_flight):
-            settled += engine.settlement.settle(made, neighbour)
-        return settled + leave(engine, neighbour)
+        for made in list(turn.settlement._in_flight):
+            settled += turn.settlement.settle(made, neighbour)
+        return settled + leave(turn, overlay, neighbour)
 
     patch.setattr(peers, "leave", hopeful)

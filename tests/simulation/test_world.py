@@ -231,12 +231,12 @@ def test_settling_waits_for_links_to_find_out() -> None:
     world.cut("b1", "b2", one_way=True)
     assert not world.is_quiet
     world.settle()
-    assert not world.broker("b1").engine.neighbours
-    assert not world.broker("b2").engine.neighbours
+    assert not world.broker("b1").engine.state.links.neighbours
+    assert not world.broker("b2").engine.state.links.neighbours
     world.heal("b1", "b2")
     world.settle()
-    assert list(world.broker("b1").engine.neighbours) == ["b2"]
-    assert list(world.broker("b2").engine.neighbours) == ["b1"]
+    assert list(world.broker("b1").engine.state.links.neighbours) == ["b2"]
+    assert list(world.broker("b2").engine.state.links.neighbours) == ["b1"]
 
 
 def test_a_slow_link_delays_and_a_narrow_one_queues() -> None:

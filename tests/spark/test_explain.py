@@ -41,9 +41,8 @@ def expected(events: list[Any], subscriptions: list[Any], contexts: list[Any], m
         name, _, publisher, kind, n, d, subscribers = operation
         attributes = {key: value for key, value in (("class", kind), ("n", n), ("d", d)) if value is not None}
         said = event(attributes, publisher, time + 1, subscribers=subscribers, context=situations.get(publisher, {}))
-        engine.at(time)
-        for filed in engine.subscriptions:
-            [why] = engine.explain(said, subscription=filed.id)
+        for filed in engine.state.filters.subscriptions:
+            [why] = engine.explain(said, subscription=filed.id, now=time)
             found[name, filed.id] = why.delivered, why.step, why.reason, list(why.rules)
     return found
 

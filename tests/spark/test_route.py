@@ -316,7 +316,7 @@ def test_a_null_offers_all_names_of_a_context_and_an_empty_array_none(spark: "Sp
     frame = spark.createDataFrame(given, f"id string, publisher string, content string, publisher_context {kind}")
     wanted = {name: None if offer is None else tuple(offer) for name, offer in offers.items()}
     engine = engine_of(shard_plan("", Settings(name="spark"), frame, None, None))
-    assert {one.id: one.value.publisher_context for one in engine.advertisements} == wanted
+    assert {one.id: one.value.publisher_context for one in engine.state.filters.advertisements} == wanted
     [begins] = _advertisement_rows(frame)
     rows = [Operation(kind="advertise", client="p", id=row["id"], body=row["body"]) for row in begins.collect()]
     explained = [journal_codec.operation(row) for row in rows]

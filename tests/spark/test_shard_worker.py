@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from tests.differential.test_batch import History, engine, is_row, journal_table
 from tests.histories import histories, own_elements
 from tests.sizes import examples
+from tidings.engine.mapped_table import save
 from tidings.engine.operations import Publish
-from tidings.engine.state.mapped_table import save
 from tidings.spark.events import KEY, ORDER, SCHEDULED, SHARD
 from tidings.spark.shards import shard_state, shard_worker
 from tidings.spark.shards.output_rows import TaskCounts, physical_rows
 from tidings.spark.shards.shard_state import ShardCheckpoint, ShardStateCache
 from tidings.spark.shards.shard_worker import ShardTask, ShardWorker
 
-SETTINGS = engine().settings
+SETTINGS = engine().state.settings
 
 
 @pytest.fixture(scope="module", autouse=True)

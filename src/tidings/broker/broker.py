@@ -227,7 +227,7 @@ class Broker:
         name, node, scheduler, configuration = self.name, self.node, self._scheduler, self._configuration
         self._attempts = RefusedAttempts(configuration.current.limits, self.metrics.security, scheduler.now)
         self._end = self._create_local_end()
-        self._sessions = ClientSessions(node, scheduler, SubjectNumbers(lambda: node.engine.subjects))
+        self._sessions = ClientSessions(node, scheduler, SubjectNumbers(lambda: node.engine.state.subjects))
         self._links = NeighbourLinks(self._end)
         self._create_security()
         self._handover = Handover(name, node, scheduler, self._sessions)

@@ -126,13 +126,13 @@ class Node(Processor):
         No client is connected, so every client is disconnected and its non-durable subscriptions and its advertisements
         end. The broker's own subscriptions and advertisements are removed, too; its configuration installs them again.
         """
-        owners = {entry.owner for entry in self.engine.entries() if entry.is_client}
+        owners = {entry.owner for entry in self.engine.state.filters.entries() if entry.is_client}
         for client in sorted(owners | set(self.registry.contexts) - {self.name}):
             if client != self.name:
                 self.operate(Disconnect(client), sync=False)
-        for subscription in self.engine.subscriptions.of(self.name):
+        for subscription in self.engine.state.filters.subscriptions.of(self.name):
             self.operate(Unsubscribe(self.name, subscription.id), sync=False)
-        for advertisement in self.engine.advertisements.of(self.name):
+        for advertisement in self.engine.state.filters.advertisements.of(self.name):
             self.operate(Unadvertise(self.name, advertisement.id), sync=False)
 
     def append_batch(self, rows: list[journal.Operation], base: int, count: int) -> int:
@@ -247,7 +247,8 @@ class Node(Processor):
         """
         for redecide in self.pending_decisions.of(client):
             is_here = any(
-                self.engine.subscriptions.get(subscription) is not None for subscription in redecide.subscriptions
+                self.engine.state.filters.subscriptions.get(subscription) is not None
+                for subscription in redecide.subscriptions
             )
             if is_here or not any(
                 subscription in self.registry.subscriptions for subscription in redecide.subscriptions
@@ -316,7 +317,7 @@ class Node(Processor):
             self._drop_journaled_decisions(outcome)
         if outcome.deliveries or outcome.needs_rows:
             needs_rows = bool(outcome.durable or outcome.needs_rows)
-            rows = outcome.rows(None, {}, self.engine.seen_events.matched_at) if needs_rows else []
+            rows = outcome.rows(None, {}, self.engine.state.seen_events.matched_at) if needs_rows else []
             try:
                 first = self.append_batch(rows, now, len(rows))
             except JournalError:
@@ -452,7 +453,7 @@ class Node(Processor):
             return
         self._is_rebuilt_after_full_disk = True
         self._relink_error = error if isinstance(error, JournalError) else None
-        self.engine.subjects.number_as(former_engine.subjects)
+        self.engine.state.subjects.number_as(former_engine.state.subjects)
         for client in self._unjournaled_disconnects:
             self.engine.handle(Disconnect(client), now)
         self.neighbours.relink_all()

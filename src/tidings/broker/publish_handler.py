@@ -24,7 +24,6 @@ from tidings.broker.pending_decisions import TrustPendingError
 from tidings.broker.ports import Task
 from tidings.coerce import policy_text
 from tidings.engine.operations import Publish
-from tidings.engine.steps import pipeline
 from tidings.hub.outcome import OperationOutcome, publish_fast
 from tidings.hub.subscription_registry import EMPTY_CONTEXT
 from tidings.model.errors import (
@@ -142,7 +141,7 @@ class PublishHandler:
                 if self._node.engine.gate is not None:
                     self._node.engine.gate.take_back(accepted.event)
             for accepted in batch.accepted:
-                self._node.engine.seen_events.forget(accepted.event.id)
+                self._node.engine.state.seen_events.forget(accepted.event.id)
                 self._node.registry.forget(accepted.event.id)
                 self._refuse(publisher, accepted.published.request, error)
             return batch.deferred
@@ -155,7 +154,7 @@ class PublishHandler:
         """Have the engine handle each publication; queue a refusal for each that is not accepted."""
         batch, node, registry = PublishBatch(), self._node, self._node.registry
         events = self._build_events(publisher, publications, base)
-        is_fast = pipeline.can_take_fast_path(node.engine, publisher.name)
+        is_fast = node.engine.can_take_fast_path(publisher.name)
         for position, (publication, event) in enumerate(events):
             now = base + batch.count
             try:
@@ -172,7 +171,7 @@ class PublishHandler:
                 fast_outcome = publish_fast(node, event, now) if is_fast else None
                 if fast_outcome is None:
                     outcome = node.handle(operation, now)
-                    is_fast = pipeline.can_take_fast_path(node.engine, publisher.name)  # may be closed now
+                    is_fast = node.engine.can_take_fast_path(publisher.name)  # may be closed now
                 else:
                     outcome = fast_outcome
             except TrustPendingError as error:

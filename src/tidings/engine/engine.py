@@ -5,11 +5,13 @@ Theory of operation:
 1. A driver calls `Engine.handle(operation, now)` for one operation at a time and carries out the returned effects in
    their order.
 2. `handle` dispatches on the operation. Operations of clients and neighbours run through the steps of the pipeline
-   (`engine.steps`); operations about the overlay itself go to `Convergence`, `Settlement` and `TopicGossip`.
+   (`engine.steps`); operations about the overlay itself go to `Convergence`, `Settlement` and `TopicGossip`. All take
+   the engine's `Turn`: its state, the time, and a way to run a nested operation.
 3. A step that refuses an operation raises `Refusal`, which becomes a `Reject` effect. A step that needs an answer of
    the trust provider raises `TrustAnswerNeeded` before anything has changed; the operation is deferred until a `Trust`
    operation brings the answer.
-4. `Engine.batch` is the vectorised form of `handle` for tables of operations. Tests hold the two equal.
+4. `Engine.batch` is the vectorised form of `handle` for tables of operations. Tests hold the two equal. Nothing but
+   `handle` and `batch` changes the state.
 """
 
 from collections.abc import Callable, Collection
@@ -17,10 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tidings.engine import meta_events
-from tidings.engine.effects import Effect, MetaEventPublished, Reject, Send
-from tidings.engine.headers import META, NEW, ForwardingHeader, Route
+from tidings.engine.effects import Deliver, Effect, Reject, Send
+from tidings.engine.headers import NEW, ForwardingHeader, Route
 from tidings.engine.matcher import Matcher
-from tidings.engine.message import Message, OutboundCopy, OutdatedNews, PublicationMessage, Refusal
+from tidings.engine.message import OutdatedNews, Refusal
 from tidings.engine.operations import (
     Acknowledge,
     Advertise,
@@ -63,27 +65,21 @@ from tidings.engine.operations import (
     Unsubscribe,
     digest_of,
 )
-from tidings.engine.overlay import peers
+from tidings.engine.overlay import peers, resumption
 from tidings.engine.overlay.convergence import Convergence
 from tidings.engine.overlay.deferred import DeferredMessages
 from tidings.engine.overlay.settlement import Settlement
 from tidings.engine.security import sealed_events
 from tidings.engine.settings import Settings
-from tidings.engine.state.broker_state import BrokerState
-from tidings.engine.state.filter_rules import Ruling
-from tidings.engine.state.filters import FilterEntry
-from tidings.engine.steps import contexts, emit, explain, pipeline, set_policy
-from tidings.model.advertisement import Advertisement
-from tidings.model.errors import SchemaError
+from tidings.engine.state.broker_state import BrokerState, governs, tables_of
+from tidings.engine.state.filters import BrokerTables
+from tidings.engine.steps import admit, contexts, explain, pipeline, report, set_policy
+from tidings.engine.turn import Answers, Turn
 from tidings.model.event import Event
 from tidings.model.explanation import Explanation
 from tidings.model.limits import MAX_KNOWN_TRUST
 from tidings.model.notification import Notification
-from tidings.model.subscription import Subscription
-from tidings.model.values import Attributes
-from tidings.policy.ast import MessageType, RuleOperation
-from tidings.policy.evaluation.evaluation import MessageFacts, RuleContext, TrustAnswerNeeded
-from tidings.routing.advertisement import targets_of_advertisements
+from tidings.policy.evaluation.evaluation import TrustAnswerNeeded
 from tidings.routing.covering_classes import CoveringClasses
 from tidings.routing.topology import BrokerGraph
 
@@ -95,12 +91,12 @@ if TYPE_CHECKING:
     from tidings.security.gate import Gate
 
 Trusts = Callable[[str, str], bool]
-_FORWARD = RuleOperation.FORWARD
-_ONLY_BROKERS: list[Effect] = [Reject("admit", "only brokers tell of the overlay, over their links")]
 
 
-class Engine(BrokerState):
+class Engine:
     """A broker's state and the handlers of its operations. Call it from one thread at a time.
+
+    `state` is for reading: only `handle` and `batch` change it.
 
     Args:
         settings: The broker's configuration; the defaults are those of a hub.
@@ -116,187 +112,39 @@ class Engine(BrokerState):
         kinds: CoveringClasses | None = None,
         gate: "Gate | None" = None,
     ) -> None:
-        super().__init__(settings, matcher, kinds)
+        state = self.state = BrokerState(settings, matcher, kinds)
         self.gate = gate
         self.topic_gossip: topic_gossip.TopicGossip | None = None
-        self.unread_security_state = b""  # without a gate: the security state of a restored snapshot, as it is
-        self.is_replaying = False  # whether the driver replays its journal: accepted operations are not checked again
-        self.deferred = DeferredMessages(self)
-        self.convergence = Convergence(self)
-        self.settlement = Settlement(self)
-        self._answers: dict[tuple[str, str], bool] = {}
-        self._handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
-            Publish: lambda operation, sender: pipeline.publish(self, operation, sender),
-            Advertise: lambda operation, sender: pipeline.put_filter(self, operation, sender),
-            Subscribe: lambda operation, sender: pipeline.put_filter(self, operation, sender),
-            Unadvertise: lambda operation, sender: pipeline.remove_filter(self, operation, sender),
-            Unsubscribe: lambda operation, sender: pipeline.remove_filter(self, operation, sender),
-            SetContext: lambda operation, sender: contexts.set_context(self, operation, sender),
-            SetPolicy: lambda operation, sender: set_policy.set_policy(self, operation, sender),
-            Define: self._define,
-            DelegateContext: lambda operation, sender: contexts.delegate_context(self, operation, sender),
-            TellLinks: lambda operation, sender: self.convergence.take_links(operation, sender, self.now),
-            PhaseDone: self.convergence.take_done,
-            PhaseComplete: self.convergence.take_complete,
-            Announce: self.convergence.announcer.take_announcement,
-            Acknowledge: self.convergence.announcer.take_acknowledgement,
-            ClaimClients: self.convergence.take_claims,
-            TransferBacklog: lambda operation, _: self.convergence.take_backlog(operation),
-            BacklogStored: lambda operation, _: self.convergence.take_backlog_stored(operation),
-            Settle: self.settlement.take,
-            TellTopics: _ignore_security_message,
-            TellNotices: _ignore_security_message,
-            AskRevocations: _ignore_security_message,
-            TellRevocations: _ignore_security_message,
-        }
         if gate is not None:
             from tidings.engine.security.topic_gossip import TopicGossip  # imports the cryptography packages
 
-            self.topic_gossip = TopicGossip(self, gate)
-            self._handlers |= {
-                TellTopics: self.topic_gossip.take_topics,
-                TellNotices: self.topic_gossip.take_notices,
-                AskRevocations: self.topic_gossip.take_question,
-                TellRevocations: self.topic_gossip.take_revocations,
-            }
+            self.topic_gossip = TopicGossip(state.links.neighbours, gate)
+        self._unread_security_state = b""  # without a gate: the security state of a restored snapshot, as it is
+        self.deferred = DeferredMessages()
+        self.convergence = Convergence(state)
+        self.settlement = Settlement(state, self.deferred)
+        self._turn = Turn(state, self._run, self.deferred, self.settlement, self.convergence, gate, self.topic_gossip)
+        self._entrances = self._driver_handlers()
+        self._handlers = self._client_handlers() | self._neighbour_handlers()
 
-    # Entry point
+    # Entry points
 
     def handle(self, operation: Operation, now: int) -> list[Effect]:
         """Handle one operation at time `now` (microseconds) and return the effects that the driver must carry out.
 
         A refused operation changes no state and returns a `Reject`.
         """
-        self.now = now
-        match operation:
-            case Publish(event, journey):
-                if journey is not NEW and journey != NEW:
-                    return [Reject("admit", "only a broker says what happened to an event on its way")]
-                if self.topic_gossip is not None:
-                    return sealed_events.publish(self, operation) + self.topic_gossip.news()
-                short = (
-                    pipeline.publish_fast(self, event) if pipeline.can_take_fast_path(self, event.publisher) else None
-                )
-                return self.run_client_operation(operation, event.publisher) if short is None else [*short]
-            case Receive(neighbour, received):
-                effects = self._receive(received, neighbour)
-                return effects if self.topic_gossip is None else effects + self.topic_gossip.news(neighbour)
-            case Advertise(advertisement):
-                return self.run_client_operation(operation, advertisement.publisher)
-            case Subscribe(subscription):
-                effects = self.run_client_operation(operation, subscription.subscriber)
-                return effects if self.topic_gossip is None else effects + self.topic_gossip.news()
-            case Republish(event, round, only, whose):
-                refused = sealed_events.refuse_resend(self, operation)
-                if refused is not None:
-                    return refused
-                again = ForwardingHeader(route=Route(round=round, deliver_at=only, clients=whose))
-                return self.run(Publish(event, again), event.publisher)
-            case Redecide(event, _, _, _, sender, proved):
-                self._answers = {(sender or event.publisher, group): member for group, member in proved}
-                return pipeline.redecide(self, operation)
-            case SetLaggingBrokers(brokers):
-                self.convergence.lagging = brokers
-                return []
-            case SetLoad(load):
-                self.set_load(load)
-                return []
-            case Trust(party, group, member, until):
-                self.trust.pop((party, group), None)
-                if until > now:
-                    self.trust[party, group] = member, until
-                    if len(self.trust) > MAX_KNOWN_TRUST:
-                        del self.trust[next(iter(self.trust))]
-                return self.deferred.resume_with_answer(party, group, member)
-            case Tick():
-                return self.settlement.tick() + self.convergence.tick(now)
-            case Join(neighbour):
-                was_there = neighbour in self.neighbours
-                effects = peers.join(self, operation)
-                if self.topic_gossip is not None and neighbour in self.neighbours and not was_there:
-                    return self.topic_gossip.joined(neighbour) + effects
-                return effects
-            case Leave(neighbour):
-                if self.topic_gossip is not None:
-                    self.topic_gossip.left(neighbour)
-                return peers.leave(self, neighbour)
-            case LearnTopic() | ApplyNotice() | Revoke():
-                return self._apply_security_operation(operation)
-            case Connect():
-                return peers.connect(self, operation)
-            case Disconnect(client):
-                return peers.disconnect(self, client)
-            case TransferBacklog():
-                return self.convergence.take_backlog(operation)
-            case (
-                TellLinks()
-                | PhaseDone()
-                | PhaseComplete()
-                | Announce()
-                | Acknowledge()
-                | ClaimClients()
-                | BacklogStored()
-                | Settle()
-            ):
-                return _ONLY_BROKERS.copy()
-            case TellTopics() | TellNotices() | AskRevocations() | TellRevocations():
-                return _ONLY_BROKERS.copy()
-            case ReportLoss(client, subscription, count):
-                return self.publish_meta_event(
-                    meta_events.lost(self.name, client, subscription, count), subscription, str(now)
-                )
-            case _:
-                return self.run_client_operation(operation, operation.client)
-
-    def _apply_security_operation(self, operation: LearnTopic | ApplyNotice | Revoke) -> list[Effect]:
-        """Handle a security operation of the driver: a topic record, a key management notice or a revocation update."""
-        topic_gossip = self.topic_gossip
-        if topic_gossip is None:
-            return [Reject("admit", f"{self.name} has no gate, and knows of no secure topics: give it one")]
-        if self.is_replaying:
-            topic_gossip.recall(operation)
-            return []
-        match operation:
-            case LearnTopic():
-                return topic_gossip.learn(operation)
-            case ApplyNotice():
-                return topic_gossip.heed(operation)
-            case Revoke():
-                return topic_gossip.revoke(operation)
-
-    def run_client_operation(self, operation: Travelling | DelegateContext, client: str) -> list[Effect]:
-        """Run an operation of a local client, after checking that it does not pose as an operation of a broker.
-
-        Under a strategy that announces contexts, the client's context is announced before the operation runs.
-        """
-        if client in self.neighbours:
-            return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
-        if getattr(operation, "way", None) is not None:
-            return [Reject("admit", "only a broker says which way something came")]
-        if not self.strategy.announces:
-            return self.run(operation, client)
-        ahead = [] if client in self.arrivals else contexts.client_arrived(self, client)
-        if isinstance(operation, Publish):
-            ahead += contexts.announce_publisher_context(self, client, operation.event.context)
-        return ahead + self.run(operation, client)
-
-    def _receive(self, operation: Travelling, neighbour: str) -> list[Effect]:
-        """Run an operation that came over the link from `neighbour`.
-
-        An operation that was sent under the digest of another topology is dropped: its sender sends it again under the
-        new digest.
-        """
-        if neighbour not in self.neighbours:
-            return [Reject("admit", f"{neighbour} is no neighbour of {self.name}")]
-        if self.gate is not None and isinstance(operation, Publish):
-            refused = sealed_events.refuse_from_neighbour(self, operation, neighbour)
-            if refused is not None:
-                return refused
-        digest = digest_of(operation)
-        if digest is None or self.is_external(neighbour):
-            return self.run(operation, neighbour)
-        counts, effects = self.convergence.accepts_digest(digest)
-        return effects + self.run(operation, neighbour) if counts else effects
+        turn = self._turn
+        turn.now = now
+        if type(operation) is not Publish:
+            return self._entrances.get(type(operation), self._handle_by_client)(operation)
+        event, journey = operation.event, operation.journey
+        if journey is not NEW and journey != NEW:
+            return [Reject("admit", "only a broker says what happened to an event on its way")]
+        if turn.topic_gossip is not None:
+            return self._publish_checked(operation) + turn.topic_gossip.news()
+        short = pipeline.publish_fast(turn, event) if pipeline.can_take_fast_path(turn, event.publisher) else None
+        return self._run_client_operation(operation, event.publisher) if short is None else [*short]
 
     def batch(self, table: "pa.Table", now: int | None = None) -> "BatchResult":
         """Handle a table of operations in their order, with the same effects as `handle` but much faster.
@@ -311,18 +159,21 @@ class Engine(BrokerState):
         """
         from tidings.engine.batch import batch  # imports pyarrow, which other users need not load
 
-        return batch.run(self, table, now)
+        return batch.run(self._turn, self.handle, table, now)
 
-    @property
-    def is_untidy(self) -> bool:
-        """Whether calling `tidy` would make matching faster."""
-        return self.matcher.is_untidy or self.remote_subscriptions.is_untidy
+    # The fast path, for drivers that handle several publications of one client
 
-    def tidy(self) -> None:
-        """Compact the matching indexes. Another thread may call this while operations are handled."""
-        for matcher in (self.matcher, self.remote_subscriptions):
-            if matcher.is_untidy:
-                matcher.tidy()
+    def can_take_fast_path(self, publisher: str) -> bool:
+        """Whether `publish_fast` may be tried for this client's publications, until another operation is handled."""
+        return pipeline.can_take_fast_path(self._turn, publisher)
+
+    def publish_fast(self, event: Event, now: int) -> list[Deliver] | None:
+        """Publish an event that needs no more than matching, if `can_take_fast_path`, which changes no state.
+
+        Returns None if the event has to be handled by `handle`.
+        """
+        self._turn.now = now
+        return pipeline.publish_fast(self._turn, event)
 
     def prefetch_matches(self, events: list[Event]) -> None:
         """Match several upcoming publications at once, so that handling each of them is faster.
@@ -330,15 +181,79 @@ class Engine(BrokerState):
         This changes no state: the cached matches are ignored if the events never come or the subscriptions change
         meanwhile.
         """
-        if len(self.subscriptions) > len(self.remote_subscriptions):
-            self.matcher.prefetch(events)
+        filters = self.state.filters
+        if len(filters.subscriptions) > len(filters.remote_subscriptions):
+            filters.matcher.prefetch(events)
 
-    def at(self, now: int) -> None:
-        """Set the time of the next operation, for callers that run the steps themselves instead of `handle`."""
-        self.now, self._answers = now, {}
+    # Dispatch
 
-    def run(
-        self, operation: Travelling | DelegateContext, sender: str, answers: dict[tuple[str, str], bool] | None = None
+    def _driver_handlers(self) -> dict[type, Callable[[Any], list[Effect]]]:
+        """Return what handles each type of operation of a driver; `_handle_by_client` handles the other types."""
+        turn, convergence = self._turn, self.convergence
+        handlers: dict[type, Callable[[Any], list[Effect]]] = {
+            Receive: self._receive,
+            Advertise: lambda operation: self._run_client_operation(operation, operation.advertisement.publisher),
+            Subscribe: self._subscribe,
+            Republish: self._republish,
+            Redecide: self._redecide,
+            SetLaggingBrokers: self._set_lagging_brokers,
+            SetLoad: self._set_load,
+            Trust: self._take_trust_answer,
+            Tick: lambda _: self.settlement.tick() + convergence.tick(turn),
+            Join: self._join,
+            Leave: self._leave,
+            LearnTopic: self._apply_security_operation,
+            ApplyNotice: self._apply_security_operation,
+            Revoke: self._apply_security_operation,
+            Connect: lambda operation: peers.connect(turn, convergence, operation),
+            Disconnect: lambda operation: peers.disconnect(turn, operation.client),
+            TransferBacklog: lambda operation: convergence.take_backlog(turn, operation),
+            ReportLoss: self._report_loss,
+        }
+        return handlers | dict.fromkeys(_BROKERS_OPERATIONS, _refuse_overlay_operation)
+
+    def _client_handlers(self) -> dict[type, Callable[[Any, str], list[Effect]]]:
+        """Return what runs each type of operation of a client, at its own broker and at the others."""
+        turn = self._turn
+        return {
+            Publish: partial(pipeline.publish, turn),
+            Advertise: partial(pipeline.put_filter, turn),
+            Subscribe: partial(pipeline.put_filter, turn),
+            Unadvertise: partial(pipeline.remove_filter, turn),
+            Unsubscribe: partial(pipeline.remove_filter, turn),
+            SetContext: partial(contexts.set_context, turn),
+            SetPolicy: partial(set_policy.set_policy, turn),
+            Define: partial(admit.define_schema, turn),
+            DelegateContext: partial(contexts.delegate_context, turn),
+        }
+
+    def _neighbour_handlers(self) -> dict[type, Callable[[Any, str], list[Effect]]]:
+        """Return what runs each type of operation between brokers."""
+        turn, convergence, topic_gossip = self._turn, self.convergence, self.topic_gossip
+        handlers: dict[type, Callable[[Any, str], list[Effect]]] = {
+            TellLinks: partial(convergence.take_links, turn),
+            PhaseDone: partial(convergence.take_done, turn),
+            PhaseComplete: partial(convergence.take_complete, turn),
+            Announce: partial(convergence.announcer.take_announcement, turn),
+            Acknowledge: partial(convergence.announcer.take_acknowledgement, turn),
+            ClaimClients: partial(convergence.take_claims, turn),
+            TransferBacklog: lambda operation, _: convergence.take_backlog(turn, operation),
+            BacklogStored: lambda operation, _: convergence.take_backlog_stored(operation),
+            Settle: self.settlement.take,
+        }
+        if topic_gossip is None:  # without a gate the broker knows nothing of secure topics
+            return handlers | dict.fromkeys(
+                (TellTopics, TellNotices, AskRevocations, TellRevocations), lambda _operation, _sender: []
+            )
+        return handlers | {
+            TellTopics: lambda operation, sender: topic_gossip.take_topics(operation, sender, turn.now),
+            TellNotices: lambda operation, sender: topic_gossip.take_notices(operation, sender, turn.now),
+            AskRevocations: topic_gossip.take_question,
+            TellRevocations: lambda operation, sender: topic_gossip.take_revocations(operation, sender, turn.now),
+        }
+
+    def _run(
+        self, operation: Travelling | DelegateContext, sender: str, answers: Answers | None = None
     ) -> list[Effect]:
         """Run an operation through its handler and return its effects; a refusal becomes a `Reject`.
 
@@ -351,7 +266,7 @@ class Engine(BrokerState):
         """
         if answers is None and self.deferred and self.deferred.has_waiting_operations(sender):
             return self.deferred.defer(sender, operation)
-        self._answers = answers or {}
+        self._turn.answers = answers or {}
         try:
             return self._handlers[type(operation)](operation, sender)
         except Refusal as refusal:
@@ -360,6 +275,170 @@ class Engine(BrokerState):
             return []
         except TrustAnswerNeeded as question:
             return self.deferred.defer(sender, operation, question, answers)
+
+    # Operations of local clients
+
+    def _handle_by_client(self, operation: Any) -> list[Effect]:
+        """Handle an operation that names its client."""
+        return self._run_client_operation(operation, operation.client)
+
+    def _run_client_operation(self, operation: Travelling | DelegateContext, client: str) -> list[Effect]:
+        """Run an operation of a local client, after checking that it does not pose as an operation of a broker.
+
+        Under a strategy that announces contexts, the client's context is announced before the operation runs.
+        """
+        state = self.state
+        if client in state.links.neighbours:
+            return [Reject("admit", f"{client} is the name of a broker; choose another one for a client")]
+        if getattr(operation, "way", None) is not None:
+            return [Reject("admit", "only a broker says which way something came")]
+        if not state.strategy.announces:
+            return self._run(operation, client)
+        ahead = [] if client in state.contexts.arrivals else contexts.client_arrived(self._turn, client)
+        if isinstance(operation, Publish):
+            ahead += contexts.announce_publisher_context(self._turn, client, operation.event.context)
+        return ahead + self._run(operation, client)
+
+    def _publish_checked(self, operation: Publish) -> list[Effect]:
+        """Check a client's publication at the gate and run it.
+
+        One that is refused may be published again, since it was not accepted.
+        """
+        event = operation.event
+        try:
+            sealed_events.check_at_gate(self._turn, event)
+        except Refusal as refusal:
+            return [Reject(refusal.step, refusal.reason)]
+        effects = self._run_client_operation(operation, event.publisher)
+        is_refused = any(isinstance(effect, Reject) for effect in effects)
+        if not is_refused or any(isinstance(effect, Deliver | Send) for effect in effects):
+            sealed_events.remember_event(self._turn, event)
+        return effects
+
+    def _subscribe(self, operation: Subscribe) -> list[Effect]:
+        """Handle a client's subscription, whose token may reveal a topic to the broker."""
+        effects = self._run_client_operation(operation, operation.subscription.subscriber)
+        return effects if self.topic_gossip is None else effects + self.topic_gossip.news()
+
+    # Operations of neighbours
+
+    def _receive(self, received: Receive) -> list[Effect]:
+        """Handle an operation of a neighbour, which may reveal a topic to the broker."""
+        neighbour = received.neighbour
+        effects = self._run_received(received.operation, neighbour)
+        return effects if self.topic_gossip is None else effects + self.topic_gossip.news(neighbour)
+
+    def _run_received(self, operation: Travelling, neighbour: str) -> list[Effect]:
+        """Run an operation that came over the link from `neighbour`.
+
+        An operation that was sent under the digest of another topology is dropped: its sender sends it again under the
+        new digest.
+        """
+        links = self.state.links
+        if neighbour not in links.neighbours:
+            return [Reject("admit", f"{neighbour} is no neighbour of {self.state.name}")]
+        if self.gate is not None and isinstance(operation, Publish):
+            refused = sealed_events.refuse_from_neighbour(self._turn, operation, neighbour)
+            if refused is not None:
+                return refused
+        digest = digest_of(operation)
+        if digest is None or links.is_external(neighbour):
+            return self._run(operation, neighbour)
+        counts, effects = self.convergence.accepts_digest(self._turn, digest)
+        return effects + self._run(operation, neighbour) if counts else effects
+
+    def _join(self, operation: Join) -> list[Effect]:
+        neighbours, neighbour = self.state.links.neighbours, operation.neighbour
+        was_there = neighbour in neighbours
+        effects = peers.join(self._turn, self.convergence, operation)
+        if self.topic_gossip is not None and neighbour in neighbours and not was_there:
+            return self.topic_gossip.joined(neighbour) + effects
+        return effects
+
+    def _leave(self, operation: Leave) -> list[Effect]:
+        if self.topic_gossip is not None:
+            self.topic_gossip.left(operation.neighbour)
+        return peers.leave(self._turn, self.convergence, operation.neighbour)
+
+    # Operations of the driver
+
+    def _republish(self, operation: Republish) -> list[Effect]:
+        """Send a journaled event again, in a new round."""
+        refused = sealed_events.refuse_resend(self._turn, operation)
+        if refused is not None:
+            return refused
+        event = operation.event
+        route = Route(round=operation.round, deliver_at=operation.only, clients=operation.whose)
+        return self._run(Publish(event, ForwardingHeader(route=route)), event.publisher)
+
+    def _redecide(self, operation: Redecide) -> list[Effect]:
+        """Make a pending decision, with the answers about its sender that were stored with it."""
+        party = operation.sender or operation.event.publisher
+        self._turn.answers = {(party, group): member for group, member in operation.answers}
+        return pipeline.redecide(self._turn, operation)
+
+    def _set_lagging_brokers(self, operation: SetLaggingBrokers) -> list[Effect]:
+        self.settlement.lagging = operation.brokers
+        return []
+
+    def _set_load(self, operation: SetLoad) -> list[Effect]:
+        self.state.rules.set_load(operation.load)
+        return []
+
+    def _take_trust_answer(self, operation: Trust) -> list[Effect]:
+        """Cache an answer of the trust provider, and continue what waited for it."""
+        question, trust = (operation.party, operation.group), self.state.trust
+        trust.pop(question, None)
+        if operation.until > self._turn.now:
+            trust[question] = operation.member, operation.until
+            if len(trust) > MAX_KNOWN_TRUST:
+                del trust[next(iter(trust))]
+        return resumption.resume_with_answer(self._turn, question, operation.member)
+
+    def _apply_security_operation(self, operation: LearnTopic | ApplyNotice | Revoke) -> list[Effect]:
+        """Handle a security operation of the driver: a topic record, a key management notice or a revocation update."""
+        topic_gossip, now = self.topic_gossip, self._turn.now
+        if topic_gossip is None:
+            return [Reject("admit", f"{self.state.name} has no gate, and knows of no secure topics: give it one")]
+        if self._turn.is_replaying:
+            topic_gossip.recall(operation)
+            return []
+        match operation:
+            case LearnTopic():
+                return topic_gossip.learn(operation, now)
+            case ApplyNotice():
+                return topic_gossip.heed(operation, now)
+            case Revoke():
+                return topic_gossip.revoke(operation, now)
+
+    def _report_loss(self, operation: ReportLoss) -> list[Effect]:
+        """Publish that a driver's queue was full and lost notifications."""
+        client, subscription = operation.client, operation.subscription
+        attributes = meta_events.lost(self.state.name, client, subscription, operation.count)
+        return report.publish_meta_event(self._turn, attributes, subscription, str(self._turn.now))
+
+    # What the driver sets
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the driver replays its journal: accepted operations are not checked again."""
+        return self._turn.is_replaying
+
+    @is_replaying.setter
+    def is_replaying(self, is_replaying: bool) -> None:
+        self._turn.is_replaying = is_replaying
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether calling `tidy` would make matching faster."""
+        filters = self.state.filters
+        return filters.matcher.is_untidy or filters.remote_subscriptions.is_untidy
+
+    def tidy(self) -> None:
+        """Compact the matching indexes. Another thread may call this while operations are handled."""
+        for matcher in (self.state.filters.matcher, self.state.filters.remote_subscriptions):
+            if matcher.is_untidy:
+                matcher.tidy()
 
     # Queries: they change no state
 
@@ -372,6 +451,7 @@ class Engine(BrokerState):
         viewer: str | None = None,
         trusts: Trusts | None = None,
         accepted: bool = False,
+        now: int | None = None,
         links_down: Collection[str] = (),
     ) -> list[Explanation]:
         """Explain why one subscription, or each subscription of a client, would or would not get the event now.
@@ -387,18 +467,21 @@ class Engine(BrokerState):
             trusts: Answers whether a party belongs to a trust group where the engine has no valid answer cached.
             accepted: Whether the event was accepted in the past; then it is not checked again whether it may be
                 published.
+            now: The time to evaluate at, in microseconds; None: the time of the last operation.
             links_down: The neighbours whose links are configured and down.
         """
+        if now is not None:
+            self._turn.begin(now)
         if subscription is not None:
-            found = self.subscriptions.get(subscription)
+            found = self.state.filters.subscriptions.get(subscription)
             entries = [] if found is None else [found]
         else:
-            entries = self.subscriptions.of(client or "")
+            entries = self.state.filters.subscriptions.of(client or "")
         # A publisher could find out a subscriber's context by asking for many events: only the owner may ask.
-        allowed = [entry for entry in entries if viewer in (None, entry.owner) or self.governs(viewer)]
-        chosen = sorted(allowed, key=lambda other_entry: other_entry.id)
+        allowed = [entry for entry in entries if viewer in (None, entry.owner) or governs(self.state, viewer)]
+        chosen = sorted(allowed, key=lambda entry: entry.id)
         return [
-            explain.explain(self, event, entry, viewer, trusts, accepted=accepted, links_down=links_down)
+            explain.explain(self._turn, event, entry, viewer, trusts, accepted=accepted, links_down=links_down)
             for entry in chosen
         ]
 
@@ -411,26 +494,18 @@ class Engine(BrokerState):
             now: The time to evaluate at, in microseconds.
             trusts: Answers whether a party belongs to a trust group where the engine has no valid answer cached.
         """
-        self.now = now
+        self._turn.now = now
         found = self.explain(event, subscription=subscription, trusts=trusts, accepted=True)
         return found[0].notification if found and found[0].delivered else None
 
-    # For the steps of the pipeline
-
-    @property
-    def is_lone(self) -> bool:
-        """Whether the broker has no neighbours and no deferred messages."""
-        return not self.neighbours and not self.deferred
+    def tables(self) -> BrokerTables:
+        """Return the broker's tables as values that can be listed and compared."""
+        return tables_of(self.state)
 
     @property
     def topology(self) -> BrokerGraph:
         """The brokers and links of the sub-overlay for which the routing tables are built."""
-        return self.convergence.topology
-
-    @property
-    def digest(self) -> str:
-        """The digest of the topology for which the routing tables are built."""
-        return self.convergence.digest
+        return self.state.links.topology
 
     @property
     def is_settled(self) -> bool:
@@ -440,137 +515,15 @@ class Engine(BrokerState):
         """
         return self.convergence.is_settled and self.settlement.has_sent_all and not self.deferred
 
-    @property
-    def advertisements_required(self) -> bool:
-        """Whether a client may publish only events that match one of its advertisements."""
-        asked = self.settings.advertisements_required
-        return bool(self.neighbours) and self.strategy.name == "advertisement" if asked is None else asked
-
-    def propagation_targets(self, entry: FilterEntry[Subscription]) -> dict[str, bool]:
-        """Return the neighbours that should have a subscription, and for each whether the subscription is scoped there.
-
-        A scoped subscription is matched at the neighbour with its subscriber's context. The routing strategy decides
-        for the neighbours of this sub-overlay, overlapping advertisements decide for other sub-overlays.
-        """
-        if not self.neighbours:
-            return {}
-        found = {
-            name: one
-            for name, one in self.strategy.subscription_targets(self, entry).items()
-            if name in self.neighbours
-        }
-        abroad = [name for name in self.neighbours if self.is_external(name)]
-        if abroad:
-            found |= targets_of_advertisements(self.offers, entry, abroad)
-        known = entry.is_client or entry.scoped  # otherwise this broker does not know the subscriber's context
-        return {name: scoped and known for name, scoped in found.items()}
-
-    def digest_for(self, neighbour: str) -> str:
-        """Return the topology digest to put into messages for `neighbour`: empty for another sub-overlay."""
-        return "" if self.is_external(neighbour) else self.convergence.digest
-
-    def is_current(self, entry: FilterEntry[Any]) -> bool:
-        """Whether a filter is local or was sent under the digest of the current topology."""
-        return entry.is_local or entry.digest == self.convergence.digest
-
-    def tree_neighbours(self) -> list[str]:
-        """Return the neighbours that get broadcasts: those in the shared tree, and those of other sub-overlays."""
-        shared = self.topology.shared.neighbours(self.name)
-        return [name for name in self.neighbours if name in shared or self.is_external(name)]
-
-    def withdraw_sender(self, id: str, sender: str) -> bool:  # noqa: A002
-        """Note that `sender` withdraws a subscription; return whether another neighbour that sent it still has it.
-
-        If the withdrawing neighbour was the subscription's hop, another sender becomes its hop.
-        """
-        entry = self.subscriptions.get(id)
-        if entry is None or entry.is_local or not entry.senders - {sender}:
-            return False
-        entry.senders -= {sender}
-        if entry.hop == sender:
-            self.remote_subscriptions.remove(entry)
-            entry.hop = min(entry.senders)
-            self.remote_subscriptions.put(entry)
-        return True
-
-    def sweep(self) -> list[Effect]:
-        """Drop the filters and contexts that were not sent again after a topology change.
-
-        Neighbours in other sub-overlays that have such a filter get its withdrawal.
-        """
-        effects: list[Effect] = []
-        for entry in [subscription for subscription in self.entries() if not self.is_current(subscription)]:
-            effects += emit.withdraw_filter(self, entry)
-            self.remove_filter(entry)
-        for client in self.remote_subscriptions.contexts():
-            if not any(subscription.scoped for subscription in self.subscriptions.of(client)):
-                self.remote_subscriptions.forget_context(client)
-        return effects
-
-    def hop(self, message: Message, neighbour: str) -> OutboundCopy:
-        """Return a new copy of `message` for `neighbour`."""
-        hop = OutboundCopy(message, neighbour, is_egress=self.is_external(neighbour))
-        hop.attributes_behind = (
-            self.remote_subscriptions.attributes
-            if self.strategy.by_source
-            else partial(self.remote_subscriptions.attributes_behind, neighbour)
-        )
-        return hop
-
-    def others(self, message: Message, hops: list[OutboundCopy]) -> list[OutboundCopy]:
-        """Return new copies for the neighbours that are neither the previous hop nor among `hops`."""
-        known = {message.sender, *(hop.receiver for hop in hops)}
-        among = self.neighbours if message.type is MessageType.PUBLICATION else self.tree_neighbours()
-        return [self.hop(message, name) for name in among if name not in known]
-
-    def rule_context(self, message: Message) -> RuleContext:
-        """Return the facts that policy rules may read about a message at this broker."""
-        large = self.settings.large_message_bytes
-        facts = MessageFacts(
-            message.type,
-            self.name,
-            self.settings.host,
-            self.load,
-            message.sender,
-            message.text,
-            lambda: min(1.0, message.size() / large),
-            self._trusts,
-        )
-        if isinstance(message, PublicationMessage):
-            event = message.event
-            facts.attributes, facts.payload = event.attributes, event.payload
-            facts.subject, facts.publisher = event.subject, event.publisher
-        if self._answers:
-            facts.answers.update(self._answers)
-        return RuleContext(facts)
-
-    def publish_meta_event(self, attributes: Attributes, *cause: str) -> list[Effect]:
-        """Publish a meta-event with these attributes and return the effects.
-
-        Handling a meta-event never publishes another one. `cause` goes into the event's id, which is the same in every
-        driver that handles the same operations.
-        """
-        event = self.meta_event(attributes, *cause)
-        return [MetaEventPublished(event), *self.run(Publish(event, META), self.name)]
-
-    def meta_event(self, attributes: Attributes, *cause: str) -> Event:
-        """Return the broker's next meta-event, without publishing it."""
-        self.sequence += 1
-        return Event(
-            id=meta_events.event_id(self.now, self.name, *cause, str(self.sequence)),
-            publisher=self.name,
-            timestamp=self.now,
-            sequence=self.sequence,
-            attributes=attributes,
-        )
-
     # Saving and restoring
 
-    def save(self) -> bytes:
-        """Return the engine's state as bytes for `restore`."""
+    def save(self, *, subscriptions: bool = True) -> bytes:
+        """Return the state as bytes for `restore`; without `subscriptions` if the caller stores those in an index."""
         from tidings.engine.state import snapshot  # imports the journal, and with it pyarrow
 
-        return snapshot.encode_state(self)
+        security_state = self._unread_security_state if self.topic_gossip is None else self.topic_gossip.state()
+        claimed_clients = self.convergence.claimed_clients
+        return snapshot.encode_state(self.state, claimed_clients, security_state, subscriptions=subscriptions)
 
     @classmethod
     def restore(
@@ -586,72 +539,22 @@ class Engine(BrokerState):
         """
         from tidings.engine.state import snapshot
 
-        engine = cls(settings, matcher, gate=gate)
-        snapshot.restore(engine, data)
+        engine, saved = cls(settings, matcher, gate=gate), snapshot.decode_state(data)
+        engine.convergence.claimed_clients.update(saved.residents)
+        if engine.topic_gossip is None:
+            engine._unread_security_state = saved.topic_gossip
+        elif saved.topic_gossip:
+            engine.topic_gossip.restore(saved.topic_gossip)
+        snapshot.restore_state(engine.state, saved)
         return engine
 
-    def rebuild_subscription_message(self, entry: FilterEntry[Subscription]) -> tuple[Message, tuple[Ruling, ...]]:
-        """Return a stored subscription as the message it came in, with the Forward rules that act on forwarding it."""
-        message = Message(
-            MessageType.SUBSCRIPTION,
-            entry.id,
-            Subscribe(entry.value),
-            entry.hop,
-            entry.owner,
-            from_broker=not entry.is_client,
-            is_ingress=self.is_ingress(entry.hop),
-            attached=entry.policy,
-            rule_context=self.rule_context,
-            filter=entry.value.content,
-        )
-        met = self.overlapping_advertisements(entry.value)
-        associated = (ruling for one in met for ruling in one.rulings(_FORWARD, MessageType.SUBSCRIPTION))
-        return message, (*message.rulings(_FORWARD), *associated)
 
-    def rebuild_advertisement_message(self, entry: FilterEntry[Advertisement]) -> Message:
-        """Return a stored advertisement as the message it came in."""
-        return Message(
-            MessageType.ADVERTISEMENT,
-            entry.id,
-            Advertise(entry.value),
-            entry.hop,
-            entry.owner,
-            from_broker=not entry.is_client,
-            is_ingress=self.is_ingress(entry.hop),
-            attached=entry.policy,
-            rule_context=self.rule_context,
-            filter=entry.value.content,
-        )
-
-    # Operations without a pipeline of their own
-
-    def _define(self, operation: Define, sender: str) -> list[Effect]:
-        """Define a subject's schema and pass a new one on to the tree neighbours."""
-        known = self.subjects.find(operation.schema.subject)
-        if known == operation.schema:
-            return []
-        try:
-            self.subjects.define(operation.schema)
-        except SchemaError as error:
-            raise Refusal("admit", str(error)) from None
-        return [Send(name, operation) for name in self.tree_neighbours() if name != sender]
-
-    def advertise_meta(self) -> list[Effect]:
-        """Advertise to the neighbours which meta-events may be published; see `peers.advertise_meta`."""
-        return peers.advertise_meta(self)
-
-    def _trusts(self, party: str, group: str) -> bool | None:
-        """Return the cached answer whether a party belongs to a trust group; None if there is no valid one."""
-        known = self.trust.get((party, group))
-        if known is None:
-            return None
-        member, until = known
-        if until <= self.now:
-            del self.trust[party, group]
-            return None
-        return member
+_BROKERS_OPERATIONS = (
+    *(TellLinks, PhaseDone, PhaseComplete, Announce, Acknowledge, ClaimClients, BacklogStored, Settle),
+    *(TellTopics, TellNotices, AskRevocations, TellRevocations),
+)
 
 
-def _ignore_security_message(_: Operation, __: str) -> list[Effect]:
-    """Ignore a security message of a neighbour: without a gate the broker knows nothing of secure topics."""
-    return []
+def _refuse_overlay_operation(_: Operation) -> list[Effect]:
+    """Refuse an operation that only brokers send, over their links."""
+    return [Reject("admit", "only brokers tell of the overlay, over their links")]

@@ -5,19 +5,21 @@ and the rules in its tables, but not what brokers farther along have decided.
 """
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.registration import target_links
 from tidings.engine.steps.decisions import Decision
 from tidings.engine.steps.govern import GovernResult, govern_filter
+from tidings.engine.steps.next_hops import hop_to
+from tidings.engine.steps.propagation import rebuild_subscription_message
+from tidings.engine.turn import Turn
 from tidings.matching.reference import matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.routing.advertisement_table import overlaps_content, unoffered
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 
 class Forwarding(NamedTuple):
@@ -29,12 +31,12 @@ class Forwarding(NamedTuple):
 
 
 def forwarding(
-    engine: "Engine", event: Event, subscription: FilterEntry[Subscription], links_down: Collection[str] = ()
+    turn: Turn, event: Event, subscription: FilterEntry[Subscription], links_down: Collection[str] = ()
 ) -> Forwarding | None:
     """Explain whether a subscription was forwarded toward the publisher of an event.
 
     Args:
-        engine: The engine of the broker that is asked.
+        turn: The state of the broker, and the operation at hand.
         event: The event whose publisher may be at another broker.
         subscription: A subscription in the broker's table.
         links_down: The neighbours whose links are configured and down.
@@ -42,42 +44,45 @@ def forwarding(
     Returns:
         The explanation; None if the publisher is a client of this broker or the broker has no links.
     """
+    state = turn.state
     publisher = event.publisher
-    if publisher == engine.name or engine.is_here(publisher) or not (engine.neighbours or links_down):
+    if publisher == state.name or state.contexts.is_here(publisher) or not (state.links.neighbours or links_down):
         return None
-    advertisements = [entry for entry in engine.advertisements.of(publisher) if not entry.is_client]
-    if engine.strategy.name != "advertisement" and not any(engine.is_external(entry.hop) for entry in advertisements):
-        return _by_announcements(engine, subscription)
+    advertisements = [entry for entry in state.filters.advertisements.of(publisher) if not entry.is_client]
+    if state.strategy.name != "advertisement" and not any(
+        state.links.is_external(entry.hop) for entry in advertisements
+    ):
+        return _by_announcements(state, subscription)
     if not advertisements:
-        return Forwarding(False, _no_advertisement(engine, publisher, links_down))
-    results = [_by_advertisement(engine, event, entry, subscription) for entry in advertisements]
+        return Forwarding(False, _no_advertisement(turn, publisher, links_down))
+    results = [_by_advertisement(turn, event, entry, subscription) for entry in advertisements]
     chosen = next((result for result in results if result.succeeded), None) or next(
         (result for result in results if result.decision), None
     )
     return chosen or Forwarding(False, "; ".join(result.reason for result in results))
 
 
-def _by_announcements(engine: "Engine", subscription: FilterEntry[Subscription]) -> Forwarding | None:
+def _by_announcements(state: BrokerState, subscription: FilterEntry[Subscription]) -> Forwarding | None:
     """Explain forwarding under a strategy without advertisements.
 
     Such strategies forward a subscription to every broker, or to the brokers that have announced a context which its
     filter of publishers selects.
     """
-    if not engine.strategy.announces or engine.propagation_targets(subscription):
+    if not state.strategy.announces or target_links(state, subscription):
         return None
     return Forwarding(False, "no other broker has announced a context that the filter of publishers selects")
 
 
-def _no_advertisement(engine: "Engine", publisher: str, links_down: Collection[str]) -> str:
-    reasons = [f"{engine.name} knows no advertisement of {publisher}"]
+def _no_advertisement(turn: Turn, publisher: str, links_down: Collection[str]) -> str:
+    reasons = [f"{turn.state.name} knows no advertisement of {publisher}"]
     reasons += (f"the link to {name} is down" for name in sorted(links_down))
-    if not engine.convergence.is_settled:
+    if not turn.convergence.is_settled:
         reasons.append("the routing tables are not complete yet")
     return "; ".join(reasons)
 
 
 def _by_advertisement(
-    engine: "Engine", event: Event, advertisement: FilterEntry[Advertisement], subscription: FilterEntry[Subscription]
+    turn: Turn, event: Event, advertisement: FilterEntry[Advertisement], subscription: FilterEntry[Subscription]
 ) -> Forwarding:
     name = f"the advertisement {advertisement.id} of {advertisement.owner}"
     if not matches(advertisement.value.content, event):
@@ -87,22 +92,23 @@ def _by_advertisement(
     missing = unoffered(advertisement.value, subscription.value)
     if missing:
         return Forwarding(False, f"{name} does not offer {', '.join(sorted(missing))} of its publisher's context")
-    return _on_link(engine, advertisement.hop, subscription)
+    return _on_link(turn, advertisement.hop, subscription)
 
 
-def _on_link(engine: "Engine", neighbour: str, subscription: FilterEntry[Subscription]) -> Forwarding:
+def _on_link(turn: Turn, neighbour: str, subscription: FilterEntry[Subscription]) -> Forwarding:
     """Explain whether the subscription was forwarded to a neighbour that sent an advertisement which attracts it."""
+    state = turn.state
     if neighbour == subscription.hop:
         return Forwarding(True, f"came from {neighbour}, as the advertisement did")
     if neighbour in subscription.sent_to:
         return Forwarding(True, f"forwarded to {neighbour}")
     if neighbour in subscription.target_links:
-        covering_set = engine.covering_set(neighbour)
+        covering_set = state.links.covering_set(neighbour)
         covering = "" if covering_set is None else ", ".join(covering_set.covering(subscription.id))
         return Forwarding(True, f"covered on the link to {neighbour}" + (f": by {covering}" if covering else ""))
-    message, rulings = engine.rebuild_subscription_message(subscription)
+    message, rulings = rebuild_subscription_message(turn, subscription)
     governed = GovernResult()
-    govern_filter(message, rulings, engine.hop(message, neighbour), governed)
+    govern_filter(message, rulings, hop_to(state, message, neighbour), governed)
     for _, decision in governed.stopped:
         return Forwarding(False, f"the subscription is blocked on the way to {neighbour}", decision)
     for _, question in governed.waiting:

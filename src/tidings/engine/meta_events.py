@@ -5,12 +5,17 @@ operations publishes the same meta-events. A meta-event names the message that i
 the content: policies may hide that from some receivers of the meta-event.
 """
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from uuid import UUID
 
+from tidings.model.errors import PolicyError
+from tidings.model.expression import Constant
 from tidings.model.identity import ENTROPY_BYTES, uuid7
 from tidings.model.limits import MAX_STRING_CHARACTERS
 from tidings.model.values import Attributes
+from tidings.policy.ast import PublishTemplate, Scalar
+from tidings.policy.evaluation.compiled import CompiledPolicy
 
 CONFLICT, EXCEPTION, LOST = "PolicyConflict", "PolicyException", "LostNotifications"
 EXPELLED = "ExpelledSubscription"
@@ -92,3 +97,28 @@ def _shortened(texts: dict[str, str]) -> Attributes:
     return Attributes.trusted(
         {name: text if len(text) <= limit else text[: limit - 3] + "..." for name, text in texts.items()}
     )
+
+
+def check_published_classes(compiled: CompiledPolicy) -> None:
+    """Raise `PolicyError` unless every event that the rules publish has a constant class which rules may use."""
+    for said in _published_event_classes(compiled):
+        if not isinstance(said, Constant) or not isinstance(said.value, str):
+            raise PolicyError("Publish: the event needs a class that is a plain word, as in [class,DropMessage]")
+        if said.value in BROKERS_OWN:
+            raise PolicyError(f"Publish: events of the class {said.value} are made by the broker itself, not by rules")
+
+
+def published_classes(compiled: CompiledPolicy) -> frozenset[str]:
+    """Return the classes of the events that the rules of a policy can publish."""
+    said = (class_name.value for class_name in _published_event_classes(compiled) if isinstance(class_name, Constant))
+    return frozenset(one for one in said if isinstance(one, str))
+
+
+def _published_event_classes(compiled: CompiledPolicy) -> Iterator[Scalar | None]:
+    """Yield the class of each event that the rules publish; None where it has none."""
+    for rule in compiled.policy.rules:
+        for branch in (*rule.branches, *rule.on_exception):
+            for call in branch.actions:
+                for argument in call.arguments:
+                    if isinstance(argument, PublishTemplate):
+                        yield dict(argument.attributes).get("class")

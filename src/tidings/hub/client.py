@@ -104,7 +104,7 @@ class HubClient:
             present = processor.registry.contexts.get(client, EMPTY_CONTEXT)
             context = present.merged(changes) if changed is None else changed
             by = None if client == self.name else self.name
-            if context == present and (by is None or by in processor.engine.context_delegates.get(client, ())):
+            if context == present and (by is None or by in processor.engine.state.contexts.delegates.get(client, ())):
                 return
             _, end, outcome = processor.handle_control(SetContext(client, context, by))
         processor.finish(outcome, end if sync else 0)

@@ -204,7 +204,7 @@ class JournalStore:
         """Have the engine repeat a control operation with its load and trust answers; None if the engine refuses it."""
         operation, row_notes = journal_codec.operation(record.operation), journal_codec.driver_notes(record.operation)
         now = record.timestamp
-        if engine.load != row_notes.get(LOAD, 0.0):
+        if engine.state.rules.load != row_notes.get(LOAD, 0.0):
             engine.handle(SetLoad(row_notes.get(LOAD, 0.0)), now)
         answers = {(party, group): (member, until) for party, group, member, until in row_notes.get(TRUST, ())}
         effects = engine.handle(operation, now)
@@ -305,11 +305,11 @@ def _restore_publication(engine: Engine, row: Row) -> None:
     That another broker's event was delivered to clients here is restored, too: if the event arrives again, contexts and
     subscriptions may have changed, and it must not be matched again for them.
     """
-    if row.publisher == engine.name:
-        engine.sequence = max(engine.sequence, row.sequence or 0)
+    if row.publisher == engine.state.name:
+        engine.state.rules.meta_events.sequence = max(engine.state.rules.meta_events.sequence, row.sequence or 0)
     row_notes = journal_codec.driver_notes(row)
     if MATCHED_AT in row_notes and row.id is not None:
-        engine.seen_events.note(UUID(row.id), row_notes[MATCHED_AT], flood=False)
+        engine.state.seen_events.note(UUID(row.id), row_notes[MATCHED_AT], flood=False)
     if row.kind == PUBLISH and row.signature is not None and engine.topic_gossip is not None:
         engine.topic_gossip.recall_event(row.event(ContextFilter.parse), row.published or 0)
     for answer in row_notes.get(TRUST, ()):

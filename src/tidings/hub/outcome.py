@@ -23,7 +23,6 @@ from tidings.engine.effects import (
 )
 from tidings.engine.headers import ForwardingHeader
 from tidings.engine.operations import Operation, Publish, Redecide, Trust, Unsubscribe
-from tidings.engine.steps import pipeline
 from tidings.hub.delivery_queue import ReleaseBatch
 from tidings.hub.subscription import HubSubscription
 from tidings.model.event import Event
@@ -222,7 +221,7 @@ def handle_operation(processor: "Processor", operation: Operation, now: int) -> 
     The hub's lock is held.
     """
     outcome, engine = OperationOutcome(), processor.engine
-    governed = engine.rules or (type(operation) is Publish and operation.event.policy is not None)
+    governed = engine.state.rules.on_publications or (type(operation) is Publish and operation.event.policy is not None)
     started = processor.clock.now() if governed else 0
     effects: list[Effect] = engine.handle(operation, now)
     if governed:
@@ -255,10 +254,9 @@ def handle_operation(processor: "Processor", operation: Operation, now: int) -> 
 def publish_fast(processor: "Processor", event: Event, now: int) -> OperationOutcome | None:
     """Publish an event by the engine's fast path; None if the event needs the full path, by `handle_operation`.
 
-    The caller has checked `pipeline.can_take_fast_path`.
+    The caller has checked `Engine.can_take_fast_path`.
     """
-    processor.engine.now = now
-    effects = pipeline.publish_fast(processor.engine, event)
+    effects = processor.engine.publish_fast(event, now)
     if effects is None:
         return None
     outcome, subscriptions = OperationOutcome(), processor.registry.subscriptions

@@ -122,7 +122,7 @@ class Processor:
         self.load = 0.0
         if journal_store is not None:
             journal_store.restore(self)
-            self.load = self.engine.load
+            self.load = self.engine.state.rules.load
 
     # Operations
 
@@ -410,7 +410,7 @@ class Processor:
             return True
         with self.lock:
             try:
-                sealed_events.check_notification(self.engine, notification, self.now())
+                sealed_events.check_notification(self.engine.state, self.engine.gate, notification, self.now())
             except SecurityError:
                 return False
         return True

@@ -128,7 +128,7 @@ class SimulatedBroker:
             and not any(isinstance(effect, Reject) for effect in effects)
         ):
             offset = self.disk.write(operation.event)
-            self.redelivery.published(offset, operation.event, goes_on=bool(self.engine.neighbours))
+            self.redelivery.published(offset, operation.event, goes_on=bool(self.engine.state.links.neighbours))
         self._carry_out(effects)
         self._update_redelivery()
         return effects
@@ -226,7 +226,7 @@ class SimulatedBroker:
 
     @property
     def _resends(self) -> bool:
-        return self.engine.settings.resends
+        return self.engine.state.settings.resends
 
     def _update_redelivery(self) -> None:
         """Tell the engine which brokers lag, and start resending if needed.
@@ -234,7 +234,7 @@ class SimulatedBroker:
         A lagging broker gets new publications only after the older ones that are resent to it.
         """
         lagging = self.redelivery.lagging
-        if lagging != self.engine.convergence.lagging:
+        if lagging != self.engine.settlement.lagging:
             self.engine.handle(SetLaggingBrokers(lagging), self._clock.now)
         if self.redelivery.has_to_send and not self._is_resending:
             self._is_resending = True

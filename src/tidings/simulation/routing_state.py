@@ -36,15 +36,22 @@ class RoutingState(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, engine: Engine) -> "RoutingState":
         """Return the routing state of an engine."""
-        announces = engine.strategy.announces
+        announces = engine.state.strategy.announces
         return cls(
-            tuple(sorted(engine.neighbours)),
-            {entry.id: _known_filter(entry, by_source=engine.strategy.by_source) for entry in engine.entries()},
+            tuple(sorted(engine.state.links.neighbours)),
+            {
+                entry.id: _known_filter(entry, by_source=engine.state.strategy.by_source)
+                for entry in engine.state.filters.entries()
+            },
             {
                 name: context for name, context in engine.tables().contexts.items() if context
             },  # an empty context equals none
-            {name: dict(announced) for name in engine.announced.brokers() if (announced := engine.announced.of(name))},
-            content_table(engine, list(engine.subscriptions)) if announces else {},
+            {
+                name: dict(announced)
+                for name in engine.state.contexts.announced.brokers()
+                if (announced := engine.state.contexts.announced.of(name))
+            },
+            content_table(engine.state.overlay, list(engine.state.filters.subscriptions)) if announces else {},
         )
 
     def differences(self, other: "RoutingState") -> list[str]:

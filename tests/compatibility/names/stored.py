@@ -83,7 +83,7 @@ JOURNAL_JSON: dict[str, Any] = {
 }
 SNAPSHOT: dict[str, Any] = {
     "snapshot": HubSnapshot,
-    "snapshot.engine": snapshot._State,
+    "snapshot.engine": snapshot.SavedState,
     "snapshot.engine.assurance": topic_gossip._State,
     "snapshot.more": node._BrokerSnapshot,
 }

@@ -239,7 +239,7 @@ class Handover:
 
         A decision that depends on rules of an advertisement is left out once that advertisement is gone.
         """
-        advertisements = self._node.engine.advertisements
+        advertisements = self._node.engine.state.filters.advertisements
         return [
             redecide
             for redecide in self._node.pending_decisions.of(client)

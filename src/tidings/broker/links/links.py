@@ -119,7 +119,7 @@ class Link:
         """Encode an operation; if the neighbour numbers an event's subject, with that number and attribute bits."""
         if isinstance(operation, Publish) and operation.event.subject is not None:
             number = self._subject_numbers.get(operation.event.subject, 0)
-            schema = self._node.engine.subjects.find(operation.event.subject)
+            schema = self._node.engine.state.subjects.find(operation.event.subject)
             if number and schema is not None:
                 names = [name for name in operation.event.attributes if name in schema.attributes]
                 return operation_frame(operation, number, schema.bits(names))
@@ -153,7 +153,7 @@ class Link:
                 self._note_received()
                 operation = read_operation(body)
                 self._node.receive(self.name, operation)
-                if isinstance(operation, Define) and self._node.engine.subjects.find(operation.schema.subject):
+                if isinstance(operation, Define) and self._node.engine.state.subjects.find(operation.schema.subject):
                     self._ports.sessions.announce_subject(operation.schema.subject)
             case FrameKind.PING:
                 self.connection.send_message(FrameKind.PONG, _PING.decode(body))

@@ -87,7 +87,7 @@ class Resender:
     def on_published(self, event: Event, offset: int) -> None:
         """Track a client's event that was appended to the journal at this offset."""
         if self.is_possible:
-            self.tracker.published(offset, event, goes_on=bool(self._node.engine.neighbours))
+            self.tracker.published(offset, event, goes_on=bool(self._node.engine.state.links.neighbours))
 
     def apply_effect(self, effect: Effect) -> bool:
         """Apply an effect of the engine about settlement, topology or moved clients; return False if it is another one.
@@ -116,7 +116,7 @@ class Resender:
     def _update_lagging_brokers(self) -> None:
         """Tell the engine which brokers are being sent older publications, so that it sends them no new ones yet."""
         engine, lagging = self._node.engine, self.tracker.lagging
-        if lagging != engine.convergence.lagging:
+        if lagging != engine.settlement.lagging:
             engine.handle(SetLaggingBrokers(lagging), self._scheduler.clock.now())
 
     def is_unsettled(self, offset: int) -> bool:
@@ -217,7 +217,7 @@ class Resender:
         contexts of that later time.
         """
         node = self._node
-        if not node.engine.neighbours:
+        if not node.engine.state.links.neighbours:
             return
         state = self.tracker.state()
         if state != self._journaled_state:

@@ -144,11 +144,11 @@ class Health:
             "version": __version__,
             "address": str(self._address()),
             "uptime": round(time.monotonic() - self._started, 3),
-            "strategy": engine.settings.strategy,
+            "strategy": engine.state.settings.strategy,
             "settled": self.is_settled,
             "under_way": self.pending_work(),
             "clients": len(self._sessions.all()),
-            "subscriptions": sum(entry.is_client for entry in engine.subscriptions),
+            "subscriptions": sum(entry.is_client for entry in engine.state.filters.subscriptions),
             "links": {
                 link.name: {"cost": link.cost, "sent": link.sent, "received": link.received}
                 for link in sorted(self._links.all(), key=lambda link: link.name)
@@ -172,8 +172,8 @@ class Health:
         connections = [session.connection for session in self._sessions.all()] + [link.connection for link in links]
         return Gauges(
             connections=len(connections),
-            subscriptions=len(engine.subscriptions),
-            advertisements=len(engine.advertisements),
+            subscriptions=len(engine.state.filters.subscriptions),
+            advertisements=len(engine.state.filters.advertisements),
             links=len(links),
             links_configured=len(self._configuration.current.links),
             journal_offset=0 if journal_store is None else journal_store.journal.next,

@@ -124,7 +124,7 @@ class Heartbeat:
 
     def _trim_memory(self) -> None:
         """Return freed memory to the system in a thread."""
-        if self._malloc_trim.is_due(len(self._node.engine.subscriptions)):
+        if self._malloc_trim.is_due(len(self._node.engine.state.filters.subscriptions)):
             self._loop.run_in_executor(None, self._malloc_trim.trim)
 
     def _check_connection(self, connection: Channel, now: float, patience: float) -> None:

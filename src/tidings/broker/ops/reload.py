@@ -82,7 +82,8 @@ class Reload:
         self._configuration.current = effective = former.with_reloadable(requested)
         node = self._node
         with node.lock:
-            node.settings = node.engine.settings = engine_settings(effective)
+            node.settings = engine_settings(effective)
+        node.engine.state.configure(node.settings)
         if effective.limits != former.limits:
             self._attempts.set_limits(effective.limits)
             for session in self._sessions.all():
@@ -119,7 +120,7 @@ def install_configured(
     """
     for table in configuration.schemas:
         schema = table.schema()
-        if node.engine.subjects.find(schema.subject) != schema:
+        if node.engine.state.subjects.find(schema.subject) != schema:
             node.operate(Define(node.name, schema), sync=False)
     _install_subscriptions(node, configuration, former)
     _install_advertisements(node, configuration, former)

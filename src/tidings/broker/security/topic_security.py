@@ -356,7 +356,7 @@ class TopicSecurity:
         undeliverable: list[UUID] = []
         for position, notification in enumerate(notifications):
             try:
-                sealed_events.check_notification(self._node.engine, notification, now)
+                sealed_events.check_notification(self._node.engine.state, self._node.engine.gate, notification, now)
             except SecurityError:
                 if not self._has_valid_token(subscription, now):
                     waiting = notifications[position:]

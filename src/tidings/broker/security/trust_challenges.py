@@ -222,7 +222,7 @@ class TrustChallenges:
         """Drop the answers about a party that has connected anew: they held for its former connection."""
         engine = self._node.engine
         for group in self._groups.secrets:
-            if (party, group) in engine.trust:
+            if (party, group) in engine.state.trust:
                 self._node.record_trust_answer(Trust(party, group, False), journaled=False)
 
     def connection_closed(self, connection: Channel) -> None:

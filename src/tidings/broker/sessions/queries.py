@@ -251,15 +251,17 @@ class Queries:
 
     def _schema(self, _: QueryingSession, arguments: Any) -> Any:
         """Answer `schema`: all versions of a subject's schema."""
-        schema = self._node.engine.subjects.schema(_read(arguments, SubjectQuery).subject)
+        schema = self._node.engine.state.subjects.schema(_read(arguments, SubjectQuery).subject)
         return {"subject": schema.subject, "versions": versions_of(schema)}
 
     def _topics(self, _: QueryingSession, __: Any) -> Any:
         """Answer `topics`: subjects with schemas, and advertisements."""
         engine = self._node.engine
-        advertisements = [entry.value for entry in engine.advertisements if not entry.id.startswith(META)]
+        advertisements = [entry.value for entry in engine.state.filters.advertisements if not entry.id.startswith(META)]
         return {
-            "subjects": [{"subject": schema.subject, "versions": versions_of(schema)} for schema in engine.subjects],
+            "subjects": [
+                {"subject": schema.subject, "versions": versions_of(schema)} for schema in engine.state.subjects
+            ],
             "advertisements": [_advertised(value) for value in sorted(advertisements, key=lambda value: value.id)],
         }
 

@@ -188,7 +188,7 @@ class RequestHandlers:
         A program that has just started does not know whether its durable subscriptions are at another broker; this
         makes such a broker hand them over.
         """
-        if self._hello.last_broker or self._is_connected_as_moved or not self._node.engine.neighbours:
+        if self._hello.last_broker or self._is_connected_as_moved or not self._node.engine.state.links.neighbours:
             return
         self._is_connected_as_moved = True
         self._node.operate(operations.Connect(self._name, moved=True, session=self._hello.session), sync=False)
@@ -274,10 +274,10 @@ class RequestHandlers:
         """Set a policy. An operator's policy on another client's object is the broker's own, beside the owner's."""
         id = checked_id(request.id)  # noqa: A001
         engine = self._node.engine
-        filed = engine.subscriptions.get(id) or engine.advertisements.get(id)
+        filed = engine.state.filters.subscriptions.get(id) or engine.state.filters.advertisements.get(id)
         owner = self._name
         if self._session.is_operator and filed is not None and filed.owner != self._name:
-            owner = self._node.engine.settings.name
+            owner = self._node.engine.state.settings.name
         self._operate(request, operations.SetPolicy(owner, id, policy_text(request.policy)), sync=True)
 
     def _define(self, request: requests.DefineSchemaRequest) -> None:
@@ -360,7 +360,7 @@ def check_advertisement(node: OperationPort, limits: LimitsTable, client: str, i
         client: The client that advertises.
         id: The advertisement's id; one that exists already is replaced, and is within the limits.
     """
-    table = node.engine.advertisements
+    table = node.engine.state.filters.advertisements
     if table.get(id) is None:
         _check_client_limit(client, "advertisements", table.count(client), limits.advertisements_per_client)
         _check_broker_limit("advertisements", len(table), limits.advertisements)
@@ -368,7 +368,7 @@ def check_advertisement(node: OperationPort, limits: LimitsTable, client: str, i
 
 def check_subject(node: OperationPort, limits: LimitsTable, subject: str) -> None:
     """Raise a `RefusedError` if there are too many subjects with schemas for a new one."""
-    subjects = node.engine.subjects
+    subjects = node.engine.state.subjects
     if subjects.find(subject) is None:
         _check_broker_limit("subjects with schemas", len(subjects), limits.subjects)
 
@@ -382,7 +382,7 @@ def check_delegation(node: OperationPort, limits: LimitsTable, client: str, othe
         client: The client whose context is set.
         other: The client that may set it from now on; a client that may already is within the limits.
     """
-    delegates = node.engine.context_delegates.get(client, set())
+    delegates = node.engine.state.contexts.delegates.get(client, set())
     if other not in delegates:
         _check_client_limit(client, "others that may set its context", len(delegates), limits.entrusted_per_client)
 

@@ -23,16 +23,16 @@ import pyarrow.compute as pc
 from tidings.engine.batch.notification_columns import NotificationBuilder, NotificationColumns
 from tidings.engine.batch.results import ResultCollector
 from tidings.engine.batch.row_reader import PublicationReader
-from tidings.engine.batch.runner import BatchRun
+from tidings.engine.batch.runner import BatchRun, Handle
 from tidings.engine.effects import AskTrust, Deliver, Effect, LogMessage, MetaEventPublished, Reject
 from tidings.engine.matcher import FastMatcher
 from tidings.engine.steps import emit
+from tidings.engine.turn import Turn
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 
 if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
     from tidings.security.gate import Gate
 
 
@@ -211,19 +211,27 @@ class BatchResult:
         self._reader.read_all()
 
 
-def run(engine: "Engine", table: pa.Table, now: int | None) -> BatchResult:
-    """Process a table of operations with the engine; see `Engine.batch`.
+def run(turn: Turn, handle: Handle, table: pa.Table, now: int | None) -> BatchResult:
+    """Process a table of operations; see `Engine.batch`.
+
+    Args:
+        turn: The turn of the engine.
+        handle: Handles one operation that is not a publication.
+        table: The operations.
+        now: The time of all operations; None: each has its own.
 
     Raises:
         InvalidValueError: The engine has neighbours or deferred operations, or its matcher is not a `FastMatcher`.
     """
-    if engine.neighbours or engine.deferred:
+    state = turn.state
+    if state.links.neighbours or turn.deferred:
         raise InvalidValueError("a batch is for an engine without neighbours on which nothing waits for an answer")
-    if not isinstance(engine.matcher, FastMatcher):
+    matcher = state.filters.matcher
+    if not isinstance(matcher, FastMatcher):
         raise InvalidValueError("a batch needs the index: Engine(matcher=FastMatcher()), which is the default")
-    batch_run = BatchRun(engine, engine.matcher, table, now)
+    batch_run = BatchRun(turn, matcher, handle, table, now)
     batch_run.run()
-    return BatchResult(batch_run.results, batch_run.reader, batch_run.effects_by_row, engine.gate)
+    return BatchResult(batch_run.results, batch_run.reader, batch_run.effects_by_row, turn.gate)
 
 
 def _group_by_event(rows: list[Any]) -> dict[int, list[tuple[Any, ...]]]:

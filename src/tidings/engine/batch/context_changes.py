@@ -5,7 +5,7 @@ map or JSON text), which has the publishers' contexts in rows of publications. S
 """
 
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,15 +17,13 @@ from tidings.engine.batch.publication_columns import TextCodes
 from tidings.engine.batch.results import ResultCollector
 from tidings.engine.batch.value_columns import ValueColumns
 from tidings.engine.matcher import FastMatcher
+from tidings.engine.turn import Turn
 from tidings.matching.index.arrow_tables import CONTEXT, mappings, whole
 from tidings.matching.index.pending_context_changes import PendingContextChanges
 from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.model.event import checked_client
 from tidings.model.limits import MAX_STRING_CHARACTERS
 from tidings.model.values import Context, Value, checked_name
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 Ints = npt.NDArray[np.int64]
 Columns = dict[str, pa.Array | list[Value | None]]  # a list if values have several types
@@ -45,7 +43,7 @@ class ContextChanges:
 
     def __init__(
         self,
-        engine: "Engine",
+        turn: Turn,
         matcher: FastMatcher,
         table: pa.Table,
         numbers: Ints,
@@ -55,7 +53,7 @@ class ContextChanges:
         """Read and check the rows; refused rows are reported to `results`.
 
         Args:
-            engine: The engine.
+            turn: The state of the broker, and the operation at hand.
             matcher: Its index.
             table: The rows that set contexts.
             numbers: Their row numbers in the batch.
@@ -65,7 +63,7 @@ class ContextChanges:
         Raises:
             NotExpressible: The index has no room for so many context names. Nothing has changed then.
         """
-        self._engine, self._matcher = engine, matcher
+        self._turn, self._matcher = turn, matcher
         client = whole(table["client"]).cast(pa.string()) if "client" in table.column_names else None
         clients = TextCodes(client, table.num_rows)
         self._rows_read = _ContextRows(table)
@@ -93,7 +91,7 @@ class ContextChanges:
         self._applied = until
         last = dict(zip(self._codes[changed].tolist(), changed.tolist(), strict=True))  # ordered by first change
         contexts = self._rows_read.contexts(list(last.values()))
-        self._engine.contexts.update(zip(map(self._names.__getitem__, last), contexts, strict=True))
+        self._turn.state.contexts.local.update(zip(map(self._names.__getitem__, last), contexts, strict=True))
 
     def apply_all(self) -> None:
         """Apply all changes that are not applied yet."""
@@ -102,7 +100,7 @@ class ContextChanges:
     def _invalid_clients(self, clients: TextCodes[str]) -> dict[int, str]:
         """Return the rows whose client is missing or has an invalid name, with the reason."""
         reasons: dict[int, str] = {}
-        unknown: set[str | None] = {*clients.texts, None} - self._engine.contexts.keys()
+        unknown: set[str | None] = {*clients.texts, None} - self._turn.state.contexts.local.keys()
         for name in unknown:
             try:
                 checked_client(name)
@@ -119,7 +117,7 @@ class ContextChanges:
         others = whole(table["id"])
         for row in np.flatnonzero(np.asarray(pc.is_valid(others))).tolist():
             client, other = clients[row] or "", others[row].as_py()
-            if other != client and other not in self._engine.context_delegates.get(client, ()):
+            if other != client and other not in self._turn.state.contexts.delegates.get(client, ()):
                 reasons[row] = f"{client} does not let {other} set its context"
         return reasons
 

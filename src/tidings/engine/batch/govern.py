@@ -163,8 +163,8 @@ class BatchGovernor:
         transformation.
         """
         govern_input, row = self._copies.govern_input, int(self._copies.event[copy])
-        govern_input.engine.at(int(govern_input.publications.now[row]))
-        message = message_of(govern_input.engine, govern_input.publications.event(row), None)
+        govern_input.turn.begin(int(govern_input.publications.now[row]))
+        message = message_of(govern_input.turn, govern_input.publications.event(row), None)
         rule_context = message.rule_context.for_receiver(self._copies.receivers[self._copies.receiver[copy]])
         entry = self._entries[self._place[copy]]
         own: list[Decision] = []
@@ -179,7 +179,7 @@ class BatchGovernor:
         decisions = [*common, *own]
         if blocking(decisions):
             return BLOCKED, AS_PUBLISHED, False
-        template, trims = transformation_of(decisions, govern_input.engine.name)
+        template, trims = transformation_of(decisions, govern_input.turn.state.name)
         return self._shapes.number(template), template, trims
 
     def _trim(self, code: Ints, trims: Bools, templates: list[Transformation], shape: Ints) -> None:
@@ -216,7 +216,7 @@ class BatchGovernor:
             _, first = renumber(branches.code)
             for place in first.tolist():
                 message = message_of(
-                    copies.govern_input.engine, copies.govern_input.publications.event(int(group_rows[place])), None
+                    copies.govern_input.turn, copies.govern_input.publications.event(int(group_rows[place])), None
                 )
                 if not branches.special[place] and self._has_conflict(rulings, message):
                     self._is_special[group_rows[branches.code == branches.code[place]]] = True

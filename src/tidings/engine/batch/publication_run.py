@@ -15,7 +15,7 @@ Theory of operation:
    does not make others special.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ from tidings.engine.state.recipients import RecipientColumns
 from tidings.engine.steps import admit, emit, govern, match, report
 from tidings.engine.steps.admit import names_address
 from tidings.engine.steps.govern import Delivery, GovernResult
+from tidings.engine.turn import Turn
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.policy.ast import Matching, MessageType, Point, RuleOperation
@@ -49,9 +50,6 @@ from tidings.policy.evaluation.compiled import CompiledPolicy
 from tidings.policy.evaluation.evaluation import TrustAnswerNeeded
 from tidings.policy.placement import PolicyPlace
 from tidings.security.rpc.messages import SERVICE_TOPIC
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 MAX_SINGLE_ROWS = 32  # up to so many operations are faster one by one
 _PLACE = 32  # bits of a sort key for the subscription's position
@@ -63,7 +61,7 @@ class PublicationRun:
 
     def __init__(
         self,
-        engine: "Engine",
+        turn: Turn,
         matcher: FastMatcher,
         publications: PublicationColumns,
         numbers: Ints,
@@ -73,20 +71,22 @@ class PublicationRun:
         """Create the run of some publications.
 
         Args:
-            engine: The engine.
+            turn: The state of the broker, and the operation at hand.
             matcher: Its index.
             publications: The publications.
             numbers: Their row numbers in the batch.
             results: Collects the results.
             changes: The context changes between the publications, or None.
         """
-        self._engine, self._matcher, self._events = engine, matcher, publications
+        self._turn, self._matcher, self._events = turn, matcher, publications
         self._numbers, self._results, self._changes = numbers, results, changes
-        self._govern_input = GovernInput(engine, publications)
+        self._govern_input = GovernInput(turn, publications)
         self._is_accepted = np.ones(publications.count, bool)
         self._is_special = np.zeros(publications.count, bool)
         self._policies: list[CompiledPolicy | None] = []
-        self._security = None if engine.gate is None else BatchSecurity(engine, engine.gate, publications)
+        self._security = (
+            None if turn.gate is None else BatchSecurity(turn.state, turn.gate, turn.topic_gossip, publications)
+        )
 
     def run(self, rule_index: RuleSetIndex | None) -> RuleSetIndex | None:
         """Process the publications, apply all context changes, and return the rule index for the next span.
@@ -99,21 +99,22 @@ class PublicationRun:
         return rule_index
 
     def _run(self, rule_index: RuleSetIndex | None) -> RuleSetIndex | None:
+        state = self._turn.state
         self._admit()
         self._pre_match()
         event, place, directory = self._match()
-        if not (self._engine.rules or self._policies or self._engine.non_trivial):
+        if not (state.rules.on_publications or self._policies or state.rules.non_trivial):
             event, place, special_entries = self._split_entitled(event, place, directory)
             self._results.add_columns(self._numbers[event], place, directory, self._projection_shapes(place, directory))
             self._process_special(special_entries)
             return rule_index
         matched = np.flatnonzero(np.bincount(place)) if len(place) else place
-        entries = self._engine.subscriptions.get_many(directory.ids.take(pa.array(matched)).to_pylist())
+        entries = state.filters.subscriptions.get_many(directory.ids.take(pa.array(matched)).to_pylist())
         position_of = np.zeros(len(directory), np.int64)
         position_of[matched] = np.arange(len(matched))
         place = position_of[place]
-        if rule_index is None or not rule_index.is_current(self._engine):
-            rule_index = RuleSetIndex(self._engine)
+        if rule_index is None or not rule_index.is_current(self._turn):
+            rule_index = RuleSetIndex(self._turn)
         self._govern(event, place, entries, rule_index)
         return rule_index
 
@@ -121,7 +122,7 @@ class PublicationRun:
 
     def _admit(self) -> None:
         """Refuse publications as `steps.admit` does; those that columns find doubtful are checked one by one."""
-        engine, events = self._engine, self._events
+        turn, events = self._turn, self._events
         for row, reason in events.problems.items():
             self._reject(row, "admit", reason)
         if self._security is not None:
@@ -129,14 +130,14 @@ class PublicationRun:
                 self._reject(row, "admit", reason)
         doubtful = events.attributes.any_of("class", meta_events.RESERVED)
         for code, subject in enumerate(events.subjects.texts):
-            schema = engine.subjects.find(subject)
+            schema = turn.state.subjects.find(subject)
             if schema is not None:
                 doubtful |= (events.subjects.codes == code) & events.attributes.mismatching(schema.attributes)
-        if engine.settings.advertisements_required:
+        if turn.state.settings.advertisements_required:
             doubtful |= ~advertised_events(self._govern_input, self._rows())
         for row in np.flatnonzero(doubtful & self._is_accepted).tolist():
             try:
-                admit.admit_event(engine, events.event(row))
+                admit.admit_event(turn.state, events.event(row))
             except Refusal as refusal:
                 self._reject(row, refusal.step, refusal.reason)
         for code, text in enumerate(events.policies.texts):
@@ -154,7 +155,7 @@ class PublicationRun:
     def _pre_match(self) -> None:
         """Apply the rules before matching."""
         codes = self._events.policies.codes
-        of_all = self._engine.pre_match_rulings(MessageType.PUBLICATION)
+        of_all = self._turn.state.rules.pre_match_rulings(MessageType.PUBLICATION)
         for code, policy in [*enumerate(self._policies), (-1, None)]:
             attached = policy.of(RuleOperation.FORWARD, MessageType.PUBLICATION, Matching.BEFORE) if policy else ()
             rows = np.flatnonzero((codes == code) & self._is_accepted)
@@ -175,7 +176,7 @@ class PublicationRun:
         for number, place in enumerate(first.tolist()):
             group = rows[code == number]
             if not self._is_special[group[0]]:
-                result = govern.apply_pre_match_rules(self._engine, self._message(int(rows[place])))
+                result = govern.apply_pre_match_rules(self._turn.state, self._message(int(rows[place])))
                 if result is not None and result.refused is not None:
                     for row in group.tolist():
                         self._reject(row, "govern", f"blocked before matching by {result.refused}")
@@ -206,7 +207,7 @@ class PublicationRun:
             takes_address = ~has_address
             ids = directory.ids.take(pa.array(key[has_address])).to_pylist()
             takes_address[has_address] = [
-                names_address(entry.value) for entry in self._engine.subscriptions.get_many(ids)
+                names_address(entry.value) for entry in self._turn.state.filters.subscriptions.get_many(ids)
             ]
             event, key = event[takes_address], key[takes_address]
         return event, key, directory
@@ -225,7 +226,9 @@ class PublicationRun:
         is_apart = is_special[event]
         entries_by_row: dict[int, list[FilterEntry[Subscription]]] = {}
         if is_apart.any():
-            entries = self._engine.subscriptions.get_many(directory.ids.take(pa.array(place[is_apart])).to_pylist())
+            entries = self._turn.state.filters.subscriptions.get_many(
+                directory.ids.take(pa.array(place[is_apart])).to_pylist()
+            )
             for row, entry in zip(event[is_apart].tolist(), entries, strict=True):
                 entries_by_row.setdefault(row, []).append(entry)
         is_kept = may_get & ~is_apart
@@ -233,7 +236,7 @@ class PublicationRun:
 
     def _projection_shapes(self, place: Ints, directory: RecipientColumns) -> npt.NDArray[np.int32]:
         """Return the shapes of copies without conditional rules: as published, or with a fixed projection."""
-        projections = self._engine.subscriptions.projections_of(directory)
+        projections = self._turn.state.filters.subscriptions.projections_of(directory)
         if projections is None:
             return np.zeros(len(place), np.int32)
         numbers, cuts = projections
@@ -320,22 +323,20 @@ class PublicationRun:
         for row in rows:
             if self._changes is not None:
                 self._changes.apply(int(self._changes.pending.before[row]))
-            self._engine.at(int(self._events.now[row]))
+            self._turn.begin(int(self._events.now[row]))
             number = int(self._numbers[row])
-            process_by_steps(self._engine, self._message(row), entries_by_row.get(row, []), number, self._results)
+            process_by_steps(self._turn, self._message(row), entries_by_row.get(row, []), number, self._results)
 
     def _message(self, row: int) -> PublicationMessage:
         code = int(self._events.policies.codes[row])
-        return message_of(self._engine, self._events.event(row), None if code < 0 else self._policies[code])
+        return message_of(self._turn, self._events.event(row), None if code < 0 else self._policies[code])
 
 
-def process_single(
-    engine: "Engine", events: PublicationColumns, row: int, number: int, results: ResultCollector
-) -> None:
+def process_single(turn: Turn, events: PublicationColumns, row: int, number: int, results: ResultCollector) -> None:
     """Process one publication by itself, in a span that is too short for columns; `number` is its row in the batch.
 
     Args:
-        engine: The engine.
+        turn: The state of the broker, and the operation at hand.
         events: The publications that contain it.
         row: Its row in `events`.
         number: Its row in the batch.
@@ -344,20 +345,20 @@ def process_single(
     if row in events.problems:
         results.reject(number, "admit", events.problems[row])
         return
-    engine.at(int(events.now[row]))
+    turn.begin(int(events.now[row]))
     event = events.event(row)
     try:
-        sealed_events.check_at_gate(engine, event)
-        message = admit.admit_publication(engine, Publish(event), event.publisher)
+        sealed_events.check_at_gate(turn, event)
+        message = admit.admit_publication(turn, Publish(event), event.publisher)
     except Refusal as refusal:
         results.reject(number, refusal.step, refusal.reason)
     else:
-        if process_by_steps(engine, message, None, number, results):
-            sealed_events.remember_event(engine, event)
+        if process_by_steps(turn, message, None, number, results):
+            sealed_events.remember_event(turn, event)
 
 
 def process_by_steps(
-    engine: "Engine",
+    turn: Turn,
     message: PublicationMessage,
     entries: list[FilterEntry[Subscription]] | None,
     number: int,
@@ -368,57 +369,63 @@ def process_by_steps(
     Copies that would wait for the trust provider are withheld.
 
     Args:
-        engine: The engine.
+        turn: The state of the broker, and the operation at hand.
         message: The publication.
         entries: The subscriptions that match, if they are known; None: match it here.
         number: The event's number in `results`.
         results: Collects the results.
     """
+    state = turn.state
     effects: list[Effect] = []
     deliveries: list[Delivery] = []
     governed: GovernResult | None = None
     try:
-        governed = govern.apply_pre_match_rules(engine, message)
+        governed = govern.apply_pre_match_rules(state, message)
         if governed is not None and governed.is_final:
-            effects = emit.emit_unmatched(engine, message, governed)
+            effects = emit.emit_unmatched(turn, message, governed)
         else:
             if entries is None:
-                matched = match.match_publication(engine, message)
+                matched = match.match_publication(turn, message)
             else:
-                matched = match.match_known_recipients(engine, message, entries)
+                matched = match.match_known_recipients(turn, message, entries)
             if matched.plain is not None:
                 results.add_static_copies(number, matched.plain)
             else:
-                governed = govern.govern_copies(engine, message, matched, governed or GovernResult())
+                governed = govern.govern_copies(turn, message, matched, governed or GovernResult())
                 deliveries = governed.deliveries
     except Refusal as refusal:
         results.reject(number, refusal.step, refusal.reason)
         return False
     except TrustAnswerNeeded as question:
-        results.add_effects(number, message.event, [AskTrust(question.party, question.group)], engine)
+        results.add_effects(
+            number, message.event, [AskTrust(question.party, question.group)], state.filters.subscriptions
+        )
         return True
     for delivery in deliveries:
         results.add_delivery(number, delivery)
     if governed is not None:
-        meta_attributes = report.meta_events_of(engine, message, governed)
+        meta_attributes = report.meta_events_of(state, message, governed)
         questions = [
             AskTrust(question.party, question.group) for _, question in governed.waiting if question is not None
         ]
         results.add_effects(
-            number, message.event, [*effects, *questions, *report.log_and_store(message, governed)], engine
+            number,
+            message.event,
+            [*effects, *questions, *report.log_and_store(message, governed)],
+            state.filters.subscriptions,
         )
         for place, attributes in enumerate(meta_attributes):
-            process_meta_event(engine, engine.meta_event(attributes, message.id, str(place)), number, results)
+            process_meta_event(turn, report.meta_event(turn, attributes, message.id, str(place)), number, results)
     if message.subscriptions_without_token:
-        results.add_effects(number, message.event, sealed_events.expel_subscriptions(engine, message), engine)
+        results.add_effects(number, message.event, emit.expel_subscriptions(turn, message), state.filters.subscriptions)
     return not any(isinstance(effect, Reject) for effect in effects)
 
 
-def process_meta_event(engine: "Engine", event: Event, cause: int, results: ResultCollector) -> None:
+def process_meta_event(turn: Turn, event: Event, cause: int, results: ResultCollector) -> None:
     """Process a meta-event like a publication: match it, apply the rules that it meets, and record the copies.
 
     Args:
-        engine: The engine.
+        turn: The state of the broker, and the operation at hand.
         event: The meta-event.
         cause: The number of the event that caused it.
         results: Collects the results.
@@ -427,10 +434,10 @@ def process_meta_event(engine: "Engine", event: Event, cause: int, results: Resu
         event,
         META,
         Publish(event, META),
-        engine.name,
+        turn.state.name,
         from_broker=False,
         is_ingress=True,
         attached=None,
-        rule_context=engine.rule_context,
+        rule_context=turn.rule_context,
     )
-    process_by_steps(engine, message, None, results.add_meta_event(event, cause), results)
+    process_by_steps(turn, message, None, results.add_meta_event(event, cause), results)

@@ -3,7 +3,7 @@
 Events are numbered: an event of the table by its row, a meta-event from the number of rows on.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +24,11 @@ from tidings.engine.effects import (
     PolicyWarning,
     Reject,
 )
-from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.filters import FilterEntry, FilterTable
 from tidings.engine.state.recipients import RecipientColumns, RecipientCopies, concat_copies
 from tidings.engine.steps.govern import Delivery
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 
 class ResultCollector:
@@ -96,14 +93,16 @@ class ResultCollector:
         self.meta_events.append((event, cause))
         return self.rows + len(self.meta_events) - 1
 
-    def add_effects(self, number: int, event: Event | None, effects: list[Effect], engine: "Engine") -> None:
+    def add_effects(
+        self, number: int, event: Event | None, effects: list[Effect], subscriptions: FilterTable[Subscription]
+    ) -> None:
         """Record the effects that the engine returned for one operation.
 
         Args:
             number: The number of the event, or the row of another operation.
             event: The event, if the operation is a publication.
             effects: The effects.
-            engine: The engine, which has the subscriptions that the effects name.
+            subscriptions: The subscriptions that the effects name.
         """
         cause = number
         for effect in effects:
@@ -111,9 +110,7 @@ class ResultCollector:
                 case Deliver(note) if event is not None:
                     shape = self.shapes.number(transformation_between(event, note))
                     for name in note.subscriptions or (note.subscription,):
-                        self._single.append(
-                            (number, self._subscription_number(engine.subscriptions[name].value), shape)
-                        )
+                        self._single.append((number, self._subscription_number(subscriptions[name].value), shape))
                 case MetaEventPublished(event):
                     number = self.add_meta_event(event, cause)
                 case Reject(step, reason):

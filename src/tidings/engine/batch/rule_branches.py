@@ -6,21 +6,19 @@ trust questions without an answer. Events with such copies are processed alone b
 
 import operator as op
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from tidings.engine.batch.publication_columns import PublicationColumns
+from tidings.engine.turn import Turn
 from tidings.model.expression import Constant
 from tidings.model.limits import MAX_PAYLOAD_BYTES
 from tidings.policy import registry
 from tidings.policy.ast import AllOf, AnyOf, Branch, Condition, ElementCall, ElementComparison, Values
 from tidings.policy.evaluation.compiled import CompiledRule
 from tidings.policy.evaluation.evaluation import RuleSource
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 Ints = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.int8]
@@ -38,10 +36,10 @@ _MAX_CONVERSION_FACTOR = 16  # how many times larger than the event its conversi
 
 
 class GovernInput:
-    """What all copies of a span share: the engine, the publications, and values that conditions read."""
+    """What all copies of a span share: the turn, the publications, and values that conditions read."""
 
-    def __init__(self, engine: "Engine", publications: PublicationColumns) -> None:
-        self.engine, self.publications = engine, publications
+    def __init__(self, turn: Turn, publications: PublicationColumns) -> None:
+        self.turn, self.publications = turn, publications
 
     @cached_property
     def bytes(self) -> Ints:
@@ -51,7 +49,7 @@ class GovernInput:
     @cached_property
     def sizes(self) -> npt.NDArray[np.float64]:
         """The MessageSizeIndex of each event."""
-        return np.minimum(1.0, self.bytes / self.engine.settings.large_message_bytes)
+        return np.minimum(1.0, self.bytes / self.turn.state.settings.large_message_bytes)
 
     @cached_property
     def counts(self) -> Ints:
@@ -135,7 +133,7 @@ class EventCopies:
             return None
         match call.name:
             case "BrokerLoadIndex":
-                return np.full(len(self), self.govern_input.engine.load)
+                return np.full(len(self), self.govern_input.turn.state.rules.load)
             case "MessageSizeIndex":
                 return self.govern_input.sizes[self.event]
             case "StrictMatch":
@@ -165,7 +163,7 @@ class EventCopies:
 
     def _members(self, parties: list[str], codes: Ints, group: str) -> Truths:
         """Return whether each copy's party is in the trust group at the event's time; `UNKNOWN` without an answer."""
-        trust, nobody = self.govern_input.engine.trust, (False, -1)
+        trust, nobody = self.govern_input.turn.state.trust, (False, -1)
         answers = [trust.get((party, group), nobody) for party in parties] or [nobody]
         member = np.array([is_member for is_member, _ in answers], np.int8)
         until = np.array([until for _, until in answers], np.int64)

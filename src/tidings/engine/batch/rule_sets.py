@@ -4,7 +4,7 @@ The set follows from the policy attached to the event, the advertisements with r
 broker's own subscriptions with rules that match it. Events for which these are the same share one `RuleSet`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,17 +16,16 @@ from tidings.engine.matcher import FastMatcher
 from tidings.engine.message import PublicationMessage, Refusal
 from tidings.engine.operations import Publish
 from tidings.engine.security import sealed_events
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling
 from tidings.engine.state.filters import FilterEntry
 from tidings.engine.steps.match import rulings_of_matching_filters
+from tidings.engine.turn import Turn
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 from tidings.policy.ast import MessageType, RuleOperation
 from tidings.policy.evaluation.compiled import CompiledPolicy
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 _PUBLICATION = MessageType.PUBLICATION
 _BITS = 60  # bits of the number that represents a set of filters
@@ -43,16 +42,17 @@ class RuleSet:
 class RuleSetIndex:
     """An index of the filters whose rules apply to every copy: advertisements, and the broker's own subscriptions."""
 
-    def __init__(self, engine: "Engine") -> None:
-        self._key = _index_sources(engine)
-        self.advertisements = engine.ruling_advertisements(_PUBLICATION)
-        self.own = _own(engine)
+    def __init__(self, turn: Turn) -> None:
+        state = turn.state
+        self._key = _index_sources(state)
+        self.advertisements = state.rules.advertisements_with_rules(_PUBLICATION)
+        self.own = _own(state)
         self._index = _build_index([*map(_as_subscription, self.advertisements), *(entry.value for entry in self.own)])
-        self._index.set_context(engine.name, engine.context(engine.name))
+        self._index.set_context(state.name, state.contexts.context(state.name))
 
-    def is_current(self, engine: "Engine") -> bool:
+    def is_current(self, turn: Turn) -> bool:
         """Return whether the engine still has the filters and the context from which this index was made."""
-        sources = _index_sources(engine)
+        sources = _index_sources(turn.state)
         return len(sources) == len(self._key) and all(
             source is other for source, other in zip(sources, self._key, strict=True)
         )
@@ -92,7 +92,7 @@ def advertised_events(govern_input: GovernInput, rows: Any) -> Bools:
     """Return the events that match an advertisement of their publisher; only `rows` (None: all) are checked."""
     events = govern_input.publications
     advertisements = [
-        entry for name in events.publishers.texts for entry in govern_input.engine.advertisements.of(name)
+        entry for name in events.publishers.texts for entry in govern_input.turn.state.filters.advertisements.of(name)
     ]
     codes = {name: code for code, name in enumerate(events.publishers.texts)}
     index = _build_index([*map(_as_subscription, advertisements)])
@@ -115,14 +115,16 @@ def _as_subscription(entry: FilterEntry[Advertisement]) -> Subscription:
     return Subscription(id="", subscriber=entry.owner, content=entry.value.content)
 
 
-def _index_sources(engine: "Engine") -> list[object]:
-    filters: list[FilterEntry[Any]] = [*engine.ruling_advertisements(_PUBLICATION), *_own(engine)]
-    return [*filters, *(entry.value for entry in filters), engine.context(engine.name)]
+def _index_sources(state: BrokerState) -> list[object]:
+    filters: list[FilterEntry[Any]] = [*state.rules.advertisements_with_rules(_PUBLICATION), *_own(state)]
+    return [*filters, *(entry.value for entry in filters), state.contexts.context(state.name)]
 
 
-def _own(engine: "Engine") -> list[FilterEntry[Subscription]]:
+def _own(state: BrokerState) -> list[FilterEntry[Subscription]]:
     entries = [
-        entry for entry in engine.subscriptions.of(engine.name) if entry.rulings(RuleOperation.FORWARD, _PUBLICATION)
+        entry
+        for entry in state.filters.subscriptions.of(state.name)
+        if entry.rulings(RuleOperation.FORWARD, _PUBLICATION)
     ]
     return sorted(entries, key=lambda entry: entry.id)
 
@@ -167,7 +169,7 @@ def rule_sets_of(
     return numbers, rule_sets
 
 
-def message_of(engine: "Engine", event: Event, attached: CompiledPolicy | None) -> PublicationMessage:
+def message_of(turn: Turn, event: Event, attached: CompiledPolicy | None) -> PublicationMessage:
     """Return the message for a client's publication that has been admitted."""
     message = PublicationMessage(
         event,
@@ -177,14 +179,14 @@ def message_of(engine: "Engine", event: Event, attached: CompiledPolicy | None) 
         from_broker=False,
         is_ingress=True,
         attached=attached,
-        rule_context=engine.rule_context,
+        rule_context=turn.rule_context,
     )
-    sealed_events.let_govern(engine, message)
+    sealed_events.let_govern(turn, message)
     return message
 
 
 def _rule_set(govern_input: GovernInput, row: int, attached: CompiledPolicy | None, filters: Any) -> RuleSet:
-    message = message_of(govern_input.engine, govern_input.publications.event(row), attached)
+    message = message_of(govern_input.turn, govern_input.publications.event(row), attached)
     try:
         return RuleSet(rulings_of_matching_filters(message, *filters))
     except Refusal as refusal:

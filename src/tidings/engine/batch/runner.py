@@ -1,6 +1,6 @@
 """Run a batch: cut the table into spans, and process each span in the fastest way for its operations."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +15,13 @@ from tidings.engine.batch.rule_sets import RuleSetIndex
 from tidings.engine.effects import Effect, Reject
 from tidings.engine.matcher import FastMatcher
 from tidings.engine.operations import Operation, Subscribe
+from tidings.engine.state.registration import new_entry
+from tidings.engine.turn import Turn
 from tidings.matching.index.kernels.programs import NotExpressible
 from tidings.model.subscription import Subscription
 from tidings.policy.ast import MessageType
 
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
+Handle = Callable[[Operation, int], list[Effect]]  # `Engine.handle`
 
 
 class BatchRun:
@@ -29,24 +30,25 @@ class BatchRun:
     `effects_by_row` has, by row, the effects of those operations other than publications that were handled one by one.
     """
 
-    def __init__(self, engine: "Engine", matcher: FastMatcher, table: pa.Table, now: int | None) -> None:
-        self._engine, self._matcher, self._table, self._now = engine, matcher, table, now
+    def __init__(self, turn: Turn, matcher: FastMatcher, handle: Handle, table: pa.Table, now: int | None) -> None:
+        """Create a run; see `tidings.engine.batch.batch.run` for the arguments."""
+        self._turn, self._matcher, self._handle_one, self._table, self._now = turn, matcher, handle, table, now
         self.results, self.reader = ResultCollector(table.num_rows), PublicationReader(table.num_rows)
         self.effects_by_row: dict[int, list[Effect]] = {}
         self._rule_index: RuleSetIndex | None = None
 
     def run(self) -> None:
         """Process all spans in order."""
-        gate = self._engine.gate
+        gate = self._turn.gate
         checks_replays = gate is not None and gate.ingress.freshness is not None
-        table_spans = list(spans(self._table, self._engine.name, seals_alone=checks_replays))
+        table_spans = list(spans(self._table, self._turn.state.name, seals_alone=checks_replays))
         reader = RowReader(self._table, [span for span in table_spans if _is_short(span)], self._now, self.reader)
         for span in table_spans:
             if _is_short(span):
                 self._one_by_one(span, reader)
             elif span.kind is SpanKind.TRAFFIC:
                 self._process_traffic(span)
-            elif accepts_unchecked(self._engine):
+            elif accepts_unchecked(self._turn):
                 self._process_subscriptions(span)
             else:
                 self._one_by_one(span, self._row_reader(span))
@@ -66,7 +68,7 @@ class BatchRun:
             context_rows = table.filter(pa.array(~is_event))
             try:
                 context_changes = ContextChanges(
-                    self._engine, self._matcher, context_rows, rows[~is_event], before, self.results
+                    self._turn, self._matcher, context_rows, rows[~is_event], before, self.results
                 )
             except NotExpressible:
                 self._one_by_one(span, self._row_reader(span))
@@ -76,29 +78,29 @@ class BatchRun:
             publications = PublicationColumns(table, self._now)
             self.reader.note(rows, publications)
             publication_run_of_span = publication_run.PublicationRun(
-                self._engine, self._matcher, publications, rows, self.results, context_changes
+                self._turn, self._matcher, publications, rows, self.results, context_changes
             )
             self._rule_index = publication_run_of_span.run(self._rule_index)
         elif context_changes is not None:
             context_changes.apply_all()
         last = PublicationColumns.times(self._table.slice(span.end - 1, 1))[0] if self._now is None else self._now
-        self._engine.at(int(last))
+        self._turn.begin(int(last))
 
     def _process_subscriptions(self, span: RowSpan) -> None:
         """Process a span of subscriptions: those that can be collected are put into the index at once."""
-        reader, bulk = self._row_reader(span), BulkSubscribe(self._engine, self._matcher)
+        reader, bulk = self._row_reader(span), BulkSubscribe(self._turn, self._matcher)
         for row in range(span.first, span.end):
             operation = reader.operation(row)
             if not isinstance(operation, Subscribe) or not bulk.add(operation.subscription):
                 bulk.flush()
                 self.effects_by_row[row] = self._handle(operation, row, reader)
         bulk.flush()
-        self._engine.at(reader.time(span.end - 1))
+        self._turn.begin(reader.time(span.end - 1))
 
     def _one_by_one(self, span: RowSpan, reader: RowReader) -> None:
         for row, is_event in enumerate(span.is_event.tolist(), span.first):
             if is_event:
-                publication_run.process_single(self._engine, *reader.publication(row), row, self.results)
+                publication_run.process_single(self._turn, *reader.publication(row), row, self.results)
             else:
                 self.effects_by_row[row] = self._handle(reader.operation(row), row, reader)
 
@@ -110,10 +112,10 @@ class BatchRun:
         if isinstance(operation, Reject):
             effects = [operation]
         else:
-            effects = self._engine.handle(operation, reader.time(row))
-            if self._engine.deferred:
-                self._engine.deferred.clear()
-        self.results.add_effects(row, None, effects, self._engine)
+            effects = self._handle_one(operation, reader.time(row))
+            if self._turn.deferred:
+                self._turn.deferred.clear()
+        self.results.add_effects(row, None, effects, self._turn.state.filters.subscriptions)
         return effects
 
 
@@ -124,17 +126,18 @@ def _is_short(span: RowSpan) -> bool:
 _SUBSCRIPTION = MessageType.SUBSCRIPTION
 
 
-def accepts_unchecked(engine: "Engine") -> bool:
+def accepts_unchecked(turn: Turn) -> bool:
     """Return whether subscriptions are accepted without rules, schemas and a gate."""
-    has_rules = engine.ruling_advertisements(_SUBSCRIPTION) or engine.pre_match_rulings(_SUBSCRIPTION)
-    return not has_rules and engine.gate is None and not any(True for _ in engine.subjects)
+    state = turn.state
+    has_rules = state.rules.advertisements_with_rules(_SUBSCRIPTION) or state.rules.pre_match_rulings(_SUBSCRIPTION)
+    return not has_rules and turn.gate is None and not any(True for _ in state.subjects)
 
 
 class BulkSubscribe:
     """Collects subscriptions that follow one another, to put them into the index at once."""
 
-    def __init__(self, engine: "Engine", matcher: FastMatcher) -> None:
-        self._engine, self._matcher = engine, matcher
+    def __init__(self, turn: Turn, matcher: FastMatcher) -> None:
+        self._turn, self._matcher = turn, matcher
         self._collected: dict[str, Subscription] = {}
 
     def add(self, subscription: Subscription) -> bool:
@@ -145,17 +148,18 @@ class BulkSubscribe:
         name = subscription.id
         if name.startswith("$") or name in self._collected or name in self._matcher:
             return False
-        if self._engine.advertisements.get(name) is not None:
+        if self._turn.state.filters.advertisements.get(name) is not None:
             return False
         self._collected[name] = subscription
         return True
 
     def flush(self) -> None:
         """Put the collected subscriptions into the engine."""
+        state = self._turn.state
         subscriptions, self._collected = list(self._collected.values()), {}
         if subscriptions:
             self._matcher.put_many(subscriptions)
         for subscription in subscriptions:
-            entry = self._engine.new_entry(subscription, subscription.subscriber, None)
-            self._engine.subscriptions.put(entry)
-            self._engine.update_rule_indexes(entry)
+            entry = new_entry(state, subscription, subscription.subscriber, None)
+            state.filters.subscriptions.put(entry)
+            state.rules.update(entry)

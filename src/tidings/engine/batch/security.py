@@ -10,12 +10,13 @@ import numpy as np
 
 from tidings.engine.batch.json_text import Ints
 from tidings.engine.batch.publication_columns import PublicationColumns
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.recipients import RecipientColumns
 from tidings.model.errors import SecurityError
 
 if TYPE_CHECKING:
     from tidings.engine.batch.value_columns import Bools
-    from tidings.engine.engine import Engine
+    from tidings.engine.security.topic_gossip import TopicGossip
     from tidings.engine.state.filters import FilterEntry
     from tidings.model.subscription import Subscription
     from tidings.security.gate import Gate
@@ -25,8 +26,18 @@ if TYPE_CHECKING:
 class BatchSecurity:
     """The gate's decisions about the publications of one `PublicationColumns`."""
 
-    def __init__(self, engine: "Engine", gate: "Gate", events: PublicationColumns) -> None:
-        self._engine, self._gate, self._events = engine, gate, events
+    def __init__(
+        self, state: BrokerState, gate: "Gate", topic_gossip: "TopicGossip | None", events: PublicationColumns
+    ) -> None:
+        """Create the checks of some publications.
+
+        Args:
+            state: The state of the broker.
+            gate: Its gate.
+            topic_gossip: What it knows of secure topics.
+            events: The publications.
+        """
+        self._state, self._gate, self._topic_gossip, self._events = state, gate, topic_gossip, events
         self._topics: dict[int, bytes] = {}  # row -> topic in the seal, of accepted events
 
     def refused(self, is_accepted: "Bools") -> Iterator[tuple[int, str]]:
@@ -101,14 +112,14 @@ class BatchSecurity:
         that are not sealed are for everyone. `event` is the row of each copy's event, and `place` the position of its
         subscription in `directory`.
         """
-        engine, events, gate = self._engine, self._events, self._gate
+        events, gate = self._events, self._gate
         may_get = np.ones(len(event), bool)
         is_special = np.zeros(events.count, bool)
         sealed = np.flatnonzero(events.is_sealed[event])
         if not len(sealed):
             return may_get, is_special
         used, entry_number = np.unique(place[sealed], return_inverse=True)
-        entries = engine.subscriptions.get_many(directory.ids.take(used).to_pylist())
+        entries = self._state.filters.subscriptions.get_many(directory.ids.take(used).to_pylist())
         lacks_token = [self._lacks_token(entry) for entry in entries]
         for copy, row, number in zip(sealed.tolist(), event[sealed].tolist(), entry_number.tolist(), strict=True):
             entry, topic = entries[number], self._topics[row]
@@ -118,7 +129,7 @@ class BatchSecurity:
 
     def _lacks_token(self, entry: "FilterEntry[Subscription]") -> bool:
         """Return whether a subscription is to secure topics only and has no token."""
-        topic_gossip = self._engine.topic_gossip
+        topic_gossip = self._topic_gossip
         if topic_gossip is None or entry.value.token is not None or entry.is_own:
             return False
         return topic_gossip.token_requirements.of(entry.value) is not None

@@ -3,27 +3,23 @@
 1. From the first waiting copy of a receiver on, all copies for that receiver wait, so that none overtakes another.
 2. An operation that cannot be decided at all waits, and so do all later operations of the same sender.
 3. Each queue has asked at most one question, the one of its first entry. An answer continues every queue that asked it,
-   up to the next question.
+   up to the next question: see `tidings.engine.overlay.resumption`.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tidings.engine.effects import AskTrust, DecisionMade, DecisionPending, Effect, Reject
+from tidings.engine.effects import AskTrust, DecisionPending, Effect, Reject
 from tidings.engine.headers import ForwardingHeader, rule_snapshot
 from tidings.engine.message import Message, OutboundCopy, PublicationMessage
 from tidings.engine.operations import DelegateContext, Redecide, Travelling
 from tidings.engine.state.filter_rules import Ruling
-from tidings.engine.steps import emit, govern
-from tidings.engine.steps.govern import GovernResult
+from tidings.engine.turn import Answers
 from tidings.model.limits import MAX_DEFERRED_MESSAGES
 from tidings.policy.evaluation.evaluation import TrustAnswerNeeded
 
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
-
 Question = tuple[str, str]
-Answers = dict[Question, bool]
+Place = tuple[str, str]  # a queue: ("copies" | "operations", name)
 
 
 class DeferredCopy(NamedTuple):
@@ -37,12 +33,11 @@ class DeferredCopy(NamedTuple):
 class DeferredMessages:
     """The queues of waiting copies, by receiver, and of waiting operations, by sender."""
 
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
+    def __init__(self) -> None:
         self._copies: dict[str, deque[DeferredCopy]] = {}  # by receiver
         self._operations: dict[str, deque[tuple[Travelling | DelegateContext, Answers]]] = {}  # by sender
         # The question of a queue's first entry, by ("copies" | "operations", name).
-        self._question_of_queue: dict[tuple[str, str], Question] = {}
+        self._question_of_queue: dict[Place, Question] = {}
         self._open_questions: set[Question] = set()
 
     def __bool__(self) -> bool:
@@ -84,7 +79,7 @@ class DeferredMessages:
             queue.append(DeferredCopy(message, rulings, hop))
             effects += _pending_decision(message, rulings, hop)
             if question is not None:
-                effects += self._ask(("copies", hop.receiver or ""), question)
+                effects += self.ask(("copies", hop.receiver or ""), question)
         return effects
 
     def defer(
@@ -107,7 +102,7 @@ class DeferredMessages:
             limit = f"MAX_DEFERRED_MESSAGES ({MAX_DEFERRED_MESSAGES:,})"
             return [Reject("govern", f"more than {limit} of {sender} wait already")]
         queue.append((operation, answers or {}))
-        return [] if question is None else self._ask(("operations", sender), question)
+        return [] if question is None else self.ask(("operations", sender), question)
 
     def undo_last(self, sender: str) -> Question | None:
         """Drop the operation of a sender that came last, for a caller that runs it again when it has the answer.
@@ -125,39 +120,46 @@ class DeferredMessages:
             self._open_questions &= set(self._question_of_queue.values())
         return question
 
-    def resume_with_answer(self, party: str, group: str, member: bool) -> list[Effect]:
-        """Continue, in order, everything that waited for this answer, up to the next question."""
-        question = party, group
+    def answered(self, question: Question) -> list[Place]:
+        """Note that a question is answered; return the queues whose first entry waited for the answer."""
         self._open_questions.discard(question)
-        effects: list[Effect] = []
-        for place in [place for place, asked in self._question_of_queue.items() if asked == question]:
-            del self._question_of_queue[place]
-            kind, name = place
-            go_on = self._resume_copies if kind == "copies" else self._resume_operations
-            effects += go_on(name, question, member)
-        return effects
+        return [place for place, asked in self._question_of_queue.items() if asked == question]
 
-    def forget(self, name: str) -> list[Effect]:
-        """Drop the deferred messages that a client or neighbour has sent or would get, since it is gone. Open trust
-        questions about it count as denied."""
+    def resume(self, place: Place) -> None:
+        """Note that a queue goes on: its first entry waits for no answer."""
+        del self._question_of_queue[place]
+
+    def copies_for(self, receiver: str) -> deque[DeferredCopy]:
+        """Return the waiting copies for a receiver, to take from."""
+        return self._copies[receiver]
+
+    def drop_copies_for(self, receiver: str) -> None:
+        """Drop the queue of a receiver, for which nothing waits any more."""
+        del self._copies[receiver]
+
+    def take_operations_of(self, sender: str) -> deque[tuple[Travelling | DelegateContext, Answers]]:
+        """Remove and return the waiting operations of a sender, each with the answers that it has got."""
+        return self._operations.pop(sender)
+
+    def forget(self, name: str) -> list[Question]:
+        """Drop the deferred messages that a client or neighbour has sent or would get, since it is gone.
+
+        Returns the open questions about it, which count as denied.
+        """
         self._copies.pop(name, None)
         self._operations.pop(name, None)
         self._question_of_queue.pop(("copies", name), None)
         self._question_of_queue.pop(("operations", name), None)
-        self._open_questions &= set(
-            self._question_of_queue.values()
-        )  # a question without waiting queues is asked again later
-        effects: list[Effect] = []
-        for party, group in sorted(self._open_questions):
-            if party == name:
-                effects += self.resume_with_answer(party, group, member=False)
-        return effects
+        # A question without waiting queues is asked again later.
+        self._open_questions &= set(self._question_of_queue.values())
+        return [question for question in sorted(self._open_questions) if question[0] == name]
 
     def clear(self) -> None:
         """Drop all queues and questions."""
         self._copies, self._operations, self._question_of_queue, self._open_questions = {}, {}, {}, set()
 
-    def _ask(self, place: tuple[str, str], question: TrustAnswerNeeded) -> list[Effect]:
+    def ask(self, place: Place, question: TrustAnswerNeeded) -> list[Effect]:
+        """Note the question of a queue's first entry, and ask it if it is not asked already."""
         asked = question.party, question.group
         self._question_of_queue[place] = asked
         if asked in self._open_questions:
@@ -165,45 +167,8 @@ class DeferredMessages:
         self._open_questions.add(asked)
         return [AskTrust(*asked)]
 
-    def _resume_copies(self, receiver: str, question: Question, member: bool) -> list[Effect]:
-        queue = self._copies[receiver]
-        queue[0].message.rule_context.facts.answers[question] = member  # valid for this message even if not cached
-        effects: list[Effect] = []
-        while queue:
-            message, rulings, hop = queue[0]
-            governed = GovernResult()
-            if isinstance(message, PublicationMessage):
-                govern.govern_publication(message, rulings, hop, governed)
-            else:
-                govern.govern_filter(message, rulings, hop, governed)
-            if governed.waiting:
-                _, needed = governed.waiting[0]
-                return effects + ([] if needed is None else self._ask(("copies", receiver), needed))
-            queue.popleft()
-            effects += emit.emit_deferred(self._engine, message, governed)
-            if isinstance(message, PublicationMessage) and _durable_subscriptions(message, hop):
-                effects.append(DecisionMade(message.event.id, receiver))
-            if isinstance(message, PublicationMessage) and not governed.copies:  # a rule has blocked it here
-                effects += self._engine.settlement.settle((message.event.id, message.route.round), receiver)
-            if governed.floods:
-                more = GovernResult()
-                govern.flood_message(self._engine, message, rulings, more)
-                effects += self.enqueue_copies(message, rulings, more.waiting)
-                more.waiting = []
-                effects += emit.emit_deferred(self._engine, message, more)
-        del self._copies[receiver]
-        return effects
 
-    def _resume_operations(self, sender: str, question: Question, member: bool) -> list[Effect]:
-        queue = self._operations.pop(sender)
-        operation, answers = queue.popleft()
-        effects = self._engine.run(operation, sender, {**answers, question: member})
-        for waiting, _ in queue:  # if the first one waits again, they wait behind it
-            effects += self._engine.run(waiting, sender)
-        return effects
-
-
-def _durable_subscriptions(message: Message, hop: OutboundCopy) -> tuple[str, ...]:
+def durable_subscriptions(message: Message, hop: OutboundCopy) -> tuple[str, ...]:
     """Return the durable subscriptions of a client that a copy is for."""
     if not hop.is_client or not isinstance(message, PublicationMessage):
         return ()
@@ -212,7 +177,7 @@ def _durable_subscriptions(message: Message, hop: OutboundCopy) -> tuple[str, ..
 
 def _pending_decision(message: Message, rulings: tuple[Ruling, ...], hop: OutboundCopy) -> list[Effect]:
     """Return the effect that makes the driver store the pending decision about a copy for durable subscriptions."""
-    durable = _durable_subscriptions(message, hop)
+    durable = durable_subscriptions(message, hop)
     if not durable or not isinstance(message, PublicationMessage):
         return []
     journey, sender = message.journey, message.sender

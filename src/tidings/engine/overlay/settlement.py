@@ -7,16 +7,14 @@ sends the event again in another round.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tidings.engine.effects import Effect, PublicationSettled, Send, Wake
 from tidings.engine.message import PublicationMessage
 from tidings.engine.operations import Publish, Settle
+from tidings.engine.overlay.deferred import DeferredMessages
+from tidings.engine.state.broker_state import BrokerState
 from tidings.model.limits import MAX_UNSETTLED_PUBLICATIONS
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 GATHERING = 2_000  # microseconds: settlements within this time are sent together
 TOGETHER = 64  # so many are sent at once without waiting for more
@@ -35,10 +33,16 @@ class _ForwardedPublication:
 
 
 class Settlement:
-    """Tracks forwarded publications until all next hops have settled them."""
+    """Tracks forwarded publications until all next hops have settled them.
 
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
+    Args:
+        state: The state of the broker.
+        deferred: The copies that wait, which are not settled before they are sent.
+    """
+
+    def __init__(self, state: BrokerState, deferred: DeferredMessages) -> None:
+        self._state, self._deferred = state, deferred
+        self.lagging: tuple[str, ...] = ()  # brokers that get no new publications yet: see `redelivery`
         self._in_flight: dict[Round, _ForwardedPublication] = {}  # the oldest first
         self._unsent: dict[str, list[Round]] = {}  # settlements not sent yet, by neighbour
 
@@ -49,7 +53,7 @@ class Settlement:
 
     def is_tracked(self, message: PublicationMessage) -> bool:
         """Whether a publication is stored in a journal whose broker waits for it to be settled."""
-        return self._engine.settings.resends and not message.journey.meta
+        return self._state.settings.resends and not message.journey.meta
 
     def record_forwarding(self, message: PublicationMessage, effects: list[Effect]) -> list[Effect]:
         """Note the neighbours that a publication is forwarded to, and return the effects of handling it.
@@ -66,7 +70,7 @@ class Settlement:
             effect.neighbour for effect in effects if isinstance(effect, Send) and _is_forwarding_of(effect, event)
         }
         waiting |= {
-            name for name in self._engine.deferred.receivers_waiting_for(message) if name in self._engine.neighbours
+            name for name in self._deferred.receivers_waiting_for(message) if name in self._state.links.neighbours
         }
         made = event, message.route.round
         if not waiting:
@@ -93,7 +97,7 @@ class Settlement:
 
     def refused(self, made: Round, neighbour: str) -> list[Effect]:
         """Settle a publication of a neighbour that was refused, since it goes no further."""
-        return self._settled(made, [neighbour]) if self._engine.settings.resends else []
+        return self._settled(made, [neighbour]) if self._state.settings.resends else []
 
     def take(self, told: Settle, neighbour: str) -> list[Effect]:
         """Handle a neighbour's settlements."""
@@ -128,7 +132,7 @@ class Settlement:
         for name in senders:
             if name == _HERE:
                 effects.append(PublicationSettled(*made))
-            elif name in self._engine.neighbours:
+            elif name in self._state.links.neighbours:
                 if not self._unsent:
                     effects.append(Wake(GATHERING))
                 gathered = self._unsent.setdefault(name, [])

@@ -11,14 +11,14 @@ from collections.abc import Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidings.engine import meta_events
-from tidings.engine.effects import Deliver, Effect, LogMessage, PublicationSettled, Reject, Send, SubscriptionExpelled
+from tidings.engine.effects import Effect, LogMessage, PublicationSettled, Reject
 from tidings.engine.message import Refusal
-from tidings.engine.operations import Publish, Republish, Unsubscribe
+from tidings.engine.operations import Publish, Republish
+from tidings.engine.state.broker_state import BrokerState
+from tidings.engine.turn import Turn
 from tidings.model.errors import SecurityError
 
 if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
     from tidings.engine.message import PublicationMessage
     from tidings.engine.state.filters import FilterEntry
     from tidings.model.event import Event
@@ -30,77 +30,65 @@ if TYPE_CHECKING:
 # At the ingress, and from neighbours
 
 
-def publish(engine: "Engine", operation: Publish) -> list[Effect]:
-    """Check and run a client's publication. One that is refused may be published again, since it was not accepted."""
-    event = operation.event
-    try:
-        check_at_gate(engine, event)
-    except Refusal as refusal:
-        return [Reject(refusal.step, refusal.reason)]
-    effects = engine.run_client_operation(operation, event.publisher)
-    is_refused = any(isinstance(effect, Reject) for effect in effects)
-    if not is_refused or any(isinstance(effect, Deliver | Send) for effect in effects):
-        remember_event(engine, event)
-    return effects
-
-
-def check_at_gate(engine: "Engine", event: "Event") -> None:
+def check_at_gate(turn: Turn, event: "Event") -> None:
     """Check a client's publication at the gate. Raises `Refusal`."""
-    gate = engine.gate
+    gate = turn.gate
     if gate is None:
         return
     try:
-        gate.check(event, engine.now)
+        gate.check(event, turn.now)
     except SecurityError as error:
         gate.refused[error.check] += 1
         raise Refusal("admit", error.reason) from None
 
 
-def remember_event(engine: "Engine", event: "Event") -> None:
+def remember_event(turn: Turn, event: "Event") -> None:
     """Remember an accepted event, so that a replay of it is refused."""
-    if engine.gate is not None and event.signature is not None:
-        engine.gate.ingress.record(event.publisher, engine.gate.seal_of(event))
+    if turn.gate is not None and event.signature is not None:
+        turn.gate.ingress.record(event.publisher, turn.gate.seal_of(event))
 
 
-def refuse_from_neighbour(engine: "Engine", operation: Publish, neighbour: str) -> list[Effect] | None:
+def refuse_from_neighbour(turn: Turn, operation: Publish, neighbour: str) -> list[Effect] | None:
     """Return the effects of refusing a neighbour's event that fails the gate; None if it passes.
 
     A redelivered event is checked as of the time at which it was accepted.
     """
-    event, journey, gate = operation.event, operation.journey, engine.gate
-    is_brokers_own = journey.meta and (event.publisher in engine.topology.brokers or event.publisher == neighbour)
-    if gate is None or engine.topic_gossip is None or is_brokers_own:
+    event, journey, gate = operation.event, operation.journey, turn.gate
+    is_brokers_own = journey.meta and (
+        event.publisher in turn.state.links.topology.brokers or event.publisher == neighbour
+    )
+    if gate is None or turn.topic_gossip is None or is_brokers_own:
         return None
     try:
-        gate.pass_on(event, min(event.timestamp, engine.now) if journey.route.round else engine.now)
+        gate.pass_on(event, min(event.timestamp, turn.now) if journey.route.round else turn.now)
     except SecurityError as error:
         effects: list[Effect] = [Reject("admit", error.reason)]
         if event.token is None and event.signature is None:
-            effects += engine.topic_gossip.remind(neighbour, event)
-        return effects + engine.settlement.refused((event.id, journey.route.round), neighbour)
+            effects += turn.topic_gossip.remind(neighbour, event)
+        return effects + turn.settlement.refused((event.id, journey.route.round), neighbour)
     return None
 
 
-def refuse_resend(engine: "Engine", operation: Republish) -> list[Effect] | None:
+def refuse_resend(turn: Turn, operation: Republish) -> list[Effect] | None:
     """Return the effects if a journaled event is not sent again because its publisher was revoked; None otherwise."""
-    if engine.gate is None:
+    if turn.gate is None:
         return None
     try:
-        engine.gate.check_stored(operation.event, operation.event.timestamp)
+        turn.gate.check_stored(operation.event, operation.event.timestamp)
     except SecurityError as error:
         line = f"the event {operation.event.id} is not sent again: {error.reason}"
         return [LogMessage(line), PublicationSettled(operation.event.id, operation.round)]
     return None
 
 
-def admit_subscription(engine: "Engine", subscription: "Subscription") -> None:
+def admit_subscription(turn: Turn, subscription: "Subscription") -> None:
     """Check a subscription's token. Raises `Refusal`; also if it asks only for a secure topic and has no token."""
-    gate, topic_gossip = engine.gate, engine.topic_gossip
-    if gate is None or topic_gossip is None or engine.is_replaying:  # each event is checked again
+    gate, topic_gossip = turn.gate, turn.topic_gossip
+    if gate is None or topic_gossip is None or turn.is_replaying:  # each event is checked again
         return
     if subscription.token is not None:
         try:
-            gate.subscription(subscription.token, subscription.subscriber, engine.now)
+            gate.subscription(subscription.token, subscription.subscriber, turn.now)
         except SecurityError as error:
             raise Refusal("admit", error.reason) from None
         return
@@ -114,17 +102,17 @@ def admit_subscription(engine: "Engine", subscription: "Subscription") -> None:
 
 
 def subscriptions_with_token(
-    engine: "Engine", message: "PublicationMessage", wanted: list["FilterEntry[Subscription]"]
+    turn: Turn, message: "PublicationMessage", wanted: list["FilterEntry[Subscription]"]
 ) -> list["FilterEntry[Subscription]"]:
     """Return the subscriptions whose token lets them get a sealed event now.
 
     Subscriptions to the topic alone that lack a token become `subscriptions_without_token` of the message and are
     expelled.
     """
-    gate, topic_gossip, event = engine.gate, engine.topic_gossip, message.event
+    gate, topic_gossip, event = turn.gate, turn.topic_gossip, message.event
     if gate is None or topic_gossip is None:
         return wanted
-    topic, now = gate.seal_of(event).topic, engine.now
+    topic, now = gate.seal_of(event).topic, turn.now
     found: list[FilterEntry[Subscription]] = []
     message.subscriptions_without_token = []
     for entry in wanted:
@@ -137,50 +125,47 @@ def subscriptions_with_token(
     return found
 
 
-def expel_subscriptions(engine: "Engine", message: "PublicationMessage") -> list[Effect]:
-    """Expel a message's `subscriptions_without_token`, which came before their topic was known."""
-    effects: list[Effect] = []
-    subscriptions_without_token, message.subscriptions_without_token = message.subscriptions_without_token, []
-    for entry in subscriptions_without_token:
-        if engine.subscriptions.get(entry.id) is not entry:
-            continue  # an earlier event of the same batch has expelled it
-        reason = "it asks for a secure topic: subscribe again with a token for it"
-        effects.append(SubscriptionExpelled(entry.owner, entry.id, reason))
-        effects += engine.run(Unsubscribe(entry.owner, entry.id), entry.hop)
-        effects += engine.publish_meta_event(meta_events.expelled(engine.name, entry.owner, entry.id, reason), entry.id)
-    return effects
-
-
-def is_for(engine: "Engine", entry: "FilterEntry[Subscription]", event: "Event") -> bool:
+def is_for(turn: Turn, entry: "FilterEntry[Subscription]", event: "Event") -> bool:
     """Whether a subscription may get the event, as far as its token says; its own broker checks again."""
-    gate, token = engine.gate, entry.value.token
+    gate, token = turn.gate, entry.value.token
     if gate is None or event.signature is None:
         return True
-    return token is not None and gate.may_get(
-        token, entry.owner, event, gate.seal_of(event).topic, engine.now, cut=True
-    )
+    return token is not None and gate.may_get(token, entry.owner, event, gate.seal_of(event).topic, turn.now, cut=True)
 
 
-def may_keep(engine: "Engine", note: "Notification") -> bool:
+def may_keep(state: BrokerState, gate: "Gate | None", note: "Notification", now: int) -> bool:
     """Whether a notification that came from a moved client's former broker is stored for the client.
 
     If the subscription is not here yet, the notification is stored, and checked when it is delivered.
+
+    Args:
+        state: The state of the broker.
+        gate: The gate of the broker.
+        note: The notification.
+        now: The time in microseconds.
     """
     try:
-        if engine.subscriptions.get(note.subscription) is not None:
-            check_notification(engine, note, engine.now)
+        if state.filters.subscriptions.get(note.subscription) is not None:
+            check_notification(state, gate, note, now)
     except SecurityError:
         return False
     return True
 
 
-def check_notification(engine: "Engine", note: "Notification", now: int) -> None:
-    """Raise `SecurityError` unless a stored notification may still be delivered."""
-    gate, event = engine.gate, note.event
+def check_notification(state: BrokerState, gate: "Gate | None", note: "Notification", now: int) -> None:
+    """Raise `SecurityError` unless a stored notification may still be delivered.
+
+    Args:
+        state: The state of the broker.
+        gate: The gate of the broker.
+        note: The notification.
+        now: The time in microseconds.
+    """
+    event = note.event
     if gate is None or event.signature is None:
         return
     gate.check_stored(event, event.timestamp)
-    entry = engine.subscriptions.get(note.subscription)
+    entry = state.filters.subscriptions.get(note.subscription)
     token = None if entry is None else entry.value.token
     gate.check_get(token, note.subscriber, event, gate.seal_of(event).topic, now, cut=True)
 
@@ -188,26 +173,26 @@ def check_notification(engine: "Engine", note: "Notification", now: int) -> None
 # Dry runs: nothing is counted or remembered
 
 
-def check_publication(engine: "Engine", event: "Event", *, accepted: bool) -> None:
+def check_publication(turn: Turn, event: "Event", *, accepted: bool) -> None:
     """Raise `Refusal` if an event may not be published now, or, if it was accepted, not be delivered again."""
-    if engine.gate is None:
+    if turn.gate is None:
         return
     try:
         if accepted:
-            engine.gate.check_stored(event, event.timestamp)
+            turn.gate.check_stored(event, event.timestamp)
         else:
-            engine.gate.check(event, engine.now)
+            turn.gate.check(event, turn.now)
     except SecurityError as error:
         raise Refusal("admit", error.reason) from None
 
 
-def check_receiver(engine: "Engine", event: "Event", entry: "FilterEntry[Subscription]") -> bool:
+def check_receiver(turn: Turn, event: "Event", entry: "FilterEntry[Subscription]") -> bool:
     """Raise `Refusal` if a subscription may not get a sealed event; return whether there was anything to check."""
-    gate = engine.gate
+    gate = turn.gate
     if gate is None or event.signature is None:
         return False
     try:
-        gate.check_get(entry.value.token, entry.owner, event, gate.seal_of(event).topic, engine.now)
+        gate.check_get(entry.value.token, entry.owner, event, gate.seal_of(event).topic, turn.now)
     except SecurityError as error:
         raise Refusal("token", error.reason) from None
     return True
@@ -216,20 +201,20 @@ def check_receiver(engine: "Engine", event: "Event", entry: "FilterEntry[Subscri
 # Governing
 
 
-def governs(engine: "Engine", event: "Event", client: str) -> bool:
+def governs(turn: Turn, event: "Event", client: str) -> bool:
     """Whether a token of one of a client's subscriptions lets it govern a sealed event."""
-    gate = engine.gate
+    gate = turn.gate
     if gate is None or event.signature is None:
         return False
-    tokens = (entry.value.token for entry in engine.subscriptions.of(client))
+    tokens = (entry.value.token for entry in turn.state.filters.subscriptions.of(client))
     topic = gate.seal_of(event).topic
-    return any(token is not None and gate.may_govern(token, client, event, topic, engine.now) for token in tokens)
+    return any(token is not None and gate.may_govern(token, client, event, topic, turn.now) for token in tokens)
 
 
-def let_govern(engine: "Engine", message: "PublicationMessage") -> None:
+def let_govern(turn: Turn, message: "PublicationMessage") -> None:
     """Let the owners of tokens that allow it govern a sealed event; their tokens are checked when rules are matched."""
-    if engine.gate is not None and message.event.signature is not None:
-        message.by_token = partial(governs, engine, message.event)
+    if turn.gate is not None and message.event.signature is not None:
+        message.by_token = partial(governs, turn, message.event)
 
 
 # Trimming

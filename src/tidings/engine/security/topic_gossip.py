@@ -4,9 +4,8 @@ All of it is signed, so a lying neighbour changes nothing. What is new goes on t
 already goes no further. A neighbour gets only the revocations that it lacks.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,9 +29,7 @@ from tidings.security.sealing.replay import LatestEvent
 from tidings.security.tokens.notices import SignedNotice
 from tidings.security.topic_record import TopicRecord
 
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
-
+_Apply = Callable[[bytes, str, int], list[Effect]]  # applies data of a sender at a time
 TOGETHER = 64  # records or notices in one message
 _ROOM = MAX_FRAME_BYTES - 4_096  # bytes left for an update in a frame
 
@@ -47,10 +44,15 @@ class _State(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TopicGossip:
-    """Applies security operations of the driver and of neighbours, and forwards what is new."""
+    """Applies security operations of the driver and of neighbours, and forwards what is new.
 
-    def __init__(self, engine: "Engine", gate: Gate) -> None:
-        self._engine, self.gate, self._credentials = engine, gate, gate.credentials
+    Args:
+        neighbours: The neighbours that are linked at any time.
+        gate: The broker's gate.
+    """
+
+    def __init__(self, neighbours: Collection[str], gate: Gate) -> None:
+        self._neighbours, self.gate, self._credentials = neighbours, gate, gate.credentials
         self.token_requirements = TokenRequirements(gate.credentials)
         self._version = gate.credentials.version  # topics up to this version have been sent
         self._lists: dict[str, int] = {}  # neighbour -> how many revocations it has
@@ -58,39 +60,39 @@ class TopicGossip:
 
     # From the driver
 
-    def learn(self, operation: LearnTopic) -> list[Effect]:
+    def learn(self, operation: LearnTopic, now: int) -> list[Effect]:
         """Apply a topic record of the driver."""
-        return self._by_driver(self._learn, operation.record)
+        return self._by_driver(self._learn, operation.record, now)
 
-    def heed(self, operation: ApplyNotice) -> list[Effect]:
+    def heed(self, operation: ApplyNotice, now: int) -> list[Effect]:
         """Apply a key management notice of the driver."""
-        return self._by_driver(self._heed, operation.notice)
+        return self._by_driver(self._heed, operation.notice, now)
 
-    def revoke(self, operation: Revoke) -> list[Effect]:
+    def revoke(self, operation: Revoke, now: int) -> list[Effect]:
         """Apply a revocation update of the driver."""
-        return self._by_driver(self._revoke, operation.update)
+        return self._by_driver(self._revoke, operation.update, now)
 
-    def _by_driver(self, take: Callable[[bytes, str], list[Effect]], data: bytes) -> list[Effect]:
+    def _by_driver(self, take: _Apply, data: bytes, now: int) -> list[Effect]:
         """Apply data of the driver, which has it in its journal already."""
         try:
-            effects = take(data, "")
+            effects = take(data, "", now)
         except SecurityError as error:
             return [Reject("admit", error.reason)]
         return [effect for effect in effects if not isinstance(effect, SecurityNewsLearnt)]
 
     # From neighbours
 
-    def take_topics(self, told: TellTopics, sender: str) -> list[Effect]:
+    def take_topics(self, told: TellTopics, sender: str, now: int) -> list[Effect]:
         """Apply topic records of a neighbour."""
-        return self._by_neighbour(self._learn, told.records, sender)
+        return self._by_neighbour(self._learn, told.records, sender, now)
 
-    def take_notices(self, told: TellNotices, sender: str) -> list[Effect]:
+    def take_notices(self, told: TellNotices, sender: str, now: int) -> list[Effect]:
         """Apply key management notices of a neighbour."""
-        return self._by_neighbour(self._heed, told.notices, sender)
+        return self._by_neighbour(self._heed, told.notices, sender, now)
 
-    def take_revocations(self, told: TellRevocations, sender: str) -> list[Effect]:
+    def take_revocations(self, told: TellRevocations, sender: str, now: int) -> list[Effect]:
         """Apply a revocation update of a neighbour."""
-        return self._by_neighbour(self._revoke, [told.update], sender)
+        return self._by_neighbour(self._revoke, [told.update], sender, now)
 
     def take_question(self, asked: AskRevocations, sender: str) -> list[Effect]:
         """Send a neighbour the revocations that it lacks."""
@@ -100,13 +102,11 @@ class TopicGossip:
             return []
         return self._tell_list(sender)
 
-    def _by_neighbour(
-        self, take: Callable[[bytes, str], list[Effect]], told: Iterable[bytes], sender: str
-    ) -> list[Effect]:
+    def _by_neighbour(self, take: _Apply, told: Iterable[bytes], sender: str, now: int) -> list[Effect]:
         effects: list[Effect] = []
         for data in told:
             try:
-                effects += take(data, sender)
+                effects += take(data, sender, now)
             except SecurityError:
                 self.gate.refused["told"] += 1
         return effects
@@ -152,17 +152,17 @@ class TopicGossip:
 
     # Shared
 
-    def _learn(self, data: bytes, sender: str) -> list[Effect]:
-        self._credentials.learn(TopicRecord(data), self._engine.now)
+    def _learn(self, data: bytes, sender: str, now: int) -> list[Effect]:
+        self._credentials.learn(TopicRecord(data), now)
         return self.news(sender)
 
-    def _heed(self, data: bytes, sender: str) -> list[Effect]:
-        if not self._credentials.heed(SignedNotice(data), self._engine.now):
+    def _heed(self, data: bytes, sender: str, now: int) -> list[Effect]:
+        if not self._credentials.heed(SignedNotice(data), now):
             return []
         told = TellNotices((data,))
         return [SecurityNewsLearnt(ApplyNotice(data)), *(Send(name, told) for name in self._others(sender))]
 
-    def _revoke(self, data: bytes, sender: str) -> list[Effect]:
+    def _revoke(self, data: bytes, sender: str, _: int) -> list[Effect]:
         known, before = self._credentials.revocations, self._credentials.revocations.head
         version, update = known.version, RevocationUpdate.read(data)
         if update.after > version and sender:
@@ -197,7 +197,7 @@ class TopicGossip:
         return AskRevocations(known.version, 0 if known.head is None else known.head.issued)
 
     def _others(self, sender: str) -> list[str]:
-        return [name for name in self._engine.neighbours if name != sender]
+        return [name for name in self._neighbours if name != sender]
 
     # Across restarts
 

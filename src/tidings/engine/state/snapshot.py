@@ -5,20 +5,19 @@ waits for an answer of the trust provider: a driver has the answers before it wr
 from other brokers, which send it again when their links are up.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tidings import journal
 from tidings.engine import journal_codec
 from tidings.engine.operations import Advertise, Define, DelegateContext, SetContext, Subscribe
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import compiled_text
+from tidings.engine.state.registration import insert_entry
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import InvalidValueError
 from tidings.model.subscription import Subscription
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 FORMAT = 4
 _READABLE = (3, FORMAT)  # format 3 has no security state
@@ -30,7 +29,7 @@ class _FilterRecord(msgspec.Struct, frozen=True, array_like=True):
     operator_policy: str | None
 
 
-class _State(msgspec.Struct, frozen=True, kw_only=True):
+class SavedState(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     name: str
     filed: list[_FilterRecord]
@@ -45,8 +44,17 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     residents: dict[str, int] = {}  # clients that came from another broker -> the session in which they came
 
 
-def encode_state(engine: "Engine", *, subscriptions: bool = True) -> bytes:
-    """Return the engine's state as bytes; without `subscriptions` if the caller stores those in an index."""
+def encode_state(
+    state: BrokerState, claimed_clients: dict[str, int], security_state: bytes, *, subscriptions: bool
+) -> bytes:
+    """Return the state as bytes.
+
+    Args:
+        state: The state.
+        claimed_clients: The clients that have moved here: see `Convergence`.
+        security_state: The state of `TopicGossip`.
+        subscriptions: Whether it contains the subscriptions; False if the caller stores those in an index.
+    """
     filed = [
         _FilterRecord(
             journal_codec.row(
@@ -55,70 +63,71 @@ def encode_state(engine: "Engine", *, subscriptions: bool = True) -> bytes:
             entry.hop,
             None if entry.operator_policy is None else str(entry.operator_policy.policy),
         )
-        for entry in (engine.entries() if subscriptions else engine.advertisements)
+        for entry in (state.filters.entries() if subscriptions else state.filters.advertisements)
         if entry.is_client
     ]
     rows = [
-        *(journal_codec.row(Define(engine.name, schema)) for schema in engine.subjects),
-        *(journal_codec.row(SetContext(client, context)) for client, context in engine.contexts.items()),
+        *(journal_codec.row(Define(state.name, schema)) for schema in state.subjects),
+        *(journal_codec.row(SetContext(client, context)) for client, context in state.contexts.local.items()),
         *(
             journal_codec.row(DelegateContext(client, other))
-            for client, others in engine.context_delegates.items()
+            for client, others in state.contexts.delegates.items()
             for other in sorted(others)
         ),
     ]
-    state = _State(
+    encoded = SavedState(
         format=FORMAT,
-        name=engine.name,
+        name=state.name,
         filed=filed,
         rows=rows,
-        trust=[(party, group, *answer) for (party, group), answer in engine.trust.items()],
-        conflicts=list(engine.reported_conflicts),
-        load=engine.load,
-        sequence=engine.sequence,
-        arrivals=engine.arrivals,
-        residents=engine.convergence.claimed_clients,
-        topic_gossip=engine.unread_security_state if engine.topic_gossip is None else engine.topic_gossip.state(),
+        trust=[(party, group, *answer) for (party, group), answer in state.trust.items()],
+        conflicts=state.rules.conflicts.reported(),
+        load=state.rules.load,
+        sequence=state.rules.meta_events.sequence,
+        arrivals=state.contexts.arrivals,
+        residents=claimed_clients,
+        topic_gossip=security_state,
     )
-    return msgspec.msgpack.encode(state)
+    return msgspec.msgpack.encode(encoded)
 
 
-def restore(engine: "Engine", data: bytes) -> None:
-    """Load a saved state into a new engine, without applying policies again. Raises `InvalidValueError`."""
+def decode_state(data: bytes) -> SavedState:
+    """Read a saved state. Raises `InvalidValueError`."""
     try:
-        state = msgspec.msgpack.decode(data, type=_State)
+        saved = msgspec.msgpack.decode(data, type=SavedState)
     except msgspec.MsgspecError as error:
         raise InvalidValueError(f"this is no saved state of an engine: {error}") from None
-    if state.format not in _READABLE:
-        raise InvalidValueError(f"the state has format {state.format}; this version reads format {FORMAT}")
-    engine.arrivals.update(state.arrivals)
-    engine.convergence.claimed_clients.update(state.residents)
-    if engine.topic_gossip is None:
-        engine.unread_security_state = state.topic_gossip
-    elif state.topic_gossip:
-        engine.topic_gossip.restore(state.topic_gossip)
-    for row in state.rows:
-        _apply_row(engine, journal_codec.operation(row))
-    for record in state.filed:
+    if saved.format not in _READABLE:
+        raise InvalidValueError(f"the state has format {saved.format}; this version reads format {FORMAT}")
+    return saved
+
+
+def restore_state(state: BrokerState, saved: SavedState) -> None:
+    """Load a saved state into a new one, without applying policies again."""
+    state.contexts.arrivals.update(saved.arrivals)
+    for row in saved.rows:
+        _apply_row(state, journal_codec.operation(row))
+    for record in saved.filed:
         operation: Any = journal_codec.operation(record.row)
         value: Advertisement | Subscription
         value = operation.advertisement if isinstance(operation, Advertise) else operation.subscription
-        filed = engine.insert_entry(value, record.hop, None if value.policy is None else compiled_text(value.policy))
+        policy = None if value.policy is None else compiled_text(value.policy)
+        entry = insert_entry(state, value, record.hop, policy, None, 0)
         if record.operator_policy is not None:
-            filed.govern(compiled_text(record.operator_policy), operator=True)
-            engine.update_rule_indexes(filed)
-    engine.trust = {(party, group): (member, until) for party, group, member, until in state.trust}
-    engine.restore_conflicts(state.conflicts)
-    engine.set_load(state.load)
-    engine.sequence = state.sequence
+            entry.govern(compiled_text(record.operator_policy), operator=True)
+            state.rules.update(entry)
+    state.trust.update({(party, group): (member, until) for party, group, member, until in saved.trust})
+    state.rules.conflicts.restore(saved.conflicts)
+    state.rules.set_load(saved.load)
+    state.rules.meta_events.sequence = saved.sequence
 
 
-def _apply_row(engine: "Engine", operation: Any) -> None:
+def _apply_row(state: BrokerState, operation: Any) -> None:
     match operation:
         case Define(_, schema):
-            engine.subjects.define(schema)
+            state.subjects.define(schema)
         case SetContext(client, context):
-            engine.contexts[client] = context
-            engine.matcher.set_context(client, context)
+            state.contexts.local[client] = context
+            state.filters.matcher.set_context(client, context)
         case DelegateContext(client, other):
-            engine.context_delegates.setdefault(client, set()).add(other)
+            state.contexts.delegates.setdefault(client, set()).add(other)

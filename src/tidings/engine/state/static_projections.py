@@ -1,6 +1,6 @@
 """Fixed projections of subscriptions, as columns, so that subscriptions with a policy need not become objects."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -8,16 +8,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import StaticProjection, compiled_text
 from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.registration import new_entry
 from tidings.language.tokens import split
 from tidings.model.limits import MAX_FILTER_CHARACTERS
 from tidings.model.subscription import Subscription
 from tidings.policy.ast import MessageType
 from tidings.text_index import subscription_of
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 NO_PROJECTION = -1
 _BY_SHAPE = MAX_FILTER_CHARACTERS // 8  # longer texts are parsed one by one
@@ -41,7 +40,7 @@ class StaticProjections(msgspec.Struct, frozen=True):
         return np.frombuffer(self.numbers, np.int32), cuts
 
 
-def static_projections_of(engine: "Engine", rows: pa.Table) -> StaticProjections:
+def static_projections_of(state: BrokerState, rows: pa.Table) -> StaticProjections:
     """Return the fixed projections of subscriptions that are rows of text.
 
     Policies are evaluated once for all subscriptions with the same policy that use the same attributes.
@@ -56,7 +55,7 @@ def static_projections_of(engine: "Engine", rows: pa.Table) -> StaticProjections
     )
     known, given = list[tuple[list[str] | None, list[str]]](), []
     for row in some.take(pa.array(first)).to_pylist():
-        cut = constant_projection(engine, subscription_of(row))
+        cut = constant_projection(state, subscription_of(row))
         given.append(NO_PROJECTION if cut is None else len(known))
         if cut is not None:
             known.append((None if cut.kept is None else list(cut.kept), sorted(cut.removed)))
@@ -65,12 +64,12 @@ def static_projections_of(engine: "Engine", rows: pa.Table) -> StaticProjections
     return StaticProjections(np.where(np.asarray(plain), numbers, NO_PROJECTION).astype(np.int32).tobytes(), known)
 
 
-def constant_projection(engine: "Engine", subscription: Subscription) -> StaticProjection | None:
+def constant_projection(state: BrokerState, subscription: Subscription) -> StaticProjection | None:
     """Return the fixed projection of a subscription's policy, for any ordinary subscriber; None if it has none."""
     if subscription.policy is None:
         return None
-    anybody = msgspec.structs.replace(subscription, subscriber=f"{engine.name}'s", notify="subscription", durable=None)
-    entry: FilterEntry[Subscription] = engine.new_entry(anybody, anybody.subscriber, compiled_text(subscription.policy))
+    anybody = msgspec.structs.replace(subscription, subscriber=f"{state.name}'s", notify="subscription", durable=None)
+    entry: FilterEntry[Subscription] = new_entry(state, anybody, anybody.subscriber, compiled_text(subscription.policy))
     return entry.projection if entry.has_one_rule_on(MessageType.PUBLICATION) else None
 
 

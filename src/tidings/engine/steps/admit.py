@@ -4,16 +4,19 @@ The functions build the `Message` that the later steps work on. They raise `Refu
 """
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidings.engine import meta_events
+from tidings.engine.effects import Effect, Send
 from tidings.engine.headers import ForwardingHeader, Provenance
 from tidings.engine.message import Message, OutdatedNews, PublicationMessage, Refusal
-from tidings.engine.operations import Advertise, Publish, Redecide, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine.operations import Advertise, Define, Publish, Redecide, Subscribe, Unadvertise, Unsubscribe
 from tidings.engine.security import sealed_events
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import compiled_text
 from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.registration import remove_former_subscription
+from tidings.engine.turn import Turn
 from tidings.matching.reference import matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import PolicyError, SchemaError
@@ -21,49 +24,45 @@ from tidings.model.event import Event
 from tidings.model.expression import And, Attribute, Comparison, Condition, Constant, Like
 from tidings.model.filter import FilterValue
 from tidings.model.subscription import Subscription
-from tidings.policy.ast import MessageType, PublishTemplate, Scalar
+from tidings.policy.ast import MessageType
 from tidings.policy.evaluation.compiled import CompiledPolicy
 from tidings.policy.placement import PolicyPlace, check_placement
 from tidings.security.rpc.messages import SERVICE_TOPIC
 
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
-
-def admit_publication(
-    engine: "Engine", operation: Publish, sender: str, *, accepted: bool = False
-) -> PublicationMessage:
+def admit_publication(turn: Turn, operation: Publish, sender: str, *, accepted: bool = False) -> PublicationMessage:
     """Check a publication and return it as a message. Raises `Refusal`.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         operation: The publication.
         sender: The client or neighbour that it came from.
         accepted: The publication was accepted before: do not check again whether its client may publish it.
     """
+    state = turn.state
     event, journey = operation.event, operation.journey
-    from_broker = sender in engine.neighbours
+    from_broker = sender in state.links.neighbours
     if from_broker:
-        admit_from_broker(engine, event.publisher, sender, journey.route.source)
+        admit_from_broker(state, event.publisher, sender, journey.route.source)
     elif not journey.meta and not journey.route.round:  # clients cannot send a header
-        admit_client(engine, event.publisher, sender)
+        admit_client(state, event.publisher, sender)
         if not accepted:
-            admit_event(engine, event)
+            admit_event(state, event)
     message = PublicationMessage(
         event,
         journey,
         operation,
         sender,
         from_broker=from_broker,
-        is_ingress=engine.is_ingress(sender),
+        is_ingress=state.links.is_ingress(sender),
         attached=_attached(event, journey),
-        rule_context=engine.rule_context,
+        rule_context=turn.rule_context,
     )
-    sealed_events.let_govern(engine, message)
+    sealed_events.let_govern(turn, message)
     return message
 
 
-def rebuild_message(engine: "Engine", operation: Redecide) -> PublicationMessage:
+def rebuild_message(turn: Turn, operation: Redecide) -> PublicationMessage:
     """Return an accepted publication as the message it came in, from a client or from a neighbour (linked or not)."""
     event, journey, sender = operation.event, operation.journey, operation.sender
     message = PublicationMessage(
@@ -72,11 +71,11 @@ def rebuild_message(engine: "Engine", operation: Redecide) -> PublicationMessage
         Publish(event, journey),
         sender or event.publisher,
         from_broker=bool(sender),
-        is_ingress=not sender or engine.is_external(sender),
+        is_ingress=not sender or turn.state.links.is_external(sender),
         attached=_attached(event, journey),
-        rule_context=engine.rule_context,
+        rule_context=turn.rule_context,
     )
-    sealed_events.let_govern(engine, message)
+    sealed_events.let_govern(turn, message)
     return message
 
 
@@ -84,34 +83,41 @@ def _attached(event: Event, journey: ForwardingHeader) -> CompiledPolicy | None:
     return admit_policy(event.policy if journey.policy is None else journey.policy, PolicyPlace.ATTACHED_TO_PUBLICATION)
 
 
-def admit_filter(engine: "Engine", operation: Advertise | Subscribe, sender: str) -> Message:
+def admit_filter(turn: Turn, operation: Advertise | Subscribe, sender: str) -> Message:
     """Check a subscription or an advertisement and return it as a message. Raises `Refusal` or `OutdatedNews`."""
+    state = turn.state
     known: FilterEntry[Advertisement] | FilterEntry[Subscription] | None
     if isinstance(operation, Advertise):
         kind, given, owner = MessageType.ADVERTISEMENT, operation.advertisement, operation.advertisement.publisher
-        known, taken = engine.advertisements.get(given.id), engine.subscriptions.get(given.id) is not None
+        known, taken = (
+            state.filters.advertisements.get(given.id),
+            state.filters.subscriptions.get(given.id) is not None,
+        )
         where, own = PolicyPlace.ATTACHED_TO_ADVERTISEMENT, PolicyPlace.BROKER_ADVERTISEMENT
         subject = None
     else:
         kind, given, owner = MessageType.SUBSCRIPTION, operation.subscription, operation.subscription.subscriber  # type: ignore[assignment]
-        known, taken = engine.subscriptions.get(given.id), engine.advertisements.get(given.id) is not None
+        known, taken = (
+            state.filters.subscriptions.get(given.id),
+            state.filters.advertisements.get(given.id) is not None,
+        )
         where, own = PolicyPlace.ATTACHED_TO_SUBSCRIPTION, PolicyPlace.BROKER_SUBSCRIPTION
         subject = operation.subscription.subject
-    from_broker = sender in engine.neighbours
+    from_broker = sender in state.links.neighbours
     if from_broker:
-        admit_from_broker(engine, owner, sender, _provenance(operation).origin)
+        admit_from_broker(state, owner, sender, _provenance(operation).origin)
     else:
-        admit_client(engine, owner, sender)
-        admit_id(engine, given.id, owner)
-        admit_subject(engine, subject, given.content)
+        admit_client(state, owner, sender)
+        admit_id(state, given.id, owner)
+        admit_subject(state, subject, given.content)
         if isinstance(operation, Subscribe):
             admit_service_topic(operation.subscription)
     if taken or (known is not None and known.owner != owner):
         raise Refusal("admit", f"the id {given.id} is taken; choose another one, or leave it out")
     if from_broker and known is not None:
-        admit_newer_version(engine, known, _provenance(operation), sender)
-    if engine.gate is not None and isinstance(operation, Subscribe):
-        sealed_events.admit_subscription(engine, operation.subscription)
+        admit_newer_version(state, known, _provenance(operation), sender)
+    if turn.gate is not None and isinstance(operation, Subscribe):
+        sealed_events.admit_subscription(turn, operation.subscription)
     return Message(
         kind,
         given.id,
@@ -119,28 +125,29 @@ def admit_filter(engine: "Engine", operation: Advertise | Subscribe, sender: str
         sender,
         owner,
         from_broker=from_broker,
-        is_ingress=engine.is_ingress(sender),
+        is_ingress=state.links.is_ingress(sender),
         # The policies of another broker's own filters were checked there; rules before matching do not act here.
-        attached=admit_policy(given.policy, own if from_broker or owner == engine.name else where),
-        rule_context=engine.rule_context,
+        attached=admit_policy(given.policy, own if from_broker or owner == state.name else where),
+        rule_context=turn.rule_context,
         filter=given.content,
     )
 
 
-def admit_removal(engine: "Engine", operation: Unadvertise | Unsubscribe, sender: str) -> Message:
+def admit_removal(turn: Turn, operation: Unadvertise | Unsubscribe, sender: str) -> Message:
     """Check the removal of a subscription or an advertisement and return it as a message.
 
     Raises `Refusal`, or `OutdatedNews` if the neighbour that removes the filter is not the one this broker has it from.
     """
+    state = turn.state
     known: FilterEntry[Advertisement] | FilterEntry[Subscription] | None
     if isinstance(operation, Unadvertise):
         kind, what, where = MessageType.UNADVERTISEMENT, "advertisement", PolicyPlace.ATTACHED_TO_UNADVERTISEMENT
-        known = engine.advertisements.get(operation.id)
+        known = state.filters.advertisements.get(operation.id)
     else:
         kind, what, where = MessageType.UNSUBSCRIPTION, "subscription", PolicyPlace.ATTACHED_TO_UNSUBSCRIPTION
-        known = engine.subscriptions.get(operation.id)
-    if sender in engine.neighbours and (known is None or not was_sent_by(known, sender)):
-        engine.remove_former_subscription(operation.id, sender)
+        known = state.filters.subscriptions.get(operation.id)
+    if sender in state.links.neighbours and (known is None or not was_sent_by(known, sender)):
+        remove_former_subscription(state, operation.id, sender)
         raise OutdatedNews  # another neighbour sent it, or it was dropped
     if known is None or known.owner != operation.client or not was_sent_by(known, sender):
         raise Refusal("admit", f"{operation.client} has no {what} {operation.id}")
@@ -150,22 +157,22 @@ def admit_removal(engine: "Engine", operation: Unadvertise | Unsubscribe, sender
         operation,
         sender,
         operation.client,
-        from_broker=sender in engine.neighbours,
-        is_ingress=engine.is_ingress(sender),
+        from_broker=sender in state.links.neighbours,
+        is_ingress=state.links.is_ingress(sender),
         attached=admit_policy(operation.policy, where),
-        rule_context=engine.rule_context,
+        rule_context=turn.rule_context,
         filter=known.value.content,
     )
 
 
-def admit_newer_version(engine: "Engine", known: FilterEntry[Any], provenance: Provenance, sender: str) -> None:
+def admit_newer_version(state: BrokerState, known: FilterEntry[Any], provenance: Provenance, sender: str) -> None:
     """Raise `OutdatedNews` unless what a neighbour sends replaces the `known` version of a filter.
 
     It does if it comes from the same neighbour (links are FIFO), if its version is newer, or if it was sent again under
     a new topology digest. The same filter from a second neighbour is only noted among its senders.
 
     Args:
-        engine: The broker.
+        state: The state of the broker.
         known: The filter as it is in the table.
         provenance: The provenance of the filter that came.
         sender: The neighbour that sent it.
@@ -192,54 +199,60 @@ def _provenance(operation: Advertise | Subscribe) -> Provenance:
     return operation.way
 
 
-def admit_client(engine: "Engine", client: str, sender: str) -> None:
+def admit_client(state: BrokerState, client: str, sender: str) -> None:
     """Raise `Refusal` if a client uses the name of a broker; only this broker itself acts under its own name."""
-    if client in engine.neighbours or (
-        client in engine.topology.brokers and (client != engine.name or sender != engine.name)
+    if client in state.links.neighbours or (
+        client in state.links.topology.brokers and (client != state.name or sender != state.name)
     ):
         raise Refusal("admit", f"{client} is the name of a broker; choose another one for a client")
 
 
-def admit_from_broker(engine: "Engine", owner: str, sender: str, origin: str) -> None:
+def admit_from_broker(state: BrokerState, owner: str, sender: str, origin: str) -> None:
     """Raise `Refusal` if a neighbour sends something in the name of a broker that is not its origin.
 
     Args:
-        engine: This broker.
+        state: The state of the broker.
         owner: The owner of the filter, context or event.
         sender: The neighbour that sent it.
         origin: The broker from whose client it is said to come.
     """
-    is_broker = owner in engine.topology.brokers or owner in engine.neighbours
-    if owner == engine.name or (is_broker and owner not in (sender, origin)):
+    is_broker = owner in state.links.topology.brokers or owner in state.links.neighbours
+    if owner == state.name or (is_broker and owner not in (sender, origin)):
         raise Refusal("admit", f"{owner} is the name of a broker, and this came from {sender}")
 
 
-def admit_id(engine: "Engine", id: str, owner: str) -> None:  # noqa: A002 - the filter's own word
+def admit_id(state: BrokerState, id: str, owner: str) -> None:  # noqa: A002 - the filter's own word
     """Raise `Refusal` if a client's filter has an id that starts with `$`: such ids are the system's."""
-    if id.startswith("$") and owner != engine.name:
+    if id.startswith("$") and owner != state.name:
         raise Refusal("admit", f"the id {id} starts with '$': such ids are the system's; choose another one")
 
 
-def admit_event(engine: "Engine", event: Event) -> None:
+def admit_event(state: BrokerState, event: Event) -> None:
     """Check a client's event: no reserved class, conforming to its subject's schema, advertised if that is required."""
     said = event.attributes.get("class")
     if said in meta_events.RESERVED:
         raise Refusal("admit", f"events of the class {said!r} are published by brokers only; choose another class")
-    schema = None if event.subject is None else engine.subjects.find(event.subject)
+    schema = None if event.subject is None else state.subjects.find(event.subject)
     if schema is not None:
         try:
             schema.bits_of(event.attributes)
         except SchemaError as error:
             raise Refusal("admit", str(error)) from None
-    if engine.advertisements_required and not any(
-        matches(entry.value.content, event) for entry in engine.advertisements.of(event.publisher)
+    if _advertisements_required(state) and not any(
+        matches(entry.value.content, event) for entry in state.filters.advertisements.of(event.publisher)
     ):
         raise Refusal("admit", f"{event.publisher} has advertised nothing like this event; advertise it first")
 
 
-def admit_subject(engine: "Engine", subject: str | None, content: FilterValue) -> None:
+def _advertisements_required(state: BrokerState) -> bool:
+    """Whether a client may publish only events that match one of its advertisements."""
+    required = state.settings.advertisements_required
+    return bool(state.links.neighbours) and state.strategy.name == "advertisement" if required is None else required
+
+
+def admit_subject(state: BrokerState, subject: str | None, content: FilterValue) -> None:
     """Raise `Refusal` if a filter on a subject with a schema uses an attribute that the schema lacks."""
-    schema = None if subject is None else engine.subjects.find(subject)
+    schema = None if subject is None else state.subjects.find(subject)
     if schema is None:
         return
     for name in sorted(content.names):
@@ -256,35 +269,10 @@ def admit_policy(text: str | None, where: PolicyPlace) -> CompiledPolicy | None:
     try:
         compiled = compiled_text(text)
         check_placement(compiled.policy, where)
-        check_published_classes(compiled)
+        meta_events.check_published_classes(compiled)
     except PolicyError as error:
         raise Refusal("admit", f"policy: {error}") from None
     return compiled
-
-
-def check_published_classes(compiled: CompiledPolicy) -> None:
-    """Raise `PolicyError` unless every event that the rules publish has a constant class which rules may use."""
-    for said in _published_event_classes(compiled):
-        if not isinstance(said, Constant) or not isinstance(said.value, str):
-            raise PolicyError("Publish: the event needs a class that is a plain word, as in [class,DropMessage]")
-        if said.value in meta_events.BROKERS_OWN:
-            raise PolicyError(f"Publish: events of the class {said.value} are made by the broker itself, not by rules")
-
-
-def published_classes(compiled: CompiledPolicy) -> frozenset[str]:
-    """Return the classes of the events that the rules of a policy can publish."""
-    said = (class_name.value for class_name in _published_event_classes(compiled) if isinstance(class_name, Constant))
-    return frozenset(one for one in said if isinstance(one, str))
-
-
-def _published_event_classes(compiled: CompiledPolicy) -> Iterator[Scalar | None]:
-    """Yield the class of each event that the rules publish; None where it has none."""
-    for rule in compiled.policy.rules:
-        for branch in (*rule.branches, *rule.on_exception):
-            for call in branch.actions:
-                for argument in call.arguments:
-                    if isinstance(argument, PublishTemplate):
-                        yield dict(argument.attributes).get("class")
 
 
 ADDRESS = 32  # characters of an address: 128 random bits in hexadecimal
@@ -330,3 +318,15 @@ def _is_named(condition: Condition) -> bool:
         case And(parts):
             return any(map(_is_named, parts))
     return False
+
+
+def define_schema(turn: Turn, operation: Define, sender: str) -> list[Effect]:
+    """Define a subject's schema and pass a new one on to the tree neighbours. Raises `Refusal`."""
+    state, schema = turn.state, operation.schema
+    if state.subjects.find(schema.subject) == schema:
+        return []
+    try:
+        state.subjects.define(schema)
+    except SchemaError as error:
+        raise Refusal("admit", str(error)) from None
+    return [Send(name, operation) for name in state.links.tree_neighbours() if name != sender]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tidings.engine.headers import PLAIN, CopyChanges
 from tidings.engine.state.filter_rules import Ruling
+from tidings.engine.state.rule_index import Conflict
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event, checked_payload
 from tidings.model.limits import MAX_COMPARED_RULES
@@ -28,14 +29,6 @@ class Decision(NamedTuple):
 
     def __str__(self) -> str:
         return f"rule {self.rule.number} of {self.source}"
-
-
-class Conflict(NamedTuple):
-    """Two rules that cannot both be obeyed, and what was done about it."""
-
-    one: str
-    other: str
-    reason: str
 
 
 def decide(rulings: Iterable[Ruling], rule_context: RuleContext, points: frozenset[Point]) -> list[Decision]:

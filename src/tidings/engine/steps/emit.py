@@ -5,19 +5,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.engine.effects import Deliver, Effect, LogMessage, PolicyWarning, Reject, Send
+from tidings.engine import meta_events
+from tidings.engine.effects import Deliver, Effect, LogMessage, PolicyWarning, Reject, Send, SubscriptionExpelled
 from tidings.engine.headers import CopyChanges, ForwardingHeader, Provenance
 from tidings.engine.message import Message, PublicationMessage
 from tidings.engine.operations import Advertise, Publish, Unadvertise, Unsubscribe
 from tidings.engine.security import sealed_events
+from tidings.engine.state import registration
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling, StaticProjection
 from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.links import is_current
+from tidings.engine.state.registration import insert_filter, prospective_entry, target_links
 from tidings.engine.steps import propagation, report
 from tidings.engine.steps.decisions import final_attributes
 from tidings.engine.steps.govern import Delivery, GovernResult, LinkCopy, govern_filter, is_blocked_for_neighbour
 from tidings.engine.steps.match import MatchResult
-from tidings.engine.steps.next_hops import strip_unrequested_context
+from tidings.engine.steps.next_hops import hop_to, strip_unrequested_context
 from tidings.engine.steps.report import suspicious
+from tidings.engine.turn import Turn
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
 from tidings.model.notification import Notification, subscriber_view
@@ -29,7 +35,6 @@ from tidings.routing.advertisement import without_publishers
 from tidings.routing.advertisement_table import META, attracts
 
 if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
     from tidings.security.gate import Gate
 
 
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def emit_unchanged(
-    engine: "Engine",
+    turn: Turn,
     message: PublicationMessage,
     wanted: list[FilterEntry[Subscription]],
     onward: Mapping[str, list[FilterEntry[Subscription]]],
@@ -48,16 +53,18 @@ def emit_unchanged(
     Neighbours get the publication as it came.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The publication.
         wanted: The local subscriptions that get it.
         onward: The neighbours that get it, each with the matching subscriptions behind the link.
     """
-    effects: list[Effect] = [*plain_deliveries(message.event, wanted, engine.gate)]
+    effects: list[Effect] = [*plain_deliveries(message.event, wanted, turn.gate)]
     if onward:
         publication = _unchanged_publication(message)
         for name, found in onward.items():
-            effects.append(Send(name, strip_unrequested_context(engine, publication, name) if found else publication))
+            effects.append(
+                Send(name, strip_unrequested_context(turn.state, publication, name) if found else publication)
+            )
     return effects
 
 
@@ -99,22 +106,20 @@ def _projected_delivery(event: Event, subscription: Subscription, cut: StaticPro
 
 
 def emit_publication(
-    engine: "Engine", message: PublicationMessage, match_result: MatchResult, governed: GovernResult
+    turn: Turn, message: PublicationMessage, match_result: MatchResult, governed: GovernResult
 ) -> list[Effect]:
     """Emit a governed publication: deliveries, copies for neighbours, waiting copies, and reports.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The publication.
         match_result: The rules for every copy.
         governed: What rules decided.
     """
-    effects: list[Effect] = [
-        governed_delivery(message.event, delivery, engine.gate) for delivery in governed.deliveries
-    ]
-    effects += [Send(copy.hop.receiver or "", _link_publication(engine, message, copy)) for copy in governed.copies]
-    effects += engine.deferred.enqueue_copies(message, match_result.rulings, governed.waiting)
-    return effects + report.report(engine, message, governed)
+    effects: list[Effect] = [governed_delivery(message.event, delivery, turn.gate) for delivery in governed.deliveries]
+    effects += [Send(copy.hop.receiver or "", _link_publication(turn.state, message, copy)) for copy in governed.copies]
+    effects += turn.deferred.enqueue_copies(message, match_result.rulings, governed.waiting)
+    return effects + report.report(turn, message, governed)
 
 
 def governed_delivery(event: Event, delivery: Delivery, gate: "Gate | None" = None) -> Deliver:
@@ -159,7 +164,7 @@ def delivery_with_changes(
     )
 
 
-def _link_publication(engine: "Engine", message: PublicationMessage, copy: LinkCopy) -> Publish:
+def _link_publication(state: BrokerState, message: PublicationMessage, copy: LinkCopy) -> Publish:
     """Return a publication as it is sent to a neighbour, with its header and without removed attributes."""
     removed_names = copy.common.removed | copy.dropped
     event = message.event
@@ -175,28 +180,46 @@ def _link_publication(engine: "Engine", message: PublicationMessage, copy: LinkC
     own = {name: entry for name, entry in own.items() if entry != CopyChanges()}
     publication = Publish(event, ForwardingHeader(policy, message.journey.meta, common, own, message.route))
     return (
-        strip_unrequested_context(engine, publication, copy.hop.receiver or "")
+        strip_unrequested_context(state, publication, copy.hop.receiver or "")
         if copy.hop.subscriptions
         else publication
     )
 
 
-def emit_unmatched_with_reports(engine: "Engine", message: Message, governed: GovernResult) -> list[Effect]:
+def expel_subscriptions(turn: Turn, message: PublicationMessage) -> list[Effect]:
+    """Expel a message's `subscriptions_without_token`, which came before their topic was known."""
+    state = turn.state
+    effects: list[Effect] = []
+    subscriptions_without_token, message.subscriptions_without_token = message.subscriptions_without_token, []
+    for entry in subscriptions_without_token:
+        if state.filters.subscriptions.get(entry.id) is not entry:
+            continue  # an earlier event of the same batch has expelled it
+        reason = "it asks for a secure topic: subscribe again with a token for it"
+        effects.append(SubscriptionExpelled(entry.owner, entry.id, reason))
+        effects += turn.run(Unsubscribe(entry.owner, entry.id), entry.hop)
+        effects += report.publish_meta_event(
+            turn, meta_events.expelled(state.name, entry.owner, entry.id, reason), entry.id
+        )
+    return effects
+
+
+def emit_unmatched_with_reports(turn: Turn, message: Message, governed: GovernResult) -> list[Effect]:
     """Emit a message that rules before matching refused or sent on, with its reports."""
-    return emit_unmatched(engine, message, governed) + report.report(engine, message, governed)
+    return emit_unmatched(turn, message, governed) + report.report(turn, message, governed)
 
 
-def emit_unmatched(engine: "Engine", message: Message, governed: GovernResult) -> list[Effect]:
+def emit_unmatched(turn: Turn, message: Message, governed: GovernResult) -> list[Effect]:
     """Emit a message that rules before matching refused or sent on, without its reports."""
+    state = turn.state
     if governed.refused is not None:
         return [Reject("govern", f"blocked before matching by {governed.refused}")]
     effects: list[Effect] = []
     for name in dict.fromkeys(governed.forwards_to):
-        if name not in engine.neighbours:
-            effects.append(LogMessage(f"ForwardTo: {name} is no neighbour of {engine.name}"))
-        elif name != message.sender and not is_blocked_for_neighbour(engine, message, name, governed):
-            if engine.deferred.has_waiting_copies(name) and isinstance(message, PublicationMessage):
-                effects += engine.deferred.enqueue_copies(message, (), [(engine.hop(message, name), None)])
+        if name not in state.links.neighbours:
+            effects.append(LogMessage(f"ForwardTo: {name} is no neighbour of {state.name}"))
+        elif name != message.sender and not is_blocked_for_neighbour(state, message, name, governed):
+            if turn.deferred.has_waiting_copies(name) and isinstance(message, PublicationMessage):
+                effects += turn.deferred.enqueue_copies(message, (), [(hop_to(state, message, name), None)])
             elif isinstance(message, PublicationMessage):
                 effects.append(Send(name, _unchanged_publication(message)))
             else:
@@ -215,15 +238,16 @@ def _unchanged_publication(message: PublicationMessage) -> Publish:
 # Filters
 
 
-def emit_filter(engine: "Engine", message: Message, match_result: MatchResult, governed: GovernResult) -> list[Effect]:
+def emit_filter(turn: Turn, message: Message, match_result: MatchResult, governed: GovernResult) -> list[Effect]:
     """Insert a governed filter into its table and forward it; forward or withdraw others that this affects.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The subscription or advertisement.
         match_result: The neighbours it was matched to, and its rules.
         governed: What rules decided.
     """
+    state = turn.state
     effects: list[Effect] = []
     operation = message.operation
     value: Advertisement | Subscription
@@ -240,11 +264,11 @@ def emit_filter(engine: "Engine", message: Message, match_result: MatchResult, g
     entry: FilterEntry[Any] | None = None
     provenance = operation.way  # type: ignore[union-attr]
     if governed.uninserted is None:
-        before, entry = engine.insert_filter(message, value, provenance)
-        effects += policy_warnings(engine, entry)
+        before, entry = insert_filter(state, value, message.sender, message.attached, provenance, turn.now)
+        effects += policy_warnings(state, entry)
     else:
         effects.append(Reject("govern", f"kept out of the tables by {governed.uninserted}"))
-    current_entry = entry or engine.prospective_entry(value, message.sender, provenance)
+    current_entry = entry or prospective_entry(state, value, message.sender, provenance, turn.now)
     matched_neighbours = {hop.receiver or "" for hop in match_result.hops}
     if before is not None:
         current_entry.sent_to, current_entry.target_links = (
@@ -255,23 +279,27 @@ def emit_filter(engine: "Engine", message: Message, match_result: MatchResult, g
         before is not None and before.version[0] != current_entry.version[0]
     )  # the client sent it in another session
     effects += _forward_filter(
-        engine, current_entry, governed, match_result.rulings, matched_neighbours, is_new_session=is_new_session
+        turn, current_entry, governed, match_result.rulings, matched_neighbours, is_new_session=is_new_session
     )
     if before is not None:
-        effects += _withdraw_from_others(engine, current_entry, {hop.receiver or "" for hop, _, _ in governed.filters})
-    effects += engine.deferred.enqueue_copies(message, match_result.rulings, governed.waiting)
+        effects += _withdraw_from_others(turn, current_entry, {hop.receiver or "" for hop, _, _ in governed.filters})
+    effects += turn.deferred.enqueue_copies(message, match_result.rulings, governed.waiting)
     if isinstance(value, Advertisement) and entry is not None:
-        effects += _forward_attracted_subscriptions(engine, entry)
+        effects += _forward_attracted_subscriptions(turn, entry)
         if before is not None and not before.is_client:
             effects += _withdraw_unattracted_subscriptions(
-                engine, before.hop
+                turn, before.hop
             )  # the advertisement may offer less, or its publisher has moved
-    effects += report.report(engine, message, governed)
-    return effects if message.attached is None and not value.id.startswith(META) else effects + engine.advertise_meta()
+    effects += report.report(turn, message, governed)
+    return (
+        effects
+        if message.attached is None and not value.id.startswith(META)
+        else effects + propagation.advertise_meta(turn)
+    )
 
 
 def _forward_filter(
-    engine: "Engine",
+    turn: Turn,
     entry: FilterEntry[Any],
     governed: GovernResult,
     rulings: tuple[Ruling, ...],
@@ -280,54 +308,53 @@ def _forward_filter(
     is_new_session: bool = False,
 ) -> list[Effect]:
     """Send a filter to the neighbours that rules let it go to; note those that only a rule sends it to as flooded."""
+    state = turn.state
     effects: list[Effect] = []
-    wanted = {} if isinstance(entry.value, Advertisement) else engine.propagation_targets(entry)
+    wanted = {} if isinstance(entry.value, Advertisement) else target_links(state, entry)
     for hop, kept, removed in governed.filters:
         neighbour = hop.receiver or ""
         if isinstance(entry.value, Advertisement):
-            effects.append(_send_advertisement(engine, entry, neighbour, kept, removed))
+            effects.append(_send_advertisement(state, entry, neighbour, kept, removed))
         else:
             scoped = wanted.get(neighbour, False)
             effects += propagation.put_on_link(
-                engine, entry, neighbour, scoped, kept, removed, rulings, is_new_session=is_new_session
+                turn, entry, neighbour, scoped, kept, removed, rulings, is_new_session=is_new_session
             )
         if neighbour not in matched_neighbours:
             entry.flooded |= {neighbour}
     return effects
 
 
-def _withdraw_from_others(engine: "Engine", entry: FilterEntry[Any], informed_neighbours: set[str]) -> list[Effect]:
+def _withdraw_from_others(turn: Turn, entry: FilterEntry[Any], informed_neighbours: set[str]) -> list[Effect]:
     """Withdraw a replaced filter from the neighbours that had it and are not in `informed_neighbours`."""
-    return _withdraw_filter_from(
-        engine, entry, sorted((entry.sent_to | entry.target_links.keys()) - informed_neighbours)
-    )
+    return _withdraw_filter_from(turn, entry, sorted((entry.sent_to | entry.target_links.keys()) - informed_neighbours))
 
 
-def withdraw_filter(engine: "Engine", entry: FilterEntry[Any]) -> list[Effect]:
+def withdraw_filter(turn: Turn, entry: FilterEntry[Any]) -> list[Effect]:
     """Withdraw a filter from all neighbours that have it."""
-    return _withdraw_filter_from(engine, entry, sorted(entry.sent_to))
+    return _withdraw_filter_from(turn, entry, sorted(entry.sent_to))
 
 
-def _withdraw_filter_from(engine: "Engine", entry: FilterEntry[Any], neighbours: list[str]) -> list[Effect]:
+def _withdraw_filter_from(turn: Turn, entry: FilterEntry[Any], neighbours: list[str]) -> list[Effect]:
     effects: list[Effect] = []
     for name in neighbours:
         if isinstance(entry.value, Advertisement):
             entry.sent_to -= {name}
-            effects.append(Send(name, Unadvertise(entry.owner, entry.id, way=_provenance(engine, entry, name))))
+            effects.append(Send(name, Unadvertise(entry.owner, entry.id, way=_provenance(turn.state, entry, name))))
         else:
-            effects += propagation.withdraw(engine, entry, name)
+            effects += propagation.withdraw(turn, entry, name)
     return effects
 
 
-def policy_warnings(engine: "Engine", entry: FilterEntry[Advertisement] | FilterEntry[Subscription]) -> list[Effect]:
+def policy_warnings(state: BrokerState, entry: FilterEntry[Advertisement] | FilterEntry[Subscription]) -> list[Effect]:
     """Return warnings about what looks suspicious in a filter's policies, at the broker where they were set."""
     if not entry.is_client and entry.operator_policy is None:
         return []
-    return [PolicyWarning(entry.id, finding) for finding in suspicious(entry, lone=not engine.neighbours)]
+    return [PolicyWarning(entry.id, finding) for finding in suspicious(entry, lone=not state.links.neighbours)]
 
 
 def _send_advertisement(
-    engine: "Engine",
+    state: BrokerState,
     entry: FilterEntry[Advertisement],
     neighbour: str,
     kept: frozenset[str] | None,
@@ -338,101 +365,124 @@ def _send_advertisement(
     removed_names = removed if kept is None else removed | (content.names - kept)
     value = msgspec.structs.replace(entry.value, content=without_attributes(content, removed_names))
     entry.sent_to |= {neighbour}
-    return Send(neighbour, Advertise(value, _provenance(engine, entry, neighbour)))
+    return Send(neighbour, Advertise(value, _provenance(state, entry, neighbour)))
 
 
-def _provenance(engine: "Engine", entry: FilterEntry[Any], neighbour: str) -> Provenance:
-    return Provenance(entry.origin, entry.version, engine.digest_for(neighbour))
+def _provenance(state: BrokerState, entry: FilterEntry[Any], neighbour: str) -> Provenance:
+    return Provenance(entry.origin, entry.version, state.links.digest_for(neighbour))
 
 
-def _forward_attracted_subscriptions(engine: "Engine", advertisement: FilterEntry[Advertisement]) -> list[Effect]:
+def _forward_attracted_subscriptions(turn: Turn, advertisement: FilterEntry[Advertisement]) -> list[Effect]:
     """Forward stored subscriptions toward a new advertisement that came from a neighbour."""
+    state = turn.state
     if advertisement.is_client:
         return []
     effects: list[Effect] = []
     for entry in [
         subscription
-        for subscription in engine.subscriptions
-        if subscription.hop != advertisement.hop and engine.is_current(subscription)
+        for subscription in state.filters.subscriptions
+        if subscription.hop != advertisement.hop and is_current(state.links, subscription)
     ]:
         if entry.target_links.get(advertisement.hop) is not True and attracts(advertisement.value, entry.value):
-            effects += propagation.propagate(engine, entry)
+            effects += propagation.propagate(turn, entry)
     return effects
 
 
-def forward_advertisement(engine: "Engine", entry: FilterEntry[Advertisement], neighbour: str) -> list[Effect]:
+def forward_advertisement(turn: Turn, entry: FilterEntry[Advertisement], neighbour: str) -> list[Effect]:
     """Send a stored advertisement to one more neighbour, applying the Forward rules of its own policy."""
+    state = turn.state
     if entry.hop == neighbour or neighbour in entry.sent_to:
         return []
-    message = engine.rebuild_advertisement_message(entry)
+    message = rebuild_advertisement_message(turn, entry)
     governed = GovernResult()
     rulings = message.rulings(RuleOperation.FORWARD)
-    govern_filter(message, rulings, engine.hop(message, neighbour), governed)
+    govern_filter(message, rulings, hop_to(state, message, neighbour), governed)
     effects: list[Effect] = [
-        _send_advertisement(engine, entry, neighbour, kept, removed) for _, kept, removed in governed.filters
+        _send_advertisement(state, entry, neighbour, kept, removed) for _, kept, removed in governed.filters
     ]
     return (
         effects
-        + engine.deferred.enqueue_copies(message, rulings, governed.waiting)
-        + report.report(engine, message, governed)
+        + turn.deferred.enqueue_copies(message, rulings, governed.waiting)
+        + report.report(turn, message, governed)
     )
 
 
-def emit_deferred(engine: "Engine", message: Message, governed: GovernResult) -> list[Effect]:
+def rebuild_advertisement_message(turn: Turn, entry: FilterEntry[Advertisement]) -> Message:
+    """Return a stored advertisement as the message it came in."""
+    return Message(
+        MessageType.ADVERTISEMENT,
+        entry.id,
+        Advertise(entry.value),
+        entry.hop,
+        entry.owner,
+        from_broker=not entry.is_client,
+        is_ingress=turn.state.links.is_ingress(entry.hop),
+        attached=entry.policy,
+        rule_context=turn.rule_context,
+        filter=entry.value.content,
+    )
+
+
+def emit_deferred(turn: Turn, message: Message, governed: GovernResult) -> list[Effect]:
     """Emit a copy that had to wait for an answer of the trust provider."""
+    state = turn.state
     if isinstance(message, PublicationMessage):
-        return emit_publication(engine, message, MatchResult(), governed)
+        return emit_publication(turn, message, MatchResult(), governed)
     effects: list[Effect] = []
-    table: Any = engine.advertisements if message.type is MessageType.ADVERTISEMENT else engine.subscriptions
+    table: Any = (
+        state.filters.advertisements if message.type is MessageType.ADVERTISEMENT else state.filters.subscriptions
+    )
     entry = table.get(message.id)
     if isinstance(message.operation, Unadvertise | Unsubscribe):
         effects += [Send(hop.receiver or "", message.operation) for hop, _, _ in governed.filters]
     elif entry is not None:  # otherwise the filter was removed meanwhile
         effects += _forward_filter(
-            engine, entry, governed, message.rulings(RuleOperation.FORWARD), set(entry.target_links)
+            turn, entry, governed, message.rulings(RuleOperation.FORWARD), set(entry.target_links)
         )
-    return effects + report.report(engine, message, governed)
+    return effects + report.report(turn, message, governed)
 
 
-def emit_removal(engine: "Engine", message: Message, match_result: MatchResult, governed: GovernResult) -> list[Effect]:
+def emit_removal(turn: Turn, message: Message, match_result: MatchResult, governed: GovernResult) -> list[Effect]:
     """Remove a filter from its table and withdraw it from the neighbours; forward what it covered.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The removal.
         match_result: The rules on the removal.
         governed: What rules decided.
     """
+    state = turn.state
     entry: FilterEntry[Any]
     if message.type is MessageType.UNADVERTISEMENT:
-        entry = engine.advertisements[message.id]
+        entry = state.filters.advertisements[message.id]
     else:
-        entry = engine.subscriptions[message.id]
-    engine.remove_filter(entry)
+        entry = state.filters.subscriptions[message.id]
+    registration.remove_filter(state, entry)
     effects: list[Effect] = []
     if message.type is MessageType.UNSUBSCRIPTION:
         for name in entry.target_links:
-            effects += propagation.uncover(engine, entry, name)  # type: ignore[arg-type]
+            effects += propagation.uncover(turn, entry, name)  # type: ignore[arg-type]
     for hop, _, _ in governed.filters:
         neighbour = hop.receiver or ""
-        removed = msgspec.structs.replace(message.operation, way=_provenance(engine, entry, neighbour))
+        removed = msgspec.structs.replace(message.operation, way=_provenance(state, entry, neighbour))
         effects.append(Send(neighbour, removed))
     if message.type is MessageType.UNSUBSCRIPTION:
         for name in entry.sent_to:
-            propagation.forget_context(engine, entry.owner, name)
-    effects += engine.deferred.enqueue_copies(message, match_result.rulings, governed.waiting)
+            propagation.forget_context(state, entry.owner, name)
+    effects += turn.deferred.enqueue_copies(message, match_result.rulings, governed.waiting)
     if message.type is MessageType.UNADVERTISEMENT and not entry.is_client:
-        effects += _withdraw_unattracted_subscriptions(engine, entry.hop)
-    return effects + report.report(engine, message, governed)
+        effects += _withdraw_unattracted_subscriptions(turn, entry.hop)
+    return effects + report.report(turn, message, governed)
 
 
-def _withdraw_unattracted_subscriptions(engine: "Engine", neighbour: str) -> list[Effect]:
+def _withdraw_unattracted_subscriptions(turn: Turn, neighbour: str) -> list[Effect]:
     """Withdraw from a neighbour the subscriptions that only a removed or changed advertisement attracted there."""
+    state = turn.state
     effects: list[Effect] = []
     for entry in [
         subscription
-        for subscription in engine.subscriptions
-        if neighbour in subscription.target_links and engine.is_current(subscription)
+        for subscription in state.filters.subscriptions
+        if neighbour in subscription.target_links and is_current(state.links, subscription)
     ]:
-        effects += propagation.propagate(engine, entry)
+        effects += propagation.propagate(turn, entry)
     return effects

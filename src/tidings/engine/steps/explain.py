@@ -6,19 +6,20 @@ not even learn whether its filters match.
 """
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 from tidings.engine.forwarding import forwarding
 from tidings.engine.headers import META, NEW
 from tidings.engine.message import OutboundCopy, PublicationMessage, Refusal
 from tidings.engine.operations import Publish
 from tidings.engine.security import sealed_events
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling
 from tidings.engine.state.filters import FilterEntry
 from tidings.engine.steps import admit, emit, govern
 from tidings.engine.steps.decisions import Decision, blocking, decide, removed_attributes
 from tidings.engine.steps.govern import Delivery, GovernResult
-from tidings.engine.steps.match import rulings_on
+from tidings.engine.steps.match import may_observe, rulings_on
+from tidings.engine.turn import Turn
 from tidings.matching.explain import explain_match
 from tidings.matching.reference import Scope, due, matches_context
 from tidings.model.event import Event
@@ -27,9 +28,6 @@ from tidings.model.subscription import Subscription
 from tidings.policy.ast import Branch
 from tidings.policy.evaluation.evaluation import TrustAnswerNeeded
 from tidings.policy.syntax.printer import format_call, format_condition
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 STEPS = (
     *("forward", "admit", "before", "subject", "structure", "content", "publishers", "subscribers"),
@@ -48,7 +46,7 @@ class _BlockedByRule(Refusal):
 
 
 def explain(
-    engine: "Engine",
+    turn: Turn,
     event: Event,
     entry: FilterEntry[Subscription],
     viewer: str | None = None,
@@ -60,7 +58,7 @@ def explain(
     """Explain what would happen now to an event for one subscription.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         event: The event.
         entry: The subscription.
         viewer: The client that asks; None is the operator, who sees everything.
@@ -68,36 +66,37 @@ def explain(
         accepted: The event was accepted in the past: do not check again whether it may be published.
         links_down: The neighbours whose links are configured and down.
     """
+    state = turn.state
     steps: list[ExplanationStep] = []
     delivery, owner = None, None
     rules: tuple[str, ...] = ()
     # Only the broker publishes under its own name: such an event is a meta-event.
-    journey = META if event.publisher == engine.name else NEW
+    journey = META if event.publisher == state.name else NEW
     try:
         if not accepted:
-            _explain_forwarding(engine, event, entry, links_down, steps)
-        message = admit.admit_publication(engine, Publish(event, journey), event.publisher, accepted=accepted)
+            _explain_forwarding(turn, event, entry, links_down, steps)
+        message = admit.admit_publication(turn, Publish(event, journey), event.publisher, accepted=accepted)
         if not journey.meta:
-            sealed_events.check_publication(engine, event, accepted=accepted)
+            sealed_events.check_publication(turn, event, accepted=accepted)
         if trusts is not None:
             _ask_immediately(message, trusts)
         steps.append(ExplanationStep("admit", True))
-        _explain_pre_match_rules(engine, message, steps)
-        if journey.meta and not engine.may_observe(entry):
+        _explain_pre_match_rules(state, message, steps)
+        if journey.meta and not may_observe(state, entry):
             raise Refusal("govern", f"{entry.owner} may not see meta-events")
-        rulings = _rules_for_all(engine, message)
+        rulings = _rules_for_all(state, message)
         if viewer not in (None, event.publisher):
-            _check_hidden_refusals(engine, message, rulings, entry)
+            _check_hidden_refusals(state, message, rulings, entry)
         try:
-            _explain_match(engine, event, entry, steps)
+            _explain_match(state, event, entry, steps)
         except Refusal as refusal:
             if accepted and refusal.step == "publishers":  # names that were not offered did not travel with the context
-                _explain_forwarding(engine, event, entry, links_down, steps)
+                _explain_forwarding(turn, event, entry, links_down, steps)
             raise
         admit.check_receiver(event, entry.value)
-        if sealed_events.check_receiver(engine, event, entry):
+        if sealed_events.check_receiver(turn, event, entry):
             steps.append(ExplanationStep("token", True))
-        delivery = _explain_govern(engine, message, rulings, entry, steps)
+        delivery = _explain_govern(turn, message, rulings, entry, steps)
         rules = _shaping(event, delivery)
     except _BlockedByRule as stop:
         owner, rules = stop.decision.source.owner, (str(stop.decision),)
@@ -106,7 +105,7 @@ def explain(
         steps.append(ExplanationStep(refusal.step, False, refusal.reason))
     except TrustAnswerNeeded as question:
         steps.append(ExplanationStep("govern", False, f"waits for an answer: {question}"))
-    notification = None if delivery is None else emit.governed_delivery(event, delivery, engine.gate).notification
+    notification = None if delivery is None else emit.governed_delivery(event, delivery, turn.gate).notification
     if viewer is not None:
         steps, rules = [_redacted(step, event, entry, viewer, owner) for step in steps], ()
         if viewer != entry.owner:
@@ -136,13 +135,13 @@ def _ask_immediately(message: PublicationMessage, trusts: Callable[[str, str], b
 
 
 def _explain_forwarding(
-    engine: "Engine",
+    turn: Turn,
     event: Event,
     entry: FilterEntry[Subscription],
     links_down: Collection[str],
     steps: list[ExplanationStep],
 ) -> None:
-    found = forwarding(engine, event, entry, links_down)
+    found = forwarding(turn, event, entry, links_down)
     if found is None:
         return
     if found.decision is not None:
@@ -152,8 +151,8 @@ def _explain_forwarding(
     steps.append(ExplanationStep("forward", True, found.reason))
 
 
-def _explain_pre_match_rules(engine: "Engine", message: PublicationMessage, steps: list[ExplanationStep]) -> None:
-    pre_match_result = govern.apply_pre_match_rules(engine, message)
+def _explain_pre_match_rules(state: BrokerState, message: PublicationMessage, steps: list[ExplanationStep]) -> None:
+    pre_match_result = govern.apply_pre_match_rules(state, message)
     if pre_match_result is not None and pre_match_result.refused is not None:
         raise _BlockedByRule("before", pre_match_result.refused)
     if pre_match_result is not None and pre_match_result.forwards_to:
@@ -163,10 +162,10 @@ def _explain_pre_match_rules(engine: "Engine", message: PublicationMessage, step
 
 
 def _explain_match(
-    engine: "Engine", event: Event, entry: FilterEntry[Subscription], steps: list[ExplanationStep]
+    state: BrokerState, event: Event, entry: FilterEntry[Subscription], steps: list[ExplanationStep]
 ) -> None:
     scope = Scope(event.attributes, {}, event.subject, event.payload, event.publisher)
-    subscriber = engine.context(entry.owner)
+    subscriber = state.contexts.context(entry.owner)
     found = explain_match(entry.value, scope, event.context, subscriber, event.subscribers)
     asked = _checks(entry.value, event)
     for name in STEPS[STEPS.index("subject") : STEPS.index("token")]:
@@ -190,51 +189,52 @@ def _checks(subscription: Subscription, event: Event) -> dict[str, str]:
 
 
 def _check_hidden_refusals(
-    engine: "Engine", message: PublicationMessage, rulings: tuple[Ruling, ...], entry: FilterEntry[Subscription]
+    state: BrokerState, message: PublicationMessage, rulings: tuple[Ruling, ...], entry: FilterEntry[Subscription]
 ) -> None:
     """Raise `Refusal` if the event is not for the subscriber, whatever its filter is.
 
     Otherwise the viewer could find out the event's content by trying filters.
     """
     event = message.event
-    if not matches_context(event.subscribers, engine.context(entry.owner), event.context):
+    if not matches_context(event.subscribers, state.contexts.context(entry.owner), event.context):
         raise Refusal("subscribers", NOT_FOR_YOU)
-    veto = blocking(decide(rulings, message.rule_context.for_receiver(entry.hop), _hop(engine, message, entry).points))
+    veto = blocking(decide(rulings, message.rule_context.for_receiver(entry.hop), _hop(state, message, entry).points))
     if veto is not None:
         raise _BlockedByRule("govern", veto)
 
 
-def _rules_for_all(engine: "Engine", message: PublicationMessage) -> tuple[Ruling, ...]:
-    event, context = message.event, engine.context(engine.name)
-    own = [entry for entry in engine.subscriptions.of(engine.name) if due(entry.value, event, context)]
-    return rulings_on(engine, message, own)
+def _rules_for_all(state: BrokerState, message: PublicationMessage) -> tuple[Ruling, ...]:
+    event, context = message.event, state.contexts.context(state.name)
+    own = [entry for entry in state.filters.subscriptions.of(state.name) if due(entry.value, event, context)]
+    return rulings_on(state, message, own)
 
 
-def _hop(engine: "Engine", message: PublicationMessage, entry: FilterEntry[Subscription]) -> OutboundCopy:
-    return OutboundCopy(message, entry.hop, is_client=entry.is_client, is_egress=engine.is_external(entry.hop))
+def _hop(state: BrokerState, message: PublicationMessage, entry: FilterEntry[Subscription]) -> OutboundCopy:
+    return OutboundCopy(message, entry.hop, is_client=entry.is_client, is_egress=state.links.is_external(entry.hop))
 
 
 def _explain_govern(
-    engine: "Engine",
+    turn: Turn,
     message: PublicationMessage,
     rulings: tuple[Ruling, ...],
     entry: FilterEntry[Subscription],
     steps: list[ExplanationStep],
 ) -> Delivery | None:
+    state = turn.state
     event = message.event
     wanted = [entry]
     if entry.value.notify == "client":
-        context = engine.context(entry.owner)
+        context = state.contexts.context(entry.owner)
         others = [
             subscription
-            for subscription in engine.subscriptions.of(entry.owner)
-            if subscription.value.notify == "client" and sealed_events.is_for(engine, subscription, event)
+            for subscription in state.filters.subscriptions.of(entry.owner)
+            if subscription.value.notify == "client" and sealed_events.is_for(turn, subscription, event)
         ]
         wanted = sorted(
             (subscription for subscription in others if due(subscription.value, event, context)),
             key=lambda subscription: subscription.id,
         )
-    hop = _hop(engine, message, entry)
+    hop = _hop(state, message, entry)
     hop.subscriptions = wanted
     governed = GovernResult()
     govern.govern_publication(message, rulings, hop, governed)

@@ -11,15 +11,15 @@
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tidings.engine.headers import PLAIN, CopyChanges
 from tidings.engine.message import Message, OutboundCopy, PublicationMessage
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling
 from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.rule_index import Conflict
 from tidings.engine.steps import match, next_hops
 from tidings.engine.steps.decisions import (
-    Conflict,
     Decision,
     apply_decisions,
     blocking,
@@ -29,13 +29,12 @@ from tidings.engine.steps.decisions import (
     removed_attributes,
 )
 from tidings.engine.steps.match import MatchResult, governing_subscriptions_of, rulings_on
+from tidings.engine.steps.next_hops import hop_to, hops_to_others
+from tidings.engine.turn import Turn
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.policy.ast import Matching, MessageType, RuleOperation
 from tidings.policy.evaluation.evaluation import RuleContext, TrustAnswerNeeded
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 _FORWARD = RuleOperation.FORWARD
 
@@ -116,12 +115,12 @@ class GovernResult:
                     self.failures.append(decision)
 
 
-def apply_pre_match_rules(engine: "Engine", message: Message) -> GovernResult | None:
+def apply_pre_match_rules(state: BrokerState, message: Message) -> GovernResult | None:
     """Evaluate the rules before matching, which may refuse a message or send it on without matching.
 
     Returns None if there are none. Raises `TrustAnswerNeeded`, before anything has changed, if a rule has to wait.
     """
-    rulings = (*message.rulings(_FORWARD, Matching.BEFORE), *engine.pre_match_rulings(message.type))
+    rulings = (*message.rulings(_FORWARD, Matching.BEFORE), *state.rules.pre_match_rulings(message.type))
     if not rulings:
         return None
     governed = GovernResult()
@@ -135,28 +134,28 @@ def apply_pre_match_rules(engine: "Engine", message: Message) -> GovernResult | 
     return governed
 
 
-def is_blocked_for_neighbour(engine: "Engine", message: Message, neighbour: str, governed: GovernResult) -> bool:
+def is_blocked_for_neighbour(state: BrokerState, message: Message, neighbour: str, governed: GovernResult) -> bool:
     """Whether governing rules block a publication that is to be sent to a neighbour without matching.
 
     Raises `TrustAnswerNeeded`, before anything has changed, if a rule has to wait.
 
     Args:
-        engine: The broker.
+        state: The state of the broker.
         message: The message; only publications are checked.
         neighbour: The neighbour that it would be sent to.
         governed: Gets the rule that blocks the copy.
     """
-    if not isinstance(message, PublicationMessage) or not engine.rules:
+    if not isinstance(message, PublicationMessage) or not state.rules.on_publications:
         return False
-    hop = engine.hop(message, neighbour)
-    governing_subscriptions = governing_subscriptions_of(engine, message.event)
+    hop = hop_to(state, message, neighbour)
+    governing_subscriptions = governing_subscriptions_of(state, message.event)
     hop.governing_subscriptions = [
         entry
         for entry in governing_subscriptions
-        if not entry.is_client and next_hops.link_toward(engine, entry, message) == neighbour
+        if not entry.is_client and next_hops.link_toward(state, entry, message) == neighbour
     ]
     rulings = [
-        ruling for ruling in rulings_on(engine, message, governing_subscriptions) if message.is_governed_by(ruling[1])
+        ruling for ruling in rulings_on(state, message, governing_subscriptions) if message.is_governed_by(ruling[1])
     ]
     rule_context = message.rule_context.for_receiver(neighbour)
     blocking_decision = blocking(decide(rulings, rule_context, hop.points)) or _governing_veto(
@@ -168,7 +167,7 @@ def is_blocked_for_neighbour(engine: "Engine", message: Message, neighbour: str,
 
 
 def govern_copies(
-    engine: "Engine", message: PublicationMessage, match_result: MatchResult, governed: GovernResult
+    turn: Turn, message: PublicationMessage, match_result: MatchResult, governed: GovernResult
 ) -> GovernResult:
     """Govern every copy of a publication.
 
@@ -177,12 +176,12 @@ def govern_copies(
     changed.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The publication.
         match_result: Its copies, and the rules for every copy.
         governed: The result so far; it is filled and returned.
     """
-    _govern_every_copy(engine, message, match_result, governed)
+    _govern_every_copy(turn, message, match_result, governed)
     for hop, _ in governed.waiting:
         _ask_sender(message, match_result.rulings, hop)
     return governed
@@ -199,14 +198,14 @@ def _ask_sender(message: PublicationMessage, rulings: tuple[Ruling, ...], hop: O
 
 
 def govern_filter_copies(
-    engine: "Engine", message: Message, match_result: MatchResult, governed: GovernResult
+    turn: Turn, message: Message, match_result: MatchResult, governed: GovernResult
 ) -> GovernResult:
     """Govern a filter or its removal: first Insert rules, on the previous hop, then Forward rules per neighbour.
 
     Raises `TrustAnswerNeeded`, before anything has changed, if an Insert rule has to wait.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The filter or its removal.
         match_result: Its copies and rules.
         governed: The result so far; it is filled and returned.
@@ -215,52 +214,52 @@ def govern_filter_copies(
     if governed.uninserted is not None and governed.uninserted.outcome.failure is not None:
         return governed  # the rule failed: the filter is not forwarded
     if governed.excluded:
-        match_result.hops = match.hops_after_exclusion(engine, message, match_result.hops, governed.excluded)
-    _govern_every_copy(engine, message, match_result, governed)
+        match_result.hops = match.hops_after_exclusion(turn, message, match_result.hops, governed.excluded)
+    _govern_every_copy(turn, message, match_result, governed)
     if governed.uninserted is not None and message.type is MessageType.SUBSCRIPTION and not message.from_broker:
         governed.filters = []  # without a table entry it could be neither served nor withdrawn
     return governed
 
 
-def _govern_every_copy(engine: "Engine", message: Message, match_result: MatchResult, governed: GovernResult) -> None:
+def _govern_every_copy(turn: Turn, message: Message, match_result: MatchResult, governed: GovernResult) -> None:
     """Govern every copy, or once without a receiver if there is no next hop; then flood if a rule asks for it."""
     message.hops = list(match_result.hops)
     if not message.hops and match_result.rulings:
         message.hops = [OutboundCopy(message, None)]
     for hop in message.hops:
-        govern_copy(engine, message, match_result.rulings, hop, governed)
+        govern_copy(turn, message, match_result.rulings, hop, governed)
     if governed.floods:
-        flood_message(engine, message, match_result.rulings, governed)
+        flood_message(turn, message, match_result.rulings, governed)
 
 
-def flood_message(engine: "Engine", message: Message, rulings: tuple[Ruling, ...], governed: GovernResult) -> None:
+def flood_message(turn: Turn, message: Message, rulings: tuple[Ruling, ...], governed: GovernResult) -> None:
     """Add and govern copies for all neighbours that have none yet, because a rule floods the message.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The message; the copies are added to its hops.
         rulings: The rules for every copy.
         governed: Gets what is decided about the copies.
     """
-    more = engine.others(message, message.hops)
+    more = hops_to_others(turn.state, message, message.hops)
     message.hops += more
     for hop in more:
-        govern_copy(engine, message, rulings, hop, governed)
+        govern_copy(turn, message, rulings, hop, governed)
 
 
 def govern_copy(
-    engine: "Engine", message: Message, rulings: tuple[Ruling, ...], hop: OutboundCopy, governed: GovernResult
+    turn: Turn, message: Message, rulings: tuple[Ruling, ...], hop: OutboundCopy, governed: GovernResult
 ) -> None:
     """Govern one copy; it waits if earlier copies for the same receiver wait.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The message.
         rulings: The rules for every copy.
         hop: The copy.
         governed: Gets what is decided about the copy.
     """
-    if hop.receiver is not None and engine.deferred.has_waiting_copies(hop.receiver):
+    if hop.receiver is not None and turn.deferred.has_waiting_copies(hop.receiver):
         governed.waiting.append((hop, None))
     elif isinstance(message, PublicationMessage):
         govern_publication(message, rulings, hop, governed)

@@ -1,17 +1,21 @@
 """Match: find the subscriptions and next hops of a message, and the policy rules that act on it."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidings.engine.message import Message, OutboundCopy, PublicationMessage, Refusal
 from tidings.engine.operations import Subscribe
 from tidings.engine.security import sealed_events
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling, compiled_rules
 from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.registration import prospective_entry, target_links
 from tidings.engine.steps import next_hops
 from tidings.engine.steps.admit import keep_addressed
+from tidings.engine.steps.next_hops import hop_to, hops_to_others
+from tidings.engine.turn import Turn
+from tidings.matching.covering import overlaps
 from tidings.matching.reference import due, matches
 from tidings.model.advertisement import Advertisement
 from tidings.model.event import Event
@@ -21,9 +25,6 @@ from tidings.policy.ast import Attach, Matching, MessageType, Point, Rule, RuleO
 from tidings.policy.evaluation.evaluation import SharedFacts
 from tidings.routing.advertisement import without_publishers
 from tidings.routing.advertisement_table import META
-
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
 _FORWARD, _INSERT = RuleOperation.FORWARD, RuleOperation.INSERT
 _HERE = frozenset({Point.INGRESS, Point.EGRESS})  # the points of a copy that comes from a client and goes to one
@@ -49,23 +50,24 @@ class MatchResult:
         self.onward: Mapping[str, list[FilterEntry[Subscription]]] = {}
 
 
-def match_publication(engine: "Engine", message: PublicationMessage) -> MatchResult:
+def match_publication(turn: Turn, message: PublicationMessage) -> MatchResult:
     """Match a publication: find the local subscriptions, the next hops and the rules for every copy."""
-    table = engine.subscriptions
+    state = turn.state
+    table = state.filters.subscriptions
     wanted: list[FilterEntry[Subscription]] = []
-    if not message.skips_local_clients and len(table) > len(engine.remote_subscriptions):
-        wanted = table.get_many(sorted(engine.matcher.match_event(message.event)))
+    if not message.skips_local_clients and len(table) > len(state.filters.remote_subscriptions):
+        wanted = table.get_many(sorted(state.filters.matcher.match_event(message.event)))
     wanted = keep_addressed(message, wanted)
     if message.journey.meta:
-        wanted = [entry for entry in wanted if engine.may_observe(entry)]
+        wanted = [entry for entry in wanted if may_observe(state, entry)]
     if message.route.round:
-        wanted = _recipients_of_redelivery(engine, message, wanted)
-    if not engine.neighbours:
-        return match_known_recipients(engine, message, wanted)
+        wanted = _recipients_of_redelivery(state, message, wanted)
+    if not state.links.neighbours:
+        return match_known_recipients(turn, message, wanted)
     if message.route.withheld:
         wanted = [entry for entry in wanted if _can_evaluate_publishers(entry, message.route.withheld)]
-    wanted = _without_overtaken(engine, message.event, wanted)
-    return match_known_recipients(engine, message, wanted, next_hops.find_next_hops(engine, message))
+    wanted = _without_overtaken(turn, message.event, wanted)
+    return match_known_recipients(turn, message, wanted, next_hops.find_next_hops(turn, message))
 
 
 def _can_evaluate_publishers(entry: FilterEntry[Subscription], withheld: tuple[str, ...]) -> bool:
@@ -77,7 +79,7 @@ def _can_evaluate_publishers(entry: FilterEntry[Subscription], withheld: tuple[s
 
 
 def _recipients_of_redelivery(
-    engine: "Engine", message: PublicationMessage, wanted: list[FilterEntry[Subscription]]
+    state: BrokerState, message: PublicationMessage, wanted: list[FilterEntry[Subscription]]
 ) -> list[FilterEntry[Subscription]]:
     """Filter the recipients of a redelivered event.
 
@@ -88,16 +90,16 @@ def _recipients_of_redelivery(
     route, event = message.route, message.event
     own = [entry for entry in wanted if entry.is_own]  # their rules act on redelivered events too
     if route.clients:
-        matched_at = engine.seen_events.matched_at(event.id)
+        matched_at = state.seen_events.matched_at(event.id)
         due = [entry for entry in wanted if entry.value.durable is not None and entry.owner in route.clients]
-        return own + [entry for entry in due if engine.durable_since.get(entry.id, 0) >= matched_at]
+        return own + [entry for entry in due if state.filters.durable_since.get(entry.id, 0) >= matched_at]
     if route.round - event.timestamp > HISTORY:
         return own + [entry for entry in wanted if entry.value.durable is not None]
     return wanted
 
 
 def _without_overtaken(
-    engine: "Engine", event: Event, wanted: list[FilterEntry[Subscription]]
+    turn: Turn, event: Event, wanted: list[FilterEntry[Subscription]]
 ) -> list[FilterEntry[Subscription]]:
     """Drop the subscriptions of clients that have already got a later event of the same publisher.
 
@@ -105,19 +107,19 @@ def _without_overtaken(
     stay, because their rules act on late events too.
     """
     clients = {entry.owner for entry in wanted if not entry.is_own}
-    late = {client for client in clients if not _is_in_order(engine, client, event)}
+    late = {client for client in clients if not _is_in_order(turn, client, event)}
     if not late:
         return wanted
-    keeps_durable = engine.settings.resends
+    keeps_durable = turn.state.settings.resends
     return [entry for entry in wanted if entry.owner not in late or (keeps_durable and entry.value.durable is not None)]
 
 
-def _is_in_order(engine: "Engine", client: str, event: Event) -> bool:
-    return engine.seen_events.is_in_order(client, event.publisher, event.sequence, event.timestamp, engine.now)
+def _is_in_order(turn: Turn, client: str, event: Event) -> bool:
+    return turn.state.seen_events.is_in_order(client, event.publisher, event.sequence, event.timestamp, turn.now)
 
 
 def match_known_recipients(
-    engine: "Engine",
+    turn: Turn,
     message: PublicationMessage,
     local: list[FilterEntry[Subscription]],
     behind: Mapping[str, list[FilterEntry[Subscription]]] | None = None,
@@ -125,14 +127,15 @@ def match_known_recipients(
     """Return the match result of a publication whose recipients are known.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The publication.
         local: The local subscriptions that match it, by rising id.
         behind: The neighbours that it goes to, each with the matching subscriptions behind the link.
     """
+    state = turn.state
     event = message.event
     rulings: tuple[Ruling, ...] = ()
-    if engine.rules or message.attached is not None:
+    if state.rules.on_publications or message.attached is not None:
         wanted = local
         if behind:
             wanted = sorted(
@@ -142,18 +145,18 @@ def match_known_recipients(
                 ],
                 key=lambda other_entry: other_entry.id,
             )
-        rulings = rulings_on(engine, message, wanted)
-    is_sealed = event.signature is not None and engine.gate is not None
+        rulings = rulings_on(state, message, wanted)
+    is_sealed = event.signature is not None and turn.gate is not None
     if is_sealed:
-        local = sealed_events.subscriptions_with_token(engine, message, local)
+        local = sealed_events.subscriptions_with_token(turn, message, local)
     match_result = MatchResult(rulings)
-    if rulings and engine.is_lone and _block_every_copy(engine, rulings, message):
+    if rulings and not (state.links.neighbours or turn.deferred) and _block_every_copy(state, rulings, message):
         match_result.plain = []  # every copy is blocked and nothing is reported
         return match_result
     if (
         not rulings
-        and not engine.deferred
-        and _need_no_evaluation(engine, local, message)
+        and not turn.deferred
+        and _need_no_evaluation(state, local, message)
         and _are_link_copies_unchanged(message, behind)
     ):
         match_result.plain, match_result.onward = local, behind or {}
@@ -165,14 +168,14 @@ def match_known_recipients(
             hop = hops[entry.hop] = OutboundCopy(message, entry.hop, is_client=True)
         hop.subscriptions.append(entry)
     for name, subscriptions_found in () if behind is None else behind.items():
-        hops[name] = hop = engine.hop(message, name)
+        hops[name] = hop = hop_to(state, message, name)
         hop.subscriptions = subscriptions_found
-    if (event.subscribers is not None or is_sealed) and engine.governing_subscriptions:
-        for subscription in governing_subscriptions_of(engine, event):
+    if (event.subscribers is not None or is_sealed) and state.rules.governing_subscriptions:
+        for subscription in governing_subscriptions_of(state, event):
             hop = hops.get(
                 subscription.hop
                 if subscription.is_client
-                else next_hops.link_toward(engine, subscription, message) or ""
+                else next_hops.link_toward(state, subscription, message) or ""
             )
             if hop is not None and subscription not in hop.subscriptions:
                 hop.governing_subscriptions.append(subscription)
@@ -180,27 +183,31 @@ def match_known_recipients(
     return match_result
 
 
-def match_filter(engine: "Engine", message: Message, forwards_to: Collection[str] = ()) -> MatchResult:
+def match_filter(turn: Turn, message: Message, forwards_to: Collection[str] = ()) -> MatchResult:
     """Match a subscription or an advertisement: find the neighbours that it goes to and the rules that act on it.
 
     An advertisement goes to all tree neighbours, a subscription to those where overlapping advertisements came from (or
     where the routing strategy sends it). A rule before matching may send either to the neighbours in `forwards_to`
     instead.
     """
+    state = turn.state
     if isinstance(message.operation, Subscribe):
-        match_result = _match_subscription(engine, message, message.operation.subscription)
+        match_result = _match_subscription(turn, message, message.operation.subscription)
     else:
         match_result = MatchResult(message.rulings(_FORWARD), _insert_rulings(message))
-        match_result.hops = [engine.hop(message, name) for name in engine.tree_neighbours() if name != message.sender]
+        match_result.hops = [
+            hop_to(state, message, name) for name in state.links.tree_neighbours() if name != message.sender
+        ]
         if message.id.startswith(META):
-            match_result.hops = []  # each broker sends an advertisement of its own: see `peers.advertise_meta`
+            match_result.hops = []  # each broker sends an advertisement of its own: see `propagation.advertise_meta`
     if forwards_to:
-        match_result.hops = [hop for hop in engine.others(message, []) if hop.receiver in forwards_to]
+        match_result.hops = [hop for hop in hops_to_others(state, message, []) if hop.receiver in forwards_to]
     return match_result
 
 
-def _match_subscription(engine: "Engine", message: Message, subscription: Subscription) -> MatchResult:
-    advertisements = engine.overlapping_advertisements(subscription)
+def _match_subscription(turn: Turn, message: Message, subscription: Subscription) -> MatchResult:
+    state = turn.state
+    advertisements = overlapping_advertisements(state, subscription)
     if message.is_ingress:
         inherit(message, [ruling for entry in advertisements for ruling in entry.inherited(_SUBSCRIPTION)])
     match_result = MatchResult(
@@ -213,8 +220,23 @@ def _match_subscription(engine: "Engine", message: Message, subscription: Subscr
             *(ruling for entry in advertisements for ruling in entry.rulings(_INSERT, _SUBSCRIPTION)),
         ),
     )
-    match_result.hops = [engine.hop(message, name) for name in _target_links(engine, message, subscription)]
+    match_result.hops = [hop_to(state, message, name) for name in _target_links(turn, message, subscription)]
     return match_result
+
+
+def overlapping_advertisements(state: BrokerState, subscription: Subscription) -> list[FilterEntry[Advertisement]]:
+    """Return the advertisements with rules on subscriptions whose filters overlap the subscription's."""
+    return [
+        entry
+        for entry in state.rules.advertisements_with_rules(_SUBSCRIPTION)
+        if overlaps(entry.value.content, subscription.content)
+    ]
+
+
+def may_observe(state: BrokerState, entry: FilterEntry[Subscription]) -> bool:
+    """Whether a subscription may get meta-events."""
+    observers = state.settings.observers
+    return observers is None or entry.owner in observers or entry.governs or not entry.is_client
 
 
 def _insert_rulings(message: Message) -> tuple[Ruling, ...]:
@@ -223,12 +245,12 @@ def _insert_rulings(message: Message) -> tuple[Ruling, ...]:
 
 
 def hops_after_exclusion(
-    engine: "Engine", message: Message, hops: list[OutboundCopy], excluded: Collection[str]
+    turn: Turn, message: Message, hops: list[OutboundCopy], excluded: Collection[str]
 ) -> list[OutboundCopy]:
     """Return the hops that a subscription still needs when the events of some publishers are excluded from it.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         message: The subscription.
         hops: Its hops before the exclusion.
         excluded: The publishers whose events it must not get.
@@ -237,33 +259,34 @@ def hops_after_exclusion(
         return hops
     subscription = message.operation.subscription
     narrowed = msgspec.structs.replace(subscription, content=without_publishers(subscription.content, excluded))
-    left = _target_links(engine, message, narrowed)
+    left = _target_links(turn, message, narrowed)
     return [hop for hop in hops if hop.receiver in left]
 
 
-def _target_links(engine: "Engine", message: Message, subscription: Subscription) -> dict[str, bool]:
+def _target_links(turn: Turn, message: Message, subscription: Subscription) -> Mapping[str, bool]:
     """Return the neighbours that should get a subscription which is not in the table yet."""
+    state = turn.state
     provenance = message.operation.way if isinstance(message.operation, Subscribe) else None
-    return engine.propagation_targets(engine.prospective_entry(subscription, message.sender, provenance))
+    return target_links(state, prospective_entry(state, subscription, message.sender, provenance, turn.now))
 
 
-def match_removal(engine: "Engine", message: Message) -> MatchResult:
+def match_removal(state: BrokerState, message: Message) -> MatchResult:
     """Match the removal of a filter: it goes to the neighbours that have the filter, under the filter's rules."""
     entry: FilterEntry[Advertisement] | FilterEntry[Subscription]
     if message.type is MessageType.UNADVERTISEMENT:
-        entry = engine.advertisements[message.id]
+        entry = state.filters.advertisements[message.id]
     else:
-        entry = engine.subscriptions[message.id]
+        entry = state.filters.subscriptions[message.id]
     match_result = MatchResult(
         (*message.rulings(_FORWARD), *entry.rulings(_FORWARD, message.type)),
         (*_insert_rulings(message), *entry.rulings(_INSERT, message.type)),
     )
-    match_result.hops = [engine.hop(message, name) for name in sorted(entry.sent_to)]
+    match_result.hops = [hop_to(state, message, name) for name in sorted(entry.sent_to)]
     return match_result
 
 
 def rulings_on(
-    engine: "Engine", message: PublicationMessage, wanted: list[FilterEntry[Subscription]]
+    state: BrokerState, message: PublicationMessage, wanted: list[FilterEntry[Subscription]]
 ) -> tuple[Ruling, ...]:
     """Return the rules that act on every copy of a publication.
 
@@ -273,33 +296,33 @@ def rulings_on(
     event = message.event
     associated: list[Ruling] = []
     inherited_rulings: list[Ruling] = []
-    for entry in _advertisements_acting_on(engine, message):
+    for entry in _advertisements_acting_on(state, message):
         inherited = entry.for_publications if message.is_ingress else ()
         # Receiver-independent conditions cost less than matching, which is skipped if they are false.
-        here = _applicable_rulings(engine, entry, message)
+        here = _applicable_rulings(state, entry, message)
         if (here or inherited) and matches(entry.value.content, event):
             associated += (ruling for ruling in here if _may_act(entry, ruling, message))
             inherited_rulings += (ruling for ruling in inherited if _may_act(entry, ruling, message))
     if inherited_rulings:
         inherit(message, inherited_rulings)
-    if not engine.governing_subscriptions and message.attached is None:
+    if not state.rules.governing_subscriptions and message.attached is None:
         return tuple(associated)
     own = [subscription for subscription in wanted if subscription.is_own]
     if event.subscribers is not None:
-        own = [subscription for subscription in governing_subscriptions_of(engine, event) if subscription.is_own]
+        own = [subscription for subscription in governing_subscriptions_of(state, event) if subscription.is_own]
     return (
         *message.rulings(_FORWARD),
         *associated,
-        *(ruling for subscription in own for ruling in _applicable_rulings(engine, subscription, message)),
+        *(ruling for subscription in own for ruling in _applicable_rulings(state, subscription, message)),
     )
 
 
 def _applicable_rulings(
-    engine: "Engine", entry: FilterEntry[Advertisement] | FilterEntry[Subscription], message: PublicationMessage
+    state: BrokerState, entry: FilterEntry[Advertisement] | FilterEntry[Subscription], message: PublicationMessage
 ) -> list[Ruling]:
     """Return a filter's rules on publications, without those whose conditions are false for every copy of this one."""
     rulings = entry.on_publications
-    return [ruling for ruling in rulings if _may_apply(engine, ruling, message)] if rulings else []
+    return [ruling for ruling in rulings if _may_apply(state, ruling, message)] if rulings else []
 
 
 def rulings_of_matching_filters(
@@ -323,14 +346,16 @@ def rulings_of_matching_filters(
     )
 
 
-def _need_no_evaluation(engine: "Engine", wanted: list[FilterEntry[Subscription]], message: PublicationMessage) -> bool:
+def _need_no_evaluation(
+    state: BrokerState, wanted: list[FilterEntry[Subscription]], message: PublicationMessage
+) -> bool:
     """Whether every notification is the event itself or a fixed projection of it: no rule has to be evaluated."""
     for entry in wanted:
         if entry.is_plain or entry.projection is not None:
             continue
         if not entry.is_client or entry.is_own or entry.value.notify == "client":
             return False
-        if _applicable_rulings(engine, entry, message):
+        if _applicable_rulings(state, entry, message):
             return False
     return True
 
@@ -347,19 +372,19 @@ def _are_link_copies_unchanged(
     return not any(entry.on_publications for subscriptions_found in behind.values() for entry in subscriptions_found)
 
 
-def _block_every_copy(engine: "Engine", rulings: tuple[Ruling, ...], message: PublicationMessage) -> bool:
+def _block_every_copy(state: BrokerState, rulings: tuple[Ruling, ...], message: PublicationMessage) -> bool:
     """Whether these rules do nothing but block, and one of them blocks this publication for every receiver."""
     return all(rule.only_blocks for rule, _ in rulings) and any(
-        not ruling[0].rule.points.isdisjoint(_HERE) and _may_apply(engine, ruling, message) for ruling in rulings
+        not ruling[0].rule.points.isdisjoint(_HERE) and _may_apply(state, ruling, message) for ruling in rulings
     )
 
 
-def _may_apply(engine: "Engine", ruling: Ruling, message: PublicationMessage) -> bool:
+def _may_apply(state: BrokerState, ruling: Ruling, message: PublicationMessage) -> bool:
     """Whether a rule's conditions, as far as they do not depend on the receiver, can be true for this publication."""
     shared_facts = message.shared_facts
     if shared_facts is None:
-        large = engine.settings.large_message_bytes
-        shared_facts = SharedFacts(message.event.attributes, engine.load, lambda: min(1.0, message.size() / large))
+        large = state.settings.large_message_bytes
+        shared_facts = SharedFacts(message.event.attributes, state.rules.load, lambda: min(1.0, message.size() / large))
         message.shared_facts = shared_facts
     shared_facts.source = ruling[1]
     return ruling[0].may_apply(shared_facts)
@@ -370,26 +395,28 @@ def _may_act(entry: FilterEntry[Advertisement], ruling: Ruling, message: Publica
     return entry.owner == message.event.publisher or message.is_governed_by(ruling[1])
 
 
-def _advertisements_acting_on(engine: "Engine", message: PublicationMessage) -> Sequence[FilterEntry[Advertisement]]:
+def _advertisements_acting_on(state: BrokerState, message: PublicationMessage) -> Sequence[FilterEntry[Advertisement]]:
     """Return the advertisements whose rules may act on the event.
 
     For a sealed event these include advertisements whose owners may govern it by a token.
     """
     publisher = message.event.publisher
     if message.by_token is None:
-        return engine.advertisements_on(publisher)
-    advertisements = {subscription.id: subscription for subscription in engine.advertisements_on(publisher)}
-    for entry in engine.ruling_advertisements(_PUBLICATION):
+        return state.rules.advertisements_acting_on(publisher)
+    advertisements = {subscription.id: subscription for subscription in state.rules.advertisements_acting_on(publisher)}
+    for entry in state.rules.advertisements_with_rules(_PUBLICATION):
         if entry.id not in advertisements and message.is_governed_by(entry.source):
             advertisements[entry.id] = entry
     return [advertisements[name] for name in sorted(advertisements)]
 
 
-def governing_subscriptions_of(engine: "Engine", event: Event) -> list[FilterEntry[Subscription]]:
+def governing_subscriptions_of(state: BrokerState, event: Event) -> list[FilterEntry[Subscription]]:
     """Return the subscriptions that may govern and match the event, ignoring which subscribers it is addressed to."""
     event = msgspec.structs.replace(event, subscribers=None)
     subscriptions_found = (
-        entry for entry in engine.governing_subscriptions.values() if due(entry.value, event, engine.context_of(entry))
+        entry
+        for entry in state.rules.governing_subscriptions.values()
+        if due(entry.value, event, state.contexts.of(entry))
     )
     return sorted(subscriptions_found, key=lambda entry: entry.id)
 

@@ -7,69 +7,73 @@
 3. New subscriptions are sent before others are withdrawn, so that no event is missed in between.
 """
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from tidings.engine.effects import Effect, Send
 from tidings.engine.headers import Provenance
-from tidings.engine.operations import SetContext, Subscribe, Unsubscribe
+from tidings.engine.message import Message
+from tidings.engine.operations import Advertise, SetContext, Subscribe, Unsubscribe
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling
 from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.registration import target_links
 from tidings.engine.steps import report
 from tidings.engine.steps.govern import GovernResult, govern_filter
+from tidings.engine.steps.match import overlapping_advertisements
+from tidings.engine.steps.next_hops import hop_to
+from tidings.engine.turn import Turn
+from tidings.filters import Filter
+from tidings.model.advertisement import Advertisement
+from tidings.model.expression import Attribute, Constant, In
 from tidings.model.subscription import Subscription
+from tidings.policy.ast import MessageType, RuleOperation
 from tidings.policy.filter_projection import without_attributes
+from tidings.routing.advertisement_table import META
 from tidings.routing.link_covering_set import LinkUpdate
 
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
-
-def propagate(engine: "Engine", entry: FilterEntry[Subscription]) -> list[Effect]:
+def propagate(turn: Turn, entry: FilterEntry[Subscription]) -> list[Effect]:
     """Send a subscription to the neighbours that should have it and lack it, then withdraw it from the others."""
-    wanted = engine.propagation_targets(entry)
+    wanted = target_links(turn.state, entry)
     effects: list[Effect] = []
     for name, scoped in wanted.items():
         if entry.target_links.get(name) is not scoped:
-            effects += _forward_under_rules(engine, entry, name, scoped)
+            effects += _forward_under_rules(turn, entry, name, scoped)
     for name in [name for name in entry.target_links if name not in wanted and name not in entry.flooded]:
-        effects += withdraw(engine, entry, name)
+        effects += withdraw(turn, entry, name)
     return effects
 
 
-def repropagate(engine: "Engine", entry: FilterEntry[Subscription]) -> list[Effect]:
+def repropagate(turn: Turn, entry: FilterEntry[Subscription]) -> list[Effect]:
     """Send a changed subscription again to all neighbours that should have it, then withdraw it from the others."""
-    wanted = engine.propagation_targets(entry)
+    wanted = target_links(turn.state, entry)
     effects: list[Effect] = []
     for name in [*wanted, *sorted(entry.flooded - wanted.keys())]:
-        effects += _forward_under_rules(engine, entry, name, wanted.get(name, False))
+        effects += _forward_under_rules(turn, entry, name, wanted.get(name, False))
     for name in [name for name in entry.target_links if name not in wanted and name not in entry.flooded]:
-        effects += withdraw(engine, entry, name)
+        effects += withdraw(turn, entry, name)
     return effects
 
 
-def _forward_under_rules(
-    engine: "Engine", entry: FilterEntry[Subscription], neighbour: str, scoped: bool
-) -> list[Effect]:
+def _forward_under_rules(turn: Turn, entry: FilterEntry[Subscription], neighbour: str, scoped: bool) -> list[Effect]:
     """Send a subscription to a neighbour, applying the Forward rules of overlapping advertisements and its own."""
-    message, rulings = engine.rebuild_subscription_message(entry)
+    message, rulings = rebuild_subscription_message(turn, entry)
     if not rulings:
-        return put_on_link(engine, entry, neighbour, scoped)
+        return put_on_link(turn, entry, neighbour, scoped)
     governed = GovernResult()
-    govern_filter(message, rulings, engine.hop(message, neighbour), governed)
+    govern_filter(message, rulings, hop_to(turn.state, message, neighbour), governed)
     effects: list[Effect] = []
     for _, kept, removed in governed.filters:
-        effects += put_on_link(engine, entry, neighbour, scoped, kept, removed, rulings)
+        effects += put_on_link(turn, entry, neighbour, scoped, kept, removed, rulings)
     return (
         effects
-        + engine.deferred.enqueue_copies(message, rulings, governed.waiting)
-        + report.report(engine, message, governed)
+        + turn.deferred.enqueue_copies(message, rulings, governed.waiting)
+        + report.report(turn, message, governed)
     )
 
 
 def put_on_link(
-    engine: "Engine",
+    turn: Turn,
     entry: FilterEntry[Subscription],
     neighbour: str,
     scoped: bool,
@@ -82,7 +86,7 @@ def put_on_link(
     """Note that a neighbour should have a subscription, and send it if no other subscription on the link covers it.
 
     Args:
-        engine: The broker.
+        turn: The state of the broker, and the operation at hand.
         entry: The subscription.
         neighbour: The neighbour.
         scoped: Whether the neighbour matches it with its subscriber's context.
@@ -91,6 +95,7 @@ def put_on_link(
         rulings: The rules that act on forwarding it; with any, it takes no part in covering.
         is_new_session: Send it even if the neighbour has it.
     """
+    state = turn.state
     before = entry.target_links.get(neighbour, scoped)
     entry.target_links = {**entry.target_links, neighbour: scoped}
     subscription = _bound_subscription(entry)
@@ -99,157 +104,164 @@ def put_on_link(
         subscription = msgspec.structs.replace(
             subscription, content=without_attributes(subscription.content, removed_names)
         )
-    covering_set = engine.covering_set(neighbour)
+    covering_set = state.links.covering_set(neighbour)
     if covering_set is None:
-        return _send_subscription(engine, entry, subscription, neighbour, scoped)
+        return _send_subscription(state, entry, subscription, neighbour, scoped)
     if rulings or entry.value.policy is not None:
         change = covering_set.remove(entry.id)
-        effects = _send_subscription(engine, entry, subscription, neighbour, scoped)
-        return effects + _apply_link_update(engine, neighbour, change, excluded_id=entry.id)
+        effects = _send_subscription(state, entry, subscription, neighbour, scoped)
+        return effects + _apply_link_update(turn, neighbour, change, excluded_id=entry.id)
     change = covering_set.put(subscription, scoped)
-    effects = _apply_link_update(engine, neighbour, change)
+    effects = _apply_link_update(turn, neighbour, change)
     if neighbour not in entry.sent_to or subscription in change.sent:
         return effects
     if not covering_set.carries(entry.id):
-        return effects + _send_withdrawal(engine, entry, neighbour)  # it was sent itself, and is covered now
+        return effects + _send_withdrawal(state, entry, neighbour)  # it was sent itself, and is covered now
     if is_new_session or before is not scoped:
         # The same filter, in another scope or version.
-        return _send_subscription(engine, entry, subscription, neighbour, scoped) + effects
+        return _send_subscription(state, entry, subscription, neighbour, scoped) + effects
     return effects
 
 
-def withdraw(engine: "Engine", entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
+def withdraw(turn: Turn, entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
     """Withdraw a subscription from a neighbour, after sending those that it covered."""
     entry.target_links = {name: scoped for name, scoped in entry.target_links.items() if name != neighbour}
     entry.flooded -= {neighbour}
-    effects = uncover(engine, entry, neighbour)
+    effects = uncover(turn, entry, neighbour)
     if neighbour in entry.sent_to:
-        effects += _send_withdrawal(engine, entry, neighbour)
+        effects += _send_withdrawal(turn.state, entry, neighbour)
     return effects
 
 
-def uncover(engine: "Engine", entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
+def uncover(turn: Turn, entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
     """Remove a subscription from a link's covering set, and send those that it covered."""
-    covering_set = engine.covering_set(neighbour)
+    covering_set = turn.state.links.covering_set(neighbour)
     return (
         []
         if covering_set is None
-        else _apply_link_update(engine, neighbour, covering_set.remove(entry.id), excluded_id=entry.id)
+        else _apply_link_update(turn, neighbour, covering_set.remove(entry.id), excluded_id=entry.id)
     )
 
 
-def repropagate_for_policy(engine: "Engine", entry: FilterEntry[Subscription]) -> list[Effect]:
+def repropagate_for_policy(turn: Turn, entry: FilterEntry[Subscription]) -> list[Effect]:
     """Update covering on all links after a subscription's policy changed: with a policy it is never covered."""
+    state = turn.state
     effects: list[Effect] = []
     for name, scoped in entry.target_links.items():
-        covering_set = engine.covering_set(name)
+        covering_set = state.links.covering_set(name)
         if covering_set is None:
             continue
         if entry.value.policy is None:
-            effects += _apply_link_update(engine, name, covering_set.put(_bound_subscription(entry), scoped))
+            effects += _apply_link_update(turn, name, covering_set.put(_bound_subscription(entry), scoped))
             continue
-        effects += _apply_link_update(engine, name, covering_set.remove(entry.id), excluded_id=entry.id)
+        effects += _apply_link_update(turn, name, covering_set.remove(entry.id), excluded_id=entry.id)
         if name not in entry.sent_to:
-            effects += _send_subscription(engine, entry, _bound_subscription(entry), name, scoped)
+            effects += _send_subscription(state, entry, _bound_subscription(entry), name, scoped)
     return effects
 
 
-def _apply_link_update(engine: "Engine", neighbour: str, change: LinkUpdate, excluded_id: str = "") -> list[Effect]:
+def _apply_link_update(turn: Turn, neighbour: str, change: LinkUpdate, excluded_id: str = "") -> list[Effect]:
     """Send and withdraw what a change of a link's covering set requires, except the withdrawal of `excluded_id`."""
+    state = turn.state
     effects: list[Effect] = []
     for subscription in change.sent:
-        entry = engine.subscriptions.get(subscription.id)
+        entry = state.filters.subscriptions.get(subscription.id)
         if entry is None:
-            provenance = Provenance(engine.name, (0, engine.version()), engine.digest_for(neighbour))
+            provenance = Provenance(
+                state.name, (0, state.contexts.new_version(turn.now)), state.links.digest_for(neighbour)
+            )
             effects.append(
                 Send(neighbour, Subscribe(subscription, provenance))
             )  # several subscriptions that this broker has merged
         else:
             effects += _send_subscription(
-                engine, entry, subscription, neighbour, entry.target_links.get(neighbour, False)
+                state, entry, subscription, neighbour, entry.target_links.get(neighbour, False)
             )
     for name in change.withdrawn:
         if name == excluded_id:
             continue
-        entry = engine.subscriptions.get(name)
+        entry = state.filters.subscriptions.get(name)
         if entry is not None:
-            effects += _send_withdrawal(engine, entry, neighbour)
+            effects += _send_withdrawal(state, entry, neighbour)
         else:
-            provenance = Provenance(engine.name, (0, engine.version()), engine.digest_for(neighbour))
-            effects.append(Send(neighbour, Unsubscribe(engine.name, name, way=provenance)))
+            provenance = Provenance(
+                state.name, (0, state.contexts.new_version(turn.now)), state.links.digest_for(neighbour)
+            )
+            effects.append(Send(neighbour, Unsubscribe(state.name, name, way=provenance)))
     return effects
 
 
 def _send_subscription(
-    engine: "Engine", entry: FilterEntry[Subscription], subscription: Subscription, neighbour: str, scoped: bool
+    state: BrokerState, entry: FilterEntry[Subscription], subscription: Subscription, neighbour: str, scoped: bool
 ) -> list[Effect]:
     """Send a subscription to a neighbour; if it is scoped, send its subscriber's context first."""
     effects: list[Effect] = []
     if scoped:
-        effects = _send_context_first(engine, entry, neighbour)
+        effects = _send_context_first(state, entry, neighbour)
     else:
-        forget_context(engine, entry.owner, neighbour)
+        forget_context(state, entry.owner, neighbour)
     entry.sent_to |= {neighbour}
-    return [*effects, Send(neighbour, Subscribe(subscription, provenance_for(engine, entry, neighbour, scoped)))]
+    return [*effects, Send(neighbour, Subscribe(subscription, provenance_for(state, entry, neighbour, scoped)))]
 
 
-def _send_withdrawal(engine: "Engine", entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
+def _send_withdrawal(state: BrokerState, entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
     """Send the withdrawal of a subscription to a neighbour."""
     entry.sent_to -= {neighbour}
-    forget_context(engine, entry.owner, neighbour)
-    return [Send(neighbour, Unsubscribe(entry.owner, entry.id, way=provenance_for(engine, entry, neighbour)))]
+    forget_context(state, entry.owner, neighbour)
+    return [Send(neighbour, Unsubscribe(entry.owner, entry.id, way=provenance_for(state, entry, neighbour)))]
 
 
-def forget_context(engine: "Engine", client: str, neighbour: str) -> None:
+def forget_context(state: BrokerState, client: str, neighbour: str) -> None:
     """Note that a neighbour needs a client's context no more, if no scoped subscription of the client is left there."""
     if not any(
-        neighbour in entry.sent_to and entry.target_links.get(neighbour) for entry in engine.subscriptions.of(client)
+        neighbour in entry.sent_to and entry.target_links.get(neighbour)
+        for entry in state.filters.subscriptions.of(client)
     ):
-        engine.contexts_sent.get(client, set()).discard(neighbour)
+        state.contexts.sent.get(client, set()).discard(neighbour)
 
 
-def _send_context_first(engine: "Engine", entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
+def _send_context_first(state: BrokerState, entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
     """Send a subscriber's context to a neighbour, unless the neighbour has it."""
-    neighbours = engine.contexts_sent.setdefault(entry.owner, set())
+    neighbours = state.contexts.sent.setdefault(entry.owner, set())
     if neighbour in neighbours:
         return []
     neighbours.add(neighbour)
-    return [Send(neighbour, context_message(engine, entry.owner, neighbour, is_here=entry.is_client))]
+    return [Send(neighbour, context_message(state, entry.owner, neighbour, is_here=entry.is_client))]
 
 
-def context_message(engine: "Engine", client: str, neighbour: str, *, is_here: bool) -> SetContext:
+def context_message(state: BrokerState, client: str, neighbour: str, *, is_here: bool) -> SetContext:
     """Return the operation that sends a client's context to a neighbour.
 
     Args:
-        engine: The broker.
+        state: The state of the broker.
         client: The client.
         neighbour: The neighbour, which determines the topology digest.
         is_here: Whether it is a client of this broker.
     """
     if is_here:
         # A client that has set no context in this session has the empty one, newer than that of a former session.
-        version = engine.context_versions.get(client, (engine.arrivals.get(client, 0), 0))
-        context = engine.context(client)
+        version = state.contexts.versions.get(client, (state.contexts.arrivals.get(client, 0), 0))
+        context = state.contexts.context(client)
     else:
         context, version = (
-            engine.remote_subscriptions.context(client),
-            engine.remote_subscriptions.versions.get(client, (0, 0)),
+            state.filters.remote_subscriptions.context(client),
+            state.filters.remote_subscriptions.versions.get(client, (0, 0)),
         )
-    return SetContext(client, context, way=Provenance(engine.name, version, engine.digest_for(neighbour)))
+    return SetContext(client, context, way=Provenance(state.name, version, state.links.digest_for(neighbour)))
 
 
 def provenance_for(
-    engine: "Engine", entry: FilterEntry[Subscription], neighbour: str, scoped: bool = False
+    state: BrokerState, entry: FilterEntry[Subscription], neighbour: str, scoped: bool = False
 ) -> Provenance:
     """Return the provenance that a subscription is sent with to a neighbour.
 
     Args:
-        engine: The broker.
+        state: The state of the broker.
         entry: The subscription.
         neighbour: The neighbour, which determines the topology digest.
         scoped: Whether the neighbour matches it with its subscriber's context.
     """
-    return Provenance(entry.origin, entry.version, engine.digest_for(neighbour), scoped, entry.context)
+    return Provenance(entry.origin, entry.version, state.links.digest_for(neighbour), scoped, entry.context)
 
 
 def _bound_subscription(entry: FilterEntry[Subscription]) -> Subscription:
@@ -257,3 +269,48 @@ def _bound_subscription(entry: FilterEntry[Subscription]) -> Subscription:
     if entry.bound_publishers is entry.value.publishers:
         return entry.value
     return msgspec.structs.replace(entry.value, publishers=entry.bound_publishers)
+
+
+def rebuild_subscription_message(turn: Turn, entry: FilterEntry[Subscription]) -> tuple[Message, tuple[Ruling, ...]]:
+    """Return a stored subscription as the message it came in, with the Forward rules that act on forwarding it."""
+    state = turn.state
+    message = Message(
+        MessageType.SUBSCRIPTION,
+        entry.id,
+        Subscribe(entry.value),
+        entry.hop,
+        entry.owner,
+        from_broker=not entry.is_client,
+        is_ingress=state.links.is_ingress(entry.hop),
+        attached=entry.policy,
+        rule_context=turn.rule_context,
+        filter=entry.value.content,
+    )
+    advertisements = overlapping_advertisements(state, entry.value)
+    associated = (
+        ruling
+        for advertisement in advertisements
+        for ruling in advertisement.rulings(RuleOperation.FORWARD, MessageType.SUBSCRIPTION)
+    )
+    return message, (*message.rulings(RuleOperation.FORWARD), *associated)
+
+
+def advertise_meta(turn: Turn) -> list[Effect]:
+    """Advertise to each tree neighbour which meta-events can be published here and behind the other links.
+
+    Subscriptions to meta-events follow these advertisements.
+    """
+    state = turn.state
+    effects: list[Effect] = []
+    for neighbour in state.links.tree_neighbours():
+        classes = state.rules.meta_events.classes(state.filters, but=neighbour)
+        if classes <= state.rules.meta_events.advertised.get(neighbour, frozenset()):
+            continue
+        state.rules.meta_events.advertised[neighbour] = classes
+        said = In(Attribute("class"), tuple(Constant(class_name) for class_name in sorted(classes)))
+        made = Advertisement(id=f"{META}{state.name}", publisher=state.name, content=Filter(said), publisher_context=())
+        provenance = Provenance(
+            state.name, (0, state.contexts.new_version(turn.now)), state.links.digest_for(neighbour)
+        )
+        effects.append(Send(neighbour, Advertise(made, provenance)))
+    return effects

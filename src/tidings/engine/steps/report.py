@@ -1,12 +1,17 @@
 """Report what rules did with a message: log lines, stored messages and meta-events."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidings.engine import meta_events
-from tidings.engine.effects import Effect, LogMessage, Persist
+from tidings.engine.effects import Effect, LogMessage, MetaEventPublished, Persist
+from tidings.engine.headers import META
 from tidings.engine.message import Message, PublicationMessage
+from tidings.engine.operations import Publish
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filters import FilterEntry
 from tidings.engine.steps.govern import GovernResult
+from tidings.engine.turn import Turn
+from tidings.model.event import Event
 from tidings.model.expression import Constant
 from tidings.model.limits import MAX_META_EVENTS_PER_MESSAGE
 from tidings.model.subscription import Subscription
@@ -16,21 +21,18 @@ from tidings.policy.lint import findings
 from tidings.policy.placement import Finding, PolicyPlace, Severity, check_placement
 from tidings.policy.policy import Policy
 
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
-
-def report(engine: "Engine", message: Message, governed: GovernResult) -> list[Effect]:
+def report(turn: Turn, message: Message, governed: GovernResult) -> list[Effect]:
     """Return the log lines, stored messages and meta-events about a message.
 
     Nothing is reported about a meta-event, or about a redelivered event that was reported before.
     """
     if isinstance(message, PublicationMessage) and message.route.round and message.skips_local_clients:
         return []
-    news = meta_events_of(engine, message, governed)
+    news = meta_events_of(turn.state, message, governed)
     effects = log_and_store(message, governed)
     for place, attributes in enumerate(news):
-        effects += engine.publish_meta_event(attributes, message.id, str(place))
+        effects += publish_meta_event(turn, attributes, message.id, str(place))
     return effects
 
 
@@ -41,7 +43,7 @@ def log_and_store(message: Message, governed: GovernResult) -> list[Effect]:
     return effects + [Persist(store, message.rule_context.message, event) for store in governed.persists]
 
 
-def meta_events_of(engine: "Engine", message: Message, governed: GovernResult) -> list[Attributes]:
+def meta_events_of(state: BrokerState, message: Message, governed: GovernResult) -> list[Attributes]:
     """Return the attributes of the meta-events about a message, in order; none about a meta-event.
 
     At most `MAX_META_EVENTS_PER_MESSAGE` are returned; a log line counts the rest.
@@ -50,11 +52,11 @@ def meta_events_of(engine: "Engine", message: Message, governed: GovernResult) -
         return []
     said = list(governed.publishes)
     for failure in governed.failures:
-        said.append(meta_events.exception(engine.name, str(failure), failure.outcome.failure or "", message.id))
+        said.append(meta_events.exception(state.name, str(failure), failure.outcome.failure or "", message.id))
     for link, conflict in governed.conflicts:
-        if engine.is_new_conflict(link, conflict):
+        if state.rules.conflicts.is_new(link, conflict):
             said.append(
-                meta_events.conflict(engine.name, link, conflict.one, conflict.other, conflict.reason, message.id)
+                meta_events.conflict(state.name, link, conflict.one, conflict.other, conflict.reason, message.id)
             )
     if len(said) > MAX_META_EVENTS_PER_MESSAGE:
         left = len(said) - MAX_META_EVENTS_PER_MESSAGE
@@ -114,3 +116,26 @@ def _attributes_removed_by(rule: Rule) -> set[str]:
         for argument in call.arguments
         if isinstance(argument, Constant)
     }
+
+
+def publish_meta_event(turn: Turn, attributes: Attributes, *cause: str) -> list[Effect]:
+    """Publish a meta-event with these attributes and return the effects.
+
+    Handling a meta-event never publishes another one. `cause` goes into the event's id, which is the same in every
+    driver that handles the same operations.
+    """
+    event = meta_event(turn, attributes, *cause)
+    return [MetaEventPublished(event), *turn.run(Publish(event, META), turn.state.name)]
+
+
+def meta_event(turn: Turn, attributes: Attributes, *cause: str) -> Event:
+    """Return the broker's next meta-event, without publishing it."""
+    state = turn.state.rules.meta_events
+    state.sequence += 1
+    return Event(
+        id=meta_events.event_id(turn.now, turn.state.name, *cause, str(state.sequence)),
+        publisher=turn.state.name,
+        timestamp=turn.now,
+        sequence=state.sequence,
+        attributes=attributes,
+    )

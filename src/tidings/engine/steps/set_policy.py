@@ -1,37 +1,38 @@
 """Associate a policy with a stored filter, as its owner or as the broker's operator."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tidings.engine.effects import Effect, Send
 from tidings.engine.message import OutdatedNews, Refusal
 from tidings.engine.operations import SetPolicy
-from tidings.engine.overlay import peers
 from tidings.engine.state.filter_rules import compiled_rules
 from tidings.engine.state.filters import FilterEntry
 from tidings.engine.steps import emit, propagation
 from tidings.engine.steps.admit import admit_policy, was_sent_by
+from tidings.engine.turn import Turn
 from tidings.model.advertisement import Advertisement
 from tidings.model.limits import MAX_POLICY_RULES
 from tidings.policy.ast import MessageType
 from tidings.policy.evaluation.compiled import CompiledPolicy
 from tidings.policy.placement import PolicyPlace
 
-if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
 
-
-def set_policy(engine: "Engine", operation: SetPolicy, sender: str) -> list[Effect]:
+def set_policy(turn: Turn, operation: SetPolicy, sender: str) -> list[Effect]:
     """Set or remove the policy of a filter, as its owner or as this broker's operator.
 
     The owner's policy follows the filter to other brokers, the operator's stays. Raises `Refusal` if the sender does
     not own the filter or the policy may not stand there.
     """
-    subscription, advertisement = engine.subscriptions.get(operation.id), engine.advertisements.get(operation.id)
+    state = turn.state
+    subscription, advertisement = (
+        state.filters.subscriptions.get(operation.id),
+        state.filters.advertisements.get(operation.id),
+    )
     entry: FilterEntry[Any] | None = subscription or advertisement
-    operator = sender == engine.name and (entry is None or not entry.is_own)
-    if entry is None and sender in engine.neighbours:
+    operator = sender == state.name and (entry is None or not entry.is_own)
+    if entry is None and sender in state.links.neighbours:
         raise OutdatedNews
     if entry is None or (not operator and (entry.owner != operation.client or not was_sent_by(entry, sender))):
         raise Refusal("admit", f"{operation.client} has no subscription or advertisement {operation.id}")
@@ -39,19 +40,19 @@ def set_policy(engine: "Engine", operation: SetPolicy, sender: str) -> list[Effe
     if not operator:
         policy = _with_attached(entry, policy)
     entry.govern(policy, operator=operator)
-    engine.forget_conflicts(str(entry.source))
-    effects = emit.policy_warnings(engine, entry)
+    state.rules.conflicts.forget(str(entry.source))
+    effects = emit.policy_warnings(state, entry)
     if not operator:
         text = None if policy is None else str(policy.policy)
         entry.value = msgspec.structs.replace(entry.value, policy=text)
         for name in sorted(entry.sent_to):
             effects.append(
-                Send(name, msgspec.structs.replace(operation, way=propagation.provenance_for(engine, entry, name)))
+                Send(name, msgspec.structs.replace(operation, way=propagation.provenance_for(state, entry, name)))
             )
         if subscription is not None:
-            effects += propagation.repropagate_for_policy(engine, subscription)
-    engine.update_rule_indexes(entry)
-    return effects + peers.advertise_meta(engine)
+            effects += propagation.repropagate_for_policy(turn, subscription)
+    state.rules.update(entry)
+    return effects + propagation.advertise_meta(turn)
 
 
 def _where(entry: FilterEntry[Any], *, operator: bool) -> PolicyPlace:

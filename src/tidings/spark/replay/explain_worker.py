@@ -92,7 +92,7 @@ class EngineExplainer:
         """Apply a row that is not an event, and remember the reason if a subscription is refused."""
         values = row.to_pylist()[0]
         fields = {name: values.get(name) for name in journal.Operation.__struct_fields__}
-        is_elsewhere = values["client"] == self._engine.name and not self._first
+        is_elsewhere = values["client"] == self._engine.state.name and not self._first
         subscription_id = fields["id"] if values["kind"] == "subscribe" and not is_elsewhere else None
         if journal_codec.is_aside(values["kind"], fields["body"]):
             return
@@ -125,7 +125,7 @@ class EngineExplainer:
     def _answer(self, events: PublicationColumns, row: int, name: str) -> tuple[bool, str, str, tuple[str, ...]] | None:
         """Return delivered, step, reason and rules; None if this shard does not answer for the subscription."""
         engine = self._engine
-        entry = engine.subscriptions.get(name)
+        entry = engine.state.filters.subscriptions.get(name)
         if entry is not None and entry.is_own and not self._first:
             return None
         if entry is None:
@@ -133,9 +133,8 @@ class EngineExplainer:
             return None if refused is None else (False, "admit", f"the subscription was refused: {refused}", ())
         if row in events.problems:
             return False, "admit", events.problems[row], ()
-        engine.at(int(events.now[row]))
         event = events.event(row)
         if self._fills_contexts:
-            event = msgspec.structs.replace(event, context=engine.context(event.publisher))
-        [explanation] = engine.explain(event, subscription=name)
+            event = msgspec.structs.replace(event, context=engine.state.contexts.context(event.publisher))
+        [explanation] = engine.explain(event, subscription=name, now=int(events.now[row]))
         return explanation.delivered, explanation.step, explanation.reason, explanation.rules

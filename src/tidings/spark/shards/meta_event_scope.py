@@ -7,7 +7,8 @@ one shard with all subscriptions, and rules that may conflict need that shard to
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tidings.engine import Engine, Settings
+from tidings.engine import Settings
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import compiled_text
 from tidings.engine.state.static_projections import constant_projection
 from tidings.filters import Filter
@@ -65,4 +66,4 @@ def scope_of_policy(policy: str, *, shared: bool = False) -> MetaEventScope:
         return MetaEventScope.NOTHING
     if shared or len(rules) > 1:
         return MetaEventScope.ONCE
-    return MetaEventScope.NOTHING if constant_projection(Engine(), example) is not None else MetaEventScope.OF_EACH
+    return MetaEventScope.NOTHING if constant_projection(BrokerState(), example) is not None else MetaEventScope.OF_EACH

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from tidings.engine import Engine, Settings
 from tidings.engine.effects import Reject
+from tidings.engine.mapped_table import index_of, save
 from tidings.engine.message import Refusal
 from tidings.engine.operations import Advertise, Define, Subscribe
-from tidings.engine.state.mapped_table import index_of, save
 from tidings.engine.steps.admit import admit_policy
 from tidings.filters import ContextFilter, Filter
 from tidings.model.advertisement import Advertisement
@@ -99,7 +99,7 @@ def base_engine(plan: ShardPlan) -> Engine:
         schema = Schema(subject, first)
         for added in others:
             schema = schema.extend(added)
-        _check_accepted(engine.handle(Define(engine.name, schema), 0))
+        _check_accepted(engine.handle(Define(engine.state.name, schema), 0))
     for advertisement in plan.advertisements:
         _check_accepted(
             engine.handle(
@@ -138,7 +138,9 @@ def _add_subscriptions(engine: Engine, rows: pa.Table) -> list[tuple[str, str]]:
     rows, unread = _split_problems(rows)
     rows, refused = _split_refused_policies(rows)
     refused = unread + refused
-    if engine.ruling_advertisements(MessageType.SUBSCRIPTION) or any(True for _ in engine.subjects):
+    if engine.state.rules.advertisements_with_rules(MessageType.SUBSCRIPTION) or any(
+        True for _ in engine.state.subjects
+    ):
         return refused + _one_by_one(engine, rows)
     matcher = index_of(engine)
     try:

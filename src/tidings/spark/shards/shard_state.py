@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine import Engine, Settings
-from tidings.engine.state.mapped_table import load, save
+from tidings.engine.mapped_table import load, save
 from tidings.journal.disk import Disk
 from tidings.spark.events import KEY, ORDER, REPORTED, SCHEDULED
 from tidings.spark.shards.trusted_keys import TrustedKeys
@@ -140,7 +140,7 @@ class ShardState:
 
         Returns None if the old base is still good. `changes` is the number of changes since `checkpoint`.
         """
-        is_long = checkpoint.changes + changes > max(MAX_CHANGES, len(self.engine.subscriptions) // 4)
+        is_long = checkpoint.changes + changes > max(MAX_CHANGES, len(self.engine.state.filters.subscriptions) // 4)
         if not is_long and len(checkpoint.versions) < MAX_VERSIONS:
             return None
         base = folder / _BASE
@@ -174,8 +174,8 @@ class ShardState:
             self.record_policies(changes)
         self.pending = _read(version / _PENDING)
         memory = msgspec.msgpack.decode((version / _MEMORY).read_bytes(), type=_Memory)
-        self.engine.restore_conflicts(memory.conflicts)
-        self.engine.sequence = memory.sequence
+        self.engine.state.rules.conflicts.restore(memory.conflicts)
+        self.engine.state.rules.meta_events.sequence = memory.sequence
         self._mark_stored(version)
 
     def _mark_stored(self, version: Path) -> None:
@@ -183,12 +183,12 @@ class ShardState:
         self._stored_pending, self._stored_memory = self.pending, self._memory()
 
     def _memory(self) -> _Memory:
-        return _Memory(list(self.engine.reported_conflicts), self.engine.sequence)
+        return _Memory(self.engine.state.rules.conflicts.reported(), self.engine.state.rules.meta_events.sequence)
 
 
 def policies_to_carry(policies: dict[tuple[str, str], dict[str, Any]], engine: Engine) -> pa.Table:
     """Return the set_policy rows that a new base lacks; its index has the policies sent with subscriptions."""
-    tables = engine.subscriptions, engine.advertisements
+    tables = engine.state.filters.subscriptions, engine.state.filters.advertisements
     rows = [row for (_, id), row in policies.items() if any(table.get(id) is not None for table in tables)]  # noqa: A001
     return pa.Table.from_pylist(rows, ROW)
 
@@ -209,9 +209,9 @@ class ShardStateCache:
     def put(self, folder: str, shard: int, state: ShardState) -> None:
         """Cache the state of a shard; the least recently used ones are dropped beyond two million subscriptions."""
         self._states[folder, shard] = state
-        while len(self._states) > 1 and sum(len(cached.engine.subscriptions) for cached in self._states.values()) > (
-            _MAX_CACHED_SUBSCRIPTIONS
-        ):
+        while len(self._states) > 1 and sum(
+            len(cached.engine.state.filters.subscriptions) for cached in self._states.values()
+        ) > (_MAX_CACHED_SUBSCRIPTIONS):
             self._states.popitem(last=False)
 
 

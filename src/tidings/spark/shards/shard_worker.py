@@ -240,7 +240,7 @@ def with_contexts(table: pa.Table, engine: Engine) -> pa.Table:
 
 def _engine_contexts(owners: list[str | None], engine: Engine) -> pa.Array:
     """Return the owners' contexts in the engine, before these rows, as JSON text."""
-    contexts = [engine.contexts.get(owner) if owner is not None else None for owner in owners]
+    contexts = [engine.state.contexts.local.get(owner) if owner is not None else None for owner in owners]
     return pa.array(
         [None if context is None else msgspec.json.encode(context).decode() for context in contexts], pa.string()
     )

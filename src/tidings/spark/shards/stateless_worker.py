@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine import Engine, Settings
-from tidings.engine.state.mapped_table import load
+from tidings.engine.mapped_table import load
 from tidings.spark.events import KEY, ORDER, SHARD
 from tidings.spark.shards.output_rows import TaskCounts, arrow_batches, physical_rows, state_row
 from tidings.spark.shards.row_checks import split_rejected
@@ -71,8 +71,8 @@ class StatelessWorker:
     def _engine(self, shard: int) -> Engine:
         folder = f"{self._folder}/{shard}"
         engine = _engine(folder, self._settings, self._trust)
-        if engine.rules:  # else the next task would not report a conflict again
-            engine = load(engine.settings, Path(folder), gate=engine.gate)
+        if engine.state.rules.on_publications:  # else the next task would not report a conflict again
+            engine = load(engine.state.settings, Path(folder), gate=engine.gate)
         return engine
 
     def _process(self, engine: Engine, table: pa.Table, *, first: bool) -> pa.Table:

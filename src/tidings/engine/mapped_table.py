@@ -14,18 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.engine.engine import Engine
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.state import snapshot
+from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import StaticProjection, compiled_text
 from tidings.engine.state.filters import FilterEntry, FilterTable
 from tidings.engine.state.recipients import RecipientColumns
+from tidings.engine.state.registration import new_entry
 from tidings.engine.state.static_projections import NO_PROJECTION, StaticProjections, static_projections_of
 from tidings.model.errors import InvalidValueError
 from tidings.model.subscription import Subscription
 from tidings.text_index import subscription_of
 
 if TYPE_CHECKING:
-    from tidings.engine.engine import Engine
     from tidings.engine.settings import Settings
     from tidings.security.gate import Gate
 
@@ -39,12 +40,12 @@ class MappedTable(FilterTable[Subscription]):
     are created without parsing the filters, which only the index needs.
     """
 
-    def __init__(self, engine: "Engine", matcher: FastMatcher, cuts: StaticProjections) -> None:
+    def __init__(self, state: BrokerState, matcher: FastMatcher, cuts: StaticProjections) -> None:
         super().__init__()
-        self._engine, self._matcher = engine, matcher
+        self._state, self._matcher = state, matcher
         self._rows = matcher.table()
         numbers, self._projections = cuts.columns()
-        governing = pa.array(sorted({*engine.settings.govern, engine.name}), pa.string())
+        governing = pa.array(sorted({*state.settings.govern, state.name}), pa.string())
         self._projection_numbers = np.where(
             np.asarray(pc.is_in(self._rows["subscriber"], governing)), NO_PROJECTION, numbers
         )
@@ -110,12 +111,12 @@ class MappedTable(FilterTable[Subscription]):
         return super().remove(id)
 
     def special(self) -> list[str]:
-        """Return the ids of the subscriptions for which `BrokerState.update_rule_indexes` must be called after loading.
+        """Return the ids of the subscriptions for which `RuleIndex.update` must be called after loading.
 
         They are the broker's own, and those of which a delivery must know more than id and subscriber.
         """
         rows = self._rows
-        own = pc.equal(rows["subscriber"], self._engine.name).fill_null(False)
+        own = pc.equal(rows["subscriber"], self._state.name).fill_null(False)
         more = pc.and_(_needs_more_columns(rows), pa.array(self._projection_numbers == NO_PROJECTION))
         found: list[str] = rows["id"].filter(pc.or_(own, more)).to_pylist()
         return found
@@ -131,27 +132,27 @@ class MappedTable(FilterTable[Subscription]):
         plain = rows.select(["id", "subscriber"]).filter(pc.invert(special))
         for row in plain.to_pylist():
             subscription = Subscription(id=row["id"], subscriber=row["subscriber"])
-            self._plain[subscription.id] = self._engine.new_entry(subscription, subscription.subscriber, None)
+            self._plain[subscription.id] = new_entry(self._state, subscription, subscription.subscriber, None)
 
     def _read(self, subscription: Subscription) -> FilterEntry[Subscription]:
         policy = None if subscription.policy is None else compiled_text(subscription.policy)
-        entry = self._engine.new_entry(subscription, subscription.subscriber, policy)
+        entry = new_entry(self._state, subscription, subscription.subscriber, policy)
         self.put(entry)
         return entry
 
 
-def save(engine: "Engine", folder: Path) -> None:
+def save(engine: Engine, folder: Path) -> None:
     """Write an engine into a folder: its index, its fixed projections, and the rest of its state.
 
     Raises `InvalidValueError` if the engine's matcher is not an index.
     """
     matcher = index_of(engine)
     matcher.save(folder / _INDEX)
-    (folder / _STATE).write_bytes(snapshot.encode_state(engine, subscriptions=False))
-    (folder / _PROJECTIONS).write_bytes(msgspec.msgpack.encode(static_projections_of(engine, matcher.table())))
+    (folder / _STATE).write_bytes(engine.save(subscriptions=False))
+    (folder / _PROJECTIONS).write_bytes(msgspec.msgpack.encode(static_projections_of(engine.state, matcher.table())))
 
 
-def load(settings: "Settings", folder: Path, *, verify: bool = False, gate: "Gate | None" = None) -> "Engine":
+def load(settings: "Settings", folder: Path, *, verify: bool = False, gate: "Gate | None" = None) -> Engine:
     """Return the engine saved in a folder, mapped into memory. Changes stay in this process.
 
     Args:
@@ -160,14 +161,12 @@ def load(settings: "Settings", folder: Path, *, verify: bool = False, gate: "Gat
         verify: Whether to check the index files for damage.
         gate: The gate, for engines with secure topics.
     """
-    from tidings.engine.engine import Engine
-
     matcher = FastMatcher.load(folder / _INDEX, verify=verify)
     cuts = msgspec.msgpack.decode((folder / _PROJECTIONS).read_bytes(), type=StaticProjections)
     engine = Engine.restore(settings, (folder / _STATE).read_bytes(), matcher, gate)
-    engine.subscriptions = table = MappedTable(engine, matcher, cuts)
+    engine.state.filters.subscriptions = table = MappedTable(engine.state, matcher, cuts)
     for entry in table.get_many(table.special()):
-        engine.update_rule_indexes(entry)
+        engine.state.rules.update(entry)
     return engine
 
 
@@ -179,8 +178,9 @@ def _needs_more_columns(rows: pa.Table) -> Any:
     return found
 
 
-def index_of(engine: "Engine") -> FastMatcher:
+def index_of(engine: Engine) -> FastMatcher:
     """Return the engine's index. Raises `InvalidValueError` if its matcher is not one."""
-    if not isinstance(engine.matcher, FastMatcher):
+    matcher = engine.state.filters.matcher
+    if not isinstance(matcher, FastMatcher):
         raise InvalidValueError("only an engine with an index can be put on a table")
-    return engine.matcher
+    return matcher
