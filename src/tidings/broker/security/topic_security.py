@@ -20,7 +20,7 @@ from uuid import UUID
 
 import msgspec
 
-from tidings.broker.config.security import SecurityTable
+from tidings.broker.config.tables import SecurityTable
 from tidings.broker.metrics import SecurityGauges
 from tidings.broker.net.channel import Channel, PeerIdentity
 from tidings.broker.net.rate_limits import RefusedAttempts
