@@ -130,7 +130,7 @@ time.sleep({PATIENCE})
         number = int(starter.stdout.readline())
         starter.kill()
     eventually(lambda: os.waitpid(number, os.WNOHANG) != (0, 0))
-    assert "whoever started it is gone" in (tmp_path / "b1.log").read_text()
+    assert "its parent process has ended" in (tmp_path / "b1.log").read_text()
 
 
 def test_reloads_its_file_and_says_what_needs_a_restart(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_says_who_has_its_journal_or_its_address(tmp_path: Path) -> None:
         assert f"is open in process {child.process}" in told
         assert "stop that one" in told
         (tmp_path / "b2.toml").write_text(f'[broker]\nname = "b2"\nlisten = "{child.address}"\n')
-        assert "somebody listens there already" in refused_start(tmp_path / "b2.toml")
+        assert "another program listens there already" in refused_start(tmp_path / "b2.toml")
 
 
 def test_says_how_to_repair_a_journal_that_is_damaged(tmp_path: Path) -> None:

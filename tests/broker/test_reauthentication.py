@@ -142,7 +142,7 @@ def test_without_a_certificate_nobody_has_the_name_of_an_operator_or_of_who_has_
             anonymous = TlsIdentity(known.authority)
             async with connect(broker, "car", identity=known) as car:
                 for name in ("operator", "mayor", "car"):
-                    with pytest.raises(ClosedError, match=f"a certificate is needed here for the name {name}"):
+                    with pytest.raises(ClosedError, match=f"this broker requires a certificate for the name {name}"):
                         await connect(broker, name, identity=anonymous).__aenter__()
                 assert car.is_connected
                 async with connect(broker, "guest", identity=anonymous) as guest:

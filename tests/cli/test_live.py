@@ -376,4 +376,4 @@ def test_who_has_the_folder_of_an_identity_has_its_name(tmp_path: Path) -> None:
         words = ("--connect", f"tidings://{address}", "--identity", str(tmp_path / "ann"))
         assert command.as_json("overlay", "status", *words)[0]["broker"] == "b1"
         named = command.run("overlay", "status", *words, "--name", "bob")
-        assert (named.returncode, "the certificate is that of ann, not of bob" in named.stderr) == (1, True)
+        assert (named.returncode, "the certificate names ann, not bob" in named.stderr) == (1, True)

@@ -577,4 +577,4 @@ def test_a_handshake_that_breaks_off_is_told_with_a_reason(tmp_path: Path, caplo
 
     with caplog.at_level("DEBUG", logger="tidings.broker"):
         run(scenario())
-    assert "has failed: it broke off in the handshake" in caplog.text
+    assert "has failed: the other side has closed it in the TLS handshake" in caplog.text

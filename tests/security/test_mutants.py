@@ -26,7 +26,7 @@ IDLE = {
     ("security.kmc.state", "topic not in self.topics"),
     (
         "broker.security.reauthentication",
-        "raise SecurityError('signature', 'it cannot prove that it holds the key of its certificate')",
+        "raise SecurityError('signature', 'the client cannot prove that it holds the key of its certificate')",
     ),  # nothing is no signature either
     (
         "security.tdn.discovery_records",

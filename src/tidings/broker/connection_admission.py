@@ -173,14 +173,14 @@ class ConnectionAdmission:
         else:
             self._sessions.clients[hello.name] = session
             self._node.client_connected(hello.name)
-        _LOG.debug("a client has come", client=hello.name, host=connection.peer.host, program=hello.program)
+        _LOG.debug("a client has connected", client=hello.name, host=connection.peer.host, program=hello.program)
         return session
 
     def _connect_client(self, hello: Hello) -> str | None:
         """End an earlier session of the client, and connect it in the engine; return a reason if it is refused."""
         session = self._sessions.get(hello.name)
         if session is not None and session.number >= hello.session:
-            return f"{hello.name} is connected, with a later session"
+            return f"{hello.name} is connected already, with a later session number"
         if session is not None:
             session.connection.close(f"another program has connected as {hello.name}", retry=False)
             self._sessions.ended(session, "another program has connected under its name")
@@ -196,7 +196,7 @@ class ConnectionAdmission:
         table = next((link_table for link_table in configured if link_table.broker == hello.name), None)
         refusal = self._refusal(connection, hello)
         if refusal is None and table is None:
-            refusal = f"{self._end.name} has no link to {hello.name}; say so in its configuration"
+            refusal = f"{self._end.name} has no link to {hello.name}; add one to its configuration"
         existing = self._links.get(hello.name)
         if refusal is None and existing is not None and existing.dialled and self._end.name < hello.name:
             refusal = "the link is up already"
@@ -217,14 +217,14 @@ class ConnectionAdmission:
         if tls.is_on and tls.check_names:
             certified = connection.peer.certified_name
             if certified is None and (hello.role == "broker" or tls.require_client_certificate):
-                return "a certificate is needed here"
+                return "this broker requires a certificate"
             if certified is None and self._is_reserved(hello.name):
-                return f"a certificate is needed here for the name {hello.name}"
+                return f"this broker requires a certificate for the name {hello.name}"
             if certified is not None and (wait := self._attempts.certificate_wait(certified)):
                 self._metrics.shut_out += 1
                 return lockout_reason(wait)
             if certified is not None and certified != hello.name:
-                return f"the certificate is that of {certified}, not of {hello.name}"
+                return f"the certificate names {certified}, not {hello.name}"
         return self._end.refusal(connection.peer, Role.BROKER if hello.role == "broker" else None)
 
     def _is_reserved(self, name: str) -> bool:
@@ -299,7 +299,7 @@ class Handshake:
         if owner is None:
             return  # the connection was closed with a reason
         self._is_complete = True
-        self.on_closed("it is known")
+        self.on_closed("the handshake is complete")
         if len(frames) > 1:
             owner.handle_frames(frames[1:])
 
@@ -314,11 +314,11 @@ class Handshake:
         checked_client(hello.name)
 
     def _give_up(self) -> None:
-        self.connection.close("nothing was heard in time", retry=False)
+        self.connection.close("no HELLO came in time", retry=False)
 
     def on_stalled(self) -> None:
         """Abort the connection: the other side does not read the few frames of a handshake."""
-        self.connection.abort("it does not read")
+        self.connection.abort("the other side does not read")
 
     def frames_first(self) -> list[bytes]:
         return []

@@ -129,7 +129,7 @@ class BrokerProcess:
             if os.read(_STANDARD_INPUT, 4096):
                 return
             asyncio.get_running_loop().remove_reader(_STANDARD_INPUT)
-            _LOG.info("the broker is being stopped: whoever started it is gone")
+            _LOG.info("the broker is being stopped: its parent process has ended")
             self._stopping.set()
 
     async def _reload_on_signal(self) -> None:

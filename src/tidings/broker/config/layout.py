@@ -5,7 +5,6 @@ from typing import get_args
 
 import msgspec
 
-from tidings.broker.config.security import SecurityTable
 from tidings.broker.config.table_arrays import (
     ConfiguredAdvertisement,
     ConfiguredSubscription,
@@ -21,6 +20,7 @@ from tidings.broker.config.tables import (
     JournalTable,
     LimitsTable,
     LogsTable,
+    SecurityTable,
     TlsTable,
 )
 from tidings.configuration import Steps

@@ -121,7 +121,7 @@ class DialAttempt:
             return str(error)
         finally:
             if connection is not None and not self._is_up:  # else late answers would open links
-                connection.abort("it was called in vain")
+                connection.abort("the attempt to connect has failed")
 
     def _opened(self, connection: Channel) -> "DialAttempt":
         """Send the HELLO on the new connection."""
@@ -138,19 +138,19 @@ class DialAttempt:
                 self._fail(_BYE.decode(body).reason)
                 return
             if kind != FrameKind.WELCOME:
-                self._fail("it is no broker of Tidings")
+                self._fail("no broker of Tidings listens there")
                 return
             welcome = _WELCOME.decode(body)
         except UNREADABLE as error:
-            self._fail(f"its answer cannot be read: {error}")
+            self._fail(f"the answer of the broker there cannot be decoded: {error}")
             return
         if welcome.broker != self._table.broker:
-            self._fail(f"it is {welcome.broker} that listens there")
+            self._fail(f"the broker there is {welcome.broker}")
             return
         tls = self._end.configuration.current.tls
         certified = self._connection.peer.certified_name if tls.is_on and tls.check_names else welcome.broker
         if certified != welcome.broker:
-            self._fail(f"its certificate is that of {certified}")
+            self._fail(f"the certificate of the broker there names {certified}")
             return
         refusal = self._end.refusal(self._connection.peer, Role.BROKER)
         if refusal is not None:
@@ -175,7 +175,7 @@ class DialAttempt:
 
     def on_stalled(self) -> None:
         """Abort the connection: a HELLO cannot fill it, so the other side does not read."""
-        self._connection.abort("it does not read")
+        self._connection.abort("the other side does not read")
 
     def frames_first(self) -> list[bytes]:
         return []

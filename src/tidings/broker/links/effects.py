@@ -116,7 +116,7 @@ class RemoteEffects:
         try:
             self._parts.node.drive(Tick())
         except JournalError as error:
-            self._parts.node.log_line(f"what time has brought is not told: {error}")
+            self._parts.node.log_line(f"the effects of a timer could not be journaled: {error}")
         self._scheduler.flush()
 
     def on_published(self, event: Event, offset: int) -> None:
@@ -161,4 +161,4 @@ class RemoteEffects:
         node.resume_after_rebuild()
         for client in self._parts.sessions.client_names():
             node.client_connected(client)  # the rebuilt engine no longer waits for the client's proof
-        self._parts.links.close_all("what is known of its neighbours is gone here")
+        self._parts.links.close_all("broker state was rebuilt from its journal; reconnect to resynchronise")

@@ -139,7 +139,7 @@ class Handover:
         session = self._sessions.get(client)
         if session is not None:
             session.connection.abort(f"{client} has connected to {broker}")
-            self._sessions.ended(session, f"it has connected to {broker}")
+            self._sessions.ended(session, f"the client has connected to {broker}")
         in_parcels = self._ids_in_parcels()
         for subscription in self._durable_subscriptions(client):
             if subscription.id not in in_parcels:
@@ -300,7 +300,7 @@ class Handover:
             if follow_up is not None and now - follow_up.sent < _RESEND_SECONDS:
                 continue
             if redecide.journey.own or not redecide.journey.common.is_plain:  # rules on its path have changed this copy
-                node.log_line(f"the event {event.id} cannot follow {client}: rules have changed it on its way here")
+                node.log_line(f"the event {event.id} cannot be handed over to {client}: policy rules have changed it")
                 node.decide(DecisionMade(event.id, client))
                 continue
             self._number = max(self._number + 1, self._scheduler.clock.now())
@@ -312,7 +312,7 @@ class Handover:
         self._reading.discard(backlog.subscription.id)
         error = done.exception()
         if isinstance(error, TidingsError):
-            self._node.log_line(f"what waits for {backlog.client} cannot follow it: {error}")
+            self._node.log_line(f"the durable backlog of {backlog.client} cannot be handed over: {error}")
             return
         if backlog.client in self._destinations:
             self._send_parcel(backlog, done.result())

@@ -113,7 +113,7 @@ class Link:
         self.connection.send(self._encode(operation))
         if self.connection.flow.waiting_bytes > self._links.queue_bytes:
             # Publications that are not settled are sent again once there is a path.
-            self.connection.abort(f"{self.name} is too slow: more waits for it than link_queue_bytes")
+            self.connection.abort(f"{self.name} reads too slowly: more than link_queue_bytes wait for it")
 
     def _encode(self, operation: Travelling) -> bytes:
         """Encode an operation; if the neighbour numbers an event's subject, with that number and attribute bits."""
@@ -135,8 +135,8 @@ class Link:
         except UNREADABLE as error:
             # Later frames may depend on the one that was not understood, so both sides begin anew.
             self._ports.metrics.misunderstood += 1
-            _LOG.error("the link to %s is closed: a frame that cannot be read: %s", self.name, error)
-            self.connection.close(f"a frame that cannot be read: {error}")
+            _LOG.error("the link to %s is closed: a frame of the neighbour cannot be decoded: %s", self.name, error)
+            self.connection.close(f"a frame cannot be decoded: {error}")
         self._ports.scheduler.flush()
 
     def _handle_frame(self, kind: int, body: bytes) -> None:
@@ -255,8 +255,8 @@ class NeighbourLinks:
         if existing is not None:
             if ended is not None and not existing.dialled and name < self._end.name:
                 return None
-            existing.connection.close("another link takes its place")
-            existing.on_closed("another link takes its place")
+            existing.connection.close("a newer link replaces this one")
+            existing.on_closed("a newer link replaces this one")
         if ended is not None:
             self._dialled[name] = ended
         link = self._up[name] = Link(self, connection, name, cost, dialled=ended is not None, ports=self._ports)

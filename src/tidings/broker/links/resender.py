@@ -170,7 +170,7 @@ class Resender:
                     return publications, position
         except OffsetGoneError as gone:
             brokers = ", ".join(piece.brokers)
-            self._node.log_line(f"what {brokers} missed before offset {gone.first} is not kept any more")
+            self._node.log_line(f"the journal no longer has what {brokers} missed before offset {gone.first}")
             return publications, min(gone.first, piece.stop)
         return publications, piece.stop
 
@@ -179,7 +179,7 @@ class Resender:
         self._is_reading = False
         error = done.exception()
         if isinstance(error, TidingsError):
-            self._node.log_line(f"what {', '.join(piece.brokers)} has missed cannot be read: {error}")
+            self._node.log_line(f"publications that {', '.join(piece.brokers)} missed cannot be read: {error}")
             return
         events, reached = done.result()
         if not self.tracker.is_owed(piece):

@@ -58,7 +58,9 @@ class Listener:
                 self._sockets.append(_open_socket(family, kind, protocol, socket_address))
         except OSError as error:
             self.close()
-            reason = "somebody listens there already" if error.errno == errno.EADDRINUSE else error.strerror or error
+            reason = (
+                "another program listens there already" if error.errno == errno.EADDRINUSE else error.strerror or error
+            )
             raise InvalidValueError(
                 f"broker.listen: {address} cannot be opened: {reason}; name another address"
             ) from None
@@ -110,7 +112,11 @@ class Listener:
             )
         except (OSError, ssl.SSLError) as error:  # also raised if the handshake takes too long
             self._attempts.count(host)
-            _LOG.debug("a connection from %s has failed: %s", host, str(error) or "it broke off in the handshake")
+            _LOG.debug(
+                "a connection from %s has failed: %s",
+                host,
+                str(error) or "the other side has closed it in the TLS handshake",
+            )
 
 
 def _open_socket(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:

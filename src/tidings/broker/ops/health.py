@@ -189,10 +189,10 @@ class Health:
     def not_ready_reasons(self) -> Iterator[str]:
         """Yield the reasons why the broker is not ready; none if it is."""
         if self._scheduler.is_stopping:
-            yield "it is being stopped"
+            yield "the broker is being stopped"
         if self._node.failure is not None:
             yield str(self._node.failure)
         for neighbour in self.links_down():
             yield f"the link to {neighbour} is down"
         if not self._node.engine.is_settled:
-            yield "its tables are not complete"
+            yield "the broker's tables are not complete"

@@ -110,7 +110,7 @@ class Heartbeat:
                 try:
                     task()
                 except Exception:  # a heartbeat that ends would leave dead links up, unnoticed
-                    _LOG.exception("%s could not do what is to be done from time to time", self._name)
+                    _LOG.exception("a periodic task of %s has failed", self._name)
 
     def _tidy_index(self) -> None:
         """Tidy the engine's index in a thread, since that may take long."""
@@ -131,7 +131,7 @@ class Heartbeat:
         """Abort a connection from which nothing has come for too long; else send a ping."""
         flow = connection.flow
         if now - flow.last_received > patience and flow.is_reading:
-            connection.abort(f"nothing was heard for {now - flow.last_received:.1f} seconds")
+            connection.abort(f"no data came for {now - flow.last_received:.1f} seconds")
         elif not flow.is_stalled:
             connection.send(_PING)
 
@@ -140,7 +140,7 @@ class Heartbeat:
         limits, connection = self._configuration.current.limits, session.connection
         has_to_read = limits.slow_consumer == DISCONNECT and connection.is_open and connection.flow.is_stalled
         if has_to_read and now - connection.flow.stalled_since > limits.slow_seconds:
-            session.disconnect_slow(f"it has not read for {limits.slow_seconds:g} seconds")
+            session.disconnect_slow(f"the client has not read for {limits.slow_seconds:g} seconds")
 
 
 def _processor_seconds() -> float:

@@ -155,7 +155,7 @@ def _open_socket(address: Address) -> socket.socket:
     try:
         return socket.create_server(address, family=family)
     except OSError as error:
-        reason = "somebody listens there already" if error.errno == errno.EADDRINUSE else error.strerror or error
+        reason = "another program listens there already" if error.errno == errno.EADDRINUSE else error.strerror or error
         raise InvalidValueError(f"http.listen: {address} cannot be opened: {reason}; name another address") from None
 
 

@@ -170,4 +170,4 @@ def _install_advertisements(
 def _operate(node: ReloadNode, operation: Subscribe | Advertise | Unsubscribe | Unadvertise) -> None:
     refused = node.operate(operation, sync=False).refused
     if refused is not None:
-        raise TidingsError(f"what the broker itself has is refused: {refused.reason}")
+        raise TidingsError(f"the broker refuses a subscription or advertisement of its configuration: {refused.reason}")

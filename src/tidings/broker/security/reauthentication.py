@@ -69,7 +69,9 @@ class Reauthentication:
                 # While the broker does not read the connection, an answer cannot arrive.
                 if now - challenge.sent > table.answer_ms / 1000 and connection.flow.is_reading:
                     self._fail(
-                        connection, session.name, "it has not proved in time that it holds the key of its certificate"
+                        connection,
+                        session.name,
+                        "the client has not proved in time that it holds the key of its certificate",
                     )
             elif self._is_due(connection, now, table.challenge_interval_ms / 1000):
                 self._challenge(connection, now)
@@ -92,7 +94,7 @@ class Reauthentication:
             return  # the answer came too late
         try:
             if not proof.proof:
-                raise SecurityError("signature", "it cannot prove that it holds the key of its certificate")
+                raise SecurityError("signature", "the client cannot prove that it holds the key of its certificate")
             certificate = connection.peer.certificate or b""
             check_challenge(certificate, self._broker, client, challenge.nonce, proof.proof)
         except SecurityError as error:

@@ -20,7 +20,7 @@ from uuid import UUID
 
 import msgspec
 
-from tidings.broker.config.security import SecurityTable
+from tidings.broker.config.tables import SecurityTable
 from tidings.broker.metrics import SecurityGauges
 from tidings.broker.net.channel import Channel, PeerIdentity
 from tidings.broker.net.rate_limits import RefusedAttempts
@@ -259,7 +259,7 @@ class TopicSecurity:
         try:
             self._apply_news(news)
         except TidingsError as error:
-            _LOG.warning("what %s has published for the gate is not believed: %s", publisher, error)
+            _LOG.warning("security news that %s has published are refused: %s", publisher, error)
             session = self._sessions.get(publisher)
             if session is not None and isinstance(error, SecurityError) and error.check in _ATTACK_CHECKS:
                 self._attempts.record(session.connection, publisher)
@@ -327,7 +327,7 @@ class TopicSecurity:
             return
         if request.proof is None:
             self._gate.refused["proof"] += 1
-            raise SecurityError("proof", "a token alone is anybody's: sign the subscription with the key in it")
+            raise SecurityError("proof", "a subscription with a token must be signed with the key that the token names")
         signed_data, now = signed_request_bytes(request, self._broker), self._scheduler.clock.now()
         self._gate.check_proof(request.token, signed_data, nonce, request.proof, now)
 

@@ -202,7 +202,7 @@ class TrustChallenges:
             self._node.record_trust_answer(Trust(*question, is_member, until), journaled=journaled)
         except JournalError as error:
             self._node.drive(Trust(*question, False))
-            connection.close(f"what waits for your proof cannot be kept: {error}")
+            connection.close(f"the answer to your proof cannot be journaled: {error}")
         self._wake(question)
         self._scheduler.flush()
 

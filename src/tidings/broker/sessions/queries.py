@@ -243,7 +243,7 @@ class Queries:
             session.answer(request, answer.result())
             return
         if not isinstance(error, TidingsError):
-            _LOG.error("a question of %s could not be answered", session.name, exc_info=error)
+            _LOG.error("a query of %s has failed", session.name, exc_info=error)
             error = TidingsError(f"the broker could not answer: {error!r:.200}")
         session.refuse(request, error, counts=False)
 
@@ -311,7 +311,7 @@ class Queries:
         _check_operator(session)
         name = _read(arguments, ForgetBrokerQuery).broker
         if self._links.get(name) is not None:
-            raise RefusedError("admit", f"{name} is there: there is a link to it")
+            raise RefusedError("admit", f"there is a link to {name}; forget only a broker that will not come back")
         return {"broker": self._name, "forgotten": self._forget_broker(name)}
 
     # In a thread, since these may read the journal

@@ -315,8 +315,8 @@ class RequestHandlers:
 
     def _close_on_backlog_error(self, error: TidingsError) -> None:
         """Close the connection, since the client's durable backlog cannot be read from the journal."""
-        _LOG.error("what waits for %s cannot be read: %s", self._name, error)
-        self._session.connection.close(f"what waits for you cannot be read: {error}")
+        _LOG.error("the durable backlog of %s cannot be read: %s", self._name, error)
+        self._session.connection.close(f"your durable backlog cannot be read: {error}")
 
 
 _HANDLERS: dict[Any, Callable[[RequestHandlers, Any], None]] = {
@@ -335,7 +335,7 @@ _HANDLERS: dict[Any, Callable[[RequestHandlers, Any], None]] = {
 
 def observer_refusal(name: str) -> RefusedError:
     """Return the error for an operation of an observer, which may only send queries."""
-    return RefusedError("admit", f"{name} is connected as an observer, and may only ask questions")
+    return RefusedError("admit", f"{name} is connected as an observer, and may only send queries")
 
 
 def _event_id(data: bytes) -> UUID:

@@ -361,7 +361,7 @@ class Session:
         """
         self._metrics.traffic.misunderstood += 1
         if not isinstance(error, TidingsError) or isinstance(error, FramingError):
-            error = InvalidValueError(f"a frame that cannot be read: {error}")
+            error = InvalidValueError(f"a frame cannot be decoded: {error}")
         self.refuse(request, error, counts=False)
 
     def queue_query(self, query: requests.QueryRequest) -> None:
@@ -415,7 +415,7 @@ class Session:
     def _apply_slow_consumer_policy(self) -> None:
         """Apply the policy for slow consumers: disconnect the client, or drop the oldest notifications."""
         if self.limits.slow_consumer == DISCONNECT:
-            self.disconnect_slow("more waits for it than queue_bytes or queue_notifications")
+            self.disconnect_slow("more waits for the client than queue_bytes or queue_notifications")
             return
         limits = self.limits
         lost = self.connection.flow.lose_oldest(limits.queue_bytes * 3 // 4, limits.queue_notifications * 3 // 4)
@@ -428,7 +428,7 @@ class Session:
         The client is sent nothing, since it does not read; a meta-event reports the losses.
         """
         self._metrics.traffic.slow_disconnected += 1
-        _LOG.warning("a client is too slow, and disconnected", client=self.name, reason=reason)
+        _LOG.warning("a slow client is disconnected", client=self.name, reason=reason)
         lost = self.connection.flow.lose_oldest(0, 0)
         self.connection.abort(f"too slow: {reason}")
         for subscription, count in lost.items():
@@ -441,7 +441,7 @@ class Session:
         self._unreported_lost[subscription] += count
         self._metrics.operations.lost += count
         if before.bit_length() < lost.bit_length():  # at 1, 2, 4, 8, ...: so reports do not flood the log
-            _LOG.warning("a client is too slow, and loses", client=self.name, subscription=subscription, lost=lost)
+            _LOG.warning("a slow client loses notifications", client=self.name, subscription=subscription, lost=lost)
             self._node.report_loss(self.name, subscription, lost)
 
     def forget_lost(self, subscription: str) -> None:
