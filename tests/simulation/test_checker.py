@@ -36,7 +36,7 @@ def watched(strategy: str = "advertisement", *, resends: bool = True) -> tuple[W
     world = World(line(3), strategy=strategy, matcher=NaiveMatcher, resends=resends)
     for name, broker in HOMES.items():
         world.client(name, broker)
-    checker = Checker(world, strategy)
+    checker = Checker(world, strategy, lambda step: step.apply(world))
     checker.take_all([Advertises("pub", "ad"), Subscribes("sub", "s", "n > 1"), Settles()])
     return world, checker
 

@@ -4,14 +4,17 @@
 """
 
 import traceback
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
 
 from tidings.engine.matcher import NaiveMatcher
 from tidings.model.errors import RefusedError, UnsettledError
+from tidings.simulation.broker import SimulatedBroker
 from tidings.simulation.checking.checker import Checker, Violation
 from tidings.simulation.checking.steps import Advertises, Publishes, Returns, Settles, Step
+from tidings.simulation.client import SimulatedClient
 from tidings.simulation.faults import Heal, Restart, Resume
 from tidings.simulation.routing_state import RoutingState
 from tidings.simulation.topologies import Topology
@@ -56,24 +59,24 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             world = self.world()
             for name, broker in self.homes.items():
                 world.client(name, broker)
-            checker = Checker(world, self.strategy)
+            checker = Checker(world, self.strategy, lambda step: step.apply(world))
             return (
                 checker.take_all([*self.steps, *_healing(self.topology)])
                 or checker.take_all([*map(Returns, checker.unreached_clients()), Settles()])
-                or _differences(world, self._fresh_world(world))
-                or checker.take_all(_probes(world))
+                or _differences(world.brokers, self._fresh_world(world.clients.values()).brokers)
+                or checker.take_all(_probes(world.clients.values()))
             )
         except UnsettledError as error:
             return [Violation("unsettled", str(error))]
         except Exception:
             return [Violation("error", traceback.format_exc())]
 
-    def _fresh_world(self, world: World) -> World:
-        """Return another world in which the same clients have made the same calls, without any faults."""
+    def _fresh_world(self, clients: Iterable[SimulatedClient]) -> World:
+        """Return another world in which these clients have made the same calls, without any faults."""
         fresh = self.world()
         fresh.settle()
-        for name, original in world.clients.items():
-            client = fresh.client(name, original.broker)
+        for original in clients:
+            client = fresh.client(original.name, original.broker)
             if original.context:
                 client.set_context(original.context)
             for advertisement in original.advertisements():
@@ -107,9 +110,9 @@ def _healing(topology: Topology) -> list[Step]:
     return [*healed, *restarted, Settles()]
 
 
-def _probes(world: World) -> list[Step]:
+def _probes(all_clients: Iterable[SimulatedClient]) -> list[Step]:
     """Return steps in which every connected client advertises and publishes one event."""
-    clients = [client for client in world.clients.values() if client.is_connected]
+    clients = [client for client in all_clients if client.is_connected]
     names = sorted({name for client in clients for name in client.context})
     steps: list[Step] = [Advertises(client.name, f"{client.name}.{_PROBE}", "", tuple(names)) for client in clients]
     steps.append(Settles())
@@ -118,9 +121,11 @@ def _probes(world: World) -> list[Step]:
     return steps
 
 
-def _differences(world: World, fresh: World) -> list[Violation]:
+def _differences(
+    brokers: Mapping[str, SimulatedBroker], fresh_brokers: Mapping[str, SimulatedBroker]
+) -> list[Violation]:
     return [
         Violation("tables", f"{name}: {difference}")
-        for name, broker in world.brokers.items()
-        for difference in RoutingState.of(broker.engine).differences(RoutingState.of(fresh.brokers[name].engine))
+        for name, broker in brokers.items()
+        for difference in RoutingState.of(broker.engine).differences(RoutingState.of(fresh_brokers[name].engine))
     ]
