@@ -10,13 +10,13 @@ from tidings.policy import registry
 from tidings.policy.ast import ElementCall
 from tidings.policy.elements import ActionEffect
 from tidings.policy.evaluation import rendering
-from tidings.policy.evaluation.evaluation import RuleContext, argument_value
+from tidings.policy.evaluation.evaluation import ElementContext, RuleContext, argument_value
 
 Action: TypeAlias = Callable[[RuleContext], None]
 TRACE_ATTRIBUTE = "$trace.{broker}.{what}"
 _AUGMENTS: dict[str, tuple[str, Callable[[RuleContext], Any]]] = {
-    "AugmentBrokerHostInfo": ("host", lambda rule_context: rule_context.host),
-    "AugmentBrokerLoadIndex": ("load", lambda rule_context: rule_context.load),
+    "AugmentBrokerHostInfo": ("host", lambda rule_context: rule_context.facts.host),
+    "AugmentBrokerLoadIndex": ("load", lambda rule_context: rule_context.facts.load),
     "AugmentProcessingTime": ("microseconds", lambda _: 0),  # a placeholder: the driver fills in the time
 }
 
@@ -51,22 +51,22 @@ def _compile_built_in(call: ElementCall) -> Action:
             return _trim
         case "RemoveAttributes":
             names = [str(argument.value) for argument in call.arguments if isinstance(argument, Constant)]
-            return lambda rule_context: rule_context.remove(*names)
+            return lambda rule_context: rule_context.outcome.removes.update(names)
         case "KeepOnlyAttributes":
             names = [str(argument.value) for argument in call.arguments if isinstance(argument, Constant)]
-            return lambda rule_context: rule_context.keep_only(*names)
+            return lambda rule_context: rule_context.outcome.keep_only(names)
         case "AppendPrevHop":
-            return lambda rule_context: rule_context.outcome.added.append(("PrevHop", rule_context.sender))
+            return lambda rule_context: rule_context.outcome.added.append(("PrevHop", rule_context.facts.sender))
         case "ToXML":
-            return lambda rule_context: rule_context.convert(rendering.xml)
+            return lambda rule_context: rule_context.outcome.conversions.append(rendering.xml)
         case "ToJSON":
-            return lambda rule_context: rule_context.convert(rendering.json)
+            return lambda rule_context: rule_context.outcome.conversions.append(rendering.json)
         case "BlockMessage":
-            return RuleContext.block
+            return _block
         case "UninsertMessage":
             return _uninsert
         case "FloodMessage":
-            return RuleContext.flood
+            return _flood
         case "ForwardTo":
             return lambda rule_context: rule_context.outcome.forwards_to.extend(
                 str(argument_value(argument, rule_context)) for argument in call.arguments
@@ -74,11 +74,10 @@ def _compile_built_in(call: ElementCall) -> Action:
         case "Publish":
             return lambda rule_context: rule_context.outcome.publishes.append(_event_attributes(call, rule_context))
         case "Log":
-            return lambda rule_context: rule_context.log(_log_line(call, rule_context))
+            return lambda rule_context: rule_context.outcome.logs.append(_log_line(call, rule_context))
         case "Persist":
-            return lambda rule_context: rule_context.persist(
-                *(str(argument_value(argument, rule_context)) for argument in call.arguments)
-            )
+            stores = call.arguments or (Constant("messages"),)
+            return lambda rule_context: rule_context.outcome.persist(str(argument_value(stores[0], rule_context)))
     return _compile_augment(call) if call.name in _AUGMENTS else _compile_unknown(call.name)
 
 
@@ -89,6 +88,14 @@ def _trim(rule_context: RuleContext) -> None:
     """
     if rule_context.source.kind != "message":
         rule_context.outcome.trims = True
+
+
+def _block(rule_context: RuleContext) -> None:
+    rule_context.outcome.blocks = True
+
+
+def _flood(rule_context: RuleContext) -> None:
+    rule_context.outcome.floods = True
 
 
 def _uninsert(rule_context: RuleContext) -> None:
@@ -135,5 +142,5 @@ def _compile_unknown(name: str) -> Action:
 
 def _compile_user_defined(function: Callable[..., Any], call: ElementCall) -> Action:
     return lambda rule_context: function(
-        rule_context, *(argument_value(argument, rule_context) for argument in call.arguments)
+        ElementContext(rule_context), *(argument_value(argument, rule_context) for argument in call.arguments)
     )
