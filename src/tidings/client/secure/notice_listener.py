@@ -4,13 +4,12 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidings.client.secure.settings import now
 from tidings.model.errors import SecurityError, TidingsError
 from tidings.model.notification import Notification
-from tidings.security.ca.revocation import RevocationUpdate
-from tidings.security.tokens.credentials import Credentials
+from tidings.security.ca.revocation import RevocationUpdate, UpdatableTrust
 from tidings.security.tokens.notices import KIND, NOTICE, REVOCATIONS, TOPIC, SignedNotice
 
 if TYPE_CHECKING:
@@ -18,6 +17,12 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tidings.client")
 _TOPICS_NAMED_MAX = 1_000  # topics named in the subscription; with more, it takes notices of all topics
+
+
+class NoticeTrust(UpdatableTrust, Protocol):
+    """What takes notices and updates of the revocation list. `Credentials` are one."""
+
+    def heed(self, notice: SignedNotice, now: int) -> bool: ...
 
 
 class NoticeListener:
@@ -30,7 +35,7 @@ class NoticeListener:
     def __init__(
         self,
         client: "Client",
-        credentials: Credentials,
+        credentials: NoticeTrust,
         on_notice: Callable[[bytes], None],
         on_gap: Callable[[], None],
     ) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidings.model.event import Event
     from tidings.model.notification import Notification
     from tidings.model.subscription import Subscription
-    from tidings.security.gate import Gate
+    from tidings.security.gate import DeliveryGate
 
 
 # At the ingress, and from neighbours
@@ -235,7 +235,7 @@ def let_govern(engine: "Engine", message: "PublicationMessage") -> None:
 # Trimming
 
 
-def trim_for_subscriber(gate: "Gate | None", event: "Event", added: Mapping[str, Any] | None = None) -> "Event":
+def trim_for_subscriber(gate: "DeliveryGate | None", event: "Event", added: Mapping[str, Any] | None = None) -> "Event":
     """Return a sealed event as a subscriber gets it: without the salts of removed attributes, added ones signed."""
     try:
         if gate is not None:

@@ -30,7 +30,7 @@ from tidings.routing.advertisement_table import META, attracts
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine
-    from tidings.security.gate import Gate
+    from tidings.security.gate import DeliveryGate
 
 
 # Publications
@@ -62,7 +62,7 @@ def emit_unchanged(
 
 
 def plain_deliveries(
-    event: Event, wanted: list[FilterEntry[Subscription]], gate: "Gate | None" = None
+    event: Event, wanted: list[FilterEntry[Subscription]], gate: "DeliveryGate | None" = None
 ) -> list[Deliver]:
     """Return a delivery for each of the subscriptions, with the event as published or with a fixed projection of it."""
     if not wanted:
@@ -117,7 +117,7 @@ def emit_publication(
     return effects + report.report(engine, message, governed)
 
 
-def governed_delivery(event: Event, delivery: Delivery, gate: "Gate | None" = None) -> Deliver:
+def governed_delivery(event: Event, delivery: Delivery, gate: "DeliveryGate | None" = None) -> Deliver:
     """Return the effect that delivers a governed notification."""
     return delivery_with_changes(
         event, [subscription.value for subscription in delivery.subscriptions], delivery.changes, gate
@@ -125,7 +125,7 @@ def governed_delivery(event: Event, delivery: Delivery, gate: "Gate | None" = No
 
 
 def delivery_with_changes(
-    event: Event, wanted: list[Subscription], changes: CopyChanges, gate: "Gate | None" = None
+    event: Event, wanted: list[Subscription], changes: CopyChanges, gate: "DeliveryGate | None" = None
 ) -> Deliver:
     """Return the notification for one subscription, or with notify="client" for several of one client.
 

@@ -10,14 +10,14 @@ that is to be covered, and not fulfilled in the filter that is to cover.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching import covering
 from tidings.matching.formula import ALWAYS, NEVER, Formula, outcomes_in, when_true, with_outcomes
-from tidings.matching.index.columns import Columns
+from tidings.matching.index.columns import AttributeColumn
 from tidings.matching.index.conjuncts import (
     Conjunct,
     Constraint,
@@ -30,9 +30,8 @@ from tidings.matching.index.conjuncts import (
 from tidings.matching.index.kernels import covering as covering_kernels
 from tidings.matching.index.kernels.covering import ALL_OVERLAPPING, ANY_CODE, EXACT_ONES, NO_CODE, RESIDUAL_ONES
 from tidings.matching.index.kernels.layout import PREDICATE, Raw
-from tidings.matching.index.positions import PositionTable
 from tidings.matching.index.string_tests import passes, witness
-from tidings.matching.index.unsatisfiable import UnsatisfiableFilters
+from tidings.matching.index.unsatisfiable import SubscriptionPositions, UnsatisfiableFilters
 from tidings.matching.satisfiability import satisfiable
 from tidings.model.filter import FilterValue
 
@@ -47,13 +46,35 @@ class _CoveringCandidates(NamedTuple):
     doubtful: set[int]
 
 
+class FilterColumns(Protocol):
+    """The numbers of what filters mention. `Columns` says what each of these is."""
+
+    numbers: dict[str, int]
+    test_count: int
+    asks_system: bool
+
+    def __len__(self) -> int: ...
+    def system(self) -> Any: ...
+    def column(self, attribute: int) -> AttributeColumn: ...
+    def known_predicate(self, attribute: int, constraint: Constraint) -> Row: ...
+
+
+class CoveredSubscriptions(SubscriptionPositions, Protocol):
+    """The subscriptions of the index. `PositionTable` says what each of these is."""
+
+    has_subject_or_structure: npt.NDArray[np.int32]
+
+    @property
+    def names(self) -> list[str]: ...
+
+
 class CoveringQueries:
     """Covering queries on the current state of an index; the caller must hold the index's lock."""
 
     def __init__(
         self,
-        columns: Columns,
-        position_table: PositionTable,
+        columns: FilterColumns,
+        position_table: CoveredSubscriptions,
         segments: Sequence[Raw],
         unsatisfiable: UnsatisfiableFilters,
     ) -> None:

@@ -54,7 +54,6 @@ from tidings.matching.index.segment_matcher import NOBODY, UNLIMITED, SegmentMat
 from tidings.matching.index.segment_matcher import Positions as Positions
 from tidings.matching.index.segment_store import SegmentStore
 from tidings.matching.index.spatial.grid import place_of
-from tidings.matching.index.spatial.group import SpatialGroup
 from tidings.matching.index.spatial.groups import SpatialGroups
 from tidings.matching.index.unsatisfiable import UnsatisfiableFilters
 from tidings.matching.payloads import text_of
@@ -581,24 +580,25 @@ class SubscriptionIndex:
             encoded, scratch = batch.encoded(self._columns), self._scratch()
             parts = [self._matcher.match_many(encoded, scratch, raw, batch.size) for raw in self._store.segments]
             if batch.has_contexts:
-                for group in self._spatial_groups.values():
-                    parts += self._match_moving_nearby(group, encoded, batch, moves)
+                parts += self._match_moving_nearby(encoded, batch, moves)
             return self._residual_checks.check_batch(*joined(parts), batch, moves)
 
     def _match_moving_nearby(
-        self, group: SpatialGroup, events: EncodedEvents, batch: EventBatch, moves: PendingContextChanges
+        self, events: EncodedEvents, batch: EventBatch, moves: PendingContextChanges
     ) -> list[Pairs]:
-        """Match the events of a batch in one spatial group.
+        """Match the events of a batch in all spatial groups.
 
         For each event, the clients are where the changes before it put them.
         """
         order, scratch = np.arange(batch.size), self._scratch()
-        places = batch.places(self._programs, self._contexts, group.names, order)
-        sizes, positions = group.match_many(places, events.in_order(order), scratch, moves)
-        parts = [(np.repeat(order, np.maximum(sizes, 0)), positions)]
-        for at in np.flatnonzero(sizes < 0).tolist():
-            positions_at = group.match_content(partial(self._matcher.match_one, events.one(at), scratch))
-            parts.append((np.full(len(positions_at), at), positions_at))
+        parts = []
+        for group in self._spatial_groups.values():
+            places = batch.places(self._programs, self._contexts.columns, group.names, order)
+            sizes, positions = group.match_many(places, events.in_order(order), scratch, moves)
+            parts.append((np.repeat(order, np.maximum(sizes, 0)), positions))
+            for at in np.flatnonzero(sizes < 0).tolist():
+                positions_at = group.match_content(partial(self._matcher.match_one, events.one(at), scratch))
+                parts.append((np.full(len(positions_at), at), positions_at))
         return parts
 
     def _match_batch_nearby(self, events: EncodedEvents, batch: EventBatch, store_version: int) -> list[Pairs] | None:
@@ -616,7 +616,7 @@ class SubscriptionIndex:
                     if self._store_version != store_version:
                         return None
                     scratch = self._scratch()
-                    places = batch.places(self._programs, self._contexts, group.names, order)
+                    places = batch.places(self._programs, self._contexts.columns, group.names, order)
                     sizes, positions = group.match_many(places, row_major, scratch)
                 parts.append((np.repeat(order, np.maximum(sizes, 0)), positions))
                 for at in np.flatnonzero(sizes < 0).tolist():

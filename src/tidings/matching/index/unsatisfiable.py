@@ -1,6 +1,7 @@
 """Find the subscriptions that nothing can match: every filter covers them, though no segment finds them."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +11,17 @@ from tidings.matching.index.conjuncts import RESIDUAL, Conjunct, is_satisfiable
 from tidings.matching.index.kernels import layout
 from tidings.matching.index.kernels.layout import Raw
 from tidings.matching.index.kernels.match import BOOLEAN, NUMBER
-from tidings.matching.index.positions import PositionTable
 from tidings.matching.index.segment import Conjuncts, live_conjuncts
 from tidings.matching.satisfiability import satisfiable
+from tidings.model.subscription import Subscription
+
+
+class SubscriptionPositions(Protocol):
+    """The subscription at each position. `PositionTable` says what each of these is."""
+
+    @property
+    def positions(self) -> dict[str, int]: ...
+    def __getitem__(self, position: int) -> Subscription: ...
 
 
 class UnsatisfiableFilters:
@@ -52,7 +61,7 @@ class UnsatisfiableFilters:
         self._suspects.discard(position)
 
     def positions(
-        self, position_table: PositionTable, segments: Sequence[Raw], system: npt.NDArray[np.uint8]
+        self, position_table: SubscriptionPositions, segments: Sequence[Raw], system: npt.NDArray[np.uint8]
     ) -> set[int]:
         """Return the positions of the subscriptions that nothing can match."""
         if self._needs_scan:

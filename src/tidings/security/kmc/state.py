@@ -1,10 +1,11 @@
 """The state of a key management centre: the sum of all its changes, and the changes that are not saved yet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from tidings.model.errors import SecurityError
 from tidings.model.limits import MAX_INTEGER, MAX_KEPT_EPOCHS
-from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.ca.revocation import RevocationEntry, Revocations, RevocationUpdate
 from tidings.security.kmc.state_changes import (
     Change,
     EnrolmentChange,
@@ -17,9 +18,21 @@ from tidings.security.kmc.state_changes import (
     TopicChange,
 )
 from tidings.security.sealing.keys import EpochKey, Keyring
-from tidings.security.tokens.credentials import Credentials
 from tidings.security.tokens.notices import Notice, SignedNotice
 from tidings.security.topic_record import TopicRecord
+
+
+class RegisteredTopics(Protocol):
+    """The topic records and the revocation list of a centre. `Credentials` says what each of these does."""
+
+    topics: dict[bytes, TopicRecord]
+    revocations: Revocations
+
+    def learn(self, record: TopicRecord, now: int) -> bool: ...
+    def recall(
+        self, records: Iterable[TopicRecord], notices: Iterable[SignedNotice], update: RevocationUpdate | None
+    ) -> None: ...
+    def revoke(self, update: RevocationUpdate) -> tuple[RevocationEntry, ...]: ...
 
 
 class CentreState:
@@ -29,7 +42,7 @@ class CentreState:
     collect what the next `CentreReply` contains.
     """
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: RegisteredTopics) -> None:
         self.credentials = credentials  # the topic records and the revocation list
         self.service: ServiceChange | None = None
         self.topics: dict[bytes, TopicChange] = {}
@@ -69,6 +82,11 @@ class CentreState:
                 self.enrolments.pop(change.entity, None)
             case RevocationsChange():
                 self.credentials.revoke(RevocationUpdate.read(change.update))
+
+    def learn(self, record: TopicRecord, now: int) -> None:
+        """Verify a topic record, and publish it if it is new. Raises `SecurityError`, see `Credentials.learn`."""
+        if self.credentials.learn(record, now):
+            self.unpublished_records.append(record.data)
 
     def _apply_topic(self, topic: TopicChange) -> None:
         before = self.topics.get(topic.id)

@@ -29,7 +29,7 @@ from tidings.model.limits import (
     MAX_SUBJECT_CHARACTERS,
 )
 from tidings.security.ca.certificates import Certificate
-from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.ca.revocation import RevocationUpdate, UpdatableTrust
 from tidings.security.rpc.tdn_messages import (
     FindRequest,
     FindResponse,
@@ -40,7 +40,6 @@ from tidings.security.rpc.tdn_messages import (
 )
 from tidings.security.tdn.discovery_records import LONGEST, DiscoveryRecord, RecordKind, fits
 from tidings.security.template import ANY, Template, TemplateIndex, read_tags
-from tidings.security.tokens.credentials import Credentials
 
 FRESHNESS = 300_000_000  # microseconds by which an owner's clock may be wrong
 
@@ -114,7 +113,7 @@ class DiscoveryEntry(NamedTuple):
 class DiscoveryNode:
     """Stores discovery records, and decides which of them are shown. See the module docstring."""
 
-    def __init__(self, credentials: Credentials, instance: bytes) -> None:
+    def __init__(self, credentials: UpdatableTrust, instance: bytes) -> None:
         """`instance` is a new random id for every process: other nodes count this node's changes by it."""
         self.credentials, self.instance = credentials, instance
         self._entries: dict[Key, DiscoveryEntry] = {}

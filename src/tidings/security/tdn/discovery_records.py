@@ -15,9 +15,9 @@ from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_ADVERTISED_BYTES, MAX_NAME_CHARACTERS, MAX_RESTRICTION_NAMES
 from tidings.security.ca.certificates import Certificate, Role
 from tidings.security.ca.identity import Identity
+from tidings.security.ca.revocation import CertificateTrust
 from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical, set_fields
 from tidings.security.rpc.messages import ServiceRecord
-from tidings.security.tokens.credentials import Credentials
 from tidings.security.topic_record import TopicRecord
 
 PURPOSE = "discovery"
@@ -255,20 +255,20 @@ class DiscoveryRecord:
             signers.append(self.service.certificate)
         return signers
 
-    def check(self, credentials: Credentials, at: int) -> None:
+    def check(self, trust: CertificateTrust, at: int) -> None:
         """Raise `SecurityError` unless the record and its content are valid for this overlay and all signers are
         trusted at `at`."""
-        if self.overlay != credentials.overlay:
+        if self.overlay != trust.overlay:
             raise SecurityError("audience", f"the advertisement is for the overlay {self.overlay!r:.80}")
         for signer in self.signers:
-            credentials.anchor.check(signer, at)
-            credentials.revocations.check(signer, at)
+            trust.anchor.check(signer, at)
+            trust.revocations.check(signer, at)
             if self.kind is not RecordKind.WITHDRAWN and self.expires > signer.not_after:
                 raise SecurityError("expired", f"an advertisement ends no later than the certificate of {signer.name}")
         if self.record is not None:
-            self.record.check(credentials.anchor, credentials.overlay, at)
+            self.record.check(trust.anchor, trust.overlay, at)
         if self.service is not None:
-            self.service.check(credentials, Role.KMC, at)
+            self.service.check(trust, Role.KMC, at)
 
     @cached_property
     def digest(self) -> bytes:

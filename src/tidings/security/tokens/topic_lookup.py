@@ -1,18 +1,24 @@
 """Finds the secure topic that an event is on, by a value that the topic's template requires."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from tidings.security.template import key_of
-from tidings.security.tokens.credentials import Credentials
 from tidings.security.topic_record import TopicRecord
+
+
+class SecureTopics(Protocol):
+    """The secure topics that are known, and a number that rises with each of them."""
+
+    topics: dict[bytes, TopicRecord]
+    version: int
 
 
 class TopicLookup:
     """An index over the templates of all topics in the credentials. It follows changes of the credentials on each
     call."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: SecureTopics) -> None:
         self._credentials = credentials
         self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
         self._names: set[str] = set()

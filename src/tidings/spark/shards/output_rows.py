@@ -5,7 +5,7 @@ event's `attributes`, `payload`, `token` and `signature` beside them, are filled
 `tidings.spark.views` turns physical rows into the DataFrames that users see.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.engine.batch.batch import BatchResult
+from tidings.engine.batch.notification_columns import NotificationColumns
 from tidings.journal.record import PUBLISH
 from tidings.spark.events import KEY
 from tidings.spark.shards.shard_state import ShardCheckpoint
@@ -57,7 +57,21 @@ DDL = (
 )
 
 
-def physical_rows(batch: BatchResult, table: pa.Table, *, notifications: bool, first: bool) -> pa.Table:
+class BatchColumns(Protocol):
+    """What is read of a batch. `BatchResult` says what each of these is."""
+
+    @property
+    def matches(self) -> pa.Table: ...
+    @property
+    def rejected(self) -> pa.Table: ...
+    @property
+    def meta_events(self) -> pa.Table: ...
+    def notes(self) -> NotificationColumns: ...
+    def published(self, events: Ints) -> tuple[pa.Array, pa.Array]: ...
+    def seals(self, events: Ints) -> tuple[pa.Array, pa.Array]: ...
+
+
+def physical_rows(batch: BatchColumns, table: pa.Table, *, notifications: bool, first: bool) -> pa.Table:
     """Return the physical rows of an `Engine.batch` over `table`.
 
     Args:
@@ -105,25 +119,18 @@ def arrow_batches(table: pa.Table) -> list[pa.RecordBatch]:
     return rows
 
 
-def state_row(text: str) -> pa.Table:
-    """Return the physical row with the counters of a task."""
-    return pa.table(
-        [pa.array([text]) if field.name == "state" else pa.nulls(1, field.type) for field in SCHEMA], SCHEMA
-    )
-
-
 def _kinds(table: pa.Table) -> pa.Array:
     return table["kind"].combine_chunks() if "kind" in table.column_names else pa.repeat(PUBLISH, table.num_rows)
 
 
-def _matches(batch: BatchResult, ids: pa.Array, times: pa.Array) -> pa.Table:
+def _matches(batch: BatchColumns, ids: pa.Array, times: pa.Array) -> pa.Table:
     matches = batch.matches
     event, offsets = _runs(matches["event"].to_numpy(), len(ids))
     names = matches["subscription"].chunk(0).dictionary_decode() if matches.num_rows else pa.nulls(0, _TEXT)
     return _rows(ids, times, event, subscriptions=pa.ListArray.from_arrays(offsets, names))
 
 
-def _notes(batch: BatchResult, ids: pa.Array, times: pa.Array) -> pa.Table:
+def _notes(batch: BatchColumns, ids: pa.Array, times: pa.Array) -> pa.Table:
     """Return a row per event with its notifications.
 
     The event's own attributes and payload are stored once, beside the notifications; a notification has its own only
@@ -193,9 +200,13 @@ class TaskCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.events += events
         self.changes += len(counted) - events
 
-    def text(self) -> str:
-        """Return the counters as JSON text."""
-        return msgspec.json.encode(self).decode()
+
+def state_row(counts: TaskCounts) -> pa.Table:
+    """Return the physical row with the counters of a task, as JSON text."""
+    text = msgspec.json.encode(counts).decode()
+    return pa.table(
+        [pa.array([text]) if field.name == "state" else pa.nulls(1, field.type) for field in SCHEMA], SCHEMA
+    )
 
 
 def total(task_counts: list[TaskCounts]) -> TaskCounts:

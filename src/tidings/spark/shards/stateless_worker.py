@@ -66,7 +66,7 @@ class StatelessWorker:
                 for output in (*(refused if shard == 0 else ()), self._process(engine, good, first=shard == 0)):
                     yield from arrow_batches(counts.count_output(output))
         if self._emits_counts:
-            yield from state_row(counts.text()).to_batches()
+            yield from state_row(counts).to_batches()
 
     def _engine(self, shard: int) -> Engine:
         folder = f"{self._folder}/{shard}"
