@@ -14,8 +14,7 @@ from tidings.matching.reference import matches_context
 from tidings.model.filter import ContextFilterValue
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
-from tidings.routing.bloom import Bloom, halves_of
-from tidings.routing.context_id import context_id
+from tidings.routing.bloom import Bloom, context_id, halves_of
 
 AnnouncedContext = Context | None  # None: any context (publishers in another sub-overlay announce none here)
 ANY = b"any"  # the id in place of a context that is None

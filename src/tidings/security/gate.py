@@ -33,9 +33,8 @@ from tidings.security.sealing import envelope
 from tidings.security.sealing.envelope import ADDITION, Addition, Seal
 from tidings.security.sealing.replay import IngressReplayGuard
 from tidings.security.sealing.signatures import Signatures
-from tidings.security.tokens.credentials import Credentials
+from tidings.security.tokens.credentials import Credentials, TopicLookup
 from tidings.security.tokens.token import Right, Token
-from tidings.security.tokens.topic_lookup import TopicLookup
 
 FRESHNESS = 300_000_000  # microseconds by which a publisher's clock may be wrong, and for which replays are detected
 PROOF = "subscription"  # purpose of a subscriber's signature (see `encoding.signing_input`)

@@ -10,7 +10,7 @@ from tidings.model.filter import FilterValue
 from tidings.model.limits import MAX_INTEGER, MAX_SECURE_TOPICS
 from tidings.model.subscription import Subscription
 from tidings.security.template import ANY, Template
-from tidings.security.tokens.topic_lookup import SecureTopics
+from tidings.security.tokens.credentials import SecureTopics
 from tidings.security.topic_record import TopicRecord
 
 _NOBODY = "nobody"  # the index needs a subscriber, but only contents matter here

@@ -40,11 +40,11 @@ from tidings.policy.evaluation.compiled import CompiledPolicy
 from tidings.policy.evaluation.evaluation import SharedFacts
 from tidings.routing import strategy
 from tidings.routing.advertisement_table import META, AdvertisementTable
-from tidings.routing.bind_context import bound
-from tidings.routing.context_id import context_id
+from tidings.routing.bloom import context_id
 from tidings.routing.context_table import ContextTable
 from tidings.routing.covering_classes import CoveringClasses
 from tidings.routing.link_covering_set import LinkCoveringSet
+from tidings.routing.strategy import bound
 
 _NOWHERE = Context()
 _FORWARD = RuleOperation.FORWARD

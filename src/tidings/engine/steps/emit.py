@@ -24,7 +24,7 @@ from tidings.model.notification import Notification, subscriber_view
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.policy.ast import MessageType, RuleOperation
-from tidings.policy.filter_projection import without_attributes
+from tidings.policy.evaluation.actions import without_attributes
 from tidings.routing.advertisement import without_publishers
 from tidings.routing.advertisement_table import META, attracts
 

@@ -20,9 +20,9 @@ from tidings.engine.state.filters import FilterEntry
 from tidings.engine.state.seen_events import SeenStatus
 from tidings.matching.reference import matches_context
 from tidings.model.subscription import Subscription
-from tidings.routing.bind_context import bound
 from tidings.routing.bloom import Bloom
 from tidings.routing.context_table import announced_context_id
+from tidings.routing.strategy import bound
 
 if TYPE_CHECKING:
     from tidings.engine.engine import Engine

@@ -19,7 +19,7 @@ from tidings.engine.state.filters import FilterEntry
 from tidings.engine.steps import report
 from tidings.engine.steps.govern import GovernResult, govern_filter
 from tidings.model.subscription import Subscription
-from tidings.policy.filter_projection import without_attributes
+from tidings.policy.evaluation.actions import without_attributes
 from tidings.routing.link_covering_set import LinkUpdate
 
 if TYPE_CHECKING:

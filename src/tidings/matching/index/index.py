@@ -33,8 +33,6 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from tidings.matching.explain import MatchExplanation as MatchExplanation
-from tidings.matching.explain import explain_match
 from tidings.matching.index import mapped_folder
 from tidings.matching.index.batch import EventBatch, Pairs, joined
 from tidings.matching.index.bulk_load import BulkLoad, Predicate
@@ -42,7 +40,7 @@ from tidings.matching.index.columns import Columns, EncodedEvents, NotPlain
 from tidings.matching.index.conjuncts import conjuncts_for
 from tidings.matching.index.context_filters import NO_FILTER, ContextFilterPrograms
 from tidings.matching.index.contexts import Contexts, is_plain
-from tidings.matching.index.covering_queries import CoveringQueries
+from tidings.matching.index.covering_queries import CoveringQueries, UnsatisfiableFilters
 from tidings.matching.index.kernels import jit, layout, match
 from tidings.matching.index.kernels import json_join as json_join
 from tidings.matching.index.kernels.layout import CHECKED, FOUND, Raw
@@ -55,9 +53,9 @@ from tidings.matching.index.segment_matcher import Positions as Positions
 from tidings.matching.index.segment_store import SegmentStore
 from tidings.matching.index.spatial.grid import place_of
 from tidings.matching.index.spatial.groups import SpatialGroups
-from tidings.matching.index.unsatisfiable import UnsatisfiableFilters
 from tidings.matching.payloads import text_of
-from tidings.matching.reference import Scope
+from tidings.matching.reference import MatchExplanation as MatchExplanation
+from tidings.matching.reference import Scope, explain_match
 from tidings.model.errors import IndexDamagedError, InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilterValue, FilterValue

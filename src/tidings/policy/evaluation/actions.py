@@ -1,9 +1,15 @@
-"""Compile actions: each becomes a function that records in a rule's outcome what is to be done."""
+"""Compile actions: each becomes a function that records in a rule's outcome what is to be done.
 
-from collections.abc import Callable, Hashable
+`without_attributes` is what `RemoveAttributes` does to a subscription or an advertisement. A predicate on a removed
+attribute is replaced so that the filter matches more events, never fewer: a policy that hides an attribute in a zone
+must not hide the events from subscribers that may see the rest.
+"""
+
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, TypeAlias
 
-from tidings.model.expression import Constant
+from tidings.model.expression import FALSE, TRUE, And, Attribute, Condition, Constant, Not, Or, all_of, any_of, walk
+from tidings.model.filter import FilterValue
 from tidings.model.limits import MAX_STRING_CHARACTERS
 from tidings.model.values import Attributes
 from tidings.policy import registry
@@ -103,15 +109,15 @@ def _uninsert(rule_context: RuleContext) -> None:
 
 
 def _compile_augment(call: ElementCall) -> Action:
-    what, measure = _AUGMENTS[call.name]
+    field, measure = _AUGMENTS[call.name]
     as_attributes = call.arguments == (Constant("attributes"),)
 
     def add(rule_context: RuleContext) -> None:
         if as_attributes:
-            name = TRACE_ATTRIBUTE.format(broker=rule_context.broker, what=what)
+            name = TRACE_ATTRIBUTE.format(broker=rule_context.broker, what=field)
             rule_context.outcome.added.append((name, measure(rule_context)))
         else:
-            rule_context.outcome.trace[what] = measure(rule_context)
+            rule_context.outcome.trace[field] = measure(rule_context)
 
     return add
 
@@ -144,3 +150,30 @@ def _compile_user_defined(function: Callable[..., Any], call: ElementCall) -> Ac
     return lambda rule_context: function(
         ElementContext(rule_context), *(argument_value(argument, rule_context) for argument in call.arguments)
     )
+
+
+def without_attributes(content: FilterValue, removed: Collection[str]) -> FilterValue:
+    """Return the filter without the predicates on these attributes; the same object if it has no such predicates."""
+    if not content.names.intersection(removed):
+        return content
+    return type(content)(_widened(content.expression, removed, positive=True))
+
+
+def _widened(condition: Condition, removed: Collection[str], *, positive: bool) -> Condition:
+    """Return a condition that is true wherever `condition` is; with `positive=False` (below a NOT), nowhere else."""
+    everything, nothing = (TRUE, FALSE) if positive else (FALSE, TRUE)
+    match condition:
+        case And(parts) | Or(parts):
+            wider = [_widened(part, removed, positive=positive) for part in parts]
+            is_and = isinstance(condition, And)
+            absorbing, idle = (FALSE, TRUE) if is_and else (TRUE, FALSE)
+            if absorbing in wider:
+                return absorbing
+            kept = [part for part in wider if part != idle]
+            return all_of(kept) if is_and else any_of(kept)
+        case Not(part):
+            inner = _widened(part, removed, positive=not positive)
+            return nothing if inner == everything else everything if inner == nothing else Not(inner)
+        case _:
+            speaks = any(isinstance(node, Attribute) and node.name in removed for node in walk(condition))
+            return everything if speaks else condition

@@ -15,7 +15,7 @@ import msgspec
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_QUERIES, MAX_QUERY_CHARACTERS
 from tidings.security.kmc.epochs import SECOND, Draw
-from tidings.security.kmc.state_changes import ChallengeQuery, Change, EnrolmentChange, EnrolmentRemoved
+from tidings.security.kmc.state import ChallengeQuery, Change, EnrolmentChange, EnrolmentRemoved
 from tidings.security.rpc.kmc_messages import CHALLENGED, SUSPENDED
 
 WRONG = 3  # wrong answers after which an entity is suspended

@@ -16,7 +16,7 @@ import msgspec
 
 from tidings.security.ca.authority import SKEW
 from tidings.security.ca.identity import Identity
-from tidings.security.kmc.state_changes import Change, EpochAdded, TopicChange
+from tidings.security.kmc.state import Change, EpochAdded, TopicChange
 from tidings.security.sealing.keys import EpochKey, Keyring
 from tidings.security.tokens.notices import Notice, SignedNotice
 from tidings.security.topic_record import TopicRecord

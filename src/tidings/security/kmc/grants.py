@@ -11,7 +11,7 @@ from tidings.security.ca.authority import DAY, SKEW
 from tidings.security.ca.certificates import Certificate
 from tidings.security.ca.revocation import RevocationEntry
 from tidings.security.kmc.epochs import SECOND, Epochs
-from tidings.security.kmc.state_changes import Change, GrantChange, GrantRemoved, TopicChange
+from tidings.security.kmc.state import Change, GrantChange, GrantRemoved, TopicChange
 from tidings.security.rpc.kmc_messages import GrantRequest, RegisterTopicRequest
 from tidings.security.sealing.keys import EpochKey
 from tidings.security.template import Template

@@ -12,7 +12,7 @@ from tidings.security.ca.identity import Identity
 from tidings.security.kmc.challenges import Challenges
 from tidings.security.kmc.epochs import Epochs
 from tidings.security.kmc.grants import TOKEN
-from tidings.security.kmc.state_changes import Change, GrantChange, TokenCertificate, TopicChange
+from tidings.security.kmc.state import Change, GrantChange, TokenCertificate, TopicChange
 from tidings.security.rpc.kmc_messages import KeyRequest, KeyResponse, RewrapRequest, RewrapResponse
 from tidings.security.sealing.keys import EpochKey, Keyring
 from tidings.security.tokens.token import Right, Token

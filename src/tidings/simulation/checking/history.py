@@ -1,4 +1,4 @@
-"""Histories: a world and the steps taken in it, to be run and checked.
+"""Histories: a world and the steps taken in it, to be run and checked. `RoutingState` compares what brokers know.
 
 `reduction.py` makes a history smaller, and `step_file.py` writes it as text.
 """
@@ -6,19 +6,91 @@
 import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
+from tidings.engine import Engine
 from tidings.engine.matcher import NaiveMatcher
+from tidings.engine.state.filters import FilterEntry
+from tidings.model.advertisement import Advertisement
 from tidings.model.errors import RefusedError, UnsettledError
+from tidings.model.subscription import Subscription
+from tidings.model.values import Context
+from tidings.routing.context_table import AnnouncedContext
+from tidings.routing.spcf import content_table
 from tidings.simulation.broker import SimulatedBroker
 from tidings.simulation.checking.checker import Checker, Violation
 from tidings.simulation.checking.steps import Advertises, Publishes, Returns, Settles, Step
 from tidings.simulation.client import SimulatedClient
 from tidings.simulation.faults import Heal, Restart, Resume
-from tidings.simulation.routing_state import RoutingState
 from tidings.simulation.topologies import Topology
 from tidings.simulation.world import World
+
+
+class FilterState(msgspec.Struct, frozen=True):
+    """An advertisement or subscription in a broker's tables: from which neighbours it came, and to which it was
+    forwarded."""
+
+    value: Advertisement | Subscription
+    origin: str
+    senders: tuple[str, ...]
+    sent_to: tuple[str, ...]
+    is_scoped: bool
+
+
+class RoutingState(msgspec.Struct, frozen=True):
+    """A broker's routing tables. Equal for two brokers that route in the same way, however they came to know it."""
+
+    neighbours: tuple[str, ...]
+    filters: dict[str, FilterState]
+    contexts: dict[str, Context]
+    announced: dict[str, dict[bytes, AnnouncedContext]]  # announced contexts by broker (spcf)
+    content: dict[tuple[str, bytes, str], set[str]]  # (broker, context, neighbour) -> subscriptions beyond it (spcf)
+
+    @classmethod
+    def of(cls, engine: Engine) -> "RoutingState":
+        """Return the routing state of an engine."""
+        announces = engine.strategy.announces
+        return cls(
+            tuple(sorted(engine.neighbours)),
+            {entry.id: _filter_state(entry, by_source=engine.strategy.by_source) for entry in engine.entries()},
+            {
+                name: context for name, context in engine.tables().contexts.items() if context
+            },  # an empty context equals none
+            {name: dict(announced) for name in engine.announced.brokers() if (announced := engine.announced.of(name))},
+            content_table(engine, list(engine.subscriptions)) if announces else {},
+        )
+
+    def differences(self, other: "RoutingState") -> list[str]:
+        """Describe each difference to another broker's state, for an error message."""
+        differences: list[str] = []
+        for field in self.__struct_fields__:
+            here, there = getattr(self, field), getattr(other, field)
+            if here == there:
+                continue
+            if isinstance(here, dict):
+                names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+                differences += [f"{field} {name}: {_difference(here.get(name), there.get(name))}" for name in names]
+            else:
+                differences.append(f"{field}: {_difference(here, there)}")
+        return differences
+
+
+def _difference(here: Any, there: Any) -> str:
+    if isinstance(here, FilterState) and isinstance(there, FilterState):
+        names = (name for name in FilterState.__struct_fields__ if getattr(here, name) != getattr(there, name))
+        return ", ".join(f"{name} {_difference(getattr(here, name), getattr(there, name))}" for name in names)
+    return f"{here} instead of {there}"
+
+
+def _filter_state(entry: FilterEntry[Advertisement] | FilterEntry[Subscription], *, by_source: bool) -> FilterState:
+    """Return the filter's entry; its origin matters only for strategies that compute trees per source."""
+    senders = tuple(sorted(entry.senders)) or (entry.hop,)
+    return FilterState(
+        entry.value, entry.origin if by_source else "", senders, tuple(sorted(entry.sent_to)), entry.scoped
+    )
+
 
 _PROBE = "probe"
 

@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 from tidings.engine import Engine, Settings
 from tidings.journal.record import PUBLISH
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, REPORTED, SCHEDULED, SHARD
-from tidings.spark.shards.output_rows import TaskCounts, arrow_batches, physical_rows, state_row
-from tidings.spark.shards.row_checks import split_rejected
+from tidings.spark.shards.output_rows import TaskCounts, arrow_batches, physical_rows, split_rejected, state_row
 from tidings.spark.shards.shard_state import ROW, ShardCheckpoint, ShardState, ShardStateCache, as_changes, merge_rows
 from tidings.spark.shards.stateless_worker import combine_batches
 from tidings.spark.shards.trusted_keys import TrustedKeys
