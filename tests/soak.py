@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.process.rounds import Round
 from tidings.simulation.checking.random_histories import draw_history
-from tidings.simulation.report import report
+from tidings.simulation.reduction import report
 from tidings.simulation.topologies import line, ring, star
 
 _SHAPES = (line, ring, star)

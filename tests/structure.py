@@ -12,6 +12,7 @@ import argparse
 import ast
 import asyncio
 import itertools
+import re
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -26,6 +27,7 @@ MODULE_PAGE = Path(__file__).parents[1] / "docs" / "contributing" / "modules.md"
 FILES = sorted(SOURCE.rglob("*.py"))
 _PROCESSING = 0.05  # seconds
 LARGE = 12  # public members: a parameter of such a class gives a function more than it needs
+PORT = 8  # public members of a protocol
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -145,6 +147,23 @@ def classes() -> Mapping[str, PublicClass]:
         members = {member for node in ancestors for member in _members(node) if not member.startswith("_")}
         found[name] = PublicClass(len(members), any(map(_is_value, ancestors)))
     return found
+
+
+def large_protocols() -> Mapping[str, int]:
+    """The protocols with more members than `PORT`, and how many each has. Inherited members count."""
+    protocols = {
+        f"{module_of(path)}.{node.name}"
+        for path in FILES
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
+    }
+    sizes = {name: public_class.members for name, public_class in classes().items() if name in protocols}
+    return {name: members for name, members in sizes.items() if members > PORT}
+
+
+def words_of(class_name: str) -> list[str]:
+    """The words that a class name is put together from, in lower case."""
+    return [word.lower() for word in re.findall("[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", class_name)]
 
 
 def imported_names(module: str) -> Mapping[str, str]:
@@ -288,6 +307,7 @@ def table() -> Iterator[str]:
     yield f"modules in the largest import cycle          {len(cycles[0]) if cycles else 0}"
     yield f"lines of the longest function                {longest} ({name})"
     yield f"functions that take a large object           {len(functions_with_large_parameters())}"
+    yield f"protocols with more than {PORT} members              {len(large_protocols())}"
     yield f"public class names that are used twice       {sum(len(homes) > 1 for homes in class_names().values())}"
 
 

@@ -1,4 +1,4 @@
-"""The address of a broker that runs in this process: what most tests need of `tidings.testing.broker`."""
+"""The address of a broker that runs in this process: what most tests need of `tidings.testing`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

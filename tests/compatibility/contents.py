@@ -17,7 +17,7 @@ from tidings.model.schema import versions_of
 from tidings.security import Credentials, Identity, Member, TopicRecord
 from tidings.security.ca.revocation import RevocationUpdate
 from tidings.security.encoding import encode_canonical
-from tidings.security.kmc.state_changes import EpochAdded
+from tidings.security.kmc.state import EpochAdded
 from tidings.security.member import decode_key_response
 from tidings.security.rpc import kmc_messages
 from tidings.services.kmc_store import KmcStore

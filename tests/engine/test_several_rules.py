@@ -13,7 +13,7 @@ from tests.strategies import conditions, contents
 from tidings import Filter
 from tidings.engine.operations import Publish, Subscribe
 from tidings.policy import policies, registry
-from tidings.policy.filter_projection import without_attributes
+from tidings.policy.evaluation.actions import without_attributes
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import tidings as td
-from tidings.matching.index.predicate_pool import PredicatePool
+from tidings.matching.index.spatial.group import PredicatePool
 
 BOX = "x between this.x - 5 and this.x + 5 and y between this.y - 5 and this.y + 5"
 HIDDEN_BOX = f"({BOX}) or x < -1e300"  # the same to those who look at each context

@@ -10,7 +10,7 @@ from tidings.matching.reference import matches_context
 from tidings.model import filter as values
 from tidings.model.expression import Condition, OwnContextValue, walk
 from tidings.model.values import Context
-from tidings.routing.bind_context import bound
+from tidings.routing.strategy import bound
 
 contexts = contents.map(Context)
 NEAR = ContextFilter.parse("distance(x, y, this.x, this.y) < this.reach + 1 AND NOT (role IN (this.role, 'admin'))")

@@ -9,8 +9,7 @@ from tests.sizes import examples
 from tests.strategies import contents
 from tidings.model.limits import MAX_BLOOM_BYTES
 from tidings.model.values import Context
-from tidings.routing.bloom import Bloom
-from tidings.routing.context_id import context_id
+from tidings.routing.bloom import Bloom, context_id
 
 
 def ids(kind: str, count: int) -> list[bytes]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.sizes import examples
 from tests.strategies import contents
 from tidings.model.values import Context
-from tidings.routing.context_id import context_id
+from tidings.routing.bloom import context_id
 
 DIFFERENT: list[dict[str, object]] = [
     {},
@@ -68,7 +68,7 @@ def test_zero_has_no_sign() -> None:
 @pytest.mark.process
 def test_ids_do_not_depend_on_the_process() -> None:
     program = (
-        "from tidings.model.values import Context; from tidings.routing.context_id import context_id;"
+        "from tidings.model.values import Context; from tidings.routing.bloom import context_id;"
         "print(context_id(Context({'zone': 'north', 'battery': 0.5, 'n': 7, 'on': True})).hex())"
     )
     said = {

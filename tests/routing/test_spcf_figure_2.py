@@ -23,8 +23,7 @@ import pytest
 from tests.engine.overlay import Overlay
 from tidings.engine.operations import Acknowledge, Announce, Publish, Subscribe, Unsubscribe
 from tidings.model.values import Context
-from tidings.routing.bloom import Bloom
-from tidings.routing.context_id import context_id
+from tidings.routing.bloom import Bloom, context_id
 from tidings.routing.spcf import content_table, destinations, partition
 
 GRAPH = (

@@ -19,7 +19,7 @@ from tidings.security import (
 )
 from tidings.security.encoding import encode_canonical
 from tidings.security.kmc import CentreReply
-from tidings.security.kmc.state_changes import Change
+from tidings.security.kmc.state import Change
 from tidings.security.member import decode_key_response
 from tidings.security.rpc import kmc_messages
 from tidings.security.rpc.messages import SeenRequests, answer, ask, read_answer, read_question

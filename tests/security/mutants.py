@@ -43,7 +43,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         [
             *(
-                "security.sealing.merkle_batch",
                 "security.ca.certificates",
                 "security.tokens.credentials",
                 "security.encoding",
@@ -60,7 +59,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ],
         _CORE,
     ),
-    "security.sealing.signatures": _security("signatures", "attacks"),
+    "security.sealing.signatures": (*_CORE, *_security("signatures")),
     "security.batch_verifier": _security("batch_verifier"),
     "security.rpc.messages": _security("rpc"),
     "security.tdn.discovery_records": _security("discovery"),

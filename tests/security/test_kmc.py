@@ -10,7 +10,7 @@ from tidings.model.errors import RefusedError, SecurityError
 from tidings.model.limits import MAX_REWRAPPED
 from tidings.security import KeyManagementCentre, Right, Role, Suite
 from tidings.security.kmc import grants
-from tidings.security.kmc.state_changes import EpochAdded, changes_data, read_changes
+from tidings.security.kmc.state import EpochAdded, changes_data, read_changes
 from tidings.security.rpc import kmc_messages
 from tidings.security.sealing.envelope import Seal
 from tidings.security.tokens.notices import SignedNotice

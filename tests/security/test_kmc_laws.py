@@ -11,7 +11,7 @@ from tests.sizes import examples
 from tidings.model.errors import RefusedError, SecurityError
 from tidings.model.event import Event
 from tidings.security import KeyManagementCentre
-from tidings.security.kmc.state_changes import EpochAdded, changes_data
+from tidings.security.kmc.state import EpochAdded, changes_data
 from tidings.security.rpc import kmc_messages
 from tidings.security.sealing.envelope import Seal
 

@@ -15,7 +15,7 @@ from tests.security.world import NOW, World
 from tests.sizes import examples
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
-from tidings.security.sealing import merkle_batch, signatures
+from tidings.security.sealing import signatures
 from tidings.security.sealing.envelope import Seal
 from tidings.security.sealing.signatures import Signatures
 
@@ -125,7 +125,7 @@ def test_every_node_of_a_tree_is_hashed_once(monkeypatch: pytest.MonkeyPatch) ->
         hashed[data] += 1
         return sha256(data)
 
-    monkeypatch.setattr(merkle_batch, "sha256", counting)
+    monkeypatch.setattr(signatures, "sha256", counting)
     known = Signatures()
     for event in WHOLE:
         known.check(Seal.of(event).digest(event), Seal.of(event), KEY)

@@ -9,7 +9,7 @@ from tests.security.world import World
 from tests.sizes import examples
 from tidings.model.values import Attributes
 from tidings.security.template import Template, key_of
-from tidings.security.tokens.topic_lookup import TopicLookup
+from tidings.security.tokens.credentials import TopicLookup
 from tidings.security.topic_record import TopicRecord
 
 WORLD = World()

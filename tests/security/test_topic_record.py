@@ -24,7 +24,7 @@ from tidings.security.ca.revocation import RevocationHead, Revocations, Revocati
 from tidings.security.encoding import SignedValue, encode_canonical
 from tidings.security.sealing.envelope import ContentKeys, Seal
 from tidings.security.sealing.keys import Keyring
-from tidings.security.sealing.merkle_batch import root_of, tree
+from tidings.security.sealing.signatures import root_of, tree
 from tidings.security.template import Template
 from tidings.security.tokens.notices import Notice, SignedNotice
 from tidings.security.topic_record import provenance

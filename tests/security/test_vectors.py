@@ -14,6 +14,7 @@ from tests.sizes import LONG
 from tidings.model.errors import SecurityError
 from tidings.security.ca import certificates
 from tidings.security.ca.certificates import Certificate
+from tidings.security.encoding import set_fields
 from tidings.security.sealing.keys import EpochKey
 from tidings.security.sealing.signatures import Signatures
 from tidings.security.suites import Suite
@@ -118,7 +119,7 @@ def test_signatures_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     for one in blocks(lines.partition("\n[")[0]):
         holder = object.__new__(Certificate)
         numbers = ec.EllipticCurvePublicNumbers(int(one["qx"], 16), int(one["qy"], 16), ec.SECP256R1())
-        holder.key, holder.name = numbers.public_key(), "somebody"
+        set_fields(holder, key=numbers.public_key(), name="somebody")
         signature = encode_dss_signature(int(one["r"], 16), int(one["s"], 16))
         refused = one["result"].startswith("F")
         with pytest.raises(SecurityError) if refused else nullcontext():

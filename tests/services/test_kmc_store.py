@@ -22,7 +22,7 @@ from tidings.model.errors import (
 )
 from tidings.security.ca.identity import Identity
 from tidings.security.encoding import encode_canonical
-from tidings.security.kmc.state_changes import EpochAdded, changes_data
+from tidings.security.kmc.state import EpochAdded, changes_data
 from tidings.security.rpc import kmc_messages
 from tidings.security.vault import Vault, new_key_file, read_key_file
 from tidings.services.kmc_store import KmcStore

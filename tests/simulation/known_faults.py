@@ -9,7 +9,7 @@ import pytest
 
 from tidings.simulation.checking.checker import Kind, Violation
 from tidings.simulation.checking.history import History
-from tidings.simulation.report import report
+from tidings.simulation.reduction import report
 
 FAULTS: dict[int, Kind] = {
     **dict.fromkeys((632, 1792, 1830), "lost"),

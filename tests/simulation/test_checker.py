@@ -9,7 +9,7 @@ import pytest
 from tidings.engine.matcher import NaiveMatcher
 from tidings.simulation import World
 from tidings.simulation.checking.checker import Checker
-from tidings.simulation.checking.history import History
+from tidings.simulation.checking.history import History, RoutingState
 from tidings.simulation.checking.steps import (
     Advertises,
     Leaves,
@@ -23,8 +23,7 @@ from tidings.simulation.checking.steps import (
     Unsubscribes,
 )
 from tidings.simulation.faults import Crash, Cut, Heal, Restart
-from tidings.simulation.report import report
-from tidings.simulation.routing_state import RoutingState
+from tidings.simulation.reduction import report
 from tidings.simulation.step_file import read
 from tidings.simulation.topologies import line
 
@@ -36,7 +35,7 @@ def watched(strategy: str = "advertisement", *, resends: bool = True) -> tuple[W
     world = World(line(3), strategy=strategy, matcher=NaiveMatcher, resends=resends)
     for name, broker in HOMES.items():
         world.client(name, broker)
-    checker = Checker(world, strategy)
+    checker = Checker(world, strategy, lambda step: step.apply(world))
     checker.take_all([Advertises("pub", "ad"), Subscribes("sub", "s", "n > 1"), Settles()])
     return world, checker
 

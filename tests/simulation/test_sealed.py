@@ -20,7 +20,7 @@ from tidings.security import Gate, Right, Role, Sealer, Token
 from tidings.simulation import World
 from tidings.simulation.checking.history import History
 from tidings.simulation.checking.random_histories import draw_history
-from tidings.simulation.report import report
+from tidings.simulation.reduction import report
 from tidings.simulation.topologies import Topology, line, ring, star
 
 STRATEGIES = ("advertisement", "asf", "gsf", "spcf")

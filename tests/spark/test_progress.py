@@ -10,11 +10,9 @@ import pytest
 from tidings.journal.lock import FolderLock
 from tidings.model.errors import TidingsError
 from tidings.spark.executor_errors import reason_of
-from tidings.spark.pipeline.backlog import SourceBacklog
 from tidings.spark.pipeline.configuration import EventsTable, PipelineConfiguration, SinkTable, SubscriptionsTable
 from tidings.spark.pipeline.ledger import BOOTSTRAP, Ledger, LedgerEntry
-from tidings.spark.pipeline.progress import progress_of
-from tidings.spark.pipeline.status import status_of
+from tidings.spark.pipeline.progress import SourceBacklog, progress_of, status_of
 from tidings.spark.shards.output_rows import TaskCounts
 
 WRAPPED = (

@@ -31,8 +31,8 @@ class Disk:
 
         If the file system does not say, the result is `sys.maxsize`.
         """
-        found = os.fstatvfs(fd)
-        return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
+        filesystem = os.fstatvfs(fd)
+        return filesystem.f_bavail * filesystem.f_frsize if filesystem.f_blocks else sys.maxsize
 
     def sync(self, fd: int) -> None:
         """Make the file's content durable."""

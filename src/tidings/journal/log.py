@@ -43,7 +43,7 @@ class LogPosition(NamedTuple):
     check: int
 
 
-class FoundRecord(NamedTuple):
+class LogEntry(NamedTuple):
     """A record that was read, its checksum, and the byte position after it in the file."""
 
     record: Record
@@ -93,7 +93,7 @@ def framed_size(bodies: Sequence[bytes]) -> int:
     return len(bodies) * RECORD_HEADER + sum(map(len, bodies))
 
 
-def read_records(stream: BinaryIO, place: LogPosition, seed: int) -> Iterator[FoundRecord]:
+def read_records(stream: BinaryIO, place: LogPosition, seed: int) -> Iterator[LogEntry]:
     """Yield the records from the stream's position to its end; raise a `BrokenLogError` at the first invalid one."""
     position = stream.tell()
     offset, before, previous = place
@@ -111,7 +111,7 @@ def read_records(stream: BinaryIO, place: LogPosition, seed: int) -> Iterator[Fo
         except msgspec.MsgspecError as error:
             raise BrokenLogError(offset, position, f"a record that cannot be decoded: {error}") from None
         position += RECORD_HEADER + length
-        yield FoundRecord(record, check, position)
+        yield LogEntry(record, check, position)
         offset, before, previous = offset + 1, timestamp, check
 
 

@@ -60,21 +60,21 @@ class JournalManifest(msgspec.Struct, frozen=True):
         """
         path = folder / FILE
         try:
-            found = tomllib.loads(path.read_bytes().decode())
+            tables = tomllib.loads(path.read_bytes().decode())
         except FileNotFoundError:
             if any(folder.glob("*/*.log")):
                 raise manifest_missing_error(folder) from None
             raise JournalError(f"{folder} is not a journal: there is no {FILE}", folder) from None
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise JournalDamagedError(f"{path} cannot be read: {error}", path) from None
-        version = found.get("format")
+        version = tables.get("format")
         if version != FORMAT:
             raise JournalVersionError(f"{path} says format {version!r}; this version of Tidings reads {FORMAT}", path)
         try:
-            identity = cls.of(found["name"], bytes.fromhex(found["salt"]))
+            identity = cls.of(tables["name"], bytes.fromhex(tables["salt"]))
         except (KeyError, TypeError, ValueError):
             raise JournalDamagedError(f"{path} does not say name and salt", path) from None
-        if found.get("check") != f"{identity.seed:08x}":
+        if tables.get("check") != f"{identity.seed:08x}":
             raise JournalDamagedError(f"{path}: name, salt and check do not belong together", path)
         return identity
 

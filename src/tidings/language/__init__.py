@@ -3,18 +3,32 @@
 from collections.abc import Callable
 from typing import Any
 
-from tidings.language import padres, regex, sql, tags, topics, xpath
+from tidings.language import padres, sql, tags, topics, xpath
 from tidings.language.words import did_you_mean
 from tidings.model.errors import FilterError
-from tidings.model.expression import Condition
+from tidings.model.expression import PAYLOAD, Attribute, Condition, Rlike
 from tidings.model.limits import MAX_FILTER_CHARACTERS
+from tidings.model.patterns import PatternError, compile_regex
 from tidings.model.printer import format_expression
+
+
+def parse_regex(text: str) -> Rlike:
+    """Parse a regular expression, in RE2 syntax, that is searched in the text of the payload: `goal.*(Beckham|Zidane)`.
+
+    Raises `FilterError` if it is not valid.
+    """
+    try:
+        compile_regex(text)
+    except PatternError as error:
+        raise FilterError(str(error), text, 0) from None
+    return Rlike(Attribute(PAYLOAD), text)
+
 
 FORMATS: dict[str, Callable[[str], Condition]] = {
     "sql": sql.parse,
     "topic": topics.parse,
     "tags": tags.parse,
-    "regex": regex.parse,
+    "regex": parse_regex,
     "xpath": xpath.parse,
     "padres": padres.parse,
 }

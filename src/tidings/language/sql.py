@@ -2,7 +2,7 @@
 
 from threading import Lock
 
-from tidings.language.templates import Fill, LiteralRefused, template
+from tidings.language.templates import Fill, LiteralRefusal, template
 from tidings.language.tokens import LiteralToken, TextShape, scan, split
 from tidings.model.errors import FilterError
 from tidings.model.expression import Condition
@@ -28,7 +28,7 @@ class _Language:
             if fill is None:
                 fill = self._learn(text, shape)
             return fill(literals)  # type: ignore[no-any-return]
-        except LiteralRefused as refused:
+        except LiteralRefusal as refused:
             places = [token.start_pos or 0 for token in scan(text) if isinstance(token, LiteralToken)]
             raise FilterError(refused.message, text, places[refused.slot]) from None
 

@@ -3,7 +3,7 @@
 Each tag requires that an attribute equals a value, or with `*` that it is present.
 """
 
-from tidings.language.words import WordReader
+from tidings.language.words import WordReader, plain_value
 from tidings.model.errors import FilterError
 from tidings.model.expression import Attribute, Comparison, Condition, Constant, In, IsNull, Not, all_of
 
@@ -34,7 +34,7 @@ def _tag(words: WordReader, attribute: Attribute) -> Condition:
         raise FilterError(complaint, words.text, start)
     # A tag is text, an attribute may be typed: Floor=3 and Open=true match both. Too large a number is only text.
     try:
-        plain = {"true": True, "false": False}.get(word.lower(), words.plain_value(word, start))
+        plain = {"true": True, "false": False}.get(word.lower(), plain_value(word, words.text, start))
     except FilterError:
         plain = word
     if isinstance(plain, str):

@@ -59,14 +59,14 @@ Fill = Callable[[list[str]], Any]  # the literals as written -> a node of the tr
 _SHORT = 64  # characters of a literal above which no other filter is expected to have the same
 
 
-class LiteralRefused(Exception):  # noqa: N818 - never leaves the language
+class LiteralRefusal(Exception):  # noqa: N818 - never leaves the language
     """A literal that is not valid in its place; `slot` is its number."""
 
     def __init__(self, slot: int, message: str) -> None:
         self.slot, self.message = slot, message
 
 
-class _Refused(Exception):  # noqa: N818 - never leaves this file
+class _Refusal(Exception):  # noqa: N818 - never leaves this file
     """An error in the part of the text that all filters of a shape share."""
 
     def __init__(self, message: str, position: int | None) -> None:
@@ -90,7 +90,7 @@ class TemplatePart(NamedTuple):
 def template(text: str, *, context: bool) -> Fill:
     """Parse a text; return the function that builds its tree, and that of every text of the same shape, from literals.
 
-    Raises `FilterError` for a syntax error; the function raises `LiteralRefused` for an invalid literal.
+    Raises `FilterError` for a syntax error; the function raises `LiteralRefusal` for an invalid literal.
     """
     tokens = scan(text)
     if not tokens:
@@ -100,7 +100,7 @@ def template(text: str, *, context: bool) -> Fill:
     except UnexpectedToken as error:
         position = len(text) if error.token.type == "$END" else error.token.start_pos or 0
         raise FilterError(_unexpected(error), text, position) from None
-    except _Refused as refused:
+    except _Refusal as refused:
         raise FilterError(refused.message, text, refused.position) from None
 
 
@@ -158,7 +158,7 @@ class _Builder(Transformer[Token, TemplatePart]):
     def membership(self, children: list[Any]) -> TemplatePart:
         value, negated, *options = children
         if len(options) > MAX_IN_VALUES:
-            raise _Refused(f"IN has more than MAX_IN_VALUES ({MAX_IN_VALUES:,}) values", value.position)
+            raise _Refusal(f"IN has more than MAX_IN_VALUES ({MAX_IN_VALUES:,}) values", value.position)
         fill, fills = _value(value).fill, [_value(option).fill for option in options]
         return _test(
             lambda v: In(fill(v), tuple([option_fill(v) for option_fill in fills])), [value, *options], negated
@@ -195,7 +195,7 @@ class _Builder(Transformer[Token, TemplatePart]):
     def positive(self, children: list[Any]) -> TemplatePart:
         sign, part = children
         if part.literal is None or part.literal.type != "NUMBER":
-            raise _Refused("+ stands before numbers", sign.start_pos)
+            raise _Refusal("+ stands before numbers", sign.start_pos)
         return part._replace(position=sign.start_pos, literal=None)  # type: ignore[no-any-return]
 
     def literal(self, children: list[LiteralToken]) -> TemplatePart:
@@ -217,13 +217,13 @@ class _Builder(Transformer[Token, TemplatePart]):
     def name(self, children: list[Token]) -> TemplatePart:
         (token,) = children
         if self._context and token.startswith("$"):
-            raise _Refused(f"{token} belongs to the event; a context filter speaks of contexts", token.start_pos)
+            raise _Refusal(f"{token} belongs to the event; a context filter speaks of contexts", token.start_pos)
         return _named(Attribute(unquoted(token)), token)
 
     def own(self, children: list[Token]) -> TemplatePart:
         (token,) = children
         if not self._context:
-            raise _Refused(
+            raise _Refusal(
                 "this. is one's own context and stands only in context filters (publishers=, subscribers=); "
                 "an attribute of that name is written in backquotes",
                 token.start_pos,
@@ -237,11 +237,11 @@ class _Builder(Transformer[Token, TemplatePart]):
         if function in ("topic", "xpath"):
             return self._event_call(function, token, arguments)
         if function not in ARITY:
-            raise _Refused(f"there is no function {str(token)[:40]}{did_you_mean(token, FUNCTIONS)}", token.start_pos)
+            raise _Refusal(f"there is no function {str(token)[:40]}{did_you_mean(token, FUNCTIONS)}", token.start_pos)
         if not self._context:
-            raise _Refused(f"{function} stands only in context filters (publishers=, subscribers=)", token.start_pos)
+            raise _Refusal(f"{function} stands only in context filters (publishers=, subscribers=)", token.start_pos)
         if len(arguments) != ARITY[function]:
-            raise _Refused(f"{function} takes {ARITY[function]} values, not {len(arguments)}", token.start_pos)
+            raise _Refusal(f"{function} takes {ARITY[function]} values, not {len(arguments)}", token.start_pos)
         fills = [_value(part).fill for part in arguments]
         return _combined(
             lambda v: Call(function, tuple([argument_fill(v) for argument_fill in fills])), arguments, token
@@ -249,10 +249,10 @@ class _Builder(Transformer[Token, TemplatePart]):
 
     def _event_call(self, function: str, token: Token, arguments: list[TemplatePart]) -> TemplatePart:
         if self._context:
-            raise _Refused(f"{function} looks at the event; a context filter speaks of contexts", token.start_pos)
+            raise _Refusal(f"{function} looks at the event; a context filter speaks of contexts", token.start_pos)
         literal = arguments[0].literal if len(arguments) == 1 else None
         if literal is None or literal.type != "STRING":
-            raise _Refused(f"{function} takes one quoted string", token.start_pos)
+            raise _Refusal(f"{function} takes one quoted string", token.start_pos)
         slot = literal.slot
         if function == "topic":
             return _test(lambda v: topic_condition(_checked_text(v, slot, _check_topic)), arguments, patterns=1)
@@ -282,27 +282,27 @@ def topic_condition(pattern: str) -> Comparison | Topic:
 
 
 def _condition(part: TemplatePart) -> TemplatePart:
-    """Return the part as a condition: a bare name is a boolean attribute. Raises `_Refused` for another value."""
+    """Return the part as a condition: a bare name is a boolean attribute. Raises `_Refusal` for another value."""
     if part.condition:
         return part
     if part.name is not None and part.name.name.startswith("$"):
-        raise _Refused(f"{part.name.name} is a string and needs a comparison", part.position)
+        raise _Refusal(f"{part.name.name} is a string and needs a comparison", part.position)
     if part.name is not None:
         truth = Comparison(part.name, "=", TRUE)  # a bare name is a boolean
         return part._replace(fill=lambda _: truth, value=False, condition=True, predicates=1)
-    raise _Refused("a condition is needed here, such as a comparison; this is a value", part.position)
+    raise _Refusal("a condition is needed here, such as a comparison; this is a value", part.position)
 
 
 def _value(part: TemplatePart) -> TemplatePart:
-    """Return the part if it is a value; else raise `_Refused`."""
+    """Return the part if it is a value; else raise `_Refusal`."""
     if part.value:
         return part
-    raise _Refused("a value is needed here; this is a condition", part.position)
+    raise _Refusal("a value is needed here; this is a condition", part.position)
 
 
 def _named(node: Attribute | OwnContextValue, token: Token) -> TemplatePart:
     if not node.name or (node.name.startswith("$") and not token.startswith("$")):
-        raise _Refused("a name is not empty, and only the system's start with $", token.start_pos)
+        raise _Refusal("a name is not empty, and only the system's start with $", token.start_pos)
     return TemplatePart(lambda _: node, token.start_pos or 0, name=node)
 
 
@@ -313,22 +313,22 @@ def _test(fill: Fill, parts: list[TemplatePart], negated: Token | None = None, p
 
 
 def _joined(fill: Fill, parts: list[TemplatePart], first: Token | None = None) -> TemplatePart:
-    """Return a condition over other conditions; raise `_Refused` if they have too many predicates or patterns."""
+    """Return a condition over other conditions; raise `_Refusal` if they have too many predicates or patterns."""
     predicates = sum([part.predicates or 1 for part in parts])
     if predicates > MAX_FILTER_PREDICATES:
-        raise _Refused(f"more than MAX_FILTER_PREDICATES ({MAX_FILTER_PREDICATES:,}) conditions", parts[0].position)
+        raise _Refusal(f"more than MAX_FILTER_PREDICATES ({MAX_FILTER_PREDICATES:,}) conditions", parts[0].position)
     pattern_count = sum([part.patterns for part in parts])
     if pattern_count > MAX_FILTER_PATTERNS:
-        raise _Refused(f"more than MAX_FILTER_PATTERNS ({MAX_FILTER_PATTERNS}) patterns and paths", parts[0].position)
+        raise _Refusal(f"more than MAX_FILTER_PATTERNS ({MAX_FILTER_PATTERNS}) patterns and paths", parts[0].position)
     return _combined(fill, parts, first, predicates)._replace(value=False, condition=True, patterns=pattern_count)
 
 
 def _combined(fill: Fill, parts: list[TemplatePart], first: Token | None = None, predicates: int = 0) -> TemplatePart:
-    """Return a node over some parts; raise `_Refused` if it is nested too deeply."""
+    """Return a node over some parts; raise `_Refusal` if it is nested too deeply."""
     position = parts[0].position if first is None else first.start_pos or 0
     depth = 1 + max([part.depth for part in parts])
     if depth > MAX_FILTER_NESTING:
-        raise _Refused(TOO_DEEP, position)
+        raise _Refusal(TOO_DEEP, position)
     return TemplatePart(fill, position, depth=depth, predicates=predicates)
 
 
@@ -340,8 +340,8 @@ def _comparing(name: Attribute | OwnContextValue, operator: ComparisonOperator, 
             return Comparison(name, operator, value(literals))
         try:
             return _compared(name, operator, literals[slot])
-        except LiteralRefused as refused:
-            raise LiteralRefused(slot, refused.message) from None
+        except LiteralRefusal as refused:
+            raise LiteralRefusal(slot, refused.message) from None
 
     return fill
 
@@ -363,20 +363,20 @@ def _number(literals: list[str], slot: int, sign: str) -> Constant:
         number = int(sign + written) if len(written) < 25 else MAX_INTEGER + 1
         if MIN_INTEGER <= number <= MAX_INTEGER:
             return Constant(number)
-        raise LiteralRefused(slot, "the integer does not fit into 64 bits; with a decimal point it is a float")
+        raise LiteralRefusal(slot, "the integer does not fit into 64 bits; with a decimal point it is a float")
     value = float(sign + written)
     if math.isfinite(value):
         return Constant(value + 0.0)  # -0.0 becomes 0.0: equal numbers have one text
-    raise LiteralRefused(slot, "the number is too large for a float")
+    raise LiteralRefusal(slot, "the number is too large for a float")
 
 
 def _checked_text(literals: list[str], slot: int, check: Callable[[str], Any]) -> str:
-    """Return the string literal in a slot; raise `LiteralRefused` if `check` raises `PatternError` for it."""
+    """Return the string literal in a slot; raise `LiteralRefusal` if `check` raises `PatternError` for it."""
     text = _string(literals[slot])
     try:
         check(text)
     except PatternError as error:
-        raise LiteralRefused(slot, str(error)) from None
+        raise LiteralRefusal(slot, str(error)) from None
     return text
 
 

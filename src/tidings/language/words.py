@@ -79,20 +79,7 @@ class WordReader:
         """Consume a word and return it as a constant: quoted a string, otherwise a number if it looks like one."""
         start = self.position
         word, quoted = self.word(what)
-        return Constant(word) if quoted else Constant(self.plain_value(word, start))
-
-    def plain_value(self, word: str, position: int) -> Value:
-        """Return an unquoted word as a number if it looks like one, else as a string."""
-        if not _NUMBER.fullmatch(word):
-            return word
-        digits = word.lstrip("+-")
-        if digits.isdigit() and len(digits) > 19:
-            complaint = "the integer does not fit into 64 bits; with a decimal point it is a float"
-            raise FilterError(complaint, self.text, position)
-        try:
-            return checked_value(int(word) if digits.isdigit() else float(word), word[:40])
-        except InvalidValueError as error:
-            raise FilterError(str(error), self.text, position) from None
+        return Constant(word) if quoted else Constant(plain_value(word, self.text, start))
 
     def count_predicate(self) -> None:
         """Count one more predicate; raise `FilterError` above the limit."""
@@ -113,3 +100,19 @@ class WordReader:
     def _skip_blanks(self) -> None:
         while self.position < len(self.text) and self.text[self.position].isspace():
             self.position += 1
+
+
+def plain_value(word: str, text: str, position: int) -> Value:
+    """Return an unquoted word as a number if it looks like one, else as a string.
+
+    Raises `FilterError`, with the word's position in `text`, for a number that is no attribute value.
+    """
+    if not _NUMBER.fullmatch(word):
+        return word
+    digits = word.lstrip("+-")
+    if digits.isdigit() and len(digits) > 19:
+        raise FilterError("the integer does not fit into 64 bits; with a decimal point it is a float", text, position)
+    try:
+        return checked_value(int(word) if digits.isdigit() else float(word), word[:40])
+    except InvalidValueError as error:
+        raise FilterError(str(error), text, position) from None

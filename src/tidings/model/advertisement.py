@@ -104,4 +104,4 @@ def _checked_offer(offer: Any, name: str) -> ContextOffer:
         return offer
     if isinstance(offer, str) or not isinstance(offer, Iterable):
         raise InvalidValueError(f"{name}: must be a list of names or a ContextFilter")
-    return tuple(checked_name(one) for one in offer)
+    return tuple(checked_name(name) for name in offer)

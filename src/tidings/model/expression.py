@@ -162,13 +162,13 @@ TRUE, FALSE, NULL = Constant(True), Constant(False), Constant(None)
 
 def all_of(parts: Iterable[Condition]) -> Condition:
     """Return the conjunction of `parts`, flattened: no AND directly below an AND; TRUE if there are no parts."""
-    flat = tuple(one for part in parts for one in (part.parts if isinstance(part, And) else (part,)))
+    flat = tuple(subpart for part in parts for subpart in (part.parts if isinstance(part, And) else (part,)))
     return TRUE if not flat else flat[0] if len(flat) == 1 else And(flat)
 
 
 def any_of(parts: Iterable[Condition]) -> Condition:
     """Return the disjunction of `parts`, flattened: no OR directly below an OR; FALSE if there are no parts."""
-    flat = tuple(one for part in parts for one in (part.parts if isinstance(part, Or) else (part,)))
+    flat = tuple(subpart for part in parts for subpart in (part.parts if isinstance(part, Or) else (part,)))
     return FALSE if not flat else flat[0] if len(flat) == 1 else Or(flat)
 
 

@@ -52,12 +52,12 @@ class _Predicate(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def names(self) -> frozenset[str]:
         """The names of attributes (in a context filter, of the other party's context values) without reserved names."""
-        known = self._names
-        if known is None:
-            found = {node.name for node in walk(self.expression) if isinstance(node, Attribute)}
-            known = _shared(frozenset(name for name in found if not name.startswith("$")))
-            force_setattr(self, "_names", known)
-        return known
+        names = self._names
+        if names is None:
+            attribute_names = {node.name for node in walk(self.expression) if isinstance(node, Attribute)}
+            names = _shared(frozenset(name for name in attribute_names if not name.startswith("$")))
+            force_setattr(self, "_names", names)
+        return names
 
 
 class FilterValue(_Predicate, frozen=True, eq=False):
@@ -72,8 +72,10 @@ class ContextFilterValue(_Predicate, frozen=True, eq=False):
     @property
     def own_names(self) -> frozenset[str]:
         """The names that the filter uses with `this.`, that is, from the context of the client that wrote it."""
-        known = self._own_names
-        if known is None:
-            known = _shared(frozenset(node.name for node in walk(self.expression) if isinstance(node, OwnContextValue)))
-            force_setattr(self, "_own_names", known)
-        return known
+        own_names = self._own_names
+        if own_names is None:
+            own_names = _shared(
+                frozenset(node.name for node in walk(self.expression) if isinstance(node, OwnContextValue))
+            )
+            force_setattr(self, "_own_names", own_names)
+        return own_names

@@ -48,8 +48,8 @@ def missing_package(error: ImportError) -> MissingPackageError | None:
     if isinstance(error, MissingPackageError):
         return error
     package = (error.name or "").partition(".")[0]
-    if not package and (said := _PYSPARK_WORDS.search(str(error))) is not None:
-        package = _PYSPARK_NAMES.get(said[1].lower(), said[1].lower())
+    if not package and (match := _PYSPARK_WORDS.search(str(error))) is not None:
+        package = _PYSPARK_NAMES.get(match[1].lower(), match[1].lower())
     command = installation(package)
     if command is None:
         return None

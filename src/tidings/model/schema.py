@@ -167,8 +167,8 @@ class Schema:
         return self._positions[name] if name in self._positions else self._positions[self._unknown(name)]
 
     def _unknown(self, name: str) -> str:
-        known = ", ".join(self._types) or "none at all"
-        raise SchemaError(f"{self.subject}: has no attribute {name}; version {self.version} has {known}", name)
+        type_names = ", ".join(self._types) or "none at all"
+        raise SchemaError(f"{self.subject}: has no attribute {name}; version {self.version} has {type_names}", name)
 
 
 def conforms(bits: int, to: int) -> bool:
@@ -264,7 +264,7 @@ def fields_of(described: type | None) -> dict[str, ValueType]:
     except (NameError, TypeError) as error:
         raise SchemaError(f"{described.__name__}: the types of its fields cannot be read: {error}") from None
     if is_dataclass(described):
-        names = [one.name for one in fields(described)]
+        names = [field.name for field in fields(described)]
     elif issubclass(described, msgspec.Struct):
         names = list(described.__struct_fields__)
     else:
@@ -307,16 +307,16 @@ def _checked_schema(schema: Any, example: str) -> Schema:
 
 
 def _without_none(hint: Any) -> Any:
-    options = [one for one in typing.get_args(hint) if one is not type(None)]
+    options = [option for option in typing.get_args(hint) if option is not type(None)]
     return options[0] if len(options) == 1 and type(None) in typing.get_args(hint) else hint
 
 
 def _value_type(kind: Any, where: str) -> ValueType:
-    found = _TYPES.get(kind) if isinstance(kind, str) else kind
-    if found not in _TYPES.values():
+    value_type = _TYPES.get(kind) if isinstance(kind, str) else kind
+    if value_type not in _TYPES.values():
         shown = getattr(kind, "__name__", repr(kind))
         raise SchemaError(f"{where}: a type is bool, int, float or str, not {shown}", where.rsplit(": ", 1)[-1])
-    return typing.cast("ValueType", found)
+    return typing.cast("ValueType", value_type)
 
 
 class _Structure(msgspec.Struct, frozen=True):
@@ -352,14 +352,14 @@ def schema_of(subject: str, versions: list[dict[str, str]]) -> Schema:
 def structure_text(structure: AttributeFilter) -> str:
     """Return an attribute filter and its schema as JSON text; `structure_of` reads it."""
     schema = structure.schema
-    told = _Structure(schema.subject, versions_of(schema), sorted(structure.names), sorted(structure.absent))
-    return msgspec.json.encode(told).decode()
+    description = _Structure(schema.subject, versions_of(schema), sorted(structure.names), sorted(structure.absent))
+    return msgspec.json.encode(description).decode()
 
 
 def structure_of(text: str) -> AttributeFilter:
     """Return the attribute filter in a JSON text of `structure_text`; raise a `SchemaError` if the text is invalid."""
     try:
-        given = msgspec.json.decode(text, type=_Structure)
+        description = msgspec.json.decode(text, type=_Structure)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise SchemaError(f"structure: {error}") from None
-    return AttributeFilter(schema_of(given.subject, given.versions), given.names, given.absent)
+    return AttributeFilter(schema_of(description.subject, description.versions), description.names, description.absent)

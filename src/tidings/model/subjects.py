@@ -19,9 +19,9 @@ class Subjects:
 
         Raises a `SchemaError` if the schema is not a later version of the known one.
         """
-        known = self._newest.get(schema.subject)
-        if known is not None:
-            known.check_successor(schema)
+        newest = self._newest.get(schema.subject)
+        if newest is not None:
+            newest.check_successor(schema)
         elif schema.subject not in self._numbers:
             self._numbers[schema.subject] = len(self._names)
             self._names.append(schema.subject)
@@ -33,7 +33,7 @@ class Subjects:
 
         Subjects that `former` lacks get the numbers after its last one.
         """
-        names = [*former._names, *(one for one in self._names if one not in former._numbers)]
+        names = [*former._names, *(name for name in self._names if name not in former._numbers)]
         self._names, self._numbers = names, {name: number for number, name in enumerate(names)}
 
     def schema(self, subject: str, version: int | None = None) -> Schema:

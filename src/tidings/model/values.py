@@ -147,10 +147,10 @@ class Context(Attributes):
 
     def merged(self, changes: Mapping[str, Any] | None) -> "Context":
         """Return this context with `changes` applied by name; None removes a value and everything nested in it."""
-        given = Context.of(changes)
+        changed = Context.of(changes)
         gone = _taken_away({} if changes is None else changes, "")
-        kept = {name: value for name, value in self.items() if not any(_is_below(name, one) for one in gone)}
-        return Context({**kept, **given})
+        others = {name: value for name, value in self.items() if not any(_is_below(name, removed) for removed in gone)}
+        return Context({**others, **changed})
 
 
 def _taken_away(changes: Mapping[str, Any], prefix: str) -> list[str]:

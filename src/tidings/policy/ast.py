@@ -187,8 +187,8 @@ def elements_in(rule: "Rule") -> int:
 
 def _flat(conditions: Iterable[Condition], kind: type[AllOf] | type[AnyOf]) -> tuple[Condition, ...]:
     parts: list[Condition] = []
-    for one in conditions:
-        parts.extend(one.parts if isinstance(one, kind) else [one])
+    for condition in conditions:
+        parts.extend(condition.parts if isinstance(condition, kind) else [condition])
     return tuple(parts)
 
 

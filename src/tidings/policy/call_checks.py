@@ -25,7 +25,7 @@ from tidings.policy.ast import (
     Variable,
 )
 from tidings.policy.elements import ArgumentKind, Element, ElementRole, Parameter
-from tidings.policy.publish_template import PublicationRefused, parse_publication
+from tidings.policy.publish_template import TemplateRefusal, parse_publication
 
 VARIABLES = {
     "Message": "the message that the rule is applied to, as text",
@@ -51,7 +51,7 @@ _KIND_TEXTS = {
 }
 
 
-class CallRefused(Exception):  # noqa: N818 - never leaves the room
+class CallRefusal(Exception):  # noqa: N818 - never leaves the package
     """A call, comparison or argument is not allowed.
 
     `argument` is the index of the offending argument, or None; `offset` is a character position inside it. The parsers
@@ -63,14 +63,14 @@ class CallRefused(Exception):  # noqa: N818 - never leaves the room
 
 
 def checked_call(name: str, arguments: tuple[Argument, ...], role: ElementRole) -> ElementCall:
-    """Return the call with checked arguments; raise `CallRefused` if they do not fit the element's declaration.
+    """Return the call with checked arguments; raise `CallRefusal` if they do not fit the element's declaration.
 
     Lists are spread over a last parameter that takes many values, and a quoted event becomes a `PublishTemplate`.
     """
     element = _element(name, role)
     spread = _spread_list(element, arguments)
     if len(spread) > MAX_POLICY_ARGUMENTS:
-        raise CallRefused(f"more than MAX_POLICY_ARGUMENTS ({MAX_POLICY_ARGUMENTS:,}) arguments")
+        raise CallRefusal(f"more than MAX_POLICY_ARGUMENTS ({MAX_POLICY_ARGUMENTS:,}) arguments")
     is_spread = spread is not arguments
     _check_count(element, len(spread))
     checked = []
@@ -79,35 +79,35 @@ def checked_call(name: str, arguments: tuple[Argument, ...], role: ElementRole) 
         try:
             checked.append(_checked_argument(element, parameter.kind, argument))
             _check_choice(element, parameter, argument)
-        except CallRefused as refused:
+        except CallRefusal as refused:
             argument_index = min(place, len(arguments) - 1) if is_spread else place
-            raise CallRefused(refused.message, argument_index, refused.offset) from None
+            raise CallRefusal(refused.message, argument_index, refused.offset) from None
     return ElementCall(name, tuple(checked))
 
 
 def checked_boolean_call(call: ElementCall) -> ElementCall:
-    """Return the call if its condition is boolean; raise `CallRefused` if it needs a comparison."""
+    """Return the call if its condition is boolean; raise `CallRefusal` if it needs a comparison."""
     gives = _element(call.name, ElementRole.CONDITION).gives
     if gives is ArgumentKind.NUMBER:
-        raise CallRefused(f"{call.name}() is a number and needs a comparison, as in {call.name}() > 0.5")
+        raise CallRefusal(f"{call.name}() is a number and needs a comparison, as in {call.name}() > 0.5")
     if gives is not ArgumentKind.BOOLEAN:
-        raise CallRefused(f"{call.name}() is no truth and needs a comparison, as in {call.name}() = 'x'")
+        raise CallRefusal(f"{call.name}() is no truth and needs a comparison, as in {call.name}() = 'x'")
     return call
 
 
 def checked_comparison(call: ElementCall, operator: Operator, value: Constant | Variable | Values) -> ElementComparison:
-    """Return the comparison; raise `CallRefused` if the value is not comparable with the condition by this operator."""
+    """Return the comparison; raise `CallRefusal` if the value is not comparable with the condition by this operator."""
     gives = _element(call.name, ElementRole.CONDITION).gives or ArgumentKind.VALUE
     if (operator == "in") is not isinstance(value, Values):
-        raise CallRefused("in takes a list, as in [a, b]; the other comparisons take a single value")
+        raise CallRefusal("in takes a list, as in [a, b]; the other comparisons take a single value")
     if gives is ArgumentKind.BOOLEAN and operator not in ("=", "!="):
-        raise CallRefused(f"{call.name}() is true or false and compares only by = and !=")
+        raise CallRefusal(f"{call.name}() is true or false and compares only by = and !=")
     for item in value.items if isinstance(value, Values) else (value,):
         _check_scalar(item)
         if _kind(item) is not gives and gives is not ArgumentKind.VALUE:
-            raise CallRefused(f"{call.name}() is a {gives} and compares with {_KIND_TEXTS[gives]}")
+            raise CallRefusal(f"{call.name}() is a {gives} and compares with {_KIND_TEXTS[gives]}")
     if isinstance(value, Values) and len(value.items) > MAX_POLICY_ARGUMENTS:
-        raise CallRefused(f"more than MAX_POLICY_ARGUMENTS ({MAX_POLICY_ARGUMENTS:,}) values")
+        raise CallRefusal(f"more than MAX_POLICY_ARGUMENTS ({MAX_POLICY_ARGUMENTS:,}) values")
     return ElementComparison(call, operator, value)
 
 
@@ -148,10 +148,10 @@ def _element(name: str, role: ElementRole) -> Element:
     if element is None:
         others = registry.names(ElementRole.ACTION if role is ElementRole.CONDITION else ElementRole.CONDITION)
         hint = did_you_mean(name, registry.names(role)) or did_you_mean(name, others)
-        raise CallRefused(f"there is no {role} {name[:40]}{hint or '; there are ' + ', '.join(registry.names(role))}")
+        raise CallRefusal(f"there is no {role} {name[:40]}{hint or '; there are ' + ', '.join(registry.names(role))}")
     if element.role is not role:
         place = "actions stand after Then" if element.role is ElementRole.ACTION else "conditions stand after If"
-        raise CallRefused(f"{name} is {'an' if element.role is ElementRole.ACTION else 'a'} {element.role}; {place}")
+        raise CallRefusal(f"{name} is {'an' if element.role is ElementRole.ACTION else 'a'} {element.role}; {place}")
     return element
 
 
@@ -173,23 +173,23 @@ def _check_count(element: Element, count: int) -> None:
     least = sum(not parameter.optional for parameter in element.parameters)
     most = None if any(parameter.many for parameter in element.parameters) else len(element.parameters)
     if count < least:
-        raise CallRefused(
+        raise CallRefusal(
             f"{element.name} needs {least if least > 1 else 'an'} argument{'s' * (least > 1)}: {element.signature}"
         )
     if most is not None and count > most:
         if any(parameter.kind is ArgumentKind.PUBLICATION for parameter in element.parameters):
-            raise CallRefused(f'the event of {element.name} stands in double quotes: "[class,X],[message,$Message]"')
+            raise CallRefusal(f'the event of {element.name} stands in double quotes: "[class,X],[message,$Message]"')
         takes = "takes no arguments" if most == 0 else f"takes {most} argument{'s' * (most > 1)}, not {count}"
-        raise CallRefused(f"{element.name} {takes}: {element.signature}")
+        raise CallRefusal(f"{element.name} {takes}: {element.signature}")
 
 
 def _checked_argument(element: Element, kind: ArgumentKind, argument: Argument) -> Argument:
-    """Return an argument as its parameter takes it; raise `CallRefused` if the kind is wrong."""
+    """Return an argument as its parameter takes it; raise `CallRefusal` if the kind is wrong."""
     if kind is ArgumentKind.PUBLICATION:
         return _publication(argument)
     if isinstance(argument, Values) and kind is ArgumentKind.LIST:
         if len(argument.items) > MAX_POLICY_ARGUMENTS:
-            raise CallRefused(f"more than MAX_POLICY_ARGUMENTS ({MAX_POLICY_ARGUMENTS:,}) values")
+            raise CallRefusal(f"more than MAX_POLICY_ARGUMENTS ({MAX_POLICY_ARGUMENTS:,}) values")
         for item in argument.items:
             _check_scalar(item)
         return argument
@@ -202,12 +202,12 @@ def _checked_argument(element: Element, kind: ArgumentKind, argument: Argument) 
             if kind is ArgumentKind.NAME:
                 _check_name(argument)
             return argument
-    raise CallRefused(f"{element.signature} takes {_KIND_TEXTS[kind]} here")
+    raise CallRefusal(f"{element.signature} takes {_KIND_TEXTS[kind]} here")
 
 
 def _check_choice(element: Element, parameter: Parameter, argument: Argument) -> None:
     if parameter.choices and (not isinstance(argument, Constant) or argument.value not in parameter.choices):
-        raise CallRefused(f"{element.signature} takes {' or '.join(parameter.choices)} here")
+        raise CallRefusal(f"{element.signature} takes {' or '.join(parameter.choices)} here")
 
 
 def _publication(argument: Argument) -> PublishTemplate:
@@ -215,10 +215,10 @@ def _publication(argument: Argument) -> PublishTemplate:
         _check_scalar(argument)
         try:
             argument = parse_publication(argument.value)
-        except PublicationRefused as refused:
-            raise CallRefused(refused.message, offset=refused.offset) from None
+        except TemplateRefusal as refused:
+            raise CallRefusal(refused.message, offset=refused.offset) from None
     if not isinstance(argument, PublishTemplate):
-        raise CallRefused(f"this takes {_KIND_TEXTS[ArgumentKind.PUBLICATION]}")
+        raise CallRefusal(f"this takes {_KIND_TEXTS[ArgumentKind.PUBLICATION]}")
     for name, value in argument.attributes:
         _check_name(Constant(name))
         _check_scalar(value)
@@ -229,27 +229,27 @@ def _check_scalar(value: Argument) -> None:
     if isinstance(value, Variable):
         if value.name not in VARIABLES:
             hint = did_you_mean(value.name, VARIABLES).replace("mean ", "mean $")
-            raise CallRefused(
+            raise CallRefusal(
                 f"there is no variable ${value.name[:40]}{hint or '; there are $' + ', $'.join(VARIABLES)}"
             )
     elif isinstance(value, Constant):
         try:
             plain = checked_value(value.value)
         except InvalidValueError as error:
-            raise CallRefused(str(error)) from None
+            raise CallRefusal(str(error)) from None
         if isinstance(plain, str) and CONTROL_CHARACTERS.search(plain):
-            raise CallRefused("a control character; a policy cannot hold one")
+            raise CallRefusal("a control character; a policy cannot hold one")
     else:
-        raise CallRefused("a single value is needed here")
+        raise CallRefusal("a single value is needed here")
 
 
 def _check_name(argument: Argument) -> None:
     try:
         name = checked_name(argument.value if isinstance(argument, Constant) else None)
     except InvalidValueError as error:
-        raise CallRefused(str(error)) from None
+        raise CallRefusal(str(error)) from None
     if CONTROL_CHARACTERS.search(name):
-        raise CallRefused("a control character; a policy cannot hold one")
+        raise CallRefusal("a control character; a policy cannot hold one")
 
 
 def _kind(value: Constant | Variable) -> ArgumentKind:

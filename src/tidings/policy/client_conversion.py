@@ -39,10 +39,10 @@ def _rules(policy: str) -> tuple[CompiledRule, ...]:
     """Return the rules of a policy that convert publications at an egress."""
     rules = compile_policy(Policy.parse(policy)).of(RuleOperation.FORWARD, MessageType.PUBLICATION)
     return tuple(
-        one
-        for one in rules
-        if Point.EGRESS in one.rule.points
-        and any(call.name in _CONVERSIONS for branch in one.rule.branches for call in branch.actions)
+        rule
+        for rule in rules
+        if Point.EGRESS in rule.rule.points
+        and any(call.name in _CONVERSIONS for branch in rule.rule.branches for call in branch.actions)
     )
 
 

@@ -17,7 +17,11 @@ class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rules, tuple) or not self.rules or not all(isinstance(one, Rule) for one in self.rules):
+        if (
+            not isinstance(self.rules, tuple)
+            or not self.rules
+            or not all(isinstance(rule, Rule) for rule in self.rules)
+        ):
             raise PolicyError("a policy has at least one rule; Policy.parse(...) reads text, Policy.from_xml(...) XML")
         if len(self.rules) > MAX_POLICY_RULES:
             raise PolicyError(f"more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) rules")

@@ -26,7 +26,7 @@ from tidings.policy.ast import (
     all_of,
     any_of,
 )
-from tidings.policy.call_checks import CallRefused, checked_boolean_call, checked_call, checked_comparison
+from tidings.policy.call_checks import CallRefusal, checked_boolean_call, checked_call, checked_comparison
 from tidings.policy.elements import ElementRole
 from tidings.policy.policy import Policy
 
@@ -238,7 +238,7 @@ def _publish(*attributes: tuple[str, str]) -> ElementCall:
 def _checked_or_policy_error(check: Any, *arguments: Any) -> Any:
     try:
         return check(*arguments)
-    except CallRefused as refused:
+    except CallRefusal as refused:
         raise PolicyError(refused.message) from None
 
 

@@ -19,7 +19,7 @@ _BOOLEANS = {"true": True, "false": False}
 _FORM = "an event is written [name,value],[name,value]"
 
 
-class PublicationRefused(Exception):  # noqa: N818 - never leaves the room
+class TemplateRefusal(Exception):  # noqa: N818 - never leaves the package
     """The event of a `Publish` action cannot be parsed; `offset` is the position of the error in its text."""
 
     def __init__(self, message: str, offset: int) -> None:
@@ -27,15 +27,15 @@ class PublicationRefused(Exception):  # noqa: N818 - never leaves the room
 
 
 def parse_publication(text: str) -> PublishTemplate:
-    """Parse the event of a `Publish` action; raise `PublicationRefused` if the text is invalid."""
+    """Parse the event of a `Publish` action; raise `TemplateRefusal` if the text is invalid."""
     attributes: dict[str, Scalar] = {}
     position = _expect_sign(text, 0, "[")
     while True:
         name, start = _parse_name(text, position)
         if name in attributes:
-            raise PublicationRefused(f"{name[:40]} is given twice", start)
+            raise TemplateRefusal(f"{name[:40]} is given twice", start)
         if len(attributes) >= MAX_ATTRIBUTES:
-            raise PublicationRefused(f"more than MAX_ATTRIBUTES ({MAX_ATTRIBUTES:,}) values", start)
+            raise TemplateRefusal(f"more than MAX_ATTRIBUTES ({MAX_ATTRIBUTES:,}) values", start)
         position = _expect_sign(text, _match_word(text, start).end(), ",")
         value = _match_word(text, _skip_blanks(text, position))
         attributes[name] = _parse_value(value)
@@ -58,7 +58,7 @@ def _skip_blanks(text: str, position: int) -> int:
 def _expect_sign(text: str, position: int, sign: str) -> int:
     position = _skip_blanks(text, position)
     if not text.startswith(sign, position):
-        raise PublicationRefused(_FORM, position)
+        raise TemplateRefusal(_FORM, position)
     return position + 1
 
 
@@ -70,9 +70,9 @@ def _match_word(text: str, position: int) -> re.Match[str]:
             if text[position : position + 1] in ("\u2019", "\u2018", '"')
             else ""
         )
-        raise PublicationRefused(f"{_FORM}{hint}", position)
+        raise TemplateRefusal(f"{_FORM}{hint}", position)
     if match[4] is not None and match[4][0] in "\u2019\u2018\u201c\u201d":
-        raise PublicationRefused("a typeset quote; strings inside of an event stand in plain single quotes", position)
+        raise TemplateRefusal("a typeset quote; strings inside of an event stand in plain single quotes", position)
     return match
 
 
@@ -80,11 +80,11 @@ def _parse_name(text: str, position: int) -> tuple[str, int]:
     start = _skip_blanks(text, position)
     match = _match_word(text, start)
     if match[3] is not None:
-        raise PublicationRefused("the name of an attribute is no variable", start)
+        raise TemplateRefusal("the name of an attribute is no variable", start)
     try:
         return checked_name(_unquote(match)), start
     except InvalidValueError as error:
-        raise PublicationRefused(str(error), start) from None
+        raise TemplateRefusal(str(error), start) from None
 
 
 def _unquote(match: re.Match[str]) -> str:
@@ -105,7 +105,7 @@ def _parse_value(match: re.Match[str]) -> Scalar:
             return Constant(_BOOLEANS[word.lower()])
         return Constant(read_number(word) if _NUMBER.fullmatch(word) else checked_value(word))
     except ValueError as error:
-        raise PublicationRefused(str(error), match.start()) from None
+        raise TemplateRefusal(str(error), match.start()) from None
 
 
 def _format_name(name: str) -> str:

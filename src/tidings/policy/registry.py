@@ -1,8 +1,8 @@
 """The registry of rule elements: the built-in ones, and user-defined ones, which decorators register.
 
-The function of a user-defined element gets a `RuleContext` first and then the arguments of the call, so its parameters
-from the second on are the element's parameters. Arguments are checked against the annotations `str`, `bool`, `int`,
-`float` and `list` when a policy is parsed; a parameter without annotation takes any single value.
+The function of a user-defined element gets an `ElementContext` first and then the arguments of the call, so its
+parameters from the second on are the element's parameters. Arguments are checked against the annotations `str`, `bool`,
+`int`, `float` and `list` when a policy is parsed; a parameter without annotation takes any single value.
 """
 
 import inspect

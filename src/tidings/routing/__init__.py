@@ -2,8 +2,7 @@
 
 from tidings.model.errors import InvalidValueError
 from tidings.routing.advertisement import AdvertisementRouting
-from tidings.routing.asf import AcyclicForwarding
-from tidings.routing.gsf import GraphForwarding
+from tidings.routing.flood import AcyclicForwarding, GraphForwarding
 from tidings.routing.spcf import ContextForwarding
 from tidings.routing.strategy import Strategy
 

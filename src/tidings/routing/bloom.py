@@ -1,18 +1,33 @@
-"""A Bloom filter of context ids in publications (paper 004, section 3.1.1): false positives, no false negatives.
+"""Context ids, and Bloom filters of them in publications (paper 004, section 3.1.1).
 
-A context id is already a hash, so its two halves yield all bit positions by double hashing.
+A context id is a 16-byte hash of the names and values. Two contexts have the same id exactly if no filter can
+distinguish them: 1, 1.0 and TRUE are three values, 0.0 and -0.0 are one. A Bloom filter has false positives, but no
+false negatives; the two halves of an id yield all bit positions by double hashing.
 """
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Annotated, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidings.model.limits import MAX_BLOOM_BYTES, MAX_BLOOM_HASHES
-from tidings.routing.context_id import CONTEXT_ID_BYTES
+from tidings.model.limits import MAX_BLOOM_BYTES, MAX_BLOOM_HASHES, MAX_CACHED_CONTEXTS
+from tidings.model.values import Context
+
+CONTEXT_ID_BYTES = 16
+
+
+@lru_cache(MAX_CACHED_CONTEXTS)
+def context_id(context: Context) -> bytes:
+    """Return the id of a context: the BLAKE2b hash of its sorted values in MessagePack, which keeps types distinct."""
+    # Adding 0.0 turns -0.0 into 0.0 and leaves every other float unchanged.
+    values = [(name, value + 0.0 if type(value) is float else value) for name, value in sorted(context.items())]
+    return blake2b(msgspec.msgpack.encode(values), digest_size=CONTEXT_ID_BYTES).digest()
+
 
 FALSE_POSITIVES = 0.01
 _BITS_PER_ID = -math.log(FALSE_POSITIVES) / math.log(2) ** 2

@@ -14,8 +14,7 @@ from tidings.matching.reference import matches_context
 from tidings.model.filter import ContextFilterValue
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
-from tidings.routing.bloom import Bloom, halves_of
-from tidings.routing.context_id import context_id
+from tidings.routing.bloom import Bloom, context_id, halves_of
 
 AnnouncedContext = Context | None  # None: any context (publishers in another sub-overlay announce none here)
 ANY = b"any"  # the id in place of a context that is None
@@ -181,8 +180,7 @@ class ContextMatcher:
         self._holders[context_key] += 1
         if context_key not in self._contexts:
             self._contexts[context_key] = context
-            if self._index is not None:
-                self._enter(self._index, context_key, context)
+            self._enter(context_key, context)
 
     def leave(self, context_key: bytes) -> None:
         """Count one broker fewer with this context; remove the context with the last one."""
@@ -200,7 +198,7 @@ class ContextMatcher:
         if self._index is None and len(self._contexts) > _FEW:
             self._index = SubscriptionIndex()
             for context_key, context in self._contexts.items():
-                self._enter(self._index, context_key, context)
+                self._enter(context_key, context)
         if self._index is None:
             return Bloom.of(
                 context_key
@@ -209,8 +207,12 @@ class ContextMatcher:
             )
         return Bloom.of_halves(self._halves[self._index.match_positions({}, subscribers=context_filter)])
 
-    def _enter(self, index: SubscriptionIndex, context_key: bytes, context: Context) -> None:
-        """Index the context as that of a subscriber to all events, so that only `subscribers` filters decide."""
+    def _enter(self, context_key: bytes, context: Context) -> None:
+        """Index the context, if there is an index, as that of a subscriber to all events: only `subscribers` filters
+        decide."""
+        index = self._index
+        if index is None:
+            return
         position = index.put(Subscription(id=context_key.hex(), subscriber=context_key.hex()))
         index.set_context(context_key.hex(), context)
         if position >= len(self._halves):

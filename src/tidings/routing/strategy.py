@@ -1,14 +1,22 @@
 """The interface of routing strategies: which neighbours get a subscription, and which link an event takes.
 
-A strategy only decides. The engine sends the messages, and policies may block or change them.
+A strategy only decides. The engine sends the messages, and policies may block or change them. A strategy that `binds`
+sends filters with the values of its client's context (`bound`): they can then be evaluated where only the other party's
+context is known (paper 004, section 3.1.2). A name that the context lacks stays `this.x`, which is NULL everywhere.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import ClassVar, Protocol
+from functools import lru_cache
+from typing import ClassVar, Protocol, TypeVar, cast
 
+import msgspec
+
+from tidings.model.expression import Constant, Expression, OwnContextValue
 from tidings.model.filter import ContextFilterValue
+from tidings.model.limits import MAX_CACHED_BINDINGS
 from tidings.model.subscription import Subscription
+from tidings.model.values import Context, Value
 from tidings.routing.advertisement_table import AdvertisementTable
 from tidings.routing.context_table import ContextTable
 from tidings.routing.topology import BrokerGraph
@@ -72,3 +80,31 @@ class Strategy(ABC):
 def along(tree_neighbours: Collection[str], subscription: RoutedSubscription) -> dict[str, bool]:
     """Return all neighbours in a tree except the one that sent the subscription; none of them matches it scoped."""
     return {name: False for name in tree_neighbours if name != subscription.hop}
+
+
+_Term = TypeVar("_Term", bound=Expression)
+
+
+def bound(context_filter: ContextFilterValue, this: Context) -> ContextFilterValue:
+    """Return the filter with `this.x` replaced by the values of the context `this`; the same object if none applies."""
+    return context_filter if context_filter.own_names.isdisjoint(this) else _bound(context_filter, this)
+
+
+@lru_cache(MAX_CACHED_BINDINGS, typed=True)  # typed: `ContextFilter` equals its plain base class but has more methods
+def _bound(context_filter: ContextFilterValue, this: Context) -> ContextFilterValue:
+    return type(context_filter)(_with_values(context_filter.expression, this))
+
+
+def _with_values(node: _Term, this: Context) -> _Term:
+    """Return the tree with `this.x` replaced by constants; a value stays a value and a condition a condition."""
+    if isinstance(node, OwnContextValue):
+        value: Value | None = this.get(node.name)
+        return cast("_Term", node if value is None else Constant(value))
+    changes: dict[str, object] = {}
+    for name in node.__struct_fields__:
+        part = getattr(node, name)
+        if isinstance(part, tuple):
+            changes[name] = tuple(_with_values(item, this) for item in part)
+        elif isinstance(part, msgspec.Struct):
+            changes[name] = _with_values(cast("Expression", part), this)
+    return msgspec.structs.replace(node, **changes) if changes else node

@@ -8,12 +8,15 @@ produces the reason of a refusal.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from tidings.model.errors import SecurityError
-from tidings.security.gate import Gate, check_template
+from tidings.security.gate import check_template
 from tidings.security.sealing import attribute_merkle
 from tidings.security.sealing.envelope import Seal, check_scope_of, digest_of
+from tidings.security.sealing.replay import IngressReplayGuard
+from tidings.security.sealing.signatures import Signatures
+from tidings.security.tokens.credentials import Credentials
 from tidings.security.tokens.token import Token
 
 Attributes = Mapping[str, Any]
@@ -39,13 +42,25 @@ class _UncertainError(Exception):
     """The batch verifier cannot decide about the event; the gate has to."""
 
 
+class VerifyingGate(Protocol):
+    """What the batch verifier needs of a gate. `Gate` says what each of these is."""
+
+    credentials: Credentials
+    verifies: bool
+    ingress: IngressReplayGuard
+    signatures: Signatures
+
+    def publishing(self, token_data: bytes, publisher: str, seal: Seal, now: int) -> Token: ...
+    def check_epoch(self, seal: Seal, now: int) -> None: ...
+
+
 class BatchVerifier:
     """Verifies the sealed events of one micro-batch with the checks of a gate, without changing the gate's state.
 
     An event that would teach the gate something (an unknown token, for example) is never reported as certain.
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: VerifyingGate) -> None:
         self._gate, self._credentials = gate, gate.credentials
         self._validity_changes: dict[bytes, list[int]] = {}  # the result of `Credentials.turns` by token
         self._publisher_tokens: dict[tuple[Any, ...], Token] = {}

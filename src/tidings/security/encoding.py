@@ -42,6 +42,12 @@ def signing_input(purpose: str, body: bytes) -> bytes:
     return b"tidings/1/" + purpose.encode() + b"\0" + body
 
 
+def set_fields(value: Any, **fields: Any) -> None:
+    """Set the decoded fields of a frozen dataclass, in its `__post_init__` only."""
+    for name, content in fields.items():
+        object.__setattr__(value, name, content)
+
+
 class SignedValue(msgspec.Struct, frozen=True, array_like=True):
     """The canonical bytes of a value and a signature over them."""
 

@@ -17,7 +17,7 @@ raises `SecurityError`; `refused` counts refused events, subscriptions and proof
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -27,17 +27,23 @@ from tidings.model.errors import SecurityError
 from tidings.model.event import Event
 from tidings.security.ca.certificates import Certificate, Role
 from tidings.security.ca.identity import Identity
+from tidings.security.ca.revocation import CertificateTrust
 from tidings.security.encoding import encode_canonical, signing_input
 from tidings.security.sealing import envelope
 from tidings.security.sealing.envelope import ADDITION, Addition, Seal
 from tidings.security.sealing.replay import IngressReplayGuard
 from tidings.security.sealing.signatures import Signatures
-from tidings.security.tokens.credentials import Credentials
+from tidings.security.tokens.credentials import Credentials, TopicLookup
 from tidings.security.tokens.token import Right, Token
-from tidings.security.tokens.topic_lookup import TopicLookup
 
 FRESHNESS = 300_000_000  # microseconds by which a publisher's clock may be wrong, and for which replays are detected
 PROOF = "subscription"  # purpose of a subscriber's signature (see `encoding.signing_input`)
+
+
+class DeliveryGate(Protocol):
+    """What a delivery needs of a gate."""
+
+    def shown(self, event: Event, added: Mapping[str, Any] | None = None) -> Event: ...
 
 
 class Gate:
@@ -341,7 +347,7 @@ def addition_of(event: Event, added: dict[str, Any]) -> bytes:
 
 
 def additions(
-    event: Event, seal: Seal, credentials: Credentials, now: int
+    event: Event, seal: Seal, trust: CertificateTrust, now: int
 ) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
     """Return the attributes that brokers added to an event, and the name of the broker that added each.
 
@@ -351,15 +357,15 @@ def additions(
     Args:
         event: The sealed event.
         seal: The event's seal.
-        credentials: What the broker certificates are checked with.
+        trust: What the brokers' certificates are checked with.
         now: The time, in microseconds.
     """
     added: dict[str, Any] = {}
     added_by: dict[str, str] = {}
     for addition in seal.additions:
         certificate = Certificate.read(addition.certificate)
-        credentials.anchor.check(certificate, now, Role.BROKER)
-        credentials.revocations.check(certificate, now)
+        trust.anchor.check(certificate, now, Role.BROKER)
+        trust.revocations.check(certificate, now)
         certificate.verify(ADDITION, addition_of(event, addition.attributes), addition.signature)
         added |= addition.attributes
         added_by |= dict.fromkeys(addition.attributes, certificate.name)

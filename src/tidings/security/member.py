@@ -23,10 +23,9 @@ from tidings.security.sealing.keys import Keyring
 from tidings.security.sealing.replay import ReplayWindow
 from tidings.security.sealing.sealer import Sealer
 from tidings.security.sealing.signatures import Signatures
-from tidings.security.tokens.credentials import Credentials
+from tidings.security.tokens.credentials import Credentials, TopicLookup
 from tidings.security.tokens.notices import SignedNotice
 from tidings.security.tokens.token import Right, Token
-from tidings.security.tokens.topic_lookup import TopicLookup
 from tidings.security.topic_record import TopicRecord
 
 _SHOWN_TOPICS = 3

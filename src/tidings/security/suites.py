@@ -32,23 +32,23 @@ class Suite(IntEnum):
         Accepts `aes-gcm` with 128, 192 or 256 bits (256 by default), `chacha20-poly1305`, and the full name of a
         suite such as `aes-256-gcm`. Raises `InvalidValueError` for any other combination.
         """
-        for one in cls:
-            if one.text == algorithm.lower() and bits in (None, one.bits):
-                return one
-        known = algorithm.lower()
-        if known == "aes-gcm":
-            for one in cls:
-                if one is not cls.CHACHA20_POLY1305 and one.bits == (256 if bits is None else bits):
-                    return one
+        for suite in cls:
+            if suite.text == algorithm.lower() and bits in (None, suite.bits):
+                return suite
+        name = algorithm.lower()
+        if name == "aes-gcm":
+            for suite in cls:
+                if suite is not cls.CHACHA20_POLY1305 and suite.bits == (256 if bits is None else bits):
+                    return suite
             raise InvalidValueError(f"a key of {bits} bits: aes-gcm has keys of 128, 192 or 256 bits")
-        if known in {one.text for one in cls}:
-            raise InvalidValueError(f"a key of {bits} bits: {known} has keys of {cls._named(known).bits} bits")
-        names = ", ".join(one.text for one in cls)
+        if name in {suite.text for suite in cls}:
+            raise InvalidValueError(f"a key of {bits} bits: {name} has keys of {cls._named(name).bits} bits")
+        names = ", ".join(suite.text for suite in cls)
         raise InvalidValueError(f"the algorithm {algorithm!r} is not offered; take one of {names}")
 
     @classmethod
     def _named(cls, text: str) -> "Suite":
-        return next(one for one in cls if one.text == text)
+        return next(suite for suite in cls if suite.text == text)
 
     @property
     def text(self) -> str:

@@ -123,7 +123,7 @@ def read_tags(text: str) -> dict[str, str]:
     """Parse tags such as `Sports=NBA,Team=*` into a dict by name. Raises `InvalidValueError`."""
     tags: dict[str, str] = {}
     for part in text.split(","):
-        name, equals, value = (one.strip() for one in part.partition("="))
+        name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not value or "=" in value:
             raise InvalidValueError(f"template: {part.strip()!r}: a tag is name=value, or name=* for 'present'")
         if ANY in value and value != ANY:

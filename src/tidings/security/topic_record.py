@@ -6,6 +6,7 @@ owner.
 """
 
 import hashlib
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 from tidings.model.errors import SecurityError
 from tidings.security.ca.certificates import Certificate, TrustAnchor
 from tidings.security.ca.identity import Identity
-from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical
+from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical, set_fields
 from tidings.security.suites import Suite
 from tidings.security.template import Template
 
@@ -32,27 +33,37 @@ class _Body(msgspec.Struct, frozen=True, array_like=True):
     owner: bytes  # the owner's certificate (DER)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class TopicRecord:
-    """A topic record that has been decoded, with a valid signature by the owner certificate inside it.
+    """A topic record that has been decoded, with a valid signature by the owner certificate inside it, a value.
 
     The constructor raises `SecurityError` for malformed data or a wrong signature. Whether the owner can be trusted
     is for `check`.
     """
 
-    def __init__(self, data: bytes) -> None:
-        signed = decode_canonical(data, SignedValue, "topic record")
+    data: bytes
+    owner: Certificate = field(init=False)
+    id: bytes = field(init=False)
+    kmc: bytes = field(init=False)  # the fingerprint of the key management centre's certificate
+    version: int = field(init=False)
+    overlay: str = field(init=False)
+    template: Template = field(init=False)
+    suite: Suite = field(init=False)
+
+    def __post_init__(self) -> None:
+        signed = decode_canonical(self.data, SignedValue, "topic record")
         body = decode_canonical(signed.body, _Body, "topic record")
-        self.data = data
-        self.owner = Certificate.read(body.owner)
-        self.owner.verify(PURPOSE, signed.body, signed.signature)
+        owner = Certificate.read(body.owner)
+        owner.verify(PURPOSE, signed.body, signed.signature)
         if len(body.id) != ID or len(body.kmc) != 32:
             raise SecurityError("form", "a topic record has an id of 16 bytes, and a fingerprint of 32")
-        self.id, self.kmc, self.version, self.overlay = body.id, body.kmc, body.version, body.overlay
-        self.template = Template.read(body.template)
+        template = Template.read(body.template)
         try:
-            self.suite = Suite(body.suite)
+            suite = Suite(body.suite)
         except ValueError:
             raise SecurityError("form", f"there is no suite {body.suite}") from None
+        set_fields(self, owner=owner, id=body.id, kmc=body.kmc, version=body.version, overlay=body.overlay)
+        set_fields(self, template=template, suite=suite)
 
     @classmethod
     def make(

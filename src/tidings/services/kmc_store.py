@@ -15,7 +15,7 @@ from tidings.journal.disk import Disk
 from tidings.model.errors import InvalidValueError, JournalDamagedError, JournalError, SecurityError
 from tidings.security.ca.identity import Identity
 from tidings.security.kmc import CentreReply, KeyManagementCentre
-from tidings.security.kmc.state_changes import Change, changes_data, read_changes
+from tidings.security.kmc.state import Change, changes_data, read_changes
 from tidings.security.vault import Vault
 
 IDENTITY, LOCK, STATE, SERVICE = "identity", "vault", "state", "service.bin"

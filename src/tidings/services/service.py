@@ -12,9 +12,9 @@ from tidings.client.secure.settings import now
 from tidings.model.errors import ClosedError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.ca.identity import Identity
+from tidings.security.ca.revocation import UpdatableTrust
 from tidings.security.rpc.messages import SERVICE_TOPIC, RpcRequest, RpcServer, ServiceRecord
 from tidings.security.tdn.discovery_records import DiscoveryRecord, Visibility
-from tidings.security.tokens.credentials import Credentials
 
 _LOG = logging.getLogger("tidings.services")
 QUESTIONS = 200  # per second and publisher
@@ -123,7 +123,11 @@ class ServiceListing:
     """Advertises a service at discovery nodes; `restriction` limits which clients may find it."""
 
     def __init__(
-        self, client: ServiceClient, identity: Identity, credentials: Credentials, restriction: Visibility | None = None
+        self,
+        client: ServiceClient,
+        identity: Identity,
+        credentials: UpdatableTrust,
+        restriction: Visibility | None = None,
     ) -> None:
         self._identity, self._restriction = identity, restriction
         self._nodes = Discovery(client, identity, credentials)

@@ -4,7 +4,7 @@ It remembers its context, advertisements and subscriptions, and registers them a
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -31,16 +31,66 @@ from tidings.model.notification import Notification
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Notify, Subscription
 from tidings.model.values import Attributes, Context
-from tidings.simulation.broker import SimulatedBroker
+from tidings.security.gate import Gate
+from tidings.simulation.clock import SimulatedClock
 from tidings.simulation.disk import Key, key_of
 
 if TYPE_CHECKING:
     from tidings.policy.policy import Policy
-    from tidings.simulation.world import World
 
 Text = str | FilterValue
 ContextText = str | ContextFilterValue
 _ACKNOWLEDGEMENT = 1_000  # microseconds after which the client acknowledges a durable notification
+
+
+class SecurityMaterial(Protocol):
+    """Provides the gates, tokens and seals of a world with secure topics."""
+
+    begins: int  # microseconds: the world's initial time, at which certificates and tokens are valid
+
+    def gate(self, broker: str) -> Gate:
+        """Return a new gate, as a broker has it after its first start."""
+        ...
+
+    def token(self, client: str) -> bytes | None:
+        """Return the token with which the client subscribes, or None if it has none."""
+        ...
+
+    def sealed(self, event: Event) -> Event:
+        """Return the event as its publisher sends it: sealed, if it is on a secure topic and the publisher may
+        publish there."""
+        ...
+
+
+class ClientBroker(Protocol):
+    """What a client asks of its broker. `SimulatedBroker` says what each of these does."""
+
+    name: str
+
+    @property
+    def is_there(self) -> bool: ...
+    def do(self, operation: Operation, sender: str) -> list[Effect]: ...
+    def connect(self, client: "SimulatedClient", session: int, *, moved: bool) -> None: ...
+    def disconnect(self, client: str) -> None: ...
+    def connect_on_return(self, client: "SimulatedClient") -> None: ...
+    def unsubscribe(self, operation: Unsubscribe) -> list[Effect]: ...
+    def acknowledged(self, client: "SimulatedClient", key: Key) -> None: ...
+
+
+class ClientWorld(Protocol):
+    """What a client asks of its world. `World` says what each of these does."""
+
+    @property
+    def now(self) -> int: ...
+    @property
+    def clock(self) -> SimulatedClock: ...
+    @property
+    def clients(self) -> "Mapping[str, SimulatedClient]": ...
+    @property
+    def secrecy(self) -> SecurityMaterial | None: ...
+    def broker(self, name: str) -> ClientBroker: ...
+    def new_event_id(self) -> UUID: ...
+    def draw_reconnection_delay(self) -> int: ...
 
 
 class SimulatedClient:
@@ -51,7 +101,7 @@ class SimulatedClient:
     `disconnect` all calls are refused until `connect`. A refusal raises `RefusedError`.
     """
 
-    def __init__(self, world: "World", name: str, broker: SimulatedBroker) -> None:
+    def __init__(self, world: ClientWorld, name: str, broker: ClientBroker) -> None:
         self.name = checked_client(name)
         self._world, self._broker = world, broker
         self.is_connected = False
@@ -336,7 +386,7 @@ class SimulatedClient:
         delay = self._world.draw_reconnection_delay()
         self._world.clock.at(self._world.now + delay, self._reconnect, self._broker)
 
-    def _reconnect(self, broker: SimulatedBroker) -> None:
+    def _reconnect(self, broker: ClientBroker) -> None:
         if not self._wants_connection or self.is_connected or self._broker is not broker:
             return
         if broker.is_there:

@@ -2,15 +2,25 @@
 a seed."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from tidings.simulation.rng import Random, seeded_random
 from tidings.simulation.topologies import Topology
 
-if TYPE_CHECKING:
-    from tidings.simulation.world import World
+
+class FaultTarget(Protocol):
+    """The overlay that faults happen to. `World` says what each of these does."""
+
+    def cut(self, one: str, other: str, *, one_way: bool = False) -> None: ...
+    def heal(self, one: str, other: str) -> None: ...
+    def slow(self, one: str, other: str, factor: float) -> None: ...
+    def lossy(self, one: str, other: str, loss: float, duplication: float, reordering: float) -> None: ...
+    def crash(self, broker: str) -> None: ...
+    def restart(self, broker: str) -> None: ...
+    def pause(self, broker: str) -> None: ...
+    def resume(self, broker: str) -> None: ...
 
 
 class _Fault(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
@@ -26,8 +36,8 @@ class Cut(_Fault, frozen=True):
     other: str
     one_way: bool = False
 
-    def apply(self, world: "World") -> None:
-        world.cut(self.one, self.other, one_way=self.one_way)
+    def apply(self, overlay: FaultTarget) -> None:
+        overlay.cut(self.one, self.other, one_way=self.one_way)
 
 
 class Heal(_Fault, frozen=True):
@@ -36,8 +46,8 @@ class Heal(_Fault, frozen=True):
     one: str
     other: str
 
-    def apply(self, world: "World") -> None:
-        world.heal(self.one, self.other)
+    def apply(self, overlay: FaultTarget) -> None:
+        overlay.heal(self.one, self.other)
 
 
 class Slow(_Fault, frozen=True):
@@ -47,8 +57,8 @@ class Slow(_Fault, frozen=True):
     other: str
     factor: float
 
-    def apply(self, world: "World") -> None:
-        world.slow(self.one, self.other, self.factor)
+    def apply(self, overlay: FaultTarget) -> None:
+        overlay.slow(self.one, self.other, self.factor)
 
 
 class Lossy(_Fault, frozen=True):
@@ -60,8 +70,8 @@ class Lossy(_Fault, frozen=True):
     duplication: float = 0.0
     reordering: float = 0.0
 
-    def apply(self, world: "World") -> None:
-        world.lossy(self.one, self.other, self.loss, self.duplication, self.reordering)
+    def apply(self, overlay: FaultTarget) -> None:
+        overlay.lossy(self.one, self.other, self.loss, self.duplication, self.reordering)
 
 
 class Crash(_Fault, frozen=True):
@@ -69,8 +79,8 @@ class Crash(_Fault, frozen=True):
 
     broker: str
 
-    def apply(self, world: "World") -> None:
-        world.crash(self.broker)
+    def apply(self, overlay: FaultTarget) -> None:
+        overlay.crash(self.broker)
 
 
 class Restart(_Fault, frozen=True):
@@ -78,8 +88,8 @@ class Restart(_Fault, frozen=True):
 
     broker: str
 
-    def apply(self, world: "World") -> None:
-        world.restart(self.broker)
+    def apply(self, overlay: FaultTarget) -> None:
+        overlay.restart(self.broker)
 
 
 class Pause(_Fault, frozen=True):
@@ -87,8 +97,8 @@ class Pause(_Fault, frozen=True):
 
     broker: str
 
-    def apply(self, world: "World") -> None:
-        world.pause(self.broker)
+    def apply(self, overlay: FaultTarget) -> None:
+        overlay.pause(self.broker)
 
 
 class Resume(_Fault, frozen=True):
@@ -96,8 +106,8 @@ class Resume(_Fault, frozen=True):
 
     broker: str
 
-    def apply(self, world: "World") -> None:
-        world.resume(self.broker)
+    def apply(self, overlay: FaultTarget) -> None:
+        overlay.resume(self.broker)
 
 
 Fault = Cut | Heal | Slow | Lossy | Crash | Restart | Pause | Resume

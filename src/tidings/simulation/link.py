@@ -335,8 +335,8 @@ class SimulatedLink:
     @property
     def _is_up(self) -> bool:
         first, second = self.ends
-        known = first.peer_incarnation == second.incarnation and second.peer_incarnation == first.incarnation
-        return known and first.is_up and second.is_up
+        is_known = first.peer_incarnation == second.incarnation and second.peer_incarnation == first.incarnation
+        return is_known and first.is_up and second.is_up
 
     def _send_heartbeats(self) -> None:
         if self._is_up and self.is_settled and all(path.is_smooth for path in self._paths):

@@ -1,5 +1,5 @@
 """Reduces a history with a violation to a smaller one with the same symptom: fewer steps, clients, brokers and
-links."""
+links. `report` shows its violations with a step file that reproduces them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tidings.simulation.checking.history import History
 from tidings.simulation.checking.steps import Moves, Settles, Step, Waits
 from tidings.simulation.faults import Crash, Cut, Heal, Lossy, Pause, Restart, Resume, Slow
+from tidings.simulation.step_file import StepFile, write
 from tidings.simulation.topologies import Edge, Topology
 
 _ATTEMPTS = 1_000
@@ -181,3 +182,23 @@ def shrink_steps(
             break
         size = max(1, size // 2)
     return remaining
+
+
+_SHOWN = 5  # violations of a report
+
+
+def report(history: History) -> str | None:
+    """Return the violations of a history and a reduced step file that shows the first one again, or None if there
+    are none."""
+    violations = history.violations()
+    if not violations:
+        return None
+    small = reduce_history(history)
+    shown = [str(violation) for violation in small.violations()[:_SHOWN]]
+    return "\n".join(
+        [
+            *map(str, violations[:_SHOWN]),
+            "with fewer steps, as a file FILE.steps for `tidings simulate FILE.steps`:",
+            write(StepFile(small, violations[0].kind), shown),
+        ]
+    )

@@ -42,8 +42,8 @@ class Topology(msgspec.Struct, frozen=True):
 
     def neighbours(self, broker: str) -> list[str]:
         """Return the brokers that are linked to this one, sorted."""
-        found = [edge for edge in self.edges if broker in edge[:2]]
-        return sorted(edge.other if edge.one == broker else edge.one for edge in found)
+        edges = [edge for edge in self.edges if broker in edge[:2]]
+        return sorted(edge.other if edge.one == broker else edge.one for edge in edges)
 
 
 def line(brokers: int) -> Topology:
@@ -83,7 +83,7 @@ def random_graph(brokers: int, degree: int, seed: int = 0) -> Topology:
         left[other] -= 1
 
     for number in range(2, brokers + 1):
-        link(rng.choice([known for known in range(1, number) if left[known]]), number)
+        link(rng.choice([earlier for earlier in range(1, number) if left[earlier]]), number)
     # Brokers that lack most links go first, so that hardly any broker is left without a partner.
     while free := [number for number, count in left.items() if count]:
         most = max(left[number] for number in free)

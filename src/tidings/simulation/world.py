@@ -1,7 +1,7 @@
 """The simulated world: an overlay of brokers and clients, on a network with faults, in virtual time."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -12,14 +12,12 @@ from tidings.engine.matcher import Matcher
 from tidings.engine.operations import Operation
 from tidings.engine.state.filters import BrokerTables
 from tidings.model.errors import InvalidValueError, UnsettledError
-from tidings.model.event import Event
 from tidings.model.identity import ENTROPY_BYTES, uuid7
 from tidings.model.notification import Notification
 from tidings.protocol.operations import size_of
 from tidings.routing.covering_classes import CoveringClasses
-from tidings.security.gate import Gate
-from tidings.simulation.broker import BrokerEnvironment, SimulatedBroker
-from tidings.simulation.client import SimulatedClient
+from tidings.simulation.broker import BrokerEnvironment, SessionListener, SimulatedBroker
+from tidings.simulation.client import SecurityMaterial, SimulatedClient
 from tidings.simulation.clock import SECOND, SimulatedClock, microseconds
 from tidings.simulation.counters import Counters
 from tidings.simulation.faults import Fault
@@ -31,25 +29,6 @@ from tidings.simulation.trace import RunTrace
 
 Trusts = Mapping[str, Iterable[str]] | Callable[[str, str], bool]
 _SHOWN = 5  # pending actions, and unsettled brokers and links, that an error message names
-
-
-class SecurityMaterial(Protocol):
-    """Provides the gates, tokens and seals of a world with secure topics."""
-
-    begins: int  # microseconds: the world's initial time, at which certificates and tokens are valid
-
-    def gate(self, broker: str) -> Gate:
-        """Return a new gate, as a broker has it after its first start."""
-        ...
-
-    def token(self, client: str) -> bytes | None:
-        """Return the token with which the client subscribes, or None if it has none."""
-        ...
-
-    def sealed(self, event: Event) -> Event:
-        """Return the event as its publisher sends it: sealed, if it is on a secure topic and the publisher may
-        publish there."""
-        ...
 
 
 class World:
@@ -134,7 +113,7 @@ class World:
             link.begin()
         for number, broker in enumerate(self.brokers.values()):
             first = self.now + HEARTBEAT + number * HEARTBEAT // len(self.brokers)  # spread over one interval
-            self.clock.in_background(first, self._tick, broker)
+            self.clock.in_background(first, self._tick, broker.tick)
 
     # Clients and brokers
 
@@ -279,7 +258,7 @@ class World:
 
     # Inspection
 
-    def notifications(self, client: "str | SimulatedClient") -> list[Notification]:
+    def notifications(self, client: str | SessionListener) -> list[Notification]:
         """Return all notifications that the client has received, in order."""
         return self.clients[client if isinstance(client, str) else client.name].notifications
 
@@ -308,9 +287,9 @@ class World:
             end.start(broker)
         return link
 
-    def _tick(self, broker: SimulatedBroker) -> None:
-        broker.tick()
-        self.clock.in_background(self.now + HEARTBEAT, self._tick, broker)
+    def _tick(self, tick: Callable[[], None]) -> None:
+        tick()
+        self.clock.in_background(self.now + HEARTBEAT, self._tick, tick)
 
     def _apply_fault(self, fault: Fault) -> None:
         fault.apply(self)

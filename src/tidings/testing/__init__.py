@@ -9,11 +9,11 @@ With `pytest_plugins = ["tidings.testing.plugin"]` in a `conftest.py`, tests hav
 `tidings_hub`, `tidings_overlay` and `tidings_broker`.
 """
 
-from tidings.testing.broker import BrokerThread as BrokerThread
-from tidings.testing.broker import broker as broker
+from tidings.testing.brokers import BrokerThread as BrokerThread
+from tidings.testing.brokers import broker as broker
+from tidings.testing.brokers import overlay as overlay
 from tidings.testing.clock import VirtualClock as VirtualClock
 from tidings.testing.notifications import assert_notified as assert_notified
 from tidings.testing.notifications import assert_notified_async as assert_notified_async
-from tidings.testing.overlay import overlay as overlay
 
 __all__ = ["BrokerThread", "VirtualClock", "assert_notified", "assert_notified_async", "broker", "overlay"]

@@ -10,9 +10,8 @@ import pytest
 
 from tidings.hub import Hub
 from tidings.simulation import World
-from tidings.testing.broker import BrokerThread, broker
+from tidings.testing.brokers import BrokerThread, broker, overlay
 from tidings.testing.clock import VirtualClock
-from tidings.testing.overlay import overlay
 
 
 @pytest.fixture

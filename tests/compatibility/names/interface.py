@@ -8,6 +8,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cached_property
 from importlib import import_module
@@ -103,8 +104,8 @@ def constructor(kind: type) -> str:
     """What no class of the project defines depends on the version of Python."""
     own = [one for one in kind.__mro__ if one.__module__.startswith("tidings")]
     is_written = any(inspect.isfunction(made := vars(one).get("__init__")) and _is_written(made) for one in own)
-    is_tuple = issubclass(kind, tuple)
-    return parameters(kind) if is_written or is_tuple or issubclass(kind, msgspec.Struct) else "..."
+    has_fields = issubclass(kind, tuple | msgspec.Struct) or is_dataclass(kind)
+    return parameters(kind) if is_written or has_fields else "..."
 
 
 def _method(kind: type, name: str) -> Any:
@@ -131,7 +132,7 @@ def _is_public(kind: type, name: str) -> bool:
 
 def _assigned(kind: type) -> set[str]:
     """The attributes that constructors give to an object."""
-    found = set()
+    found = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
     for owner in kind.__mro__:
         made = vars(owner).get("__init__")
         if inspect.isfunction(made) and _is_written(made):

@@ -21,7 +21,7 @@ from tidings.protocol import answers, handshake, notifications, operations, publ
 from tidings.runtime.delivery_record import NotificationChanges, PendingDecisionRecord
 from tidings.security import encoding, topic_record, trust_group, vault
 from tidings.security.ca import revocation
-from tidings.security.kmc import state_changes
+from tidings.security.kmc import state
 from tidings.security.rpc import kmc_messages, messages, tdn_messages
 from tidings.security.sealing import envelope, keys
 from tidings.security.tdn import discovery_records
@@ -105,7 +105,7 @@ SECURITY: dict[str, Any] = {
     "centre question rewrap": kmc_messages.RewrapRequest,
     "centre question rotate": kmc_messages.RotateRequest,
     "centre question topic": kmc_messages.RegisterTopicRequest,
-    "centre state": state_changes.Change,
+    "centre state": state.Change,
     "discovery answer find": tdn_messages.FindResponse,
     "discovery answer replicate": tdn_messages.ReplicateResponse,
     "discovery ledger": tdn_messages.ReplicatedRecord,

@@ -42,9 +42,8 @@ from tidings.security.ca.identity import Identity
 from tidings.security.ca.revocation import RevocationHead, Revocations, RevocationUpdate
 from tidings.security.gate import Gate
 from tidings.security.sealing.replay import IngressReplayGuard
-from tidings.security.tokens.credentials import Credentials
+from tidings.security.tokens.credentials import Credentials, TopicLookup
 from tidings.security.tokens.notices import EVERYTHING, KIND, NOTICE, RECORD, REVOCATIONS, SignedNotice
-from tidings.security.tokens.topic_lookup import TopicLookup
 from tidings.security.topic_record import TopicRecord
 
 _LOG = logging.getLogger("tidings.broker")

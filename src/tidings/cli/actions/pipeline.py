@@ -20,12 +20,19 @@ from tidings.cli.output import err, out, print_json
 from tidings.journal.lock import holder
 from tidings.model.errors import TidingsError
 from tidings.spark.executor_errors import reason_of
-from tidings.spark.pipeline.backlog import BacklogSize, SourceBacklog
 from tidings.spark.pipeline.configuration import AVAILABLE_NOW, read
 from tidings.spark.pipeline.ledger import Ledger
 from tidings.spark.pipeline.pipeline import Pipeline, in_use_error
-from tidings.spark.pipeline.progress import WAITING, Progress
-from tidings.spark.pipeline.status import Status, checkpoint_of, seconds_since, status_of
+from tidings.spark.pipeline.progress import (
+    WAITING,
+    BacklogSize,
+    Progress,
+    SourceBacklog,
+    Status,
+    checkpoint_of,
+    seconds_since,
+    status_of,
+)
 
 _LOOK_SECONDS = 0.25
 _SHOWN_REFUSALS = 10

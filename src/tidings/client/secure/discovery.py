@@ -12,7 +12,7 @@ from tidings.model.errors import InvalidValueError, RefusedError, SecurityError,
 from tidings.model.limits import DEFAULT_FOUND
 from tidings.security.ca.certificates import Role
 from tidings.security.ca.identity import Identity
-from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.ca.revocation import RevocationUpdate, UpdatableTrust
 from tidings.security.encoding import decode_canonical, encode_canonical
 from tidings.security.rpc.messages import SERVICE_TOPIC, ServiceRecord
 from tidings.security.rpc.tdn_messages import (
@@ -28,7 +28,6 @@ from tidings.security.rpc.tdn_messages import (
     Key,
 )
 from tidings.security.tdn.discovery_records import DiscoveryRecord
-from tidings.security.tokens.credentials import Credentials
 
 _RETRY_SECONDS = 0.5  # seconds until discovery nodes are called again
 _MORE_NODES_SECONDS = 0.1  # seconds for other nodes to answer, after the first
@@ -69,7 +68,7 @@ class Discovery:
     All records are verified here: a node can withhold records, but not invent them.
     """
 
-    def __init__(self, client: ServiceClient, identity: Identity, credentials: Credentials) -> None:
+    def __init__(self, client: ServiceClient, identity: Identity, credentials: UpdatableTrust) -> None:
         self._client, self._identity, self._credentials = client, identity, credentials
         self.known: dict[str, ServiceRecord] = {}  # the nodes that answered, by name
 

@@ -4,17 +4,23 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from tidings.client.secure.service_rpc import ServiceClient
 from tidings.client.secure.settings import now
 from tidings.model.errors import SecurityError, TidingsError
 from tidings.model.notification import Notification
-from tidings.security.ca.revocation import RevocationUpdate
-from tidings.security.tokens.credentials import Credentials
+from tidings.security.ca.revocation import RevocationUpdate, UpdatableTrust
 from tidings.security.tokens.notices import KIND, NOTICE, REVOCATIONS, TOPIC, SignedNotice
 
 _LOG = logging.getLogger("tidings.client")
 _TOPICS_NAMED_MAX = 1_000  # topics named in the subscription; with more, it takes notices of all topics
+
+
+class NoticeTrust(UpdatableTrust, Protocol):
+    """What takes notices and updates of the revocation list. `Credentials` are one."""
+
+    def heed(self, notice: SignedNotice, now: int) -> bool: ...
 
 
 class NoticeListener:
@@ -27,7 +33,7 @@ class NoticeListener:
     def __init__(
         self,
         client: ServiceClient,
-        credentials: Credentials,
+        credentials: NoticeTrust,
         on_notice: Callable[[bytes], None],
         on_gap: Callable[[], None],
     ) -> None:

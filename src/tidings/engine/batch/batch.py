@@ -33,7 +33,7 @@ from tidings.model.event import Event
 from tidings.model.subscription import Subscription
 
 if TYPE_CHECKING:
-    from tidings.security.gate import Gate
+    from tidings.security.gate import DeliveryGate
 
 
 class BatchResult:
@@ -49,7 +49,7 @@ class BatchResult:
         results: ResultCollector,
         reader: PublicationReader,
         effects_by_row: dict[int, list[Effect]],
-        gate: "Gate | None" = None,
+        gate: "DeliveryGate | None" = None,
     ) -> None:
         self._results, self._reader, self._effects_by_row, self._gate = results, reader, effects_by_row, gate
         self._copies = results.deliveries()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidings.engine.batch.publication_columns import PublicationColumns
     from tidings.engine.batch.results import ResultCollector
     from tidings.engine.batch.row_reader import PublicationReader
-    from tidings.security.gate import Gate
+    from tidings.security.gate import DeliveryGate
 
 
 class NotificationColumns(NamedTuple):
@@ -42,7 +42,7 @@ class NotificationColumns(NamedTuple):
 class NotificationBuilder:
     """Builds the columns of notifications from the copies of a batch, its events and their transformations."""
 
-    def __init__(self, results: "ResultCollector", reader: "PublicationReader", gate: "Gate | None") -> None:
+    def __init__(self, results: "ResultCollector", reader: "PublicationReader", gate: "DeliveryGate | None") -> None:
         self._results, self._reader, self._gate = results, reader, gate
 
     def build(self, copies: RecipientCopies) -> NotificationColumns:

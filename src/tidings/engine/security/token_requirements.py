@@ -10,7 +10,7 @@ from tidings.model.filter import FilterValue
 from tidings.model.limits import MAX_INTEGER, MAX_SECURE_TOPICS
 from tidings.model.subscription import Subscription
 from tidings.security.template import ANY, Template
-from tidings.security.tokens.credentials import Credentials
+from tidings.security.tokens.credentials import SecureTopics
 from tidings.security.topic_record import TopicRecord
 
 _NOBODY = "nobody"  # the index needs a subscriber, but only contents matter here
@@ -19,7 +19,7 @@ _NOBODY = "nobody"  # the index needs a subscriber, but only contents matter her
 class TokenRequirements:
     """Finds the secure topic that covers a subscription, with an index of the topics as filters."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: SecureTopics) -> None:
         self._credentials = credentials
         self._version = 0
         self._index = SubscriptionIndex()  # topics as filters, by topic id

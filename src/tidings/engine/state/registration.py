@@ -12,8 +12,8 @@ from tidings.model.advertisement import Advertisement
 from tidings.model.subscription import Subscription
 from tidings.policy.evaluation.compiled import CompiledPolicy
 from tidings.routing.advertisement import targets_of_advertisements
-from tidings.routing.bind_context import bound
-from tidings.routing.context_id import context_id
+from tidings.routing.bloom import context_id
+from tidings.routing.strategy import bound
 
 # Entries
 

@@ -123,7 +123,7 @@ def _run_conversions(
             except Exception as error:  # whatever a conversion raises
                 rule_context.source = decision.source
                 handled = decision._replace(
-                    outcome=decision.rule.handle_conversion_error(rule_context, error, decision.outcome)
+                    outcome=decision.rule.handle_conversion_error(rule_context, error, decision.outcome.handled_error)
                 )
                 if handled.outcome.blocks:
                     return changes, [handled]
@@ -181,23 +181,7 @@ def conflicts(common: list[Decision], own: list[Decision]) -> list[Conflict]:
         pairs = [(decision, other) for place, decision in enumerate(common) for other in common[place + 1 :]]
     found = []
     for one, other in pairs:
-        reason = _conflict_reason(one.outcome, other.outcome) or _conflict_reason(other.outcome, one.outcome)
+        reason = one.outcome.conflict_with(other.outcome) or other.outcome.conflict_with(one.outcome)
         if reason is not None:
             found.append(Conflict(str(one), str(other), reason))
     return found
-
-
-def _conflict_reason(one: RuleOutcome, other: RuleOutcome) -> str | None:
-    """Return why both decisions cannot be obeyed, and what is done instead; None if they do not conflict."""
-    if one.blocks and (other.allows or other.floods):
-        return "one blocks what the other lets through: it is blocked"
-    both = sorted(one.removes & (other.keeps or frozenset()))
-    if both:
-        return f"one removes {', '.join(both)}, which the other keeps: it is removed"
-    mine, others = dict(one.added), dict(other.added)
-    differing = sorted(name for name in mine.keys() & others.keys() if mine[name] != others[name])
-    if differing:
-        return f"both add {', '.join(differing)}: the later one counts"
-    if one.conversions and other.conversions:
-        return "both convert: the first one counts"
-    return None

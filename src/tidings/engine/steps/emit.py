@@ -30,12 +30,12 @@ from tidings.model.notification import Notification, subscriber_view
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.policy.ast import MessageType, RuleOperation
-from tidings.policy.filter_projection import without_attributes
+from tidings.policy.evaluation.actions import without_attributes
 from tidings.routing.advertisement import without_publishers
 from tidings.routing.advertisement_table import META, attracts
 
 if TYPE_CHECKING:
-    from tidings.security.gate import Gate
+    from tidings.security.gate import DeliveryGate
 
 
 # Publications
@@ -69,7 +69,7 @@ def emit_unchanged(
 
 
 def plain_deliveries(
-    event: Event, wanted: list[FilterEntry[Subscription]], gate: "Gate | None" = None
+    event: Event, wanted: list[FilterEntry[Subscription]], gate: "DeliveryGate | None" = None
 ) -> list[Deliver]:
     """Return a delivery for each of the subscriptions, with the event as published or with a fixed projection of it."""
     if not wanted:
@@ -122,7 +122,7 @@ def emit_publication(
     return effects + report.report(turn, message, governed)
 
 
-def governed_delivery(event: Event, delivery: Delivery, gate: "Gate | None" = None) -> Deliver:
+def governed_delivery(event: Event, delivery: Delivery, gate: "DeliveryGate | None" = None) -> Deliver:
     """Return the effect that delivers a governed notification."""
     return delivery_with_changes(
         event, [subscription.value for subscription in delivery.subscriptions], delivery.changes, gate
@@ -130,7 +130,7 @@ def governed_delivery(event: Event, delivery: Delivery, gate: "Gate | None" = No
 
 
 def delivery_with_changes(
-    event: Event, wanted: list[Subscription], changes: CopyChanges, gate: "Gate | None" = None
+    event: Event, wanted: list[Subscription], changes: CopyChanges, gate: "DeliveryGate | None" = None
 ) -> Deliver:
     """Return the notification for one subscription, or with notify="client" for several of one client.
 

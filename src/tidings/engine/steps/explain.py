@@ -20,8 +20,7 @@ from tidings.engine.steps.decisions import Decision, blocking, decide, removed_a
 from tidings.engine.steps.govern import Delivery, GovernResult
 from tidings.engine.steps.match import may_observe, rulings_on
 from tidings.engine.turn import Turn
-from tidings.matching.explain import explain_match
-from tidings.matching.reference import Scope, due, matches_context
+from tidings.matching.reference import Scope, due, explain_match, matches_context
 from tidings.model.event import Event
 from tidings.model.explanation import Explanation, ExplanationStep
 from tidings.model.subscription import Subscription

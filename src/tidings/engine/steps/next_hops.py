@@ -23,9 +23,9 @@ from tidings.engine.turn import Turn
 from tidings.matching.reference import matches_context
 from tidings.model.subscription import Subscription
 from tidings.policy.ast import MessageType
-from tidings.routing.bind_context import bound
 from tidings.routing.bloom import Bloom
 from tidings.routing.context_table import announced_context_id
+from tidings.routing.strategy import bound
 
 
 def mark_seen(turn: Turn, message: PublicationMessage) -> bool:

@@ -27,7 +27,7 @@ from tidings.model.advertisement import Advertisement
 from tidings.model.expression import Attribute, Constant, In
 from tidings.model.subscription import Subscription
 from tidings.policy.ast import MessageType, RuleOperation
-from tidings.policy.filter_projection import without_attributes
+from tidings.policy.evaluation.actions import without_attributes
 from tidings.routing.advertisement_table import META
 from tidings.routing.link_covering_set import LinkUpdate
 

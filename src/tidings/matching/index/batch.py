@@ -1,23 +1,41 @@
 """Batches of events: their attributes and contexts, encoded when they are needed, and pairs of events and positions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from tidings.matching.index import arrow_tables
-from tidings.matching.index.columns import Columns, EncodedEvents
-from tidings.matching.index.context_filters import ContextFilterPrograms, Others
-from tidings.matching.index.contexts import Contexts
+from tidings.matching.index.columns import EncodedEvents
+from tidings.matching.index.context_filters import Others
 from tidings.matching.index.kernels import programs
 from tidings.matching.index.segment_matcher import NOBODY, Positions
 from tidings.matching.payloads import text_of
 from tidings.model.event import Event
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
-from tidings.model.values import Context
+from tidings.model.values import Context, Value
 
 Pairs = tuple[Any, Positions]  # event numbers, ascending, and positions
+
+
+class EventEncoder(Protocol):
+    """Encodes attributes of events. `Columns` says what each of these does."""
+
+    numbers: dict[str, int]
+    asks_system: bool
+
+    def encode_rows(self, rows: Sequence[Mapping[str, Any]]) -> EncodedEvents: ...
+    def encode_table(self, columns: Mapping[str, pa.Array], size: int) -> EncodedEvents: ...
+
+
+class PublisherContextEncoder(Protocol):
+    """Encodes contexts of publishers. `ContextFilterPrograms` says what each of these does."""
+
+    @property
+    def state(self) -> tuple[int, int]: ...
+    def publishers(self, contexts: Sequence[Mapping[str, Value]]) -> Others: ...
+    def publishers_of(self, values: Mapping[str, pa.Array], count: int) -> Others: ...
 
 
 class EventBatch:
@@ -39,7 +57,7 @@ class EventBatch:
 
     # Attributes
 
-    def encoded(self, columns: Columns) -> EncodedEvents:
+    def encoded(self, columns: EventEncoder) -> EncodedEvents:
         """Return the events' attributes as the kernels take them."""
         if arrow_tables.has_rows_of_names(self.table):
             rows = arrow_tables.attribute_rows(self.table)
@@ -69,14 +87,14 @@ class EventBatch:
             self._mappings = arrow_tables.mappings(self._column)
         return Context.of(self._mappings[event])
 
-    def contexts(self, filter_programs: ContextFilterPrograms) -> Others:
+    def contexts(self, filter_programs: PublisherContextEncoder) -> Others:
         """Return all publishers' contexts as the programs take them."""
         if self._contexts is None or self._contexts[0] != filter_programs.state:
             others = self._encoded_contexts(filter_programs)
             self._contexts = filter_programs.state, others
         return self._contexts[1]
 
-    def _encoded_contexts(self, filter_programs: ContextFilterPrograms) -> Others:
+    def _encoded_contexts(self, filter_programs: PublisherContextEncoder) -> Others:
         if self._column is None:
             return filter_programs.publishers_of({}, self.size)
         if pa.types.is_struct(self._column.type):
@@ -84,20 +102,20 @@ class EventBatch:
         return filter_programs.publishers([self.context(event) for event in range(self.size)])
 
     def places(
-        self, filter_programs: ContextFilterPrograms, contexts: Contexts, names: tuple[str, ...], events: Any
+        self, filter_programs: PublisherContextEncoder, columns: Mapping[str, int], names: tuple[str, ...], events: Any
     ) -> Any:
         """Return where the publishers of some events are: two coordinates each, NaN where one is not a number.
 
         Args:
             filter_programs: The programs, which encode the contexts.
-            contexts: The clients' contexts, which number the context columns.
+            columns: The column of each name in the contexts.
             names: The names of the coordinates.
             events: The numbers of the events.
         """
         kinds, _, floats = (array[events] for array in self.contexts(filter_programs))
         places = np.zeros((len(events), 2))
         for at, name in enumerate(names):
-            column = contexts.columns[name]
+            column = columns[name]
             is_number = (kinds[:, column] == programs.INT) | (kinds[:, column] == programs.FLOAT)
             places[:, at] = np.where(is_number, floats[:, column], np.nan)
         return places
@@ -134,7 +152,7 @@ class EventList(EventBatch):
         self.has_subscribers = any(event.subscribers is not None for event in events)
         self._contexts = None
 
-    def encoded(self, columns: Columns) -> EncodedEvents:
+    def encoded(self, columns: EventEncoder) -> EncodedEvents:
         if not columns.asks_system:
             return columns.encode_rows([event.attributes for event in self._events])
         has_payload = PAYLOAD in columns.numbers
@@ -155,7 +173,7 @@ class EventList(EventBatch):
     def context(self, event: int) -> Context:
         return self._events[event].context
 
-    def _encoded_contexts(self, filter_programs: ContextFilterPrograms) -> Others:
+    def _encoded_contexts(self, filter_programs: PublisherContextEncoder) -> Others:
         return filter_programs.publishers([event.context for event in self._events])
 
 

@@ -6,12 +6,11 @@ vectorised pass.
 """
 
 from math import inf, nextafter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tidings.matching.index.columns import Columns
-from tidings.matching.index.conjuncts import ConstraintKind, conjuncts_for
+from tidings.matching.index.conjuncts import Conjunct, ConstraintKind, conjuncts_for
 from tidings.matching.index.kernels.layout import PREDICATE
 from tidings.matching.index.kernels.match import EXACT_FLOAT, LARGEST
 from tidings.matching.index.segment import Conjuncts
@@ -21,6 +20,14 @@ from tidings.model.subscription import Subscription
 Predicate = tuple[float, float, int, int, int]
 _EQUAL, _BELOW, _AT_MOST, _ABOVE, _AT_LEAST, _BETWEEN = range(6)
 _OPERATORS = {"=": _EQUAL, "<": _BELOW, "<=": _AT_MOST, ">": _ABOVE, ">=": _AT_LEAST}
+
+
+class FilterEncoder(Protocol):
+    """Numbers what filters mention. `Columns` says what each of these does."""
+
+    def number(self, name: str) -> int: ...
+    def code(self, name: str, text: str) -> int: ...
+    def predicates(self, conjunct: Conjunct) -> list[Predicate]: ...
 
 
 class _Side(NamedTuple):
@@ -74,7 +81,7 @@ def _sign(expression: Expression, literals: list[str], slot: int) -> float:
     return 1.0 if value == written else -1.0 if value == -written else 0.0
 
 
-def predicates_of(plan: Plan, literals: list[str], columns: Columns) -> list[Predicate] | None:
+def predicates_of(plan: Plan, literals: list[str], columns: FilterEncoder) -> list[Predicate] | None:
     """Return the predicates of a filter that follows a plan; None if it has to be parsed instead."""
     values = _values(plan, literals, columns)
     if values is None:
@@ -91,7 +98,7 @@ def predicates_of(plan: Plan, literals: list[str], columns: Columns) -> list[Pre
     return predicates
 
 
-def _values(plan: Plan, literals: list[str], columns: Columns) -> list[float] | None:
+def _values(plan: Plan, literals: list[str], columns: FilterEncoder) -> list[float] | None:
     """Return the literals as numbers, and strings as their codes.
 
     Returns None if a number is not exact as a float, or if the bounds of a BETWEEN are out of order.
@@ -117,7 +124,7 @@ def _values(plan: Plan, literals: list[str], columns: Columns) -> list[float] | 
 class BulkLoad:
     """Collects the conjuncts of many subscriptions for the index; the caller numbers the subscriptions as rows."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: FilterEncoder) -> None:
         self.has_residuals = False
         self._columns = columns
         self._plans: list[Plan] = []

@@ -68,7 +68,7 @@ class NotPlain(Exception):  # noqa: N818 - never leaves the index
     """A value that is not one of the four plain types, or exceeds their limits."""
 
 
-class _Column:
+class AttributeColumn:
     """One attribute: the strings that filters compare it with, and their string tests on it."""
 
     __slots__ = ("codes", "tests")
@@ -89,7 +89,7 @@ class Columns:
         self.test_count = 0
         self._string_count = 0
         self.asks_system = False  # whether some filter mentions $subject, $payload or $publisher
-        self._columns: list[_Column] = []
+        self._columns: list[AttributeColumn] = []
 
     def __len__(self) -> int:
         return len(self._columns)
@@ -163,7 +163,7 @@ class Columns:
         """Return the number of a string that a filter compares the attribute with; a new string is added."""
         return self._code(self._columns[self.number(name)], text)
 
-    def _code(self, column: _Column, text: str) -> int:
+    def _code(self, column: AttributeColumn, text: str) -> int:
         code = column.codes.get(text)
         if code is None:
             code = column.codes[text] = len(column.codes)
@@ -182,7 +182,7 @@ class Columns:
         """Return the number of an attribute; a new name is added."""
         number = self.numbers.get(name)
         if number is None:
-            self._columns.append(_Column())
+            self._columns.append(AttributeColumn())
             number = self.numbers[name] = len(self._columns) - 1
             self.asks_system = self.asks_system or is_system_name(name)
         return number
@@ -212,7 +212,7 @@ class Columns:
             flags[[number for name, number in self.numbers.items() if is_system_name(name)]] = 1
         return flags
 
-    def column(self, attribute: int) -> "_Column":
+    def column(self, attribute: int) -> AttributeColumn:
         """Return the strings and tests of an attribute."""
         return self._columns[attribute]
 

@@ -1,14 +1,13 @@
 """Context filters of subscriptions (`publishers`) and of events (`subscribers`), compiled to programs and evaluated."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.matching.index.contexts import Contexts
 from tidings.matching.index.kernels.programs import (
     CONSTANT,
     FLOAT,
@@ -29,13 +28,28 @@ SINGLE_PARTY = np.empty(0, np.int64)  # as `which`: there is a single other part
 _COMPACTION_SLACK = 1024  # unused programs up to which nothing is compacted
 
 
+class ContextEncoder(Protocol):
+    """The columns and encoded values of the clients' contexts. `Contexts` says what each of these does."""
+
+    columns: dict[str, int]
+    renumber_count: int
+
+    @property
+    def table(self) -> Others: ...
+    def column(self, name: str) -> int: ...
+    def known_column(self, name: str) -> int: ...
+    def encode_value(self, value: Value | None) -> tuple[int, int, float]: ...
+    def encode_without_adding(self, value: Value | None, unknown_strings: dict[str, int]) -> tuple[int, int, float]: ...
+    def encode_column(self, name: str, array: pa.Array, unknown_strings: dict[str, int]) -> tuple[Any, Any, Any]: ...
+
+
 class ContextFilterPrograms:
     """The programs of the subscriptions' context filters, by number; equal filters share one.
 
     `evaluate_...` evaluates programs on contexts: TRUE, FALSE, UNKNOWN, or UNSURE where only the reference can decide.
     """
 
-    def __init__(self, contexts: Contexts) -> None:
+    def __init__(self, contexts: ContextEncoder) -> None:
         self._contexts = contexts
         self.in_use = False  # whether some subscription has, or had, a filter
         self._event_filters: OrderedDict[ContextFilterValue, _EventFilterProgram | None] = OrderedDict()
@@ -137,12 +151,12 @@ class ContextFilterPrograms:
     @property
     def state(self) -> tuple[int, int]:
         """A value that changes when encoded contexts become invalid."""
-        return self._contexts.renumber_count, self._contexts.width
+        return self._contexts.renumber_count, len(self._contexts.columns)
 
     def publishers(self, contexts: Sequence[Mapping[str, Value]]) -> Others:
         """Encode contexts of publishers in the form that `evaluate_publishers` takes."""
         self._program_arrays()  # first, since it numbers the strings in filters
-        size = (len(contexts), self._contexts.width)
+        size = (len(contexts), len(self._contexts.columns))
         kinds, ints, floats = np.zeros(size, np.uint8), np.zeros(size, np.int64), np.zeros(size)
         columns, unknown_strings = self._contexts.columns, dict[str, int]()
         for row, context in enumerate(contexts):
@@ -156,7 +170,7 @@ class ContextFilterPrograms:
     def publishers_of(self, values: Mapping[str, pa.Array], count: int) -> Others:
         """Encode contexts of publishers that are given as columns."""
         self._program_arrays()
-        size = (count, self._contexts.width)
+        size = (count, len(self._contexts.columns))
         kinds, ints, floats = np.zeros(size, np.uint8), np.zeros(size, np.int64), np.zeros(size)
         unknown_strings: dict[str, int] = {}
         for name, array in values.items():
@@ -176,8 +190,8 @@ class ContextFilterPrograms:
             context: The publisher's context.
         """
         arrays = self._program_arrays()
-        if self._publisher_row[0].shape[1] != self._contexts.width:
-            self._publisher_row, self._publisher_views = _row(self._contexts.width)
+        if self._publisher_row[0].shape[1] != len(self._contexts.columns):
+            self._publisher_row, self._publisher_views = _row(len(self._contexts.columns))
         kinds, ints, floats = self._publisher_views
         self._publisher_row[0].fill(NULL)
         columns, unknown_strings = self._contexts.columns, dict[str, int]()
@@ -241,10 +255,10 @@ class ContextFilterPrograms:
         if event_filter in self._event_filters:
             cached = self._event_filters[event_filter]
             # A name without a column when the filter was compiled may have one by now.
-            if cached is None or not cached.is_outdated(self._contexts):
+            if cached is None or not cached.is_outdated(self._contexts.known_column):
                 return cached
         try:
-            program = _EventFilterProgram(event_filter, self._contexts)
+            program = _EventFilterProgram(event_filter, self._contexts.known_column)
         except NotExpressible:
             program = None
         self._event_filters[event_filter] = program
@@ -266,15 +280,15 @@ class _EventFilterProgram:
     It numbers the publisher's names and the constants itself, and adds none to the contexts' strings.
     """
 
-    def __init__(self, event_filter: ContextFilterValue, contexts: Contexts) -> None:
+    def __init__(self, event_filter: ContextFilterValue, known_column: Callable[[str], int]) -> None:
         self.names: list[str] = []
         self.constants: list[Value | None] = []
-        self._subscriber_columns = {name: contexts.known_column(name) for name in event_filter.names}
+        self._subscriber_columns = {name: known_column(name) for name in event_filter.names}
         self.steps = compile_condition(event_filter.expression, self)
 
-    def is_outdated(self, contexts: Contexts) -> bool:
+    def is_outdated(self, known_column: Callable[[str], int]) -> bool:
         """Return whether a name of the filter has another column now."""
-        return any(contexts.known_column(name) != column for name, column in self._subscriber_columns.items())
+        return any(known_column(name) != column for name, column in self._subscriber_columns.items())
 
     def other(self, name: str) -> int:
         """Return the column of a subscriber's value."""

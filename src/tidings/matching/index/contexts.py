@@ -227,7 +227,7 @@ class Contexts:
         for row in np.unique(rows[(sizes[rows] == 0) & (users[rows] == 0)]).tolist():
             self._free_row_if_idle(row)
 
-    def at_events(self, _: Any, client: Any) -> ContextsAtEvents:
+    def at_events(self, event: Any, client: Any) -> ContextsAtEvents:
         """Return the contexts of clients, one for each pair; without pending changes every event sees the same ones."""
         return ContextsAtEvents(self, client)
 
@@ -411,11 +411,6 @@ class Contexts:
         return self._table
 
     # Columns
-
-    @property
-    def width(self) -> int:
-        """The number of columns in use."""
-        return len(self.columns)
 
     def column(self, name: str) -> int:
         """Return the column of a name; a new one is added. Raises `NotExpressible` if there are too many."""

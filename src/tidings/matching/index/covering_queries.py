@@ -7,18 +7,21 @@ cannot be decomposed (XPath, arithmetic).
 About the outcome of such a condition `covers` assumes nothing, except that it is the same wherever the condition
 occurs. A query therefore assumes the outcome that is worst for covering: such conditions are fulfilled in the filter
 that is to be covered, and not fulfilled in the filter that is to cover.
+
+Every filter covers a subscription that nothing can match, though no segment does: `UnsatisfiableFilters` has these.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching import covering
 from tidings.matching.formula import ALWAYS, NEVER, Formula, outcomes_in, when_true, with_outcomes
-from tidings.matching.index.columns import Columns
+from tidings.matching.index.columns import AttributeColumn
 from tidings.matching.index.conjuncts import (
+    RESIDUAL,
     Conjunct,
     Constraint,
     ConstraintKind,
@@ -28,13 +31,81 @@ from tidings.matching.index.conjuncts import (
     is_satisfiable,
 )
 from tidings.matching.index.kernels import covering as covering_kernels
+from tidings.matching.index.kernels import layout
 from tidings.matching.index.kernels.covering import ALL_OVERLAPPING, ANY_CODE, EXACT_ONES, NO_CODE, RESIDUAL_ONES
 from tidings.matching.index.kernels.layout import PREDICATE, Raw
-from tidings.matching.index.positions import PositionTable
+from tidings.matching.index.kernels.match import BOOLEAN, NUMBER
+from tidings.matching.index.segment import Conjuncts, live_conjuncts
 from tidings.matching.index.string_tests import passes, witness
-from tidings.matching.index.unsatisfiable import UnsatisfiableFilters
 from tidings.matching.satisfiability import satisfiable
 from tidings.model.filter import FilterValue
+from tidings.model.subscription import Subscription
+
+
+class SubscriptionPositions(Protocol):
+    """The subscription at each position. `PositionTable` says what each of these is."""
+
+    @property
+    def positions(self) -> dict[str, int]: ...
+    def __getitem__(self, position: int) -> Subscription: ...
+
+
+class UnsatisfiableFilters:
+    """Tracks the positions of unsatisfiable content filters.
+
+    `note` only collects suspects; `positions` decides about them when a query needs to know. The caller must hold the
+    index's lock.
+    """
+
+    def __init__(self, unread: bool = False) -> None:
+        self._unsatisfiable_positions: set[int] = set()
+        self._suspects: set[int] = set()
+        self._needs_scan = unread  # the segments came from a file and were not searched for suspects yet
+        self.residuals = unread  # whether there may be filters whose conjuncts are not exact
+
+    def note(self, position: int, conjuncts: list[Conjunct]) -> None:
+        """Note a new subscription as a suspect if its conjuncts leave open whether it can be satisfied."""
+        residual = not all(conjunct.exact for conjunct in conjuncts)
+        self.residuals = self.residuals or residual
+        if residual or not conjuncts or not all(map(is_satisfiable, conjuncts)):
+            self._suspects.add(position)
+
+    def note_many(self, positions: Iterable[int], conjuncts: Conjuncts, system: npt.NDArray[np.uint8]) -> None:
+        """Note many new subscriptions, with all their conjuncts."""
+        owners = conjuncts.owner >> 2
+        self._suspects.update(set(positions).difference(owners.tolist()))
+        doubtful = conjuncts.owner & RESIDUAL != 0
+        self.residuals = self.residuals or bool(doubtful.any())
+        # System attributes are strings, never numbers or booleans.
+        strange = (system[conjuncts.attribute] != 0) & np.isin(conjuncts.kind, (NUMBER, BOOLEAN))
+        doubtful[np.repeat(np.arange(len(owners)), np.diff(conjuncts.pred_first))[strange]] = True
+        self._suspects.update(owners[doubtful].tolist())
+
+    def forget(self, position: int) -> None:
+        """Forget the subscription at a position."""
+        self._unsatisfiable_positions.discard(position)
+        self._suspects.discard(position)
+
+    def positions(
+        self, position_table: SubscriptionPositions, segments: Sequence[Raw], system: npt.NDArray[np.uint8]
+    ) -> set[int]:
+        """Return the positions of the subscriptions that nothing can match."""
+        if self._needs_scan:
+            self._needs_scan = False
+            unseen = set(position_table.positions.values())
+            for arrays in map(layout.segment, segments):
+                if not len(arrays.keys):  # the buffer: its subscriptions were added after loading
+                    continue
+                conjuncts = live_conjuncts(arrays)
+                self.note_many((), conjuncts, system)
+                unseen.difference_update((conjuncts.owner >> 2).tolist())
+            self._suspects |= unseen
+        for position in self._suspects:
+            if not satisfiable(when_true(position_table[position].content.expression)):
+                self._unsatisfiable_positions.add(position)
+        self._suspects = set()
+        return self._unsatisfiable_positions
+
 
 Row = tuple[float, float, int, int, int]
 _NOTHING = np.zeros(0, np.uint8)
@@ -47,13 +118,35 @@ class _CoveringCandidates(NamedTuple):
     doubtful: set[int]
 
 
+class FilterColumns(Protocol):
+    """The numbers of what filters mention. `Columns` says what each of these is."""
+
+    numbers: dict[str, int]
+    test_count: int
+    asks_system: bool
+
+    def __len__(self) -> int: ...
+    def system(self) -> Any: ...
+    def column(self, attribute: int) -> AttributeColumn: ...
+    def known_predicate(self, attribute: int, constraint: Constraint) -> Row: ...
+
+
+class CoveredSubscriptions(SubscriptionPositions, Protocol):
+    """The subscriptions of the index. `PositionTable` says what each of these is."""
+
+    has_subject_or_structure: npt.NDArray[np.int32]
+
+    @property
+    def names(self) -> list[str]: ...
+
+
 class CoveringQueries:
     """Covering queries on the current state of an index; the caller must hold the index's lock."""
 
     def __init__(
         self,
-        columns: Columns,
-        position_table: PositionTable,
+        columns: FilterColumns,
+        position_table: CoveredSubscriptions,
         segments: Sequence[Raw],
         unsatisfiable: UnsatisfiableFilters,
     ) -> None:

@@ -33,8 +33,6 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from tidings.matching.explain import MatchExplanation as MatchExplanation
-from tidings.matching.explain import explain_match
 from tidings.matching.index import mapped_folder
 from tidings.matching.index.batch import EventBatch, Pairs, joined
 from tidings.matching.index.bulk_load import BulkLoad, Predicate
@@ -42,7 +40,7 @@ from tidings.matching.index.columns import Columns, EncodedEvents, NotPlain
 from tidings.matching.index.conjuncts import conjuncts_for
 from tidings.matching.index.context_filters import NO_FILTER, ContextFilterPrograms
 from tidings.matching.index.contexts import Contexts, is_plain
-from tidings.matching.index.covering_queries import CoveringQueries
+from tidings.matching.index.covering_queries import CoveringQueries, UnsatisfiableFilters
 from tidings.matching.index.kernels import jit, layout, match
 from tidings.matching.index.kernels import json_join as json_join
 from tidings.matching.index.kernels.layout import CHECKED, FOUND, Raw
@@ -54,11 +52,10 @@ from tidings.matching.index.segment_matcher import NOBODY, UNLIMITED, SegmentMat
 from tidings.matching.index.segment_matcher import Positions as Positions
 from tidings.matching.index.segment_store import SegmentStore
 from tidings.matching.index.spatial.grid import place_of
-from tidings.matching.index.spatial.group import SpatialGroup
 from tidings.matching.index.spatial.groups import SpatialGroups
-from tidings.matching.index.unsatisfiable import UnsatisfiableFilters
 from tidings.matching.payloads import text_of
-from tidings.matching.reference import Scope
+from tidings.matching.reference import MatchExplanation as MatchExplanation
+from tidings.matching.reference import Scope, explain_match
 from tidings.model.errors import IndexDamagedError, InvalidValueError
 from tidings.model.expression import PAYLOAD, PUBLISHER, SUBJECT
 from tidings.model.filter import ContextFilterValue, FilterValue
@@ -581,24 +578,25 @@ class SubscriptionIndex:
             encoded, scratch = batch.encoded(self._columns), self._scratch()
             parts = [self._matcher.match_many(encoded, scratch, raw, batch.size) for raw in self._store.segments]
             if batch.has_contexts:
-                for group in self._spatial_groups.values():
-                    parts += self._match_moving_nearby(group, encoded, batch, moves)
+                parts += self._match_moving_nearby(encoded, batch, moves)
             return self._residual_checks.check_batch(*joined(parts), batch, moves)
 
     def _match_moving_nearby(
-        self, group: SpatialGroup, events: EncodedEvents, batch: EventBatch, moves: PendingContextChanges
+        self, events: EncodedEvents, batch: EventBatch, moves: PendingContextChanges
     ) -> list[Pairs]:
-        """Match the events of a batch in one spatial group.
+        """Match the events of a batch in all spatial groups.
 
         For each event, the clients are where the changes before it put them.
         """
         order, scratch = np.arange(batch.size), self._scratch()
-        places = batch.places(self._programs, self._contexts, group.names, order)
-        sizes, positions = group.match_many(places, events.in_order(order), scratch, moves)
-        parts = [(np.repeat(order, np.maximum(sizes, 0)), positions)]
-        for at in np.flatnonzero(sizes < 0).tolist():
-            positions_at = group.match_content(partial(self._matcher.match_one, events.one(at), scratch))
-            parts.append((np.full(len(positions_at), at), positions_at))
+        parts = []
+        for group in self._spatial_groups.values():
+            places = batch.places(self._programs, self._contexts.columns, group.names, order)
+            sizes, positions = group.match_many(places, events.in_order(order), scratch, moves)
+            parts.append((np.repeat(order, np.maximum(sizes, 0)), positions))
+            for at in np.flatnonzero(sizes < 0).tolist():
+                positions_at = group.match_content(partial(self._matcher.match_one, events.one(at), scratch))
+                parts.append((np.full(len(positions_at), at), positions_at))
         return parts
 
     def _match_batch_nearby(self, events: EncodedEvents, batch: EventBatch, store_version: int) -> list[Pairs] | None:
@@ -616,7 +614,7 @@ class SubscriptionIndex:
                     if self._store_version != store_version:
                         return None
                     scratch = self._scratch()
-                    places = batch.places(self._programs, self._contexts, group.names, order)
+                    places = batch.places(self._programs, self._contexts.columns, group.names, order)
                     sizes, positions = group.match_many(places, row_major, scratch)
                 parts.append((np.repeat(order, np.maximum(sizes, 0)), positions))
                 for at in np.flatnonzero(sizes < 0).tolist():

@@ -5,7 +5,7 @@ way as a client's row.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,22 @@ import numpy.typing as npt
 from tidings.matching.index.kernels.programs import FLOAT, INT, last_changes
 from tidings.model.values import Context
 
-if TYPE_CHECKING:
-    from tidings.matching.index.contexts import Contexts
-
 Ints = npt.NDArray[np.int64]
 Part = tuple[Any, Any, tuple[Any, Any, Any]]  # the pairs, the row of each, and the table of these rows
+
+
+class ContextRows(Protocol):
+    """What is read of the table of contexts. `Contexts` says what each of these is."""
+
+    columns: dict[str, int]
+
+    @property
+    def table(self) -> tuple[Any, Any, Any]: ...
+    @property
+    def unchanged(self) -> Ints: ...
+    def at(self, row: int) -> Context: ...
+    def decode(self, table: tuple[Any, Any, Any], row: int) -> Context: ...
+    def places(self, rows: Ints, names: tuple[str, ...]) -> npt.NDArray[np.float64]: ...
 
 
 class PendingContextChanges:
@@ -28,7 +39,7 @@ class PendingContextChanges:
     contexts are changed in another way.
     """
 
-    def __init__(self, contexts: "Contexts", rows: Ints, places: Ints, encoded: list[Any], before: Ints) -> None:
+    def __init__(self, contexts: ContextRows, rows: Ints, places: Ints, encoded: list[Any], before: Ints) -> None:
         self._contexts = contexts
         self.rows, self.places, self.encoded, self.before = rows, places, encoded, before
         self._table: tuple[Any, Any, Any] | None = None
@@ -45,7 +56,8 @@ class PendingContextChanges:
         """The changes as kinds, integers and floats: a row for each change, a column for each name."""
         if self._table is None:
             tables = [
-                np.zeros((len(self), self._contexts.width), column_values.dtype) for column_values in self.encoded
+                np.zeros((len(self), len(self._contexts.columns)), column_values.dtype)
+                for column_values in self.encoded
             ]
             for table, column_values in zip(tables, self.encoded, strict=True):
                 table[:, self.places] = column_values.T
@@ -74,7 +86,7 @@ class ContextsAtEvents:
     """Subscribers' contexts as events see them: for each pair, a row of the table of contexts or of a later change."""
 
     def __init__(
-        self, contexts: "Contexts", client: Any, moves: PendingContextChanges | None = None, change: Any = None
+        self, contexts: ContextRows, client: Any, moves: PendingContextChanges | None = None, change: Any = None
     ) -> None:
         self._contexts, self._client, self._moves, self._change = contexts, client, moves, change
 

@@ -2,26 +2,55 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.index import arrow_tables
-from tidings.matching.index.batch import EventBatch, Pairs, each
-from tidings.matching.index.context_filters import GONE, NO_FILTER, ContextFilterPrograms
-from tidings.matching.index.contexts import Contexts, is_plain
+from tidings.matching.index.batch import EventBatch, Pairs, PublisherContextEncoder, each
+from tidings.matching.index.context_filters import GONE, NO_FILTER, Others
+from tidings.matching.index.contexts import is_plain
 from tidings.matching.index.kernels import programs
 from tidings.matching.index.pending_context_changes import ContextsAtEvents, PendingContextChanges
-from tidings.matching.index.positions import PositionTable
 from tidings.matching.index.segment_matcher import Positions
 from tidings.matching.reference import Scope, matches_context, passes_structure, passes_subject, truth
 from tidings.model.filter import ContextFilterValue
 from tidings.model.subscription import Subscription
-from tidings.model.values import Context
+from tidings.model.values import Context, Value
 
 _UNSURE_BYTE = bytes([programs.UNSURE])
 ParseContextFilter = Callable[[str], ContextFilterValue]
+
+
+class CheckedSubscriptions(Protocol):
+    """The subscription at each position, its program and its client. `PositionTable` says what each of these is."""
+
+    programs: npt.NDArray[np.int32]
+    clients: npt.NDArray[np.int32]
+
+    def __getitem__(self, position: int) -> Subscription: ...
+
+
+class SubscriberContexts(Protocol):
+    """The contexts of subscribers. `Contexts` says what each of these does."""
+
+    def get(self, client: str) -> Context: ...
+    def at_events(self, event: Any, client: Any) -> ContextsAtEvents: ...
+
+
+class ContextFilterEvaluation(PublisherContextEncoder, Protocol):
+    """Evaluates context filters. `ContextFilterPrograms` says what each of these does."""
+
+    in_use: bool
+
+    def evaluate_publisher(self, positions: Any, programs: Any, clients: Any, context: Mapping[str, Value]) -> Any: ...
+    def evaluate_publishers(
+        self, which: Any, programs: Any, subscriber_contexts: ContextsAtEvents, publishers: Others
+    ) -> Any: ...
+    def evaluate_subscribers(
+        self, event_filter: ContextFilterValue, subscriber_contexts: ContextsAtEvents, publisher: Mapping[str, Value]
+    ) -> Any | None: ...
 
 
 class ResidualChecks:
@@ -32,9 +61,9 @@ class ResidualChecks:
 
     def __init__(
         self,
-        position_table: PositionTable,
-        contexts: Contexts,
-        programs: ContextFilterPrograms,
+        position_table: CheckedSubscriptions,
+        contexts: SubscriberContexts,
+        programs: ContextFilterEvaluation,
         lock: threading.RLock,
         parse: ParseContextFilter,
     ) -> None:

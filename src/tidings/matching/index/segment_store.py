@@ -194,9 +194,9 @@ class SegmentStore:
         ]
         if sparse:
             self.stored_segments = [
-                kept
+                part
                 for stored in self.stored_segments
-                for kept in ([stored] if stored not in sparse else self._rebuilt(stored))
+                for part in ([stored] if stored not in sparse else self._rebuilt(stored))
             ]
             self._publish()
 

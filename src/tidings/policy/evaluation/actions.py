@@ -1,22 +1,28 @@
-"""Compile actions: each becomes a function that records in a rule's outcome what is to be done."""
+"""Compile actions: each becomes a function that records in a rule's outcome what is to be done.
 
-from collections.abc import Callable, Hashable
+`without_attributes` is what `RemoveAttributes` does to a subscription or an advertisement. A predicate on a removed
+attribute is replaced so that the filter matches more events, never fewer: a policy that hides an attribute in a zone
+must not hide the events from subscribers that may see the rest.
+"""
+
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, TypeAlias
 
-from tidings.model.expression import Constant
+from tidings.model.expression import FALSE, TRUE, And, Attribute, Condition, Constant, Not, Or, all_of, any_of, walk
+from tidings.model.filter import FilterValue
 from tidings.model.limits import MAX_STRING_CHARACTERS
 from tidings.model.values import Attributes
 from tidings.policy import registry
 from tidings.policy.ast import ElementCall
 from tidings.policy.elements import ActionEffect
 from tidings.policy.evaluation import rendering
-from tidings.policy.evaluation.evaluation import RuleContext, argument_value
+from tidings.policy.evaluation.evaluation import ElementContext, RuleContext, argument_value
 
 Action: TypeAlias = Callable[[RuleContext], None]
 TRACE_ATTRIBUTE = "$trace.{broker}.{what}"
 _AUGMENTS: dict[str, tuple[str, Callable[[RuleContext], Any]]] = {
-    "AugmentBrokerHostInfo": ("host", lambda rule_context: rule_context.host),
-    "AugmentBrokerLoadIndex": ("load", lambda rule_context: rule_context.load),
+    "AugmentBrokerHostInfo": ("host", lambda rule_context: rule_context.facts.host),
+    "AugmentBrokerLoadIndex": ("load", lambda rule_context: rule_context.facts.load),
     "AugmentProcessingTime": ("microseconds", lambda _: 0),  # a placeholder: the driver fills in the time
 }
 
@@ -51,22 +57,22 @@ def _compile_built_in(call: ElementCall) -> Action:
             return _trim
         case "RemoveAttributes":
             names = [str(argument.value) for argument in call.arguments if isinstance(argument, Constant)]
-            return lambda rule_context: rule_context.remove(*names)
+            return lambda rule_context: rule_context.outcome.removes.update(names)
         case "KeepOnlyAttributes":
             names = [str(argument.value) for argument in call.arguments if isinstance(argument, Constant)]
-            return lambda rule_context: rule_context.keep_only(*names)
+            return lambda rule_context: rule_context.outcome.keep_only(names)
         case "AppendPrevHop":
-            return lambda rule_context: rule_context.outcome.added.append(("PrevHop", rule_context.sender))
+            return lambda rule_context: rule_context.outcome.added.append(("PrevHop", rule_context.facts.sender))
         case "ToXML":
-            return lambda rule_context: rule_context.convert(rendering.xml)
+            return lambda rule_context: rule_context.outcome.conversions.append(rendering.xml)
         case "ToJSON":
-            return lambda rule_context: rule_context.convert(rendering.json)
+            return lambda rule_context: rule_context.outcome.conversions.append(rendering.json)
         case "BlockMessage":
-            return RuleContext.block
+            return _block
         case "UninsertMessage":
             return _uninsert
         case "FloodMessage":
-            return RuleContext.flood
+            return _flood
         case "ForwardTo":
             return lambda rule_context: rule_context.outcome.forwards_to.extend(
                 str(argument_value(argument, rule_context)) for argument in call.arguments
@@ -74,11 +80,10 @@ def _compile_built_in(call: ElementCall) -> Action:
         case "Publish":
             return lambda rule_context: rule_context.outcome.publishes.append(_event_attributes(call, rule_context))
         case "Log":
-            return lambda rule_context: rule_context.log(_log_line(call, rule_context))
+            return lambda rule_context: rule_context.outcome.logs.append(_log_line(call, rule_context))
         case "Persist":
-            return lambda rule_context: rule_context.persist(
-                *(str(argument_value(argument, rule_context)) for argument in call.arguments)
-            )
+            stores = call.arguments or (Constant("messages"),)
+            return lambda rule_context: rule_context.outcome.persist(str(argument_value(stores[0], rule_context)))
     return _compile_augment(call) if call.name in _AUGMENTS else _compile_unknown(call.name)
 
 
@@ -91,20 +96,28 @@ def _trim(rule_context: RuleContext) -> None:
         rule_context.outcome.trims = True
 
 
+def _block(rule_context: RuleContext) -> None:
+    rule_context.outcome.blocks = True
+
+
+def _flood(rule_context: RuleContext) -> None:
+    rule_context.outcome.floods = True
+
+
 def _uninsert(rule_context: RuleContext) -> None:
     rule_context.outcome.uninserts = True
 
 
 def _compile_augment(call: ElementCall) -> Action:
-    what, measure = _AUGMENTS[call.name]
+    field, measure = _AUGMENTS[call.name]
     as_attributes = call.arguments == (Constant("attributes"),)
 
     def add(rule_context: RuleContext) -> None:
         if as_attributes:
-            name = TRACE_ATTRIBUTE.format(broker=rule_context.broker, what=what)
+            name = TRACE_ATTRIBUTE.format(broker=rule_context.broker, what=field)
             rule_context.outcome.added.append((name, measure(rule_context)))
         else:
-            rule_context.outcome.trace[what] = measure(rule_context)
+            rule_context.outcome.trace[field] = measure(rule_context)
 
     return add
 
@@ -135,5 +148,32 @@ def _compile_unknown(name: str) -> Action:
 
 def _compile_user_defined(function: Callable[..., Any], call: ElementCall) -> Action:
     return lambda rule_context: function(
-        rule_context, *(argument_value(argument, rule_context) for argument in call.arguments)
+        ElementContext(rule_context), *(argument_value(argument, rule_context) for argument in call.arguments)
     )
+
+
+def without_attributes(content: FilterValue, removed: Collection[str]) -> FilterValue:
+    """Return the filter without the predicates on these attributes; the same object if it has no such predicates."""
+    if not content.names.intersection(removed):
+        return content
+    return type(content)(_widened(content.expression, removed, positive=True))
+
+
+def _widened(condition: Condition, removed: Collection[str], *, positive: bool) -> Condition:
+    """Return a condition that is true wherever `condition` is; with `positive=False` (below a NOT), nowhere else."""
+    everything, nothing = (TRUE, FALSE) if positive else (FALSE, TRUE)
+    match condition:
+        case And(parts) | Or(parts):
+            wider = [_widened(part, removed, positive=positive) for part in parts]
+            is_and = isinstance(condition, And)
+            absorbing, idle = (FALSE, TRUE) if is_and else (TRUE, FALSE)
+            if absorbing in wider:
+                return absorbing
+            kept = [part for part in wider if part != idle]
+            return all_of(kept) if is_and else any_of(kept)
+        case Not(part):
+            inner = _widened(part, removed, positive=not positive)
+            return nothing if inner == everything else everything if inner == nothing else Not(inner)
+        case _:
+            speaks = any(isinstance(node, Attribute) and node.name in removed for node in walk(condition))
+            return everything if speaks else condition

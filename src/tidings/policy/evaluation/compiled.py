@@ -54,7 +54,7 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
     def ask_sender(self, rule_context: RuleContext) -> None:
         """Raise `TrustAnswerNeeded` if a condition may need an unknown answer about the sender's trust groups."""
         for group in self.sender_groups:
-            rule_context.is_member(rule_context.sender, str(argument_value(group, rule_context)))
+            rule_context.is_member(rule_context.facts.sender, str(argument_value(group, rule_context)))
 
     def apply(self, rule_context: RuleContext) -> RuleOutcome | None:
         """Return the outcome of the rule, or None if no branch holds.
@@ -94,20 +94,18 @@ class CompiledRule(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     def handle_conversion_error(
-        self, rule_context: RuleContext, error: Exception, failed_outcome: RuleOutcome
+        self, rule_context: RuleContext, error: Exception, handled_error: str | None
     ) -> RuleOutcome:
         """Return the outcome of the rule after one of its conversions failed with `error`.
 
-        `failed_outcome` is the outcome with that conversion. If it came from `OnException`, the new outcome blocks the
-        message; otherwise `OnException` runs.
+        `handled_error` is the error that `OnException` had handled when it asked for the conversion: the new outcome
+        then blocks the message. If it is None, `OnException` runs.
         """
-        if failed_outcome.handled_error is None:
+        if handled_error is None:
             return self._handle_exception(rule_context, _error_text(error))
         outcome = RuleOutcome(0)
-        outcome.blocks, outcome.failure = (
-            True,
-            f"{failed_outcome.handled_error}; then in OnException: {_error_text(error)}",
-        )
+        outcome.blocks = True
+        outcome.failure = f"{handled_error}; then in OnException: {_error_text(error)}"
         return outcome
 
 

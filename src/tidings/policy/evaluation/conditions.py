@@ -9,7 +9,7 @@ from tidings.model.expression import Constant
 from tidings.policy import registry
 from tidings.policy.ast import AllOf, AnyOf, Condition, ElementCall, ElementComparison, MessageType, Values
 from tidings.policy.elements import ArgumentKind, Element
-from tidings.policy.evaluation.evaluation import RuleContext, argument_value, argument_values
+from tidings.policy.evaluation.evaluation import ElementContext, RuleContext, argument_value, argument_values
 
 Truth: TypeAlias = Callable[[RuleContext], bool]
 Measure: TypeAlias = Callable[[RuleContext], Any]
@@ -94,15 +94,20 @@ def _compile_measure(call: ElementCall) -> Measure:
         case "AuthenticateSender":
             group = call.arguments[0]
             return lambda rule_context: rule_context.is_member(
-                rule_context.sender, str(argument_value(group, rule_context))
+                rule_context.facts.sender, str(argument_value(group, rule_context))
             )
         case "MessageSizeIndex":
-            return op.attrgetter("size")
+            return _measure_size
         case "BrokerLoadIndex":
-            return op.attrgetter("load")
+            return op.attrgetter("facts.load")
         case "StrictMatch":
             return _strictly_matches
     return _compile_unknown(call.name)
+
+
+def _measure_size(rule_context: RuleContext) -> float:
+    """Return the size of the message on a scale from 0 to 1."""
+    return rule_context.facts.measure()
 
 
 def _strictly_matches(rule_context: RuleContext) -> bool:
@@ -110,11 +115,11 @@ def _strictly_matches(rule_context: RuleContext) -> bool:
 
     Attributes of the system (`$...`) do not count.
     """
-    rule_filter = rule_context.filter
+    rule_filter, facts = rule_context.source.filter, rule_context.facts
     if rule_filter is None:
         return False
-    if rule_context.message_type is MessageType.PUBLICATION:
-        return rule_filter.names == {name for name in rule_context.attributes if not name.startswith("$")}
+    if facts.message_type is MessageType.PUBLICATION:
+        return rule_filter.names == {name for name in facts.attributes if not name.startswith("$")}
     return rule_context.message == str(rule_filter)
 
 
@@ -130,9 +135,10 @@ def _compile_user_defined(element: Element, function: Callable[..., Any], call: 
 
     def measure(rule_context: RuleContext) -> Any:
         # Rules have different filters, so the filter is a part of the key.
-        key = call, rule_context.filter if element.needs_filter else None
+        key = call, rule_context.source.filter if element.needs_filter else None
         if key not in rule_context.values:
-            value = function(rule_context, *(argument_value(argument, rule_context) for argument in call.arguments))
+            arguments = (argument_value(argument, rule_context) for argument in call.arguments)
+            value = function(ElementContext(rule_context), *arguments)
             rule_context.values[key] = _checked_value(value, element.gives, element.name)
         return rule_context.values[key]
 

@@ -1,11 +1,11 @@
 """The values that conditions read and actions write while a rule is applied to a copy of a message.
 
-`RuleContext` is one message on its way to one receiver, and the first argument of user-defined conditions and actions.
-Conditions read it; actions record in its `RuleOutcome` what is to be done. `MessageFacts` has what all copies of a
-message share.
+`RuleContext` is one copy of a message on its way to one receiver. Conditions read it; actions record in its
+`RuleOutcome` what is to be done. `MessageFacts` has what all copies of a message share. User-defined conditions and
+actions get an `ElementContext`, which has the methods that the reference of the policy language lists.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from tidings.model.errors import InvalidValueError
@@ -112,6 +112,32 @@ class RuleOutcome:
         """Whether the rule removes, adds or converts anything."""
         return bool(self.removes or self.keeps is not None or self.added or self.trace or self.conversions)
 
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Remove all attributes but these; of several calls, only names in all of them stay."""
+        self.keeps = frozenset(names) if self.keeps is None else self.keeps.intersection(names)
+
+    def persist(self, store: str) -> None:
+        """Store the message in a named store of the broker. Raises `InvalidValueError` for a bad name."""
+        if not BARE_NAME.fullmatch(store) or len(store) > MAX_NAME_CHARACTERS:
+            raise InvalidValueError(f"a store is named by letters, digits, _ and dots, not {store!r:.40}")
+        self.persists.append(store)
+
+    def conflict_with(self, other: "RuleOutcome") -> str | None:
+        """Return why both outcomes cannot be obeyed, and what is done instead; None if they do not conflict. Ask both
+        ways."""
+        if self.blocks and (other.allows or other.floods):
+            return "one blocks what the other lets through: it is blocked"
+        both = sorted(self.removes & (other.keeps or frozenset()))
+        if both:
+            return f"one removes {', '.join(both)}, which the other keeps: it is removed"
+        mine, others = dict(self.added), dict(other.added)
+        differing = sorted(name for name in mine.keys() & others.keys() if mine[name] != others[name])
+        if differing:
+            return f"both add {', '.join(differing)}: the later one counts"
+        if self.conversions and other.conversions:
+            return "both convert: the first one counts"
+        return None
+
 
 _UNDECIDED = RuleOutcome(0)  # before any action
 
@@ -163,18 +189,13 @@ class SharedFacts:
         self.source = _NOBODY
 
     @property
-    def size(self) -> float:
-        """The size of the message on a scale from 0 to 1."""
-        return self.measure()
-
-    @property
-    def filter(self) -> FilterValue | None:
-        """The filter with which the rule is associated."""
-        return self.source.filter
+    def facts(self) -> "SharedFacts":
+        """Itself, where a `RuleContext` has its `MessageFacts`."""
+        return self
 
 
 class RuleContext:
-    """One message on its way to one receiver, as a rule's conditions and actions see it.
+    """One copy of a message on its way to one receiver, with the rule that is being applied to it.
 
     `receiver` is None if there is no next hop.
     """
@@ -194,67 +215,15 @@ class RuleContext:
         """Return the rule context of the same message on its way to another receiver."""
         return RuleContext(self.facts, receiver)
 
-    # What conditions read
-
-    @property
-    def message_type(self) -> MessageType:
-        """The type of the message."""
-        return self.facts.message_type
-
     @property
     def message(self) -> str:
         """The message as text (`$Message`), without the parts that other owners' rules hide from this rule's owner."""
         return self.facts.text() if self.hidden is None else self.hidden()
 
     @property
-    def attributes(self) -> Mapping[str, Value]:
-        """The attributes of the publication as it was matched. `add` and `remove` change only the copy that is sent."""
-        return self.facts.attributes
-
-    @property
-    def payload(self) -> bytes | None:
-        """The payload of the publication, or None."""
-        return self.facts.payload
-
-    @property
-    def subject(self) -> str | None:
-        """The subject of the publication, or None."""
-        return self.facts.subject
-
-    @property
-    def publisher(self) -> str:
-        """The publisher of the publication."""
-        return self.facts.publisher
-
-    @property
     def broker(self) -> str:
         """The broker that applies the rule."""
         return self.facts.broker
-
-    @property
-    def host(self) -> str:
-        """The host of the broker that applies the rule."""
-        return self.facts.host
-
-    @property
-    def sender(self) -> str:
-        """The previous hop."""
-        return self.facts.sender
-
-    @property
-    def load(self) -> float:
-        """The load of the broker, from 0 to 1."""
-        return self.facts.load
-
-    @property
-    def size(self) -> float:
-        """The size of the message on a scale from 0 to 1."""
-        return self.facts.measure()
-
-    @property
-    def filter(self) -> FilterValue | None:
-        """The filter with which the rule is associated; None if the rule is attached to the message."""
-        return self.source.filter
 
     def is_member(self, party: str, group: str) -> bool:
         """Return whether `party` belongs to a trust group; raise `TrustAnswerNeeded` if the answer is not known yet."""
@@ -267,63 +236,144 @@ class RuleContext:
             answers[party, group] = is_member
         return is_member
 
-    # What actions do
-
-    def block(self) -> None:
-        """Do not send this copy."""
-        self.outcome.blocks = True
-
-    def remove(self, *names: str) -> None:
-        """Remove these attributes from the copy."""
-        self.outcome.removes.update(names)
-
-    def keep_only(self, *names: str) -> None:
-        """Remove all other attributes from the copy; of several calls, only names in all of them stay."""
-        keeps = self.outcome.keeps
-        self.outcome.keeps = frozenset(names) if keeps is None else keeps.intersection(names)
-
-    def add(self, name: str, value: Any) -> None:
-        """Add an attribute to the copy, or replace its value."""
-        self.outcome.added.append((checked_name(name), checked_value(value, name)))
-
-    def convert(self, conversion: Conversion) -> None:
-        """Replace the payload by the result of a function of the `OutgoingPublication`, which returns bytes."""
-        if not callable(conversion):
-            raise InvalidValueError("convert takes a function from the publication, as it will be sent, to bytes")
-        self.outcome.conversions.append(conversion)
-
-    def flood(self) -> None:
-        """Send the message to all neighbours but the previous hop."""
-        self.outcome.floods = True
-
-    def publish(self, attributes: Mapping[str, Any]) -> None:
-        """Publish an event of the broker with these attributes."""
-        self.outcome.publishes.append(Attributes(attributes))
-
-    def log(self, line: str) -> None:
-        """Write a line to the broker's log."""
-        self.outcome.logs.append(str(line))
-
-    def persist(self, store: str = "messages") -> None:
-        """Store the message in a named store of the broker."""
-        if not BARE_NAME.fullmatch(store) or len(store) > MAX_NAME_CHARACTERS:
-            raise InvalidValueError(f"a store is named by letters, digits, _ and dots, not {store!r:.40}")
-        self.outcome.persists.append(store)
-
     def variable(self, name: str) -> str:
         """Return the value of the variable `$name`."""
         match name:
             case "Message":
                 return self.message
             case "Sender":
-                return self.sender
+                return self.facts.sender
             case "Receiver":
                 return self.receiver or ""
             case "Broker":
-                return self.broker
+                return self.facts.broker
             case "Exception":
                 return self.exception
         raise InvalidValueError(f"there is no variable ${name}")
+
+
+class ElementContext:
+    """The rule context as user-defined conditions and actions see it: their first argument.
+
+    Conditions read it; what actions call is recorded in the rule's outcome.
+    """
+
+    __slots__ = ("_rule_context",)
+
+    def __init__(self, rule_context: RuleContext) -> None:
+        self._rule_context = rule_context
+
+    # What conditions read
+
+    @property
+    def message_type(self) -> MessageType:
+        """The type of the message."""
+        return self._rule_context.facts.message_type
+
+    @property
+    def message(self) -> str:
+        """The message as text, see `RuleContext.message`."""
+        return self._rule_context.message
+
+    @property
+    def attributes(self) -> Mapping[str, Value]:
+        """The attributes of the publication as it was matched. `add` and `remove` change only the copy that is sent."""
+        return self._rule_context.facts.attributes
+
+    @property
+    def payload(self) -> bytes | None:
+        """The payload of the publication, or None."""
+        return self._rule_context.facts.payload
+
+    @property
+    def subject(self) -> str | None:
+        """The subject of the publication, or None."""
+        return self._rule_context.facts.subject
+
+    @property
+    def publisher(self) -> str:
+        """The publisher of the publication."""
+        return self._rule_context.facts.publisher
+
+    @property
+    def broker(self) -> str:
+        """The broker that applies the rule."""
+        return self._rule_context.facts.broker
+
+    @property
+    def host(self) -> str:
+        """The host of the broker that applies the rule."""
+        return self._rule_context.facts.host
+
+    @property
+    def sender(self) -> str:
+        """The previous hop."""
+        return self._rule_context.facts.sender
+
+    @property
+    def receiver(self) -> str | None:
+        """The next hop, or None if there is none."""
+        return self._rule_context.receiver
+
+    @property
+    def load(self) -> float:
+        """The load of the broker, from 0 to 1."""
+        return self._rule_context.facts.load
+
+    @property
+    def size(self) -> float:
+        """The size of the message on a scale from 0 to 1."""
+        return self._rule_context.facts.measure()
+
+    @property
+    def filter(self) -> FilterValue | None:
+        """The filter with which the rule is associated; None if the rule is attached to the message."""
+        return self._rule_context.source.filter
+
+    def is_member(self, party: str, group: str) -> bool:
+        """Return whether `party` belongs to a trust group; if the answer is not known yet, the rule is applied again
+        later."""
+        return self._rule_context.is_member(party, group)
+
+    # What actions do
+
+    def block(self) -> None:
+        """Do not send this copy."""
+        self._rule_context.outcome.blocks = True
+
+    def remove(self, *names: str) -> None:
+        """Remove these attributes from the copy."""
+        self._rule_context.outcome.removes.update(names)
+
+    def keep_only(self, *names: str) -> None:
+        """Remove all other attributes from the copy; of several calls, only names in all of them stay."""
+        self._rule_context.outcome.keep_only(names)
+
+    def add(self, name: str, value: Any) -> None:
+        """Add an attribute to the copy, or replace its value."""
+        self._rule_context.outcome.added.append((checked_name(name), checked_value(value, name)))
+
+    def convert(self, conversion: Conversion) -> None:
+        """Replace the payload by the result of a function of the `OutgoingPublication`, which returns bytes."""
+        if not callable(conversion):
+            raise InvalidValueError("convert takes a function from the publication, as it will be sent, to bytes")
+        self._rule_context.outcome.conversions.append(conversion)
+
+    def flood(self) -> None:
+        """Send the message to all neighbours but the previous hop."""
+        self._rule_context.outcome.floods = True
+
+    def publish(self, attributes: Mapping[str, Any]) -> None:
+        """Publish an event of the broker with these attributes."""
+        self._rule_context.outcome.publishes.append(Attributes(attributes))
+
+    def log(self, line: str) -> None:
+        """Write a line to the broker's log."""
+        self._rule_context.outcome.logs.append(str(line))
+
+    def persist(self, store: str = "messages") -> None:
+        """Store the message in a named store of the broker."""
+        self._rule_context.outcome.persist(store)
 
 
 def argument_value(argument: Argument, rule_context: RuleContext) -> Any:

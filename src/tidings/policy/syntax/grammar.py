@@ -44,7 +44,7 @@ from tidings.policy.ast import (
     read_number,
 )
 from tidings.policy.call_checks import (
-    CallRefused,
+    CallRefusal,
     checked_boolean_call,
     checked_call,
     checked_comparison,
@@ -53,8 +53,7 @@ from tidings.policy.call_checks import (
 from tidings.policy.elements import ElementRole
 from tidings.policy.registry import KEYWORDS
 from tidings.policy.syntax.printer import format_rules
-from tidings.policy.syntax.syntax_errors import unexpected_token
-from tidings.policy.syntax.tokens import scan, unquote
+from tidings.policy.syntax.tokens import scan, unexpected_token, unquote
 
 
 def parse(text: Any) -> tuple[Rule, ...]:
@@ -64,7 +63,7 @@ def parse(text: Any) -> tuple[Rule, ...]:
         rules: tuple[Rule, ...] = _grammar().parse(tokens)  # type: ignore[assignment]
     except UnexpectedToken as error:
         raise PolicyError(*unexpected_token(error, tokens, text)) from None
-    except _Refused as refused:
+    except _Refusal as refused:
         raise PolicyError(refused.message, text, refused.position) from None
     if len(format_rules(rules)) > MAX_POLICY_CHARACTERS:
         limit = f"MAX_POLICY_CHARACTERS ({MAX_POLICY_CHARACTERS:,})"
@@ -103,7 +102,7 @@ def _grammar() -> Lark:
     return Lark(grammar, parser="lalr", lexer=_Tokens, maybe_placeholders=True, transformer=_Builder())
 
 
-class _Refused(Exception):  # noqa: N818 - never leaves this file
+class _Refusal(Exception):  # noqa: N818 - never leaves this file
     """An error at a position in the text; `parse` converts it into a `PolicyError`."""
 
     def __init__(self, message: str, position: int | None) -> None:
@@ -135,13 +134,13 @@ class _Builder(Transformer[Token, Any]):
     def start(self, statements: list[list[tuple[Rule, int]]]) -> tuple[Rule, ...]:
         rules = [placed for statement in statements for placed in statement]
         if len(rules) > MAX_POLICY_RULES:
-            raise _Refused(f"more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) rules", rules[MAX_POLICY_RULES][1])
+            raise _Refusal(f"more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) rules", rules[MAX_POLICY_RULES][1])
         elements = 0  # counted again after the scanner: a rule with points in parentheses has become two rules
         for rule, position in rules:
             elements += elements_in(rule)
             if elements > MAX_POLICY_ELEMENTS:
                 limit = f"MAX_POLICY_ELEMENTS ({MAX_POLICY_ELEMENTS:,})"
-                raise _Refused(f"more than {limit} conditions and actions", position)
+                raise _Refusal(f"more than {limit} conditions and actions", position)
         return tuple(rule for rule, _ in rules)
 
     def statement(self, rules: list[list[tuple[Rule, int]]]) -> list[tuple[Rule, int]]:
@@ -151,8 +150,8 @@ class _Builder(Transformer[Token, Any]):
         on, (operation, message), *qualifiers, branches, exception = children
         try:
             checked_qualifiers = Qualifiers.of(qualifiers)
-        except QualifierRefused as refused:
-            raise _Refused(refused.message, refused.position) from None
+        except QualifierRefusal as refused:
+            raise _Refusal(refused.message, refused.position) from None
         in_exception = exception.elements if exception else []
         for elements, exceptional in ((branches.elements, False), (in_exception, True)):
             for node, position in elements:
@@ -160,7 +159,7 @@ class _Builder(Transformer[Token, Any]):
                     node, operation, message, checked_qualifiers.matching, exception=exceptional
                 )
                 if complaint is not None:
-                    raise _Refused(complaint, position)
+                    raise _Refusal(complaint, position)
         rules = checked_qualifiers.rules(operation, message, branches.node, exception.node if exception else ())
         return [(rule, on.start_pos) for rule in rules]
 
@@ -170,8 +169,8 @@ class _Builder(Transformer[Token, Any]):
             if second is None:  # the paper writes On(Publication) for On(Forward, Publication)
                 return RuleOperation.FORWARD, parse_word(MessageType, first, "message")
             return parse_word(RuleOperation, first, "operation"), parse_word(MessageType, second, "message")
-        except QualifierRefused as refused:
-            raise _Refused(refused.message, refused.position) from None
+        except QualifierRefusal as refused:
+            raise _Refusal(refused.message, refused.position) from None
 
     def qualifier(self, children: list[Any]) -> tuple[Token, list[Token], list[Token]]:
         name, words, in_parentheses = children
@@ -183,7 +182,7 @@ class _Builder(Transformer[Token, Any]):
     def branches(self, branches: list[_PositionedPart]) -> _PositionedPart:
         if len(branches) > MAX_POLICY_BRANCHES:
             excess = branches[MAX_POLICY_BRANCHES]
-            raise _Refused(f"more than MAX_POLICY_BRANCHES ({MAX_POLICY_BRANCHES}) branches", excess.position)
+            raise _Refusal(f"more than MAX_POLICY_BRANCHES ({MAX_POLICY_BRANCHES}) branches", excess.position)
         return _PositionedPart(tuple(branch.node for branch in branches), _all_elements(branches))
 
     def branch(self, children: list[Any]) -> _PositionedPart:
@@ -206,7 +205,7 @@ class _Builder(Transformer[Token, Any]):
         joined = self.conjunction([part for part in parts if part is not None])
         if nesting(joined.node) + 2 > MAX_POLICY_NESTING:  # the parentheses of an element and a list in it count, too
             limit = f"MAX_POLICY_NESTING ({MAX_POLICY_NESTING})"
-            raise _Refused(f"nested deeper than {limit}", joined.elements[0][1])
+            raise _Refusal(f"nested deeper than {limit}", joined.elements[0][1])
         return joined
 
     def conjunction(self, parts: list[_PositionedPart]) -> _PositionedPart:
@@ -219,8 +218,8 @@ class _Builder(Transformer[Token, Any]):
         call, position = self._call(children[0], ElementRole.CONDITION)
         try:
             return _PositionedPart(checked_boolean_call(call), [(call, position)])
-        except CallRefused as refused:
-            raise _Refused(refused.message, position) from None
+        except CallRefusal as refused:
+            raise _Refusal(refused.message, position) from None
 
     def comparison(self, children: list[Any]) -> _PositionedPart:
         called, sign, value = children
@@ -228,8 +227,8 @@ class _Builder(Transformer[Token, Any]):
         operator: Any = {"==": "=", "<>": "!="}.get(str(sign), str(sign).lower())
         try:
             node = checked_comparison(call, operator, value.value)
-        except CallRefused as refused:
-            raise _Refused(refused.message, value.position) from None
+        except CallRefusal as refused:
+            raise _Refusal(refused.message, value.position) from None
         return _PositionedPart(node, [(node, position)])
 
     # Actions
@@ -256,7 +255,7 @@ class _Builder(Transformer[Token, Any]):
         try:
             return _PositionedArgument(Constant(read_number(tokens[0])), tokens[0].start_pos or 0)
         except ValueError as error:
-            raise _Refused(str(error), tokens[0].start_pos) from None
+            raise _Refusal(str(error), tokens[0].start_pos) from None
 
     def variable(self, tokens: list[Token]) -> _PositionedArgument:
         return _PositionedArgument(Variable(str(tokens[0][1:])), tokens[0].start_pos or 0)
@@ -265,7 +264,7 @@ class _Builder(Transformer[Token, Any]):
         items = [value for value in values if value is not None]
         nested = next((item for item in items if isinstance(item.value, Values)), None)
         if nested is not None:
-            raise _Refused("a list holds single values, not lists", nested.position)
+            raise _Refusal("a list holds single values, not lists", nested.position)
         return _PositionedArgument(Values(tuple(item.value for item in items)), items[0].position if items else 0)
 
     def _call(self, called: tuple[Token, list[_PositionedArgument]], role: ElementRole) -> tuple[ElementCall, int]:
@@ -273,12 +272,12 @@ class _Builder(Transformer[Token, Any]):
         position = name.start_pos or 0
         try:
             return checked_call(str(name), tuple(argument.value for argument in arguments), role), position
-        except CallRefused as refused:
+        except CallRefusal as refused:
             if refused.argument is None or refused.argument >= len(arguments):
-                raise _Refused(refused.message, position) from None
+                raise _Refusal(refused.message, position) from None
             at = arguments[refused.argument]
             inside = at.offset + refused.offset if refused.offset else 0
-            raise _Refused(refused.message, at.position + inside) from None
+            raise _Refusal(refused.message, at.position + inside) from None
 
 
 def _all_elements(parts: Iterable[_PositionedPart]) -> list[tuple[ElementCall | ElementComparison, int]]:
@@ -294,7 +293,7 @@ class _Truth(StrEnum):
     TRUE = "True"
 
 
-class QualifierRefused(Exception):  # noqa: N818 - never leaves the room
+class QualifierRefusal(Exception):  # noqa: N818 - never leaves the package
     """A qualifier, or a word in a fixed set of words, is invalid; `position` is its place in the text."""
 
     def __init__(self, message: str, token: Token) -> None:
@@ -312,23 +311,23 @@ class Qualifiers(NamedTuple):
 
     @classmethod
     def of(cls, parsed: list[ParsedQualifier]) -> "Qualifiers":
-        """Return the checked qualifiers of a rule, with defaults; raise `QualifierRefused` if one is invalid."""
+        """Return the checked qualifiers of a rule, with defaults; raise `QualifierRefusal` if one is invalid."""
         qualifiers, seen = cls(), set()
         for token, words, in_parentheses in parsed:
             name = token[1:].lower()
             if name not in _NAMES:
                 hint = did_you_mean(name, _NAMES).replace("mean ", "mean @")
-                raise QualifierRefused(f"there is no qualifier @{name[:40]}{hint or _THERE_ARE}", token)
+                raise QualifierRefusal(f"there is no qualifier @{name[:40]}{hint or _THERE_ARE}", token)
             name = "matching" if name == "match" else name  # the paper uses both spellings
             if name in seen:
-                raise QualifierRefused(f"@{name} is given twice", token)
+                raise QualifierRefusal(f"@{name} is given twice", token)
             seen.add(name)
             if in_parentheses and name != "broker":
-                raise QualifierRefused(f"@{name} takes no parentheses", in_parentheses[0])
+                raise QualifierRefusal(f"@{name} takes no parentheses", in_parentheses[0])
             if name == "broker":
                 points, also = _parse_points(words), _parse_points(in_parentheses)
                 if also and not points:
-                    raise QualifierRefused("a point is missing before the parenthesis", in_parentheses[0])
+                    raise QualifierRefusal("a point is missing before the parenthesis", in_parentheses[0])
                 qualifiers = qualifiers._replace(points=points or ALL_POINTS, also=also)
             elif name == "matching":
                 qualifiers = qualifiers._replace(matching=_parse_single(Matching, words, name, qualifiers.matching))
@@ -378,14 +377,14 @@ Word = TypeVar("Word", bound=StrEnum)
 def parse_word(words: type[Word], token: Token | None, what: str) -> Word:
     """Return the member of an enumeration that a token names, ignoring case.
 
-    Raises `QualifierRefused` if there is none; `what` describes the enumeration in the error message.
+    Raises `QualifierRefusal` if there is none; `what` describes the enumeration in the error message.
     """
     text = str(token or "")
     for word in words:
         if word.lower() == text.lower():
             return word
     hint = did_you_mean(text, (*words, *KEYWORDS)) or f"; there are {', '.join(words)}"
-    raise QualifierRefused(f"{text[:40]} is no {what}{hint}", token or Token("WORD", ""))
+    raise QualifierRefusal(f"{text[:40]} is no {what}{hint}", token or Token("WORD", ""))
 
 
 def _parse_single(words: type[Word], tokens: list[Token], name: str, default: Word) -> Word:
@@ -394,7 +393,7 @@ def _parse_single(words: type[Word], tokens: list[Token], name: str, default: Wo
     word = parse_word(words, tokens[0], f"value of @{name}")
     if len(tokens) > 1:
         hint = did_you_mean(tokens[1], KEYWORDS)
-        raise QualifierRefused(f"@{name} takes one value{hint}", tokens[1])
+        raise QualifierRefusal(f"@{name} takes one value{hint}", tokens[1])
     return word
 
 

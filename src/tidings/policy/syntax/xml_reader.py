@@ -36,7 +36,7 @@ from tidings.policy.ast import (
     read_number,
 )
 from tidings.policy.call_checks import (
-    CallRefused,
+    CallRefusal,
     checked_boolean_call,
     checked_call,
     checked_comparison,
@@ -197,7 +197,7 @@ class XmlReader:
         arguments = tuple(self._argument(child) for child in node)
         try:
             return checked_call(node.get("name", ""), arguments, role)
-        except CallRefused as refused:
+        except CallRefusal as refused:
             at = node if refused.argument is None or refused.argument >= len(node) else node[refused.argument]
             raise self._error(at, refused.message) from None
 
@@ -251,7 +251,7 @@ class XmlReader:
     def _with_position(self, node: Any, check: Any) -> Any:
         try:
             return check()
-        except CallRefused as refused:
+        except CallRefusal as refused:
             raise self._error(node, refused.message) from None
 
     def _check(self, node: Any, tag: str, *attributes: str, others: tuple[str, ...] = (), text: bool = False) -> None:

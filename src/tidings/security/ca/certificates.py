@@ -6,6 +6,7 @@ the key of its certificate.
 """
 
 import hashlib
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -16,11 +17,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import NameOID, ObjectIdentifier
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from tidings.model.errors import InvalidValueError, SecurityError
-from tidings.security.encoding import encode_canonical, signing_input
+from tidings.security.encoding import encode_canonical, set_fields, signing_input
 
 _ECDSA = ec.ECDSA(hashes.SHA256())
 _MAX_CACHED = 4_096  # size of the caches of decoded and of verified certificates
@@ -36,29 +37,44 @@ class Role(Enum):
     TDN = "tdn"  # a topic discovery node
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
-    """A decoded certificate. Whether it can be trusted is for `TrustAnchor.check`.
+    """A decoded certificate, a value. Whether it can be trusted is for `TrustAnchor.check`.
 
     The constructor raises `SecurityError` unless it has a P-256 key, one name and one known role.
     """
 
-    def __init__(self, x509_certificate: x509.Certificate) -> None:
-        self.x509 = x509_certificate
-        key = x509_certificate.public_key()
+    x509: x509.Certificate
+    key: ec.EllipticCurvePublicKey = field(init=False)
+    name: str = field(init=False)
+    role: Role = field(init=False)
+    serial: int = field(init=False)
+    serial_bytes: bytes = field(init=False)
+    not_before: int = field(init=False)  # microseconds since 1970
+    not_after: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        key = self.x509.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
             raise SecurityError("certificate", "a certificate's key is one of P-256")
-        self.key: ec.EllipticCurvePublicKey = key
-        self.name = self._single_attribute(NameOID.COMMON_NAME, "name")
+        name = self._single_attribute(NameOID.COMMON_NAME, "name")
         try:
-            self.role = Role(self._single_attribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "role"))
+            role = Role(self._single_attribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "role"))
         except ValueError:
             raise SecurityError("certificate", "a certificate says a role that there is not") from None
-        self.serial = x509_certificate.serial_number
-        if self.serial <= 0:
+        serial = self.x509.serial_number
+        if serial <= 0:
             raise SecurityError("certificate", "a certificate has a serial number above zero")
-        self.serial_bytes = self.serial.to_bytes((self.serial.bit_length() + 7) // 8 or 1, "big")
-        self.not_before = microseconds(x509_certificate.not_valid_before_utc)
-        self.not_after = microseconds(x509_certificate.not_valid_after_utc)
+        set_fields(
+            self,
+            key=key,
+            name=name,
+            role=role,
+            serial=serial,
+            serial_bytes=serial.to_bytes((serial.bit_length() + 7) // 8 or 1, "big"),
+            not_before=microseconds(self.x509.not_valid_before_utc),
+            not_after=microseconds(self.x509.not_valid_after_utc),
+        )
 
     @classmethod
     def read(cls, data: bytes) -> "Certificate":
@@ -66,7 +82,7 @@ class Certificate:
         `SecurityError`."""
         return _read(data)
 
-    def _single_attribute(self, oid: x509.ObjectIdentifier, description: str) -> str:
+    def _single_attribute(self, oid: ObjectIdentifier, description: str) -> str:
         """Return the subject's only attribute with this object id."""
         attributes = self.x509.subject.get_attributes_for_oid(oid)
         if len(attributes) != 1:

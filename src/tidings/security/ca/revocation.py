@@ -7,6 +7,7 @@ has the first n entries fetches only the later ones and verifies the head over a
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -137,3 +138,17 @@ class Revocations:
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return iter(self._entries)
+
+
+class CertificateTrust(Protocol):
+    """What certificates are checked with: the overlay's authority and revocation list. `Credentials` are one."""
+
+    anchor: TrustAnchor
+    overlay: str
+    revocations: Revocations
+
+
+class UpdatableTrust(CertificateTrust, Protocol):
+    """What certificates are checked with, where updates of the revocation list are applied to it."""
+
+    def revoke(self, update: RevocationUpdate) -> tuple[RevocationEntry, ...]: ...

@@ -19,8 +19,7 @@ from tidings.security.kmc.challenges import Challenges
 from tidings.security.kmc.epochs import Draw, Epochs
 from tidings.security.kmc.grants import Grants
 from tidings.security.kmc.key_issuing import KeyIssuer
-from tidings.security.kmc.state import CentreState
-from tidings.security.kmc.state_changes import Change, RevocationsChange, ServiceChange
+from tidings.security.kmc.state import CentreState, Change, RevocationsChange, ServiceChange
 from tidings.security.rpc.kmc_messages import (
     CHALLENGE,
     ENROL,

@@ -8,14 +8,14 @@ entity is suspended until it is released.
 import hashlib
 import hmac
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_QUERIES, MAX_QUERY_CHARACTERS
 from tidings.security.kmc.epochs import SECOND, Draw
-from tidings.security.kmc.state import CentreState
-from tidings.security.kmc.state_changes import ChallengeQuery, EnrolmentChange, EnrolmentRemoved
+from tidings.security.kmc.state import ChallengeQuery, Change, EnrolmentChange, EnrolmentRemoved
 from tidings.security.rpc.kmc_messages import CHALLENGED, SUSPENDED
 
 WRONG = 3  # wrong answers after which an entity is suspended
@@ -23,10 +23,18 @@ _SALT = 16
 _WORK = {"n": 2**12, "r": 8, "p": 1, "dklen": 32}  # some milliseconds per hash; the stored state is encrypted as well
 
 
+class EnrolmentState(Protocol):
+    """The enrolments in a centre's state. `CentreState` says what each of these is."""
+
+    enrolments: dict[str, EnrolmentChange]
+
+    def record_change(self, change: Change) -> None: ...
+
+
 class Challenges:
     """Enrols, asks and checks the challenge queries of entities."""
 
-    def __init__(self, state: CentreState, draw: Draw) -> None:
+    def __init__(self, state: EnrolmentState, draw: Draw) -> None:
         self._state, self._draw = state, draw
         self._pending_queries: dict[str, str] = {}  # the pending query of each entity
 

@@ -10,25 +10,39 @@ Rules:
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from tidings.security.ca.authority import SKEW
 from tidings.security.ca.identity import Identity
-from tidings.security.kmc.state import CentreState
-from tidings.security.kmc.state_changes import EpochAdded
-from tidings.security.sealing.keys import EpochKey
+from tidings.security.kmc.state import Change, EpochAdded, TopicChange
+from tidings.security.sealing.keys import EpochKey, Keyring
 from tidings.security.tokens.notices import Notice, SignedNotice
+from tidings.security.topic_record import TopicRecord
 
 Draw = Callable[[int], bytes]  # returns the given number of random bytes
 SECOND = 1_000_000  # microseconds
 _LEAD = 60 * SECOND
 
 
+class EpochState(Protocol):
+    """The topics and epochs in a centre's state. `CentreState` says what each of these is."""
+
+    topics: dict[bytes, TopicChange]
+    notices: dict[bytes, Notice]
+    epochs: Keyring
+    unpublished_notices: dict[bytes, bytes]
+
+    def record(self, topic: bytes) -> TopicRecord: ...
+    def latest(self, topic: bytes) -> EpochKey: ...
+    def record_change(self, change: Change) -> None: ...
+
+
 class Epochs:
     """Creates the epoch keys of topics and the notices about them."""
 
-    def __init__(self, state: CentreState, identity: Identity, draw: Draw) -> None:
+    def __init__(self, state: EpochState, identity: Identity, draw: Draw) -> None:
         self._state, self._identity, self._draw = state, identity, draw
         # By topic, the latest epoch whose key was issued. Unknown after a restart: then assume the latest.
         self._issued: dict[bytes, int] = {}

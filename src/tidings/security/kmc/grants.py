@@ -1,5 +1,7 @@
 """Topics and grants of a key management centre: registration, granting and revocation of rights."""
 
+from typing import Protocol
+
 import msgspec
 
 from tidings.model.errors import InvalidValueError, SecurityError
@@ -9,9 +11,9 @@ from tidings.security.ca.authority import DAY, SKEW
 from tidings.security.ca.certificates import Certificate
 from tidings.security.ca.revocation import RevocationEntry
 from tidings.security.kmc.epochs import SECOND, Epochs
-from tidings.security.kmc.state import CentreState
-from tidings.security.kmc.state_changes import GrantChange, GrantRemoved, TopicChange
+from tidings.security.kmc.state import Change, GrantChange, GrantRemoved, TopicChange
 from tidings.security.rpc.kmc_messages import GrantRequest, RegisterTopicRequest
+from tidings.security.sealing.keys import EpochKey
 from tidings.security.template import Template
 from tidings.security.tokens.token import Right
 from tidings.security.topic_record import TopicRecord
@@ -26,10 +28,24 @@ _PARAMETERS = (
 )
 
 
+class GrantState(Protocol):
+    """The topics and grants in a centre's state. `CentreState` says what each of these is."""
+
+    topics: dict[bytes, TopicChange]
+    grants: dict[bytes, dict[str, GrantChange]]
+
+    def record(self, topic: bytes) -> TopicRecord: ...
+    def latest(self, topic: bytes) -> EpochKey: ...
+    def current(self, topic: bytes, now: int) -> EpochKey: ...
+    def grant(self, topic: bytes, entity: str, now: int) -> GrantChange | None: ...
+    def learn(self, record: TopicRecord, now: int) -> None: ...
+    def record_change(self, change: Change) -> None: ...
+
+
 class Grants:
     """Registers topics, and grants and revokes rights on them, for askers who may do so."""
 
-    def __init__(self, state: CentreState, epochs: Epochs, centre: Certificate) -> None:
+    def __init__(self, state: GrantState, epochs: Epochs, centre: Certificate) -> None:
         self._state, self._epochs, self._centre = state, epochs, centre
 
     def is_administrator(self, asker: Certificate) -> bool:
@@ -62,8 +78,7 @@ class Grants:
         before = self._state.topics.get(record.id)
         if before is not None and before.record != request.record:
             self._check_covered(record)
-        if self._state.credentials.learn(record, now):
-            self._state.unpublished_records.append(record.data)
+        self._state.learn(record, now)
         values = (request.record, request.lifetime, request.messages, request.grace, request.challenge)
         if before is None:
             self._state.record_change(TopicChange(record.id, *values))
@@ -161,10 +176,9 @@ class Grants:
         """Revoke the grants for which tokens were issued to a revoked certificate. Returns their topics."""
         affected = [
             topic
-            for topic in self._state.topics_of(entry.name)
-            if any(
-                certificate.serial == entry.serial for certificate in self._state.grants[topic][entry.name].certificates
-            )
+            for topic, grants in self._state.grants.items()
+            if entry.name in grants
+            and any(certificate.serial == entry.serial for certificate in grants[entry.name].certificates)
         ]
         for topic in affected:
             self.revoke(topic, entry.name, now)

@@ -1,5 +1,7 @@
 """Issues tokens and epoch keys to entities with a grant, and rewraps content keys of missed events."""
 
+from typing import Protocol
+
 import msgspec
 
 from tidings.model.errors import SecurityError
@@ -10,18 +12,30 @@ from tidings.security.ca.identity import Identity
 from tidings.security.kmc.challenges import Challenges
 from tidings.security.kmc.epochs import Epochs
 from tidings.security.kmc.grants import TOKEN
-from tidings.security.kmc.state import CentreState
-from tidings.security.kmc.state_changes import GrantChange, TokenCertificate
+from tidings.security.kmc.state import Change, GrantChange, TokenCertificate, TopicChange
 from tidings.security.rpc.kmc_messages import KeyRequest, KeyResponse, RewrapRequest, RewrapResponse
-from tidings.security.sealing.keys import EpochKey
+from tidings.security.sealing.keys import EpochKey, Keyring
 from tidings.security.tokens.token import Right, Token
+from tidings.security.topic_record import TopicRecord
+
+
+class IssuingState(Protocol):
+    """The topics, epochs and grants in a centre's state. `CentreState` says what each of these is."""
+
+    topics: dict[bytes, TopicChange]
+    epochs: Keyring
+
+    def record(self, topic: bytes) -> TopicRecord: ...
+    def current(self, topic: bytes, now: int) -> EpochKey: ...
+    def grant(self, topic: bytes, entity: str, now: int) -> GrantChange | None: ...
+    def record_change(self, change: Change) -> None: ...
 
 
 class KeyIssuer:
     """Issues tokens and keys. Decides nothing about grants; enforces challenge queries and starts new epochs when
     due."""
 
-    def __init__(self, state: CentreState, epochs: Epochs, challenges: Challenges, identity: Identity) -> None:
+    def __init__(self, state: IssuingState, epochs: Epochs, challenges: Challenges, identity: Identity) -> None:
         """Create the issuer of a centre.
 
         Args:

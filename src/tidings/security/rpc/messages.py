@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from tidings.model.errors import RefusedError, SecurityError
 from tidings.security.ca.certificates import Certificate, Role
 from tidings.security.ca.identity import Identity
+from tidings.security.ca.revocation import CertificateTrust
 from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical
-from tidings.security.tokens.credentials import Credentials
 
 SERVICE_TOPIC = "service_topic"  # the attribute with the address of a question or an answer
 FRESHNESS = 60_000_000  # microseconds
@@ -65,12 +65,12 @@ class ServiceRecord:
         body = encode_canonical(_Service(topic, kem, version, overlay, identity.certificate.der))
         return cls(encode_canonical(SignedValue(body, identity.sign(SERVICE, body))))
 
-    def check(self, credentials: Credentials, role: Role, now: int) -> None:
+    def check(self, trust: CertificateTrust, role: Role, now: int) -> None:
         """Raise `SecurityError` unless the service's certificate is valid now, not revoked, has `role`, and is of
         this overlay."""
-        credentials.anchor.check(self.certificate, now, role)
-        credentials.revocations.check(self.certificate, now)
-        if self.overlay != credentials.overlay:
+        trust.anchor.check(self.certificate, now, role)
+        trust.revocations.check(self.certificate, now)
+        if self.overlay != trust.overlay:
             raise SecurityError("audience", f"{self.certificate.name} serves the overlay {self.overlay!r}")
 
 
@@ -158,7 +158,7 @@ class SeenRequests:
 
 
 def read_question(
-    payload: bytes, key: X25519PrivateKey, own: Certificate, credentials: Credentials, seen: SeenRequests, now: int
+    payload: bytes, key: X25519PrivateKey, own: Certificate, trust: CertificateTrust, seen: SeenRequests, now: int
 ) -> RpcRequest:
     """Open and verify a question at the service, or raise `SecurityError`.
 
@@ -166,7 +166,7 @@ def read_question(
         payload: The event's payload.
         key: The service's private key.
         own: The service's certificate.
-        credentials: What the asker's certificate is checked with.
+        trust: What the asker's certificate is checked with.
         seen: The questions seen before.
         now: The time, in microseconds.
     """
@@ -178,9 +178,9 @@ def read_question(
     question = decode_canonical(signed.body, _Question, "question")
     certificate = Certificate.read(question.certificate)
     certificate.verify(QUESTION, signed.body, signed.signature)
-    credentials.revocations.check_fresh(now)
-    credentials.anchor.check(certificate, now)
-    credentials.revocations.check(certificate, now)
+    trust.revocations.check_fresh(now)
+    trust.anchor.check(certificate, now)
+    trust.revocations.check(certificate, now)
     if question.service != own.fingerprint:
         raise SecurityError("audience", "the question is for another service")
     digest = hashlib.sha256(signed_bytes).digest()
@@ -236,20 +236,20 @@ class RpcServer:
     Without `key` it generates one that is never stored, so that a later intruder cannot decrypt old questions.
     """
 
-    def __init__(self, identity: Identity, credentials: Credentials, key: X25519PrivateKey | None = None) -> None:
-        self.identity, self.credentials = identity, credentials
+    def __init__(self, identity: Identity, trust: CertificateTrust, key: X25519PrivateKey | None = None) -> None:
+        self.identity, self._trust = identity, trust
         self._key = X25519PrivateKey.generate() if key is None else key
         self._seen_requests = SeenRequests()
 
     def service(self, topic: str, version: int) -> ServiceRecord:
         """Return the signed record by which others find and ask this service."""
         kem = self._key.public_key().public_bytes_raw()
-        return ServiceRecord.make(self.identity, topic, kem, version, self.credentials.overlay)
+        return ServiceRecord.make(self.identity, topic, kem, version, self._trust.overlay)
 
     def read(self, payload: bytes, now: int) -> RpcRequest:
         """Open and verify a question. Raises `SecurityError` if it is for another service, too old, seen before, or
         not trusted."""
-        return read_question(payload, self._key, self.identity.certificate, self.credentials, self._seen_requests, now)
+        return read_question(payload, self._key, self.identity.certificate, self._trust, self._seen_requests, now)
 
     def answer(self, question: RpcRequest, body: bytes = b"", refused: str | None = None) -> bytes:
         """Return the payload of the answer to a question, with a body or with the reason of a refusal."""

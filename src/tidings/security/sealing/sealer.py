@@ -18,7 +18,7 @@ from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.event import Event
 from tidings.model.limits import MAX_INSTANCE_BYTES, MAX_INSTANCE_MESSAGES
 from tidings.security.encoding import signing_input
-from tidings.security.sealing import attribute_merkle, merkle_batch
+from tidings.security.sealing import attribute_merkle, signatures
 from tidings.security.sealing.envelope import BATCH, EVENT, INSTANCE, VERSION, Seal, digest_of, nonce_of, scope_of
 from tidings.security.sealing.keys import EpochKey, commitment
 from tidings.security.suites import Suite
@@ -108,7 +108,7 @@ class Sealer:
         if len(events) == 1:
             return [self.seal(events[0], timestamp)]
         unsigned = [self._encrypt(event, timestamp, event.sequence) for event in events]
-        root, paths = merkle_batch.tree([item.digest for item in unsigned])
+        root, paths = signatures.tree([item.digest for item in unsigned])
         signature, size = self._signing_key.sign(signing_input(BATCH, root)), len(unsigned)
         sealed = []
         for index, (event, item, path) in enumerate(zip(events, unsigned, paths, strict=True)):

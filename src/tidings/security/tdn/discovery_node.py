@@ -29,7 +29,7 @@ from tidings.model.limits import (
     MAX_SUBJECT_CHARACTERS,
 )
 from tidings.security.ca.certificates import Certificate
-from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.ca.revocation import RevocationUpdate, UpdatableTrust
 from tidings.security.rpc.tdn_messages import (
     FindRequest,
     FindResponse,
@@ -40,7 +40,6 @@ from tidings.security.rpc.tdn_messages import (
 )
 from tidings.security.tdn.discovery_records import LONGEST, DiscoveryRecord, RecordKind, fits
 from tidings.security.template import ANY, Template, TemplateIndex, read_tags
-from tidings.security.tokens.credentials import Credentials
 
 FRESHNESS = 300_000_000  # microseconds by which an owner's clock may be wrong
 
@@ -114,7 +113,7 @@ class DiscoveryEntry(NamedTuple):
 class DiscoveryNode:
     """Stores discovery records, and decides which of them are shown. See the module docstring."""
 
-    def __init__(self, credentials: Credentials, instance: bytes) -> None:
+    def __init__(self, credentials: UpdatableTrust, instance: bytes) -> None:
         """`instance` is a new random id for every process: other nodes count this node's changes by it."""
         self.credentials, self.instance = credentials, instance
         self._entries: dict[Key, DiscoveryEntry] = {}
@@ -143,21 +142,21 @@ class DiscoveryNode:
         record.check(self.credentials, now)
         if record.created > now + FRESHNESS or now >= record.expires:
             raise SecurityError("expired", "the advertisement is not valid at this time: look at the clocks")
-        known = self._entries.get((record.id, record.owner.name))
-        if known is not None and known.advertised.data == data:
-            self._check_no_overlap(known, asker)
+        earlier = self._entries.get((record.id, record.owner.name))
+        if earlier is not None and earlier.advertised.data == data:
+            self._check_no_overlap(earlier, asker)
             return None
         if record.created < now - FRESHNESS:
             raise SecurityError("replay", "the advertisement was made too long ago; make it anew")
-        if known is None:
+        if earlier is None:
             entry = DiscoveryEntry(record, 0, now)
         else:
-            self._check_later(record, known.advertised)
-            continues_era = self._may_be_shown(known, now)
+            self._check_later(record, earlier.advertised)
+            continues_era = self._may_be_shown(earlier, now)
             entry = (
-                DiscoveryEntry(record, known.era, known.since)
+                DiscoveryEntry(record, earlier.era, earlier.since)
                 if continues_era
-                else DiscoveryEntry(record, known.advertised.version, now)
+                else DiscoveryEntry(record, earlier.advertised.version, now)
             )
         self._check_limits(entry)
         self._check_no_overlap(entry, asker)
@@ -165,12 +164,12 @@ class DiscoveryNode:
         return entry.replicated
 
     @staticmethod
-    def _check_later(record: DiscoveryRecord, known: DiscoveryRecord) -> None:
+    def _check_later(record: DiscoveryRecord, earlier: DiscoveryRecord) -> None:
         """Raise `SecurityError` unless `record` is a later version than `known`."""
-        if record.version <= known.version or record.created < known.created:
-            raise SecurityError("replay", f"version {known.version} is known, and later than {record.version}")
-        if record.record is not None and known.record is not None and record.record.version < known.record.version:
-            raise SecurityError("replay", f"version {known.record.version} of the topic's record is known, and later")
+        if record.version <= earlier.version or record.created < earlier.created:
+            raise SecurityError("replay", f"version {earlier.version} is known, and later than {record.version}")
+        if record.record is not None and earlier.record is not None and record.record.version < earlier.record.version:
+            raise SecurityError("replay", f"version {earlier.record.version} of the topic's record is known, and later")
 
     def _check_limits(self, entry: DiscoveryEntry) -> None:
         """Raise `SecurityError` if a new entry would exceed a limit."""
@@ -203,19 +202,19 @@ class DiscoveryNode:
         else changes.
         """
         self._advance(now)
-        found: dict[Key, DiscoveryEntry] = {}
+        entries: dict[Key, DiscoveryEntry] = {}
         centres = set() if wanted.centre is None else {wanted.centre}
         for entry in [] if wanted.topics is None else self._matching_topics(TopicQuery.parse(wanted.topics)):
             record = entry.advertised.record
             if record is not None and entry.advertised.may_be_found_by(asker):
-                found[entry.key] = entry
+                entries[entry.key] = entry
                 centres.add(record.kmc)
         for entry in self._services.values():
             service = entry.advertised.service
             is_wanted = service is not None and (wanted.topics == ANY or service.certificate.fingerprint in centres)
             if is_wanted and entry.key in self._shown and entry.advertised.may_be_found_by(asker):
-                found[entry.key] = entry
-        remaining = [found[key] for key in sorted(found) if wanted.after is None or key > wanted.after]
+                entries[entry.key] = entry
+        remaining = [entries[key] for key in sorted(entries) if wanted.after is None or key > wanted.after]
         page = list(_page(remaining))
         return FindResponse(
             tuple(entry.advertised.data for entry in page),
@@ -258,16 +257,16 @@ class DiscoveryNode:
         """
         self._advance(now)
         record = DiscoveryRecord(kept.data)
-        known = self._entries.get((record.id, record.owner.name))
-        if known is not None and known.replicated == kept:
+        earlier = self._entries.get((record.id, record.owner.name))
+        if earlier is not None and earlier.replicated == kept:
             return None
         if record.created > now + FRESHNESS or record.created + LONGEST <= now:
             raise SecurityError("expired", "the advertisement is from the future, or to be forgotten")
-        if known is None or known.advertised.data != record.data:
+        if earlier is None or earlier.advertised.data != record.data:
             # Checked as of its creation: an expired record is stored as well, so that no older one can replace it.
             record.check(self.credentials, record.created)
-        entry = merge(DiscoveryEntry(record, kept.era, min(kept.since, now)), known)
-        if entry == known:
+        entry = merge(DiscoveryEntry(record, kept.era, min(kept.since, now)), earlier)
+        if entry == earlier:
             return None
         self._check_limits(entry)
         self._put(entry, now)
@@ -305,8 +304,8 @@ class DiscoveryNode:
     def _put(self, entry: DiscoveryEntry, now: int) -> None:
         """Store an entry, index it, and decide again which records are shown."""
         key = entry.key
-        known = self._entries.get(key)
-        if known is None:
+        earlier = self._entries.get(key)
+        if earlier is None:
             self._owner_counts[key[1]] += 1
         candidates = self._hide(key)
         self._entries[key] = entry

@@ -5,6 +5,7 @@ later version, or a withdrawal, replaces earlier ones.
 """
 
 import hashlib
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
@@ -14,9 +15,9 @@ from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.model.limits import MAX_ADVERTISED_BYTES, MAX_NAME_CHARACTERS, MAX_RESTRICTION_NAMES
 from tidings.security.ca.certificates import Certificate, Role
 from tidings.security.ca.identity import Identity
-from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical
+from tidings.security.ca.revocation import CertificateTrust
+from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical, set_fields
 from tidings.security.rpc.messages import ServiceRecord
-from tidings.security.tokens.credentials import Credentials
 from tidings.security.topic_record import TopicRecord
 
 PURPOSE = "discovery"
@@ -96,32 +97,42 @@ class _Body(msgspec.Struct, frozen=True, array_like=True):
     owner: bytes  # the owner's certificate (DER)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class DiscoveryRecord:
-    """A decoded discovery record with a valid signature by the owner's certificate in it.
+    """A decoded discovery record with a valid signature by the owner's certificate in it, a value.
 
     The constructor raises `SecurityError` for malformed data or a wrong signature. Whether the owner can be
     trusted is for `check`.
     """
 
-    def __init__(self, data: bytes) -> None:
-        if len(data) > MAX_ADVERTISED_BYTES:
+    data: bytes
+    owner: Certificate = field(init=False)
+    id: bytes = field(init=False)
+    kind: RecordKind = field(init=False)
+    restriction: Visibility = field(init=False)
+    version: int = field(init=False)
+    created: int = field(init=False)
+    expires: int = field(init=False)
+    overlay: str = field(init=False)
+    record: TopicRecord | None = field(init=False)  # the advertised topic
+    service: ServiceRecord | None = field(init=False)  # the advertised service
+
+    def __post_init__(self) -> None:
+        if len(self.data) > MAX_ADVERTISED_BYTES:
             raise SecurityError("form", f"an advertisement has at most MAX_ADVERTISED_BYTES ({MAX_ADVERTISED_BYTES:,})")
-        signed = decode_canonical(data, SignedValue, "advertisement")
+        signed = decode_canonical(self.data, SignedValue, "advertisement")
         body = decode_canonical(signed.body, _Body, "advertisement")
-        self.data, self.owner = data, Certificate.read(body.owner)
-        self.owner.verify(PURPOSE, signed.body, signed.signature)
-        self.id, self.kind, self.restriction, self.overlay = body.id, body.kind, body.restriction, body.overlay
-        self.version, self.created, self.expires = body.version, body.created, body.expires
-        self.record: TopicRecord | None = None
-        self.service: ServiceRecord | None = None
+        owner = Certificate.read(body.owner)
+        owner.verify(PURPOSE, signed.body, signed.signature)
         try:
             body.restriction.check()
-            if body.kind is RecordKind.TOPIC:
-                self.record = TopicRecord(body.said)
-            elif body.kind is RecordKind.SERVICE:
-                self.service = ServiceRecord(body.said)
+            record = TopicRecord(body.said) if body.kind is RecordKind.TOPIC else None
+            service = ServiceRecord(body.said) if body.kind is RecordKind.SERVICE else None
         except InvalidValueError as error:
             raise SecurityError("form", str(error)) from None
+        set_fields(self, owner=owner, id=body.id, kind=body.kind, restriction=body.restriction, overlay=body.overlay)
+        set_fields(self, version=body.version, created=body.created, expires=body.expires)
+        set_fields(self, record=record, service=service)
         self._check_form(body.said)
 
     @property
@@ -244,20 +255,20 @@ class DiscoveryRecord:
             signers.append(self.service.certificate)
         return signers
 
-    def check(self, credentials: Credentials, at: int) -> None:
+    def check(self, trust: CertificateTrust, at: int) -> None:
         """Raise `SecurityError` unless the record and its content are valid for this overlay and all signers are
         trusted at `at`."""
-        if self.overlay != credentials.overlay:
+        if self.overlay != trust.overlay:
             raise SecurityError("audience", f"the advertisement is for the overlay {self.overlay!r:.80}")
         for signer in self.signers:
-            credentials.anchor.check(signer, at)
-            credentials.revocations.check(signer, at)
+            trust.anchor.check(signer, at)
+            trust.revocations.check(signer, at)
             if self.kind is not RecordKind.WITHDRAWN and self.expires > signer.not_after:
                 raise SecurityError("expired", f"an advertisement ends no later than the certificate of {signer.name}")
         if self.record is not None:
-            self.record.check(credentials.anchor, credentials.overlay, at)
+            self.record.check(trust.anchor, trust.overlay, at)
         if self.service is not None:
-            self.service.check(credentials, Role.KMC, at)
+            self.service.check(trust, Role.KMC, at)
 
     @cached_property
     def digest(self) -> bytes:

@@ -2,18 +2,21 @@
 
 Each token and record is verified once and then cached, by its bytes. A revocation drops the tokens of the revoked
 certificates. What depends on time (expiry, revocation, the grants of the latest notice) is checked at every use.
-`HistoricalCredentials` also answers for moments in the past, for stored events.
+`HistoricalCredentials` also answers for moments in the past, for stored events. `TopicLookup` finds the secure topic
+that an event is on, by a value that the topic's template requires.
 """
 
 import hashlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from tidings.model.errors import SecurityError
 from tidings.model.limits import MAX_CHECKED_TOKENS, MAX_REFUSED_TOKENS, MAX_SECURE_TOPICS, MAX_SECURE_TOPICS_OF_ONE
 from tidings.security.ca.certificates import Role, TrustAnchor
 from tidings.security.ca.revocation import RevocationEntry, Revocations, RevocationUpdate
+from tidings.security.template import key_of
 from tidings.security.tokens.notices import Notice, SignedNotice
 from tidings.security.tokens.token import Token
 from tidings.security.topic_record import TopicRecord
@@ -48,14 +51,14 @@ class Credentials:
         Raises `SecurityError` if the record or its owner is not trusted, if another record of the topic counts,
         if its template overlaps a topic of another owner, or if there are too many topics.
         """
-        known = self.topics.get(record.id)
-        if known is not None and known.data == record.data:
+        earlier = self.topics.get(record.id)
+        if earlier is not None and earlier.data == record.data:
             return False
         record.check(self.anchor, self.overlay, now)
         self.revocations.check(record.owner, now)
-        if known is not None:
-            if not record.replaces(known):
-                raise SecurityError("topic", f"another record of {known.template} counts, by {known.owner.name}")
+        if earlier is not None:
+            if not record.replaces(earlier):
+                raise SecurityError("topic", f"another record of {earlier.template} counts, by {earlier.owner.name}")
             self._drop_tokens(self._by_topic.get(record.id, ()))
         for other in self.topics.values():
             if other.id == record.id:
@@ -71,7 +74,7 @@ class Credentials:
                     f"{record.template} overlaps {other.template} of {other.owner.name}, an event could be on both: "
                     "add a tag of that one, with another value",
                 )
-        if known is None:
+        if earlier is None:
             self._check_limits(record.owner.name)
         self._add_topic(record)
         return True
@@ -83,8 +86,8 @@ class Credentials:
         """
         self._check_notice(notice, now)
         content = notice.notice
-        known = self.notices.get(content.topic)
-        if known is not None and known.notice.version >= content.version:
+        earlier = self.notices.get(content.topic)
+        if earlier is not None and earlier.notice.version >= content.version:
             return False
         self.notices[content.topic] = notice
         return True
@@ -109,8 +112,8 @@ class Credentials:
         would be accepted unsealed.
         """
         for record in records:
-            known = self.topics.get(record.id)
-            if known is None or record.replaces(known):
+            earlier = self.topics.get(record.id)
+            if earlier is None or record.replaces(earlier):
                 self._add_topic(record)
         for notice in notices:
             known_notice = self.notices.get(notice.notice.topic)
@@ -225,8 +228,8 @@ class Credentials:
                 if len(self._refused) > MAX_REFUSED_TOKENS:
                     del self._refused[next(iter(self._refused))]
             raise
-        known = self.topics.get(token.topic)
-        if known is None or known.data != token.record.data:
+        record = self.topics.get(token.topic)
+        if record is None or record.data != token.record.data:
             self.learn(token.record, now)
         self._add_token(token)
         return token
@@ -304,3 +307,56 @@ class HistoricalCredentials(Credentials):
             return False
         self._histories[notice.notice.topic] = [*history, (since, notice.notice)]
         return True
+
+
+class SecureTopics(Protocol):
+    """The secure topics that are known, and a number that rises with each of them."""
+
+    topics: dict[bytes, TopicRecord]
+    version: int
+
+
+class TopicLookup:
+    """An index over the templates of all topics in the credentials. It follows changes of the credentials on each
+    call."""
+
+    def __init__(self, credentials: SecureTopics) -> None:
+        self._credentials = credentials
+        self._templates: dict[tuple[str, str], list[TopicRecord]] = {}
+        self._names: set[str] = set()
+        self._required_values: dict[str, set[str]] = {}
+        self._version = -1
+
+    def of(self, subject: str | None, attributes: Mapping[str, Any]) -> TopicRecord | None:
+        """Return the record of the secure topic that an event is on, or None."""
+        if not self._credentials.topics:
+            return None
+        self._update()
+        if subject is not None:
+            for record in self._templates.get(("", subject), ()):
+                return record
+        for name in self._names.intersection(attributes):
+            for record in self._templates.get((name, key_of(attributes[name])), ()):
+                if record.template.matches(subject, attributes):
+                    return record
+        return None
+
+    @property
+    def required_values(self) -> dict[str, set[str]]:
+        """By attribute name ("" is the subject), the values that templates require. An event with none of them is on
+        no secure topic."""
+        self._update()
+        return self._required_values
+
+    def _update(self) -> None:
+        """Rebuild the index if topics were learnt since."""
+        if self._version == self._credentials.version:
+            return
+        self._templates, self._names, self._required_values = {}, set(), {}
+        for record in self._credentials.topics.values():
+            key = record.template.key
+            self._templates.setdefault(key, []).append(record)
+            self._names.add(key[0])
+            name, value = record.template.required_value
+            self._required_values.setdefault(name, set()).add(value)
+        self._version = self._credentials.version

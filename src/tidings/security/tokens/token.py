@@ -6,6 +6,7 @@ that the holder signs events and subscriptions with.
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import cached_property
 
@@ -14,7 +15,7 @@ import msgspec
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.ca.certificates import Certificate, Role, TrustAnchor
 from tidings.security.ca.identity import Identity
-from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical
+from tidings.security.encoding import SignedValue, decode_canonical, encode_canonical, set_fields
 from tidings.security.template import Template
 from tidings.security.topic_record import TopicRecord
 
@@ -62,33 +63,43 @@ class _Body(msgspec.Struct, frozen=True, array_like=True):
     kmc: bytes  # the centre's certificate
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Token:
-    """A decoded token with a valid signature by the centre's certificate in it.
+    """A decoded token with a valid signature by the centre's certificate in it, a value.
 
     The constructor raises `SecurityError` for malformed data or a wrong signature. Trust, revocation, expiry and
     rights are for `check`, `Credentials` and `check_use`.
     """
 
-    def __init__(self, data: bytes) -> None:
-        signed = decode_canonical(data, SignedValue, "token")
+    data: bytes
+    holder: Certificate = field(init=False)
+    kmc: Certificate = field(init=False)
+    record: TopicRecord = field(init=False)
+    key: bytes = field(init=False)
+    rights: Right = field(init=False)
+    not_before: int = field(init=False)
+    not_after: int = field(init=False)
+    audience: str = field(init=False)
+    grant: int = field(init=False)
+    template: Template = field(init=False)
+    _rights: int = field(init=False)  # a plain int, because every event checks it
+    _expires: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        signed = decode_canonical(self.data, SignedValue, "token")
         body = decode_canonical(signed.body, _Body, "token")
-        self.data = data
-        self.holder, self.kmc = Certificate.read(body.holder), Certificate.read(body.kmc)
-        self.kmc.verify(PURPOSE, signed.body, signed.signature)
-        self.record = TopicRecord(body.record)
+        holder, kmc = Certificate.read(body.holder), Certificate.read(body.kmc)
+        kmc.verify(PURPOSE, signed.body, signed.signature)
+        record = TopicRecord(body.record)
         if len(body.key) != KEY:
             raise SecurityError("form", "a token names a key of 32 bytes")
         if not 0 < body.rights < 8:
             raise SecurityError("form", "a token gives rights that there are")
-        self.key, self.rights = body.key, Right(body.rights)
-        self._rights = body.rights  # a plain int, because every event checks it
-        self.not_before, self.not_after = body.not_before, body.not_after
+        set_fields(self, holder=holder, kmc=kmc, record=record, key=body.key, audience=body.audience, grant=body.grant)
+        set_fields(self, rights=Right(body.rights), _rights=body.rights, template=Template.read(body.template))
         # The token ends with the first of its certificates, so that cached and fresh tokens get the same answer.
-        self._expires = min(
-            body.not_after, *(certificate.not_after for certificate in (self.holder, self.kmc, self.record.owner))
-        )
-        self.audience, self.grant = body.audience, body.grant
-        self.template = Template.read(body.template)
+        ends = (certificate.not_after for certificate in (holder, kmc, record.owner))
+        set_fields(self, not_before=body.not_before, not_after=body.not_after, _expires=min(body.not_after, *ends))
 
     @classmethod
     def make(

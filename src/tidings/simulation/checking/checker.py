@@ -26,8 +26,8 @@ If brokers resend what may have been lost (`World.resends`), rules 3 to 5 change
   they would never come.
 """
 
-from collections.abc import Iterable
-from typing import Literal, NamedTuple, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, NamedTuple, Protocol, Self
 from uuid import UUID
 
 import msgspec
@@ -39,11 +39,13 @@ from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
 from tidings.routing.topology import BrokerGraph, links_of
+from tidings.simulation.broker import SimulatedBroker
 from tidings.simulation.checking.client_history import ClientHistory
 from tidings.simulation.checking.steps import Leaves, Moves, Publishes, Settles, Step
+from tidings.simulation.client import SimulatedClient
 from tidings.simulation.clock import SECOND
 from tidings.simulation.disk import Key, key_of
-from tidings.simulation.world import World
+from tidings.simulation.link import SimulatedLink
 
 _SYMPTOM_WORDS = 3
 
@@ -78,6 +80,21 @@ class Violation(msgspec.Struct, frozen=True):
         return f"{self.kind}: {self.what}"
 
 
+class ObservedWorld(Protocol):
+    """What the checker reads of a world."""
+
+    @property
+    def now(self) -> int: ...
+    @property
+    def resends(self) -> bool: ...
+    @property
+    def clients(self) -> Mapping[str, SimulatedClient]: ...
+    @property
+    def brokers(self) -> Mapping[str, SimulatedBroker]: ...
+    @property
+    def links(self) -> Mapping[tuple[str, str], SimulatedLink]: ...
+
+
 class NetworkState(NamedTuple):
     """The state of the network at one moment: which brokers reach each other, and the incarnations of all links."""
 
@@ -85,7 +102,7 @@ class NetworkState(NamedTuple):
     parts: dict[str, frozenset[str]]  # each broker that is up, with the brokers that it reaches
 
     @classmethod
-    def of(cls, world: World) -> Self:
+    def of(cls, world: ObservedWorld) -> Self:
         """Return the present state of a world's network."""
         ends = [end for link in world.links.values() for end in link.ends]
         up = [link for link in world.links.values() if all(end.is_up for end in link.ends)]
@@ -110,8 +127,15 @@ class Checker:
     module docstring for the rules.
     """
 
-    def __init__(self, world: World, strategy: str) -> None:
-        self._world = world
+    def __init__(self, world: ObservedWorld, strategy: str, apply: Callable[[Step], Event | None]) -> None:
+        """Create a checker before the first step.
+
+        Args:
+            world: The world that is observed.
+            strategy: The routing strategy of its brokers.
+            apply: Takes a step in this world; returns the event that a `Publishes` published.
+        """
+        self._world, self._apply = world, apply
         self._uses_advertisements = strategy == "advertisement"
         self.violations: list[Violation] = []
         self._client_histories = {name: ClientHistory(client) for name, client in world.clients.items()}
@@ -138,7 +162,7 @@ class Checker:
     def take(self, step: Step) -> None:
         """Take one step in the world, observe all clients, and check the burst if the step settles the world."""
         if isinstance(step, Publishes):
-            event = step.apply(self._world)
+            event = self._apply(step)
             if event is not None:
                 self._events[event.id] = event
                 ingress = self._world.clients[step.client].broker
@@ -147,7 +171,7 @@ class Checker:
                     CheckedPublication(event, ingress, reached, NetworkState.of(self._world).incarnations)
                 )
         else:
-            step.apply(self._world)
+            self._apply(step)
             self._always_reached = _intersection(self._always_reached, NetworkState.of(self._world).parts)
         if isinstance(step, Moves):
             self._move_times[step.client] = self._world.now
@@ -190,7 +214,8 @@ class Checker:
                 self._report("lost", f"{client} was not told of {self._describe(key)}")
             else:
                 self._owed[key] = client
-        is_whole = all(network.parts.get(name) == self._world.brokers.keys() for name in self._world.brokers)
+        all_brokers = frozenset(self._world.brokers)
+        is_whole = all(network.parts.get(name) == all_brokers for name in all_brokers)
         self._check_owed(is_whole=is_whole)
         self._check_due(is_whole=is_whole)
         for name, part in network.parts.items():

@@ -1,13 +1,26 @@
 """The states of a client over time, by which the checker decides what it should be notified of."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
 from tidings.model.advertisement import Advertisement
 from tidings.model.subscription import Subscription
 from tidings.model.values import Context
-from tidings.simulation.client import SimulatedClient
+
+
+class ObservedClient(Protocol):
+    """What the checker reads of a client."""
+
+    @property
+    def broker(self) -> str: ...
+    @property
+    def is_connected(self) -> bool: ...
+    @property
+    def context(self) -> Context: ...
+    def subscriptions(self) -> list[Subscription]: ...
+    def advertisements(self) -> list[Advertisement]: ...
 
 
 class ClientState(msgspec.Struct, frozen=True):
@@ -20,7 +33,7 @@ class ClientState(msgspec.Struct, frozen=True):
     advertisements: Mapping[str, Advertisement]
 
     @classmethod
-    def of(cls, client: SimulatedClient) -> "ClientState":
+    def of(cls, client: ObservedClient) -> "ClientState":
         """Return the present state of a client."""
         return cls(
             client.broker,
@@ -42,7 +55,7 @@ class ClientHistory:
     away from may hold an earlier state. Until everybody has received the latest state, any of them may count.
     """
 
-    def __init__(self, client: SimulatedClient) -> None:
+    def __init__(self, client: ObservedClient) -> None:
         self._client = client
         self.all = [ClientState.of(client)]
         self.is_known_to_a_broker = client.is_connected  # whether some broker has the latest state

@@ -3,18 +3,26 @@
 A step that is refused, or is not possible in its place, changes nothing; so any part of a history is a history.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event
 from tidings.model.values import Value
+from tidings.simulation.client import SimulatedClient
 from tidings.simulation.faults import Fault
 
-if TYPE_CHECKING:
-    from tidings.simulation.world import World
+
+class SteppedWorld(Protocol):
+    """The world in which steps are taken: its clients and its time."""
+
+    @property
+    def clients(self) -> Mapping[str, SimulatedClient]: ...
+    def run(self, seconds: float) -> None: ...
+    def settle(self) -> None: ...
 
 
 class _Step(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
@@ -32,7 +40,7 @@ class Subscribes(_Step, frozen=True):
     policy: str | None = None
     durable: str | None = None
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         with suppress(RefusedError):
             world.clients[self.client].subscribe(
                 self.content, publishers=self.publishers, policy=self.policy, durable=self.durable, id=self.id
@@ -44,9 +52,9 @@ class Unsubscribes(_Step, frozen=True):
 
     id: str
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         client = world.clients[self.client]
-        if self.id in {one.id for one in client.subscriptions()}:
+        if self.id in {subscription.id for subscription in client.subscriptions()}:
             with suppress(RefusedError):
                 client.unsubscribe(self.id)
 
@@ -59,7 +67,7 @@ class Advertises(_Step, frozen=True):
     publisher_context: tuple[str, ...] | None = ()  # None: all names; the default offers none
     subscriber_context: tuple[str, ...] = ()
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         with suppress(RefusedError):
             world.clients[self.client].advertise(
                 self.content, self.publisher_context, self.subscriber_context, id=self.id
@@ -71,9 +79,9 @@ class Unadvertises(_Step, frozen=True):
 
     id: str
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         client = world.clients[self.client]
-        if self.id in {one.id for one in client.advertisements()}:
+        if self.id in {advertisement.id for advertisement in client.advertisements()}:
             with suppress(RefusedError):
                 client.unadvertise(self.id)
 
@@ -83,7 +91,7 @@ class SetsContext(_Step, frozen=True):
 
     context: dict[str, Value] = {}
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         with suppress(RefusedError):
             world.clients[self.client].set_context(self.context)
 
@@ -94,7 +102,7 @@ class Publishes(_Step, frozen=True):
     attributes: dict[str, Value] = {}
     subscribers: str | None = None
 
-    def apply(self, world: "World") -> Event | None:
+    def apply(self, world: SteppedWorld) -> Event | None:
         """Publish, and return the event if it was accepted."""
         with suppress(RefusedError):
             return world.clients[self.client].publish(self.attributes, subscribers=self.subscribers)
@@ -104,14 +112,14 @@ class Publishes(_Step, frozen=True):
 class Leaves(_Step, frozen=True):
     """The client disconnects."""
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         world.clients[self.client].disconnect()
 
 
 class Returns(_Step, frozen=True):
     """The client connects."""
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         world.clients[self.client].connect()
 
 
@@ -120,7 +128,7 @@ class Moves(_Step, frozen=True):
 
     broker: str
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         world.clients[self.client].move(self.broker)
 
 
@@ -129,14 +137,14 @@ class Waits(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
 
     seconds: float
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         world.run(self.seconds)
 
 
 class Settles(msgspec.Struct, frozen=True, tag=True, repr_omit_defaults=True):
     """Virtual time passes until the effects of all earlier steps have reached every broker."""
 
-    def apply(self, world: "World") -> None:
+    def apply(self, world: SteppedWorld) -> None:
         world.settle()
 
 

@@ -1,16 +1,40 @@
 """`[[clients]]` of a scenario: groups of clients with their brokers, contexts, advertisements and subscriptions."""
 
+from typing import Protocol
+
 import msgspec
 
 from tidings.coerce import content_filter, context_filter, policy_text
 from tidings.configuration import at_least_one, check_parses
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
-from tidings.simulation.client import SimulatedClient
 from tidings.simulation.rng import Random, seeded_random
 from tidings.simulation.scenario.values import ValueChoice, check_values, draw_values, fill_template
 
 EVENLY, RANDOM = "evenly", "random"
+
+
+class ScenarioClient(Protocol):
+    """What the tables of a group ask of each of its clients. `SimulatedClient` says what the arguments are."""
+
+    def subscribe(
+        self,
+        content: str,
+        *,
+        publishers: str | None,
+        policy: str | None,
+        durable: str | None,
+        format: str,  # noqa: A002
+    ) -> str: ...
+    def advertise(
+        self,
+        content: str,
+        publisher_context: list[str] | None,
+        subscriber_context: list[str],
+        *,
+        policy: str | None,
+        format: str,  # noqa: A002
+    ) -> str: ...
 
 
 class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,7 +61,7 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         check_parses("publishers", lambda: context_filter(self.publishers and fill_template(self.publishers, sample)))
         check_parses("policy", policy_text, self.policy)
 
-    def subscribe(self, client: SimulatedClient, rng: Random) -> None:
+    def subscribe(self, client: ScenarioClient, rng: Random) -> None:
         """Make the subscriptions of one client."""
         for _ in range(self.count):
             values = draw_values(self.values, rng)
@@ -63,7 +87,7 @@ class AdvertisementSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         check_parses("content", content_filter, self.content, self.format)
         check_parses("policy", policy_text, self.policy)
 
-    def advertise(self, client: SimulatedClient) -> None:
+    def advertise(self, client: ScenarioClient) -> None:
         """Make the advertisement of one client."""
         client.advertise(
             self.content, self.publisher_context, self.subscriber_context, policy=self.policy, format=self.format

@@ -1,12 +1,14 @@
 """The outcome of a scenario: counts, traffic, table sizes and violations, as a value that can be encoded."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from tidings.simulation.broker import SimulatedBroker
 from tidings.simulation.checking.checker import Violation
 from tidings.simulation.counters import Counts
-from tidings.simulation.world import World
+from tidings.simulation.topologies import Edge
 
 _SHOWN_REASONS = 5
 
@@ -75,11 +77,11 @@ def traffic_of(counts: Counts) -> dict[str, Traffic]:
     return {kind: Traffic(messages=count, bytes=sizes[kind]) for kind, count in counts.by_kind().items()}
 
 
-def links_of(world: World, counts: Counts) -> list[LinkTraffic]:
+def links_of(edges: Iterable[Edge], counts: Counts) -> list[LinkTraffic]:
     """Return the traffic of each link, busiest first."""
     messages, sizes = counts.by_link(), counts.bytes_by_link()
     events = counts.of("Publish").by_link()
-    found = [
+    links = [
         LinkTraffic(
             one=one,
             other=other,
@@ -87,27 +89,27 @@ def links_of(world: World, counts: Counts) -> list[LinkTraffic]:
             bytes=sum(sizes.get(way, 0) for way in paths),
             publications=sum(events.get(way, 0) for way in paths),
         )
-        for one, other, _ in world.topology.edges
+        for one, other, _ in edges
         for paths in [((one, other), (other, one))]
     ]
-    return sorted(found, key=lambda link: -link.messages)
+    return sorted(links, key=lambda link: -link.messages)
 
 
-def sizes_of(world: World) -> dict[str, TableSizes]:
+def sizes_of(brokers: Mapping[str, SimulatedBroker]) -> dict[str, TableSizes]:
     """Return the table sizes of each broker."""
-    found = {}
-    for name in world.brokers:
-        tables = world.tables(name)
-        found[name] = TableSizes(
+    sizes = {}
+    for name, broker in brokers.items():
+        tables = broker.engine.tables()
+        sizes[name] = TableSizes(
             advertisements=len(tables.advertisements),
             subscriptions=len(tables.subscriptions),
             contexts=len(tables.contexts),
-            from_neighbours=sum(hop in world.brokers for hop in tables.hops.values()),
+            from_neighbours=sum(hop in brokers for hop in tables.hops.values()),
         )
-    return found
+    return sizes
 
 
-def reasons_of(world: World) -> dict[str, int]:
+def reasons_of(brokers: Iterable[SimulatedBroker]) -> dict[str, int]:
     """Return the most frequent reasons for which brokers refused operations."""
-    found = Counter(one.reason for broker in world.brokers.values() for one in broker.rejected)
-    return dict(found.most_common(_SHOWN_REASONS))
+    counts = Counter(rejection.reason for broker in brokers for rejection in broker.rejected)
+    return dict(counts.most_common(_SHOWN_REASONS))

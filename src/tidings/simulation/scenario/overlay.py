@@ -57,8 +57,8 @@ class OverlaySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         at_least_one("brokers", self.brokers)
         at_least_one("branches", self.branches)
         _check_costs(self.costs)
-        for number, one in enumerate(self.links):
-            _check_link(f"links[{number}]", one)
+        for number, link in enumerate(self.links):
+            _check_link(f"links[{number}]", link)
         strategy(self.strategy)
         for name in ("settling", "grace"):
             if getattr(self, name) < 0:
@@ -121,28 +121,28 @@ def links_in(path: Path) -> list[list[str | int]]:
         raise InvalidValueError(f"{path}: is not UTF-8 text") from None
     if rows and [cell.strip() for cell in rows[0][1]] in (["one", "other"], ["one", "other", "cost"]):
         del rows[0]
-    found: list[list[str | int]] = []
+    links: list[list[str | int]] = []
     for number, row in rows:
         cells: list[str | int] = [cell.strip() for cell in row]
         if len(cells) == 3 and str(cells[2]).isdecimal():
             cells[2] = int(cells[2])
         _check_link(f"{path}:{number}", cells)
-        found.append(cells)
-    if not found:
+        links.append(cells)
+    if not links:
         raise InvalidValueError(f"{path}: names no links; a line is two brokers and, if you like, a cost: b1,b2,3")
-    return found
+    return links
 
 
 def _check_link(where: str, link: list[str | int]) -> None:
     names, cost = link[:2], link[2:]
-    if len(names) < 2 or len(cost) > 1 or not all(isinstance(one, str) and one for one in names):
+    if len(names) < 2 or len(cost) > 1 or not all(isinstance(name, str) and name for name in names):
         raise InvalidValueError(f"{where}: a link is two brokers and, if you like, a cost: 'b1', 'b2', 3")
     if cost and (not isinstance(cost[0], int) or cost[0] < 1):
         raise InvalidValueError(f"{where}: the cost of a link is a whole number from 1 on, not {cost[0]!r}")
 
 
 def _check_costs(costs: int | list[int]) -> None:
-    given: Any = costs
-    check_values("costs", {"it": given})
+    cost_values: Any = costs
+    check_values("costs", {"it": cost_values})
     if min(costs if isinstance(costs, list) else [costs]) < 1:
         raise InvalidValueError("costs: whole numbers from 1 on")

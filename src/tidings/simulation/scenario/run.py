@@ -1,13 +1,14 @@
 """Runs a scenario: sets up its clients, plays workload and faults, repairs all faults, and checks the notifications."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from tidings.simulation.checking.checker import Checker
 from tidings.simulation.checking.steps import Moves, Publishes, SetsContext, Settles, Step, Waits
+from tidings.simulation.client import SimulatedClient
 from tidings.simulation.clock import SECOND, microseconds
 from tidings.simulation.counters import Counts
 from tidings.simulation.faults import Fault, Heal, Restart
@@ -58,7 +59,7 @@ class Run:
         world.settle()
         setup, ready = world.counters.counts(), world.now
         if self._can_check():
-            self._checker = Checker(world, self.scenario.overlay.strategy)
+            self._checker = Checker(world, self.scenario.overlay.strategy, lambda step: step.apply(world))
         self._run_workload(watch)
         self._heal()
         outcome = self._outcome(setup, ready)  # the closing events below are not part of the scenario
@@ -68,7 +69,7 @@ class Run:
         return msgspec.structs.replace(outcome, is_checked=True, closing=closing, violations=self._checker.violations)
 
     def _outcome(self, setup: Counts, ready: int) -> ScenarioOutcome:
-        world, published = self.world, _published(self.world)
+        world, published = self.world, _published(self.world.clients.values())
         counts = world.counters.counts() - setup
         kinds = Counter(type(timed.step) for timed in self._timed)
         return ScenarioOutcome(
@@ -81,15 +82,15 @@ class Run:
             published=published,
             refused=kinds[Publishes] - published,
             away=self._away,
-            reasons=reasons_of(world),
-            delivered=sum(len(one.notifications) for one in world.clients.values()),
+            reasons=reasons_of(world.brokers.values()),
+            delivered=sum(len(client.notifications) for client in world.clients.values()),
             context_changes=kinds[SetsContext],
             moves=kinds[Moves],
-            faults=sum(isinstance(one.step, Fault) for one in self._timed),
+            faults=sum(isinstance(timed.step, Fault) for timed in self._timed),
             setup=traffic_of(setup),
             workload=traffic_of(counts),
-            links=links_of(world, counts),
-            tables=sizes_of(world),
+            links=links_of(world.topology.edges, counts),
+            tables=sizes_of(world.brokers),
             setup_seconds=ready / SECOND,
             settle_seconds=self._longest_settle / SECOND,
             dropped=sum(path.dropped for path in world.network.paths.values()),
@@ -169,18 +170,18 @@ class Run:
 
     def _close(self) -> int:
         """Publish some more events of each kind, one at a time, to check that all that are due are notified."""
-        scenario, before = self.scenario, _published(self.world)
+        scenario, before = self.scenario, _published(self.world.clients.values())
         groups = {group.name: group for group in scenario.clients}
         for number, publications in enumerate(scenario.workload.publications):
             rng = seeded_random(scenario.seed, f"closing {number}")
             for name in groups[publications.by].names()[:_CLOSING_EVENTS]:
                 self._run_step(Publishes(name, draw_values(publications.attributes, rng), publications.subscribers))
                 self._run_step(Settles())
-        return _published(self.world) - before
+        return _published(self.world.clients.values()) - before
 
 
-def _published(world: World) -> int:
-    return sum(client.published for client in world.clients.values())
+def _published(clients: Iterable[SimulatedClient]) -> int:
+    return sum(client.published for client in clients)
 
 
 class TimedStep(NamedTuple):

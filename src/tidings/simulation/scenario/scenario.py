@@ -41,10 +41,10 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     kinds: list[str] | None = None
 
     def __post_init__(self) -> None:
-        known = (*LINKS, *BROKERS, "drawn")
-        named = [name for name in known if getattr(self, name) is not None]
+        kinds = (*LINKS, *BROKERS, "drawn")
+        named = [name for name in kinds if getattr(self, name) is not None]
         if len(named) != 1:
-            raise InvalidValueError(f"a fault is one of {', '.join(known)}")
+            raise InvalidValueError(f"a fault is one of {', '.join(kinds)}")
         for key, fault in _GOES_WITH.items():
             if getattr(self, key) is not None and fault != named[0]:
                 raise InvalidValueError(f"{key}: goes with {fault}, not with {named[0]}")
@@ -142,7 +142,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.clients]
+        names = [group.name for group in self.clients]
         if len(set(names)) < len(names):
             raise InvalidValueError("clients: two groups have the same name")
 
@@ -154,7 +154,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def mistakes(self) -> Iterator[tuple[Steps, str]]:
         """Yield what does not fit together: the path to it in the file, and an error message."""
         topology = self.topology
-        groups = {one.name for one in self.clients}
+        groups = {group.name for group in self.clients}
         for number, group in enumerate(self.clients):
             for broker in group.places(topology.brokers):
                 if broker not in topology.brokers:
@@ -162,14 +162,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             for name in group.names():
                 if name in topology.brokers:
                     yield ("clients", number, "name"), f"{name} is the name of a broker"
-        for number, one in enumerate(self.workload.publications):
-            if one.by not in groups:
-                told = f"'{one.by}' is none of the groups of clients: {', '.join(sorted(groups)) or 'there are none'}"
-                yield ("workload", "publications", number, "by"), told
+        for number, publications in enumerate(self.workload.publications):
+            if publications.by not in groups:
+                names = ", ".join(sorted(groups)) or "there are none"
+                complaint = f"'{publications.by}' is none of the groups of clients: {names}"
+                yield ("workload", "publications", number, "by"), complaint
         for number, trouble in enumerate(self.faults):
-            found = trouble.mistake(topology)
-            if found is not None:
-                yield ("faults", number, found[0]), found[1]
+            mistake = trouble.mistake(topology)
+            if mistake is not None:
+                yield ("faults", number, mistake[0]), mistake[1]
 
 
 def read(
@@ -200,6 +201,6 @@ def read(
         mistakes = list(scenario.mistakes())
     except InvalidValueError as error:
         file.refuse(("overlay",), str(error))
-    for steps, told in mistakes:
-        file.refuse(steps, told)
+    for steps, mistake in mistakes:
+        file.refuse(steps, mistake)
     return scenario

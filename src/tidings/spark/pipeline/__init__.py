@@ -1,8 +1,16 @@
 """Streaming pipelines: `Pipeline` and its sinks, with subscriptions, contexts and policies that change at run time."""
 
-from tidings.spark.pipeline.batch_result import MicroBatchResult
 from tidings.spark.pipeline.pipeline import Pipeline
-from tidings.spark.pipeline.sinks import Console, Folder, Function, HubFolder, IntoBroker, IntoHub, Sink
+from tidings.spark.pipeline.sinks import (
+    Console,
+    Folder,
+    Function,
+    HubFolder,
+    IntoBroker,
+    IntoHub,
+    MicroBatchResult,
+    Sink,
+)
 
 __all__ = [
     "Console",

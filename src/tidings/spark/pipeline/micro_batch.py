@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidings.engine.settings import Settings
-from tidings.spark.pipeline.batch_result import MicroBatchResult
 from tidings.spark.pipeline.ledger import Ledger, LedgerEntry
-from tidings.spark.pipeline.sinks import Sink
+from tidings.spark.pipeline.sinks import MicroBatchResult, Sink
 from tidings.spark.shards import operation_rows
 from tidings.spark.shards.output_rows import DDL, TaskCounts, total
 from tidings.spark.shards.trusted_keys import TrustedKeys

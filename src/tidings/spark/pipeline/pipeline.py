@@ -97,20 +97,13 @@ class Pipeline:
         self._events, self._journal = events, journal
         self._subscriptions, self._contexts, self._policies = subscriptions, contexts, policies
         self._advertisements, self._schemas = advertisements, schemas
-        for what, frame in (("advertisements", advertisements), ("schemas", schemas)):
+        for input_name, frame in (("advertisements", advertisements), ("schemas", schemas)):
             if frame is not None and frame.isStreaming:
-                raise InvalidValueError(f"{what}: these cannot stream; in a journal they may change")
+                raise InvalidValueError(f"{input_name}: these cannot stream; in a journal they may change")
         self._checkpoint = Path(checkpoint).absolute()
         self._trigger, self._name = trigger, name
         self._settings = settings or Settings(name="spark")
-        has_rules = any(frame is not None for frame in (journal, policies, advertisements))
-        has_rules = has_rules or (events is not None and "policy" in events.columns)
-        scope = MetaEventScope.ONCE if has_rules else scope_of_subscriptions(subscriptions, self._settings)
-        if shards is not None and shards > 1 and scope:
-            raise InvalidValueError(
-                "shards: where policies may tell meta-events, which are for everyone, there is one shard; "
-                "leave `shards` out, or the policies"
-            )
+        scope = self._meta_event_scope(shards)
         self._shards = 1 if scope else shards
         if policies is not None and policies.isStreaming and not self._has_timed_policies():
             raise InvalidValueError(
@@ -134,6 +127,18 @@ class Pipeline:
         self._graceful_stop = GracefulStop()
         self._query: StreamingQuery | None = None
         self._lock: FolderLock | None = None
+
+    def _meta_event_scope(self, shards: int | None) -> MetaEventScope:
+        """Return the scope of the meta-events that rules may emit; raise `InvalidValueError` if it needs one shard."""
+        has_rules = any(frame is not None for frame in (self._journal, self._policies, self._advertisements))
+        has_rules = has_rules or (self._events is not None and "policy" in self._events.columns)
+        scope = MetaEventScope.ONCE if has_rules else scope_of_subscriptions(self._subscriptions, self._settings)
+        if shards is not None and shards > 1 and scope:
+            raise InvalidValueError(
+                "shards: where policies may tell meta-events, which are for everyone, there is one shard; "
+                "leave `shards` out, or the policies"
+            )
+        return scope
 
     @classmethod
     @optional_packages()

@@ -1,23 +1,59 @@
 """Sinks of a pipeline: files, the console, a function, a hub, a broker.
 
-A sink is called with the `MicroBatchResult` of each batch. A batch that is repeated after a crash calls it again; the
+A sink is called with the `MicroBatchResult` of each batch, which has the same DataFrames as a `RouteResult`, read from
+files. A batch that is repeated after a crash calls it again; the
 sinks for files, hubs and brokers then leave the results as if they had been called once.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
 from tidings.hub import Hub as OpenHub
-from tidings.spark.pipeline.batch_result import MicroBatchResult, ResultKind
 from tidings.spark.sinks.broker_sink import BrokerClients, BrokerSink
 from tidings.spark.sinks.hub_sink import HubPort, HubSink, to_hub
+from tidings.spark.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from tidings.spark.shards.output_rows import TaskCounts
+
+
+ResultKind: TypeAlias = Literal["matches", "notifications", "rejected", "meta_events"]
+
+
+class MicroBatchResult(Views):
+    """The result of one micro-batch, which sinks receive.
+
+    `batch` is its number, `counts` are its counters, and `folder` is the pipeline's checkpoint, where a sink may store
+    its position.
+    """
+
+    def __init__(self, batch: int, physical: "DataFrame", shards: int, counts: "TaskCounts", folder: Path) -> None:
+        super().__init__(shards)
+        self.batch, self.counts, self.folder = batch, counts, folder
+        self._rows = physical
+
+    def _physical_rows(self, *, notifications: bool = False) -> "DataFrame":
+        return self._rows
+
+    def frame(self, what: ResultKind) -> "DataFrame":
+        """Return one of the DataFrames `matches`, `notifications`, `rejected` and `meta_events` by its name."""
+        frame: DataFrame = getattr(self, what)
+        return frame
+
+    def count(self, what: ResultKind) -> int:
+        """Return the number of rows of a DataFrame from the batch's counters, without a Spark job.
+
+        For `matches` it is the number of pairs of event and subscription.
+        """
+        counts = {"rejected": self.counts.rejected, "meta_events": self.counts.meta_events}
+        return counts.get(what, self.counts.matches)
 
 
 class Sink(Protocol):

@@ -1,9 +1,11 @@
 """Explain decisions on executors: apply the changes in order, and explain each event at its place among them."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidings import journal
@@ -12,6 +14,7 @@ from tidings.engine.batch.publication_columns import PublicationColumns
 from tidings.engine.effects import Reject
 from tidings.journal.record import PUBLISH
 from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.model.event import Event
 from tidings.spark.events import KEY, ORDER, PROBLEM, SCHEDULED, SHARD
 from tidings.spark.replay.retrace_worker import by_engine
 
@@ -36,6 +39,15 @@ class ExplainAnswer(NamedTuple):
     step: str
     reason: str
     rules: tuple[str, ...] = ()
+
+
+class ExplainedEvents(Protocol):
+    """The events of a table. `PublicationColumns` says what each of these is."""
+
+    problems: dict[int, str]
+    now: npt.NDArray[np.int64]
+
+    def event(self, row: int) -> Event: ...
 
 
 class ExplainWorker:
@@ -122,7 +134,7 @@ class EngineExplainer:
             if (answer := self._answer(events, row, name)) is not None
         ]
 
-    def _answer(self, events: PublicationColumns, row: int, name: str) -> tuple[bool, str, str, tuple[str, ...]] | None:
+    def _answer(self, events: ExplainedEvents, row: int, name: str) -> tuple[bool, str, str, tuple[str, ...]] | None:
         """Return delivered, step, reason and rules; None if this shard does not answer for the subscription."""
         engine = self._engine
         entry = engine.state.filters.subscriptions.get(name)

@@ -52,7 +52,7 @@ class PolicyTrial:
             f.max("subscriber").alias("subscriber"),
             f.count("before").alias("before"),
             f.count("after").alias("after"),
-            *(f.count_if(f.col("change") == what).alias(what) for what in (LOST, GAINED, ALTERED)),
+            *(f.count_if(f.col("change") == change).alias(change) for change in (LOST, GAINED, ALTERED)),
         )
 
     def examples(self, each: int = 3) -> "DataFrame":

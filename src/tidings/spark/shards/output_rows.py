@@ -2,10 +2,11 @@
 
 A row is an event that matches, a rejection, a meta-event, or (with `state`) the counters of a task. `notes`, and the
 event's `attributes`, `payload`, `token` and `signature` beside them, are filled only if notifications are wanted.
-`tidings.spark.views` turns physical rows into the DataFrames that users see.
+`tidings.spark.views` turns physical rows into the DataFrames that users see. `split_rejected` rejects rows before they
+reach an engine: unreadable rows, late events, missing times, times in the future.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -13,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.engine.batch.batch import BatchResult
+from tidings.engine.batch.notification_columns import NotificationColumns
 from tidings.journal.record import PUBLISH
-from tidings.spark.events import KEY
+from tidings.spark.events import KEY, PROBLEM, SCHEDULED
 from tidings.spark.shards.shard_state import ShardCheckpoint
 
 Ints = npt.NDArray[np.int64]
@@ -57,7 +58,21 @@ DDL = (
 )
 
 
-def physical_rows(batch: BatchResult, table: pa.Table, *, notifications: bool, first: bool) -> pa.Table:
+class BatchColumns(Protocol):
+    """What is read of a batch. `BatchResult` says what each of these is."""
+
+    @property
+    def matches(self) -> pa.Table: ...
+    @property
+    def rejected(self) -> pa.Table: ...
+    @property
+    def meta_events(self) -> pa.Table: ...
+    def notes(self) -> NotificationColumns: ...
+    def published(self, events: Ints) -> tuple[pa.Array, pa.Array]: ...
+    def seals(self, events: Ints) -> tuple[pa.Array, pa.Array]: ...
+
+
+def physical_rows(batch: BatchColumns, table: pa.Table, *, notifications: bool, first: bool) -> pa.Table:
     """Return the physical rows of an `Engine.batch` over `table`.
 
     Args:
@@ -105,25 +120,18 @@ def arrow_batches(table: pa.Table) -> list[pa.RecordBatch]:
     return rows
 
 
-def state_row(text: str) -> pa.Table:
-    """Return the physical row with the counters of a task."""
-    return pa.table(
-        [pa.array([text]) if field.name == "state" else pa.nulls(1, field.type) for field in SCHEMA], SCHEMA
-    )
-
-
 def _kinds(table: pa.Table) -> pa.Array:
     return table["kind"].combine_chunks() if "kind" in table.column_names else pa.repeat(PUBLISH, table.num_rows)
 
 
-def _matches(batch: BatchResult, ids: pa.Array, times: pa.Array) -> pa.Table:
+def _matches(batch: BatchColumns, ids: pa.Array, times: pa.Array) -> pa.Table:
     matches = batch.matches
     event, offsets = _runs(matches["event"].to_numpy(), len(ids))
     names = matches["subscription"].chunk(0).dictionary_decode() if matches.num_rows else pa.nulls(0, _TEXT)
     return _rows(ids, times, event, subscriptions=pa.ListArray.from_arrays(offsets, names))
 
 
-def _notes(batch: BatchResult, ids: pa.Array, times: pa.Array) -> pa.Table:
+def _notes(batch: BatchColumns, ids: pa.Array, times: pa.Array) -> pa.Table:
     """Return a row per event with its notifications.
 
     The event's own attributes and payload are stored once, beside the notifications; a notification has its own only
@@ -193,9 +201,13 @@ class TaskCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.events += events
         self.changes += len(counted) - events
 
-    def text(self) -> str:
-        """Return the counters as JSON text."""
-        return msgspec.json.encode(self).decode()
+
+def state_row(counts: TaskCounts) -> pa.Table:
+    """Return the physical row with the counters of a task, as JSON text."""
+    text = msgspec.json.encode(counts).decode()
+    return pa.table(
+        [pa.array([text]) if field.name == "state" else pa.nulls(1, field.type) for field in SCHEMA], SCHEMA
+    )
 
 
 def total(task_counts: list[TaskCounts]) -> TaskCounts:
@@ -204,3 +216,50 @@ def total(task_counts: list[TaskCounts]) -> TaskCounts:
     counted = ("events", "changes", "matched", "matches", "rejected", "late", "meta_events")
     sums = {name: sum(getattr(task, name) for task in task_counts) for name in counted}
     return TaskCounts(latest=max(times, default=None), **sums)
+
+
+_LATE = "the event is older than the watermark; a longer `watermark` would have waited for it"
+_AHEAD = "the timestamp lies further in the future than `ahead` allows"
+_TIMELESS = "there is no timestamp, or none that can be read"
+
+
+def split_rejected(
+    table: pa.Table, *, late_before: int | None = None, latest: int | None = None
+) -> tuple[pa.Table, list[pa.Table]]:
+    """Split rows into those that the engine processes, and rejections of the others.
+
+    Args:
+        table: Events, or changes and events.
+        late_before: Earlier events are rejected as `late` (microseconds); earlier changes are not.
+        latest: Later rows are rejected (microseconds), except scheduled changes.
+    """
+    table, refused = _split_problems(table)
+    time = table["timestamp"]
+    steps = [(pc.is_null(time), "admit", _TIMELESS)]
+    if late_before is not None:
+        late = pc.less(time, late_before)
+        is_event = pc.equal(table["kind"], PUBLISH) if "kind" in table.column_names else True
+        steps.append((pc.and_(late, is_event).fill_null(False), "late", _LATE))
+    if latest is not None:
+        ahead = pc.greater(time, latest)
+        if SCHEDULED in table.column_names:
+            ahead = pc.and_(ahead, pc.invert(table[SCHEDULED]))
+        steps.append((ahead.fill_null(False), "admit", _AHEAD))
+    rejecting = [(is_rejected, step, reason) for is_rejected, step, reason in steps if pc.any(is_rejected).as_py()]
+    is_good = None
+    for is_rejected, step, reason in rejecting:
+        refused.append(refusals(table.filter(is_rejected), step, reason))
+        is_good = pc.invert(is_rejected) if is_good is None else pc.and_(is_good, pc.invert(is_rejected))
+    return (table if is_good is None else table.filter(is_good)), refused
+
+
+def _split_problems(table: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
+    """Split off the rows that the source could not read, with the source's reasons."""
+    if PROBLEM not in table.column_names:
+        return table, []
+    problem, table = table[PROBLEM], table.drop_columns([PROBLEM])
+    has_problem = pc.is_valid(problem)
+    if not pc.any(has_problem).as_py():
+        return table, []
+    refused = refusals(table.filter(has_problem), "read", problem.drop_null().combine_chunks())
+    return table.filter(pc.invert(has_problem)), [refused]

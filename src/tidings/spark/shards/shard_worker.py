@@ -24,11 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.engine import Engine, Settings
-from tidings.engine.batch.batch import BatchResult
 from tidings.journal.record import PUBLISH
 from tidings.spark.events import EVERYWHERE, KEY, ORDER, REPORTED, SCHEDULED, SHARD
-from tidings.spark.shards.output_rows import TaskCounts, arrow_batches, physical_rows, state_row
-from tidings.spark.shards.row_checks import split_rejected
+from tidings.spark.shards.output_rows import TaskCounts, arrow_batches, physical_rows, split_rejected, state_row
 from tidings.spark.shards.shard_state import ROW, ShardCheckpoint, ShardState, ShardStateCache, as_changes, merge_rows
 from tidings.spark.shards.stateless_worker import combine_batches
 from tidings.spark.shards.trusted_keys import TrustedKeys
@@ -159,7 +157,7 @@ class _Run:
         if pending.num_rows == 0:  # else the engine is ahead of the version
             shard_states.put(self._task.folder, self._shard, self._state)
         self._counts.place = self._checkpoint
-        yield state_row(self._counts.text())
+        yield state_row(self._counts)
 
     def _process(self, table: pa.Table, *, is_final: bool) -> Iterator[pa.Table]:
         if table.num_rows == 0:
@@ -176,7 +174,9 @@ class _Run:
             self._state.record_policies(changes)
             self._final_changes.append(changes)
         rows = physical_rows(batch, table, notifications=self._notifications, first=True)
-        yield self._count_rows(rows if REPORTED not in table.column_names else _drop_reported(rows, batch, table))
+        yield self._count_rows(
+            rows if REPORTED not in table.column_names else _drop_reported(rows, batch.meta_events, table)
+        )
 
     def _count_rows(self, rows: pa.Table) -> pa.Table:
         """Drop the rejections that shard 0 emits, and count the other rows."""
@@ -186,12 +186,11 @@ class _Run:
         return self._counts.count_output(rows)
 
 
-def _drop_reported(rows: pa.Table, batch: BatchResult, table: pa.Table) -> pa.Table:
+def _drop_reported(rows: pa.Table, metas: pa.Table, table: pa.Table) -> pa.Table:
     """Drop the rejections and meta-events of changes that an earlier batch has reported."""
     reported_rows = np.flatnonzero(np.asarray(table[REPORTED].fill_null(False)))
     if len(reported_rows) == 0:
         return rows
-    metas = batch.meta_events
     reported_meta_events = metas["id"].filter(pc.is_in(metas["cause"], pa.array(reported_rows)))
     reported = table.take(pa.array(reported_rows))
     refused = pc.is_in(_change_keys(rows, "event_id"), _change_keys(reported, KEY).combine_chunks())

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from tidings.engine import Engine, Settings
 from tidings.engine.mapped_table import load
 from tidings.spark.events import KEY, ORDER, SHARD
-from tidings.spark.shards.output_rows import TaskCounts, arrow_batches, physical_rows, state_row
-from tidings.spark.shards.row_checks import split_rejected
+from tidings.spark.shards.output_rows import TaskCounts, arrow_batches, physical_rows, split_rejected, state_row
 from tidings.spark.shards.trusted_keys import TrustedKeys, shared_gate
 
 ROWS = 8_192  # at least, per engine call; the results of many more rows would not fit the processor's caches
@@ -66,7 +65,7 @@ class StatelessWorker:
                 for output in (*(refused if shard == 0 else ()), self._process(engine, good, first=shard == 0)):
                     yield from arrow_batches(counts.count_output(output))
         if self._emits_counts:
-            yield from state_row(counts.text()).to_batches()
+            yield from state_row(counts).to_batches()
 
     def _engine(self, shard: int) -> Engine:
         folder = f"{self._folder}/{shard}"

@@ -10,15 +10,15 @@
 """
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.ca.certificates import Certificate, TrustAnchor
-from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.ca.revocation import CertificateTrust, RevocationUpdate
 from tidings.security.gate import Gate
-from tidings.security.tokens.credentials import Credentials, HistoricalCredentials
+from tidings.security.tokens.credentials import HistoricalCredentials
 from tidings.security.tokens.notices import SignedNotice
 from tidings.security.topic_record import TopicRecord
 
@@ -86,13 +86,20 @@ class TrustedKeys(msgspec.Struct, frozen=True, kw_only=True):
         return Gate(credentials, freshness=None)
 
 
+class StoredKeys(CertificateTrust, Protocol):
+    """The verified topics and notices that a broker or a hub holds. `Credentials` are such."""
+
+    topics: dict[bytes, TopicRecord]
+    notices: dict[bytes, SignedNotice]
+
+
 @lru_cache(maxsize=2)
 def shared_gate(trust: TrustedKeys) -> Gate:
     """Return the gate that all tasks of a worker process share, so that tokens are checked once."""
     return trust.gate(knows_all=True)
 
 
-def rows(credentials: Credentials) -> list[tuple[str, bytes]]:
+def rows(credentials: StoredKeys) -> list[tuple[str, bytes]]:
     """Return the keys that a broker or a hub holds now, as rows of such a DataFrame."""
     update = credentials.revocations.since(0)
     return [

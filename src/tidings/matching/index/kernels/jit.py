@@ -20,7 +20,7 @@ from tidings.matching.index.kernels.layout import PREDICATE
 FLAG, INTEGER, FLOAT = boolean, int64, float64
 BYTES, INT32S, INT64S, FLOATS, PREDICATES = uint8[::1], int32[::1], int64[::1], float64[::1], from_dtype(PREDICATE)[::1]
 BYTE_ROWS, INT16_ROWS, INT32_ROWS, INT64_ROWS, FLOAT_ROWS = (
-    one[:, ::1] for one in (uint8, int16, int32, int64, float64)
+    number_type[:, ::1] for number_type in (uint8, int16, int32, int64, float64)
 )
 
 part = njit  # for a function that kernels call

@@ -10,15 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.formula import folded
 from tidings.matching.index.bulk_load import Predicate
-from tidings.matching.index.contexts import Contexts
-from tidings.matching.index.positions import PositionTable
 from tidings.matching.index.segment import Conjuncts
 from tidings.matching.index.spatial.group import SpatialGroup
 from tidings.matching.reference import is_number
@@ -40,14 +38,28 @@ from tidings.model.filter import ContextFilterValue
 from tidings.model.limits import MAX_CACHED_PATTERNS, MAX_SPATIAL_GROUPS
 
 
+class GroupedSubscriptions(Protocol):
+    """The client and the spatial group at each position. `PositionTable` says what each of these is."""
+
+    clients: npt.NDArray[np.int32]
+    spatial_groups: npt.NDArray[np.int32]
+
+
+class ClientPlaces(Protocol):
+    """Where clients are. `Contexts` says what each of these does."""
+
+    def place(self, row: int, names: tuple[str, ...]) -> tuple[float, ...] | None: ...
+    def places(self, rows: npt.NDArray[np.int64], names: tuple[str, ...]) -> npt.NDArray[np.float64]: ...
+
+
 class SpatialGroups:
     """The spatial groups by number; the number 0 means no group.
 
     Callers that change something hold the index's lock; `values` may be called without it.
     """
 
-    def __init__(self, register: PositionTable, contexts: Contexts) -> None:
-        self._position_table = register
+    def __init__(self, subscriptions: GroupedSubscriptions, contexts: ClientPlaces) -> None:
+        self._subscriptions = subscriptions
         self._contexts = contexts
         self._groups: dict[int, SpatialGroup] = {}  # replaced as a whole, so that `values` needs no lock
         self._subscriptions_by_client: Counter[int] = (
@@ -80,8 +92,8 @@ class SpatialGroups:
 
     def assign(self, position: int, number: int) -> None:
         """Assign a subscription to a group; `put` or `put_many` must follow."""
-        self._position_table.spatial_groups[position] = number
-        self._subscriptions_by_client[int(self._position_table.clients[position])] += 1
+        self._subscriptions.spatial_groups[position] = number
+        self._subscriptions_by_client[int(self._subscriptions.clients[position])] += 1
 
     def put(self, position: int, conjuncts: list[tuple[int, list[Predicate]]], attributes: int, radius: float) -> None:
         """Add the content of a subscription, which has been assigned, to its group.
@@ -93,8 +105,8 @@ class SpatialGroups:
             radius: The radius that `find` returned.
         """
         client, group = (
-            int(self._position_table.clients[position]),
-            self._groups[int(self._position_table.spatial_groups[position])],
+            int(self._subscriptions.clients[position]),
+            self._groups[int(self._subscriptions.spatial_groups[position])],
         )
         group.put(position, conjuncts, attributes, client, radius, self._contexts.place(client, group.names))
 
@@ -109,21 +121,21 @@ class SpatialGroups:
             attributes: How many attributes the index knows.
             radii: The radius of each position that is assigned to a group.
         """
-        register = self._position_table
+        subscriptions = self._subscriptions
         group_of_position, group_of_conjunct = (
-            register.spatial_groups[positions],
-            register.spatial_groups[conjuncts.owner >> 2],
+            subscriptions.spatial_groups[positions],
+            subscriptions.spatial_groups[conjuncts.owner >> 2],
         )
         for number in np.unique(group_of_position[group_of_position > 0]).tolist():
             group = self._groups[number]
             group.put_many(conjuncts.select(group_of_conjunct == number), attributes)
             for position in positions[group_of_position == number].tolist():
-                client = int(register.clients[position])
+                client = int(subscriptions.clients[position])
                 group.place(position, client, radii[position], self._contexts.place(client, group.names))
 
     def remove(self, position: int) -> None:
         """Remove a subscription from its group, and the group if it is empty then."""
-        number, client = int(self._position_table.spatial_groups[position]), int(self._position_table.clients[position])
+        number, client = int(self._subscriptions.spatial_groups[position]), int(self._subscriptions.clients[position])
         self._groups[number].remove(position)
         if not len(self._groups[number]):
             self._groups = {other: group for other, group in self._groups.items() if other != number}
@@ -171,7 +183,7 @@ class SpatialGroups:
             arrays = {name.removeprefix(prefix): array(name) for name in names_from(prefix)}
             self._groups[number] = SpatialGroup.of(tuple(names), geo, arrays, attributes)
         self._subscriptions_by_client.update(
-            self._position_table.clients[self._position_table.spatial_groups > 0].tolist()
+            self._subscriptions.clients[self._subscriptions.spatial_groups > 0].tolist()
         )
 
 
