@@ -4,10 +4,11 @@ An engine has one turn. It sets `now` and `answers` for each operation instead o
 wait for an answer read the time at which they are decided.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tidings.engine.effects import Effect
-from tidings.engine.message import Message, PublicationMessage
+from tidings.engine.message import Message, PublicationMessage, size_of, text_of
 from tidings.engine.operations import DelegateContext, Travelling
 from tidings.engine.state.broker_state import BrokerState
 from tidings.policy.evaluation.evaluation import MessageFacts, RuleContext
@@ -125,9 +126,9 @@ class Turn:
             state.name,
             state.settings.host,
             state.rules.load,
-            message.sender,
-            message.text,
-            lambda: min(1.0, message.size() / large),
+            message.arrival.sender,
+            partial(text_of, message),
+            lambda: min(1.0, size_of(message) / large),
             self._trusts,
         )
         if isinstance(message, PublicationMessage):

@@ -33,7 +33,7 @@ from tidings.engine.batch.transformations import transformation_of_projection
 from tidings.engine.effects import AskTrust, Effect, Reject
 from tidings.engine.headers import META
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.message import PublicationMessage, Refusal
+from tidings.engine.message import Arrival, PublicationMessage, Refusal
 from tidings.engine.operations import Publish
 from tidings.engine.security import sealed_events
 from tidings.engine.state.filter_rules import Ruling
@@ -53,6 +53,7 @@ from tidings.security.rpc.messages import SERVICE_TOPIC
 
 MAX_SINGLE_ROWS = 32  # up to so many operations are faster one by one
 _PLACE = 32  # bits of a sort key for the subscription's position
+_FORWARD = RuleOperation.FORWARD
 _ENTRY = frozenset({Point.INGRESS})
 
 
@@ -157,11 +158,11 @@ class PublicationRun:
         codes = self._events.policies.codes
         of_all = self._turn.state.rules.pre_match_rulings(MessageType.PUBLICATION)
         for code, policy in [*enumerate(self._policies), (-1, None)]:
-            attached = policy.of(RuleOperation.FORWARD, MessageType.PUBLICATION, Matching.BEFORE) if policy else ()
+            has_own = policy is not None and policy.of(_FORWARD, MessageType.PUBLICATION, Matching.BEFORE)
             rows = np.flatnonzero((codes == code) & self._is_accepted)
-            if len(rows) and (attached or of_all):
+            if len(rows) and (has_own or of_all):
                 message = self._message(int(rows[0]))
-                self._pre_match_rows(rows, (*((rule, message.source) for rule in attached), *of_all))
+                self._pre_match_rows(rows, (*message.rulings(_FORWARD, Matching.BEFORE), *of_all))
 
     def _pre_match_rows(self, rows: Ints, rulings: tuple[Ruling, ...]) -> None:
         """Evaluate the rules before matching for some rows: once per combination of branches."""
@@ -416,7 +417,7 @@ def process_by_steps(
         )
         for place, attributes in enumerate(meta_attributes):
             process_meta_event(turn, report.meta_event(turn, attributes, message.id, str(place)), number, results)
-    if message.subscriptions_without_token:
+    if message.tokens is not None and message.tokens.subscriptions_without_token:
         results.add_effects(number, message.event, emit.expel_subscriptions(turn, message), state.filters.subscriptions)
     return not any(isinstance(effect, Reject) for effect in effects)
 
@@ -431,12 +432,8 @@ def process_meta_event(turn: Turn, event: Event, cause: int, results: ResultColl
         results: Collects the results.
     """
     message = PublicationMessage(
-        event,
-        META,
         Publish(event, META),
-        turn.state.name,
-        from_broker=False,
-        is_ingress=True,
+        Arrival(turn.state.name, from_broker=False, is_ingress=True),
         attached=None,
         rule_context=turn.rule_context,
     )

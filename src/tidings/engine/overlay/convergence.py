@@ -300,7 +300,7 @@ class Convergence:
         """
         if len(self._waiting) >= MAX_DEFERRED_MESSAGES or now - self._began_at > PATIENCE:
             return False
-        self._waiting.append((message.operation, message.sender))
+        self._waiting.append((message.operation, message.arrival.sender))
         return True
 
     def queue(self, message: PublicationMessage) -> bool:
@@ -311,7 +311,7 @@ class Convergence:
         if self.is_ready and not self._waiting:
             return False
         if len(self._waiting) < MAX_DEFERRED_MESSAGES:
-            self._waiting.append((message.operation, message.sender))
+            self._waiting.append((message.operation, message.arrival.sender))
         return True
 
     def drop_waiting(self, neighbour: str) -> None:

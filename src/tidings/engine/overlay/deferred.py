@@ -180,7 +180,7 @@ def _pending_decision(message: Message, rulings: tuple[Ruling, ...], hop: Outbou
     durable = durable_subscriptions(message, hop)
     if not durable or not isinstance(message, PublicationMessage):
         return []
-    journey, sender = message.journey, message.sender
+    journey, sender = message.operation.journey, message.arrival.sender
     own = {name: shape for name, shape in journey.own.items() if name in durable}
     proved = [(group, member) for (one, group), member in message.rule_context.facts.answers.items() if one == sender]
     owed = Redecide(
@@ -188,7 +188,7 @@ def _pending_decision(message: Message, rulings: tuple[Ruling, ...], hop: Outbou
         hop.receiver or "",
         durable,
         ForwardingHeader(journey.policy, journey.meta, journey.common, own),
-        sender if message.from_broker else "",
+        sender if message.arrival.from_broker else "",
         tuple(sorted(proved)),
         tuple(map(rule_snapshot, rulings)),
     )

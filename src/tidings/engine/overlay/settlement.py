@@ -53,7 +53,7 @@ class Settlement:
 
     def is_tracked(self, message: PublicationMessage) -> bool:
         """Whether a publication is stored in a journal whose broker waits for it to be settled."""
-        return self._state.settings.resends and not message.journey.meta
+        return self._state.settings.resends and not message.operation.journey.meta
 
     def record_forwarding(self, message: PublicationMessage, effects: list[Effect]) -> list[Effect]:
         """Note the neighbours that a publication is forwarded to, and return the effects of handling it.
@@ -64,7 +64,7 @@ class Settlement:
         if not self.is_tracked(message):
             return effects
         event = message.event.id
-        if message.skips_neighbours:
+        if message.routing.skips_neighbours:
             return [effect for effect in effects if not _is_forwarding_of(effect, event)]
         waiting = {
             effect.neighbour for effect in effects if isinstance(effect, Send) and _is_forwarding_of(effect, event)
@@ -72,7 +72,7 @@ class Settlement:
         waiting |= {
             name for name in self._deferred.receivers_waiting_for(message) if name in self._state.links.neighbours
         }
-        made = event, message.route.round
+        made = event, message.routing.route.round
         if not waiting:
             return effects + self._settled(made, [_sender(message)])
         self._in_flight[made] = _ForwardedPublication(_sender(message), waiting)
@@ -88,7 +88,7 @@ class Settlement:
         """
         if not self.is_tracked(message):
             return []
-        made, sender = (message.event.id, message.route.round), _sender(message)
+        made, sender = (message.event.id, message.routing.route.round), _sender(message)
         passed = self._in_flight.get(made)
         if passed is not None:
             passed.senders.add(sender)
@@ -143,7 +143,7 @@ class Settlement:
 
 
 def _sender(message: PublicationMessage) -> str:
-    return message.sender if message.from_broker else _HERE
+    return message.arrival.sender if message.arrival.from_broker else _HERE
 
 
 def _is_forwarding_of(effect: Effect, event: UUID) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidings.engine.effects import Effect, LogMessage, PublicationSettled, Reject
-from tidings.engine.message import Refusal
+from tidings.engine.message import Refusal, TokenRights
 from tidings.engine.operations import Publish, Republish
 from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.turn import Turn
@@ -106,22 +106,24 @@ def subscriptions_with_token(
 ) -> list["FilterEntry[Subscription]"]:
     """Return the subscriptions whose token lets them get a sealed event now.
 
-    Subscriptions to the topic alone that lack a token become `subscriptions_without_token` of the message and are
-    expelled.
+    Subscriptions to the topic alone that lack a token become the `subscriptions_without_token` of the message's
+    `TokenRights` and are expelled.
     """
     gate, topic_gossip, event = turn.gate, turn.topic_gossip, message.event
     if gate is None or topic_gossip is None:
         return wanted
     topic, now = gate.seal_of(event).topic, turn.now
     found: list[FilterEntry[Subscription]] = []
-    message.subscriptions_without_token = []
+    without_token: list[FilterEntry[Subscription]] = []
     for entry in wanted:
         token = entry.value.token
         if token is not None:
             if gate.may_get(token, entry.owner, event, topic, now):
                 found.append(entry)
         elif not entry.is_own and topic_gossip.token_requirements.of(entry.value) is not None:
-            message.subscriptions_without_token.append(entry)
+            without_token.append(entry)
+    if message.tokens is not None:
+        message.tokens.subscriptions_without_token = without_token
     return found
 
 
@@ -214,7 +216,7 @@ def governs(turn: Turn, event: "Event", client: str) -> bool:
 def let_govern(turn: Turn, message: "PublicationMessage") -> None:
     """Let the owners of tokens that allow it govern a sealed event; their tokens are checked when rules are matched."""
     if turn.gate is not None and message.event.signature is not None:
-        message.by_token = partial(governs, turn, message.event)
+        message.tokens = TokenRights(partial(governs, turn, message.event))
 
 
 # Trimming

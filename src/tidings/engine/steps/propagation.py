@@ -11,7 +11,7 @@ import msgspec
 
 from tidings.engine.effects import Effect, Send
 from tidings.engine.headers import Provenance
-from tidings.engine.message import Message
+from tidings.engine.message import Arrival, Message
 from tidings.engine.operations import Advertise, SetContext, Subscribe, Unsubscribe
 from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling
@@ -278,10 +278,8 @@ def rebuild_subscription_message(turn: Turn, entry: FilterEntry[Subscription]) -
         MessageType.SUBSCRIPTION,
         entry.id,
         Subscribe(entry.value),
-        entry.hop,
+        Arrival(entry.hop, not entry.is_client, state.links.is_ingress(entry.hop)),
         entry.owner,
-        from_broker=not entry.is_client,
-        is_ingress=state.links.is_ingress(entry.hop),
         attached=entry.policy,
         rule_context=turn.rule_context,
         filter=entry.value.content,
