@@ -122,7 +122,7 @@ class Engine:
         self._unread_security_state = b""  # without a gate: the security state of a restored snapshot, as it is
         self.deferred = DeferredMessages()
         self.convergence = Convergence(state)
-        self.settlement = Settlement(state, self.deferred)
+        self.settlement = Settlement(state, self.deferred.receivers_waiting_for)
         self._turn = Turn(state, self._run, self.deferred, self.settlement, self.convergence, gate, self.topic_gossip)
         self._entrances = self._driver_handlers()
         self._handlers = self._client_handlers() | self._neighbour_handlers()
@@ -141,8 +141,8 @@ class Engine:
         event, journey = operation.event, operation.journey
         if journey is not NEW and journey != NEW:
             return [Reject("admit", "only a broker says what happened to an event on its way")]
-        if turn.topic_gossip is not None:
-            return self._publish_checked(operation) + turn.topic_gossip.news()
+        if self.topic_gossip is not None:
+            return self._publish_checked(operation) + self.topic_gossip.news()
         short = pipeline.publish_fast(turn, event) if pipeline.can_take_fast_path(turn, event.publisher) else None
         return self._run_client_operation(operation, event.publisher) if short is None else [*short]
 
@@ -159,7 +159,14 @@ class Engine:
         """
         from tidings.engine.batch import batch  # imports pyarrow, which other users need not load
 
-        return batch.run(self._turn, self.handle, table, now)
+        return batch.run(self._turn, self._handle_without_waiting, table, now)
+
+    def _handle_without_waiting(self, operation: Operation, now: int) -> list[Effect]:
+        """Handle an operation of a batch; what would wait for an answer of the trust provider is dropped."""
+        effects = self.handle(operation, now)
+        if self.deferred:
+            self.deferred.clear()
+        return effects
 
     # The fast path, for drivers that handle several publications of one client
 

@@ -85,9 +85,10 @@ class PublicationRun:
         self._is_accepted = np.ones(publications.count, bool)
         self._is_special = np.zeros(publications.count, bool)
         self._policies: list[CompiledPolicy | None] = []
-        self._security = (
-            None if turn.gate is None else BatchSecurity(turn.state, turn.gate, turn.topic_gossip, publications)
-        )
+        self._security: BatchSecurity | None = None
+        if turn.gate is not None:
+            requirements = None if turn.topic_gossip is None else turn.topic_gossip.token_requirements
+            self._security = BatchSecurity(turn.state, turn.gate, requirements, publications)
 
     def run(self, rule_index: RuleSetIndex | None) -> RuleSetIndex | None:
         """Process the publications, apply all context changes, and return the rule index for the next span.
@@ -106,7 +107,9 @@ class PublicationRun:
         event, place, directory = self._match()
         if not (state.rules.on_publications or self._policies or state.rules.non_trivial):
             event, place, special_entries = self._split_entitled(event, place, directory)
-            self._results.add_columns(self._numbers[event], place, directory, self._projection_shapes(place, directory))
+            self._results.copies.add_columns(
+                self._numbers[event], place, directory, self._projection_shapes(place, directory)
+            )
             self._process_special(special_entries)
             return rule_index
         matched = np.flatnonzero(np.bincount(place)) if len(place) else place
@@ -244,7 +247,7 @@ class PublicationRun:
         shapes = np.zeros(len(cuts) + 1, np.int32)
         copies = numbers[place]
         for number in np.flatnonzero(np.bincount(copies + 1)[1:]).tolist():
-            shapes[number] = self._results.shapes.number(transformation_of_projection(cuts[number]))
+            shapes[number] = self._results.copies.shapes.number(transformation_of_projection(cuts[number]))
         return shapes[copies]  # -1 selects the last shape: as published
 
     def _rows(self) -> Any:
@@ -267,13 +270,13 @@ class PublicationRun:
         numbers = {name: number for number, name in enumerate(receivers)}
         receiver = np.array([numbers[entry.hop] for entry in entries], np.int64)[place]
         governor = BatchGovernor(
-            EventCopies(self._govern_input, event, receiver, receivers), entries, place, self._results.shapes
+            EventCopies(self._govern_input, event, receiver, receivers), entries, place, self._results.copies.shapes
         )
         decisions = governor.decide_copies(rule_set_of_event, rule_sets)
         self._is_special |= (decisions.special | self._sealed_with_conversion(event, decisions)) & self._is_accepted
         order = self._copy_order(event, place, receiver, entries, decisions)
         delivered = order[(decisions.shape[order] >= 0) & ~self._is_special[event[order]]]
-        self._results.add_copies(
+        self._results.copies.add_copies(
             self._numbers[event[delivered]], place[delivered], entries, decisions.shape[delivered].astype(np.int32)
         )
         special = self._is_special[event]
@@ -288,7 +291,7 @@ class PublicationRun:
         is_sealed = self._events.is_sealed
         if is_sealed.any():
             converts = np.array(
-                [transformation.conversion is not None for transformation in self._results.shapes.distinct], bool
+                [transformation.conversion is not None for transformation in self._results.copies.shapes.distinct], bool
             )
             copies = event[(decisions.shape >= 0) & converts[decisions.shape]]
             is_converted[copies] = is_sealed[copies]
@@ -390,7 +393,7 @@ def process_by_steps(
             else:
                 matched = match.match_known_recipients(turn, message, entries)
             if matched.plain is not None:
-                results.add_static_copies(number, matched.plain)
+                results.copies.add_static_copies(number, matched.plain)
             else:
                 governed = govern.govern_copies(turn, message, matched, governed or GovernResult())
                 deliveries = governed.deliveries
@@ -403,7 +406,7 @@ def process_by_steps(
         )
         return True
     for delivery in deliveries:
-        results.add_delivery(number, delivery)
+        results.copies.add_delivery(number, delivery)
     if governed is not None:
         meta_attributes = report.meta_events_of(state, message, governed)
         questions = [

@@ -123,11 +123,10 @@ class DeferredMessages:
     def answered(self, question: Question) -> list[Place]:
         """Note that a question is answered; return the queues whose first entry waited for the answer."""
         self._open_questions.discard(question)
-        return [place for place, asked in self._question_of_queue.items() if asked == question]
-
-    def resume(self, place: Place) -> None:
-        """Note that a queue goes on: its first entry waits for no answer."""
-        del self._question_of_queue[place]
+        places = [place for place, asked in self._question_of_queue.items() if asked == question]
+        for place in places:
+            del self._question_of_queue[place]
+        return places
 
     def copies_for(self, receiver: str) -> deque[DeferredCopy]:
         """Return the waiting copies for a receiver, to take from."""

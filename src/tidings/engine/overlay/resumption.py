@@ -12,7 +12,6 @@ def resume_with_answer(turn: Turn, question: Question, member: bool) -> list[Eff
     """Continue, in order, everything that waited for this answer, up to the next question."""
     effects: list[Effect] = []
     for place in turn.deferred.answered(question):
-        turn.deferred.resume(place)
         kind, name = place
         go_on = _resume_copies if kind == "copies" else _resume_operations
         effects += go_on(turn, name, question, member)
