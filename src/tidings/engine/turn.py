@@ -202,12 +202,4 @@ class Turn:
 
     def _trusts(self, party: str, group: str) -> bool | None:
         """Return the cached answer whether a party belongs to a trust group; None if there is no valid one."""
-        trust = self.state.trust
-        known = trust.get((party, group))
-        if known is None:
-            return None
-        member, until = known
-        if until <= self.now:
-            del trust[party, group]
-            return None
-        return member
+        return self.state.trust.answer((party, group), self.now)

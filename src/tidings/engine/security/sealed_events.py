@@ -7,11 +7,11 @@
 3. Notifications and forwarded copies are trimmed: they lack what would reveal removed attributes.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidings.engine.effects import Effect, LogMessage, PublicationSettled, Reject
+from tidings.engine.effects import Deliver, Effect, LogMessage, PublicationSettled, Reject, Send
 from tidings.engine.message import Refusal, TokenRights
 from tidings.engine.operations import Publish, Republish
 from tidings.engine.state.broker_state import BrokerState
@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 
 
 # At the ingress, and from neighbours
+
+
+def publish(turn: Turn, operation: Publish, run: Callable[[Publish, str], list[Effect]]) -> list[Effect]:
+    """Check a client's publication and `run` it. One that is refused may be published again: it was not accepted."""
+    event = operation.event
+    try:
+        check_at_gate(turn, event)
+    except Refusal as refusal:
+        return [Reject(refusal.step, refusal.reason)]
+    effects = run(operation, event.publisher)
+    is_refused = any(isinstance(effect, Reject) for effect in effects)
+    if not is_refused or any(isinstance(effect, Deliver | Send) for effect in effects):
+        remember_event(turn, event)
+    return effects
 
 
 def check_at_gate(turn: Turn, event: "Event") -> None:
