@@ -201,7 +201,7 @@ def test_an_answer_that_nobody_asked_for_is_remembered_and_harms_nobody() -> Non
 
 
 def test_what_is_remembered_of_trust_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.engine.engine.MAX_KNOWN_TRUST", 10)
+    monkeypatch.setattr("tidings.engine.state.broker_state.MAX_KNOWN_TRUST", 10)
     hub = Overlay(trust={})
     hub.subscribe("b1", "sub", policy=on_publications("BlockMessage()", when="AuthenticateReceiver($Message)"))
     for n in range(50):

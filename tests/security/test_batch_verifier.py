@@ -16,6 +16,7 @@ from tests.sizes import examples
 from tidings.engine import Engine, Settings
 from tidings.engine.batch.publication_columns import PublicationColumns
 from tidings.engine.batch.security import BatchSecurity
+from tidings.engine.security.token_requirements import TokenRequirements
 from tidings.filters import ContextFilter
 from tidings.model.errors import SecurityError
 from tidings.model.event import Event
@@ -99,7 +100,7 @@ def together(gate: Gate, table: pa.Table) -> dict[int, str]:
     publications = PublicationColumns(table)
     assert publications.problems == {}
     engine = Engine(Settings(name="b1"), gate=gate)
-    vetting = BatchSecurity(engine.state, gate, engine.topic_gossip, publications)
+    vetting = BatchSecurity(engine.state, gate, TokenRequirements(gate.credentials), publications)
     found = list(vetting.refused(np.ones(table.num_rows, bool)))
     assert [row for row, _ in found] == sorted(row for row, _ in found)
     return dict(found)

@@ -74,7 +74,7 @@ def a_publication_is_settled_before_those_below_have_it(patch: pytest.MonkeyPatc
     def hasty(settlement: Settlement, message: PublicationMessage, effects: list[Effect]) -> list[Effect]:
         made = passed_on(settlement, message, effects)
         for neighbour in list(settlement._state.links.neighbours):
-            made += settlement.settle((message.event.id, message.route.round), neighbour)
+            made += settlement.settle((message.event.id, message.routing.route.round), neighbour)
         return made
 
     patch.setattr(Settlement, "record_forwarding", hasty)
@@ -86,7 +86,7 @@ def publications_go_on_while_tables_are_made_anew(patch: pytest.MonkeyPatch) -> 
 
     def never(turn: Turn, message: PublicationMessage) -> bool:
         found = waits(turn, message)
-        message.skips_neighbours = False
+        message.routing.skips_neighbours = False
         return found
 
     patch.setattr(next_hops, "must_wait", never)
@@ -98,7 +98,7 @@ def what_comes_in_another_network_is_taken(patch: pytest.MonkeyPatch) -> None:
 
     def taken(turn: Turn, message: PublicationMessage) -> bool:
         found = waits(turn, message)
-        return found and message.route.digest == turn.state.links.digest
+        return found and message.routing.route.digest == turn.state.links.digest
 
     patch.setattr(next_hops, "must_wait", taken)
 

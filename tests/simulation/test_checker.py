@@ -248,7 +248,7 @@ def test_brokers_that_know_different_things_are_told_apart() -> None:
 
 
 def test_a_history_that_goes_wrong_says_how_to_do_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.engine.engine.Engine.sweep", lambda engine: [])
+    monkeypatch.setattr("tidings.engine.overlay.convergence.Convergence._sweep", lambda overlay, turn: [])
     steps: tuple[Step, ...] = (
         Subscribes("sub", "s", "n > 1"),
         Advertises("pub", "ad"),

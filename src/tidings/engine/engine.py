@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tidings.engine import meta_events
-from tidings.engine.effects import Deliver, Effect, Reject, Send
+from tidings.engine.effects import Deliver, Effect, Reject
 from tidings.engine.headers import NEW, ForwardingHeader, Route
 from tidings.engine.matcher import Matcher
 from tidings.engine.message import OutdatedNews, Refusal
@@ -77,7 +77,6 @@ from tidings.engine.steps import admit, contexts, explain, pipeline, report, set
 from tidings.engine.turn import Answers, Turn
 from tidings.model.event import Event
 from tidings.model.explanation import Explanation
-from tidings.model.limits import MAX_KNOWN_TRUST
 from tidings.model.notification import Notification
 from tidings.policy.evaluation.evaluation import TrustAnswerNeeded
 from tidings.routing.covering_classes import CoveringClasses
@@ -122,7 +121,7 @@ class Engine:
         self._unread_security_state = b""  # without a gate: the security state of a restored snapshot, as it is
         self.deferred = DeferredMessages()
         self.convergence = Convergence(state)
-        self.settlement = Settlement(state, self.deferred)
+        self.settlement = Settlement(state, self.deferred.receivers_waiting_for)
         self._turn = Turn(state, self._run, self.deferred, self.settlement, self.convergence, gate, self.topic_gossip)
         self._entrances = self._driver_handlers()
         self._handlers = self._client_handlers() | self._neighbour_handlers()
@@ -141,8 +140,9 @@ class Engine:
         event, journey = operation.event, operation.journey
         if journey is not NEW and journey != NEW:
             return [Reject("admit", "only a broker says what happened to an event on its way")]
-        if turn.topic_gossip is not None:
-            return self._publish_checked(operation) + turn.topic_gossip.news()
+        if self.topic_gossip is not None:
+            effects = sealed_events.publish(turn, operation, self._run_client_operation)
+            return effects + self.topic_gossip.news()
         short = pipeline.publish_fast(turn, event) if pipeline.can_take_fast_path(turn, event.publisher) else None
         return self._run_client_operation(operation, event.publisher) if short is None else [*short]
 
@@ -159,7 +159,14 @@ class Engine:
         """
         from tidings.engine.batch import batch  # imports pyarrow, which other users need not load
 
-        return batch.run(self._turn, self.handle, table, now)
+        return batch.run(self._turn, self._handle_without_waiting, table, now)
+
+    def _handle_without_waiting(self, operation: Operation, now: int) -> list[Effect]:
+        """Handle an operation of a batch; what would wait for an answer of the trust provider is dropped."""
+        effects = self.handle(operation, now)
+        if self.deferred:
+            self.deferred.clear()
+        return effects
 
     # The fast path, for drivers that handle several publications of one client
 
@@ -299,22 +306,6 @@ class Engine:
             ahead += contexts.announce_publisher_context(self._turn, client, operation.event.context)
         return ahead + self._run(operation, client)
 
-    def _publish_checked(self, operation: Publish) -> list[Effect]:
-        """Check a client's publication at the gate and run it.
-
-        One that is refused may be published again, since it was not accepted.
-        """
-        event = operation.event
-        try:
-            sealed_events.check_at_gate(self._turn, event)
-        except Refusal as refusal:
-            return [Reject(refusal.step, refusal.reason)]
-        effects = self._run_client_operation(operation, event.publisher)
-        is_refused = any(isinstance(effect, Reject) for effect in effects)
-        if not is_refused or any(isinstance(effect, Deliver | Send) for effect in effects):
-            sealed_events.remember_event(self._turn, event)
-        return effects
-
     def _subscribe(self, operation: Subscribe) -> list[Effect]:
         """Handle a client's subscription, whose token may reveal a topic to the broker."""
         effects = self._run_client_operation(operation, operation.subscription.subscriber)
@@ -387,12 +378,8 @@ class Engine:
 
     def _take_trust_answer(self, operation: Trust) -> list[Effect]:
         """Cache an answer of the trust provider, and continue what waited for it."""
-        question, trust = (operation.party, operation.group), self.state.trust
-        trust.pop(question, None)
-        if operation.until > self._turn.now:
-            trust[question] = operation.member, operation.until
-            if len(trust) > MAX_KNOWN_TRUST:
-                del trust[next(iter(trust))]
+        question = operation.party, operation.group
+        self.state.trust.put(question, operation.member, operation.until, self._turn.now)
         return resumption.resume_with_answer(self._turn, question, operation.member)
 
     def _apply_security_operation(self, operation: LearnTopic | ApplyNotice | Revoke) -> list[Effect]:

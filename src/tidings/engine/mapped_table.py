@@ -146,7 +146,7 @@ def save(engine: Engine, folder: Path) -> None:
 
     Raises `InvalidValueError` if the engine's matcher is not an index.
     """
-    matcher = index_of(engine)
+    matcher = index_of(engine.state)
     matcher.save(folder / _INDEX)
     (folder / _STATE).write_bytes(engine.save(subscriptions=False))
     (folder / _PROJECTIONS).write_bytes(msgspec.msgpack.encode(static_projections_of(engine.state, matcher.table())))
@@ -178,9 +178,9 @@ def _needs_more_columns(rows: pa.Table) -> Any:
     return found
 
 
-def index_of(engine: Engine) -> FastMatcher:
-    """Return the engine's index. Raises `InvalidValueError` if its matcher is not one."""
-    matcher = engine.state.filters.matcher
+def index_of(state: BrokerState) -> FastMatcher:
+    """Return the index of an engine's state. Raises `InvalidValueError` if its matcher is not one."""
+    matcher = state.filters.matcher
     if not isinstance(matcher, FastMatcher):
         raise InvalidValueError("only an engine with an index can be put on a table")
     return matcher

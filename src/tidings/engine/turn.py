@@ -4,19 +4,23 @@ An engine has one turn. It sets `now` and `answers` for each operation instead o
 wait for an answer read the time at which they are decided.
 """
 
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tidings.engine.effects import Effect
-from tidings.engine.message import Message, PublicationMessage
+from tidings.engine.message import Message, OutboundCopy, PublicationMessage, size_of, text_of
 from tidings.engine.operations import DelegateContext, Travelling
 from tidings.engine.state.broker_state import BrokerState
-from tidings.policy.evaluation.evaluation import MessageFacts, RuleContext
+from tidings.engine.state.filter_rules import Ruling
+from tidings.model.event import Event
+from tidings.policy.evaluation.evaluation import MessageFacts, RuleContext, TrustAnswerNeeded
 from tidings.routing.context_table import AnnouncedContext
 
 if TYPE_CHECKING:
-    from tidings.engine.overlay.deferred import DeferredMessages
+    from tidings.engine.overlay.deferred import DeferredCopy, Place, Question
     from tidings.engine.overlay.settlement import Settlement
-    from tidings.engine.security.topic_gossip import TopicGossip
+    from tidings.engine.security.token_requirements import TokenRequirements
     from tidings.security.gate import Gate
 
 Answers = dict[tuple[str, str], bool]  # party and trust group -> whether the party is a member
@@ -78,6 +82,64 @@ class RoutingProgress(Protocol):
         ...
 
 
+class DeferredQueues(Protocol):
+    """What the steps ask of the copies and operations that wait for an answer of the trust provider."""
+
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        ...
+
+    def has_waiting_copies(self, receiver: str) -> bool:
+        """Whether copies for a receiver wait."""
+        ...
+
+    def enqueue_copies(
+        self,
+        message: Message,
+        rulings: tuple[Ruling, ...],
+        waiting: list[tuple[OutboundCopy, TrustAnswerNeeded | None]],
+    ) -> list[Effect]:
+        """Queue waiting copies and ask the questions of those that are first in their queue."""
+        ...
+
+    def answered(self, question: "Question") -> "list[Place]":
+        """Note that a question is answered; return the queues whose first entry waited for the answer."""
+        ...
+
+    def ask(self, place: "Place", question: TrustAnswerNeeded) -> list[Effect]:
+        """Note the question of a queue's first entry, and ask it if it is not asked already."""
+        ...
+
+    def copies_for(self, receiver: str) -> "deque[DeferredCopy]":
+        """Return the waiting copies for a receiver, to take from."""
+        ...
+
+    def drop_copies_for(self, receiver: str) -> None:
+        """Drop the queue of a receiver, for which nothing waits any more."""
+        ...
+
+    def take_operations_of(self, sender: str) -> deque[tuple[Travelling | DelegateContext, Answers]]:
+        """Remove and return the waiting operations of a sender, each with the answers that it has got."""
+        ...
+
+    def forget(self, name: str) -> "list[Question]":
+        """Drop the deferred messages of a party that is gone; return the open questions about it."""
+        ...
+
+
+class TopicKnowledge(Protocol):
+    """What the steps ask of the knowledge of secure topics."""
+
+    @property
+    def token_requirements(self) -> "TokenRequirements":
+        """Which subscriptions need a token."""
+        ...
+
+    def remind(self, neighbour: str, event: Event) -> list[Effect]:
+        """Send a neighbour the topic of an unsealed event that it should have refused; once for each topic."""
+        ...
+
+
 class Turn:
     """The state of a broker, and the operation at hand.
 
@@ -100,11 +162,11 @@ class Turn:
         self,
         state: BrokerState,
         run: RunOperation,
-        deferred: "DeferredMessages",
+        deferred: DeferredQueues,
         settlement: "Settlement",
         convergence: RoutingProgress,
         gate: "Gate | None",
-        topic_gossip: "TopicGossip | None",
+        topic_gossip: TopicKnowledge | None,
     ) -> None:
         self.state, self.run, self.deferred, self.settlement = state, run, deferred, settlement
         self.convergence, self.gate, self.topic_gossip = convergence, gate, topic_gossip
@@ -125,9 +187,9 @@ class Turn:
             state.name,
             state.settings.host,
             state.rules.load,
-            message.sender,
-            message.text,
-            lambda: min(1.0, message.size() / large),
+            message.arrival.sender,
+            partial(text_of, message),
+            lambda: min(1.0, size_of(message) / large),
             self._trusts,
         )
         if isinstance(message, PublicationMessage):
@@ -140,12 +202,4 @@ class Turn:
 
     def _trusts(self, party: str, group: str) -> bool | None:
         """Return the cached answer whether a party belongs to a trust group; None if there is no valid one."""
-        trust = self.state.trust
-        known = trust.get((party, group))
-        if known is None:
-            return None
-        member, until = known
-        if until <= self.now:
-            del trust[party, group]
-            return None
-        return member
+        return self.state.trust.answer((party, group), self.now)

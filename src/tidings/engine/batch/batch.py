@@ -52,7 +52,7 @@ class BatchResult:
         gate: "DeliveryGate | None" = None,
     ) -> None:
         self._results, self._reader, self._effects_by_row, self._gate = results, reader, effects_by_row, gate
-        self._copies = results.deliveries()
+        self._copies = results.copies.deliveries()
         self._event, self._place, self._shape, self._directory = self._copies
         self._notification_builder = NotificationBuilder(results, reader, gate)
 
@@ -65,7 +65,7 @@ class BatchResult:
     @property
     def shapes(self) -> pa.Table:
         """The distinct transformations of copies: `keeps`, `removes` (names), `added`, `trace` (JSON), `conversion`."""
-        return self._results.shapes.table()
+        return self._results.copies.shapes.table()
 
     @property
     def rejected(self) -> pa.Table:
@@ -200,7 +200,7 @@ class BatchResult:
     def _deliver_effect(self, number: int, subscriptions: list[Subscription], shape: int) -> Deliver:
         event = self.event(number)
         return emit.delivery_with_changes(
-            event, subscriptions, self._results.transformation(shape).changes_of(event), self._gate
+            event, subscriptions, self._results.copies.transformation(shape).changes_of(event), self._gate
         )
 
     def event(self, number: int) -> Event:

@@ -17,6 +17,7 @@ from tidings.engine.batch.publication_columns import TextCodes
 from tidings.engine.batch.results import ResultCollector
 from tidings.engine.batch.value_columns import ValueColumns
 from tidings.engine.matcher import FastMatcher
+from tidings.engine.state.contexts import store_contexts
 from tidings.engine.turn import Turn
 from tidings.matching.index.arrow_tables import CONTEXT, mappings, whole
 from tidings.matching.index.pending_context_changes import PendingContextChanges
@@ -91,7 +92,7 @@ class ContextChanges:
         self._applied = until
         last = dict(zip(self._codes[changed].tolist(), changed.tolist(), strict=True))  # ordered by first change
         contexts = self._rows_read.contexts(list(last.values()))
-        self._turn.state.contexts.local.update(zip(map(self._names.__getitem__, last), contexts, strict=True))
+        store_contexts(self._turn.state.contexts, zip(map(self._names.__getitem__, last), contexts, strict=True))
 
     def apply_all(self) -> None:
         """Apply all changes that are not applied yet."""

@@ -56,7 +56,7 @@ class NotificationBuilder:
         where[own] = np.arange(len(own))
         at = pa.array(where, mask=where < 0)
         traces = pa.array(
-            [trace_text(transformation.trace) for transformation in self._results.shapes.distinct], pa.string()
+            [trace_text(transformation.trace) for transformation in self._results.copies.shapes.distinct], pa.string()
         )
         return NotificationColumns(
             event,
@@ -97,7 +97,7 @@ class NotificationBuilder:
         for (number, is_sealed), shape in zip(self._with_seal_flags(numbers), shapes.tolist(), strict=True):
             if is_sealed and (number, shape) not in by_copy:
                 event = self.event(number)
-                changes = self._results.transformation(shape).changes_of(event)
+                changes = self._results.copies.transformation(shape).changes_of(event)
                 copy = msgspec.structs.replace(event, attributes=final_attributes(event, changes))
                 by_copy[number, shape] = sealed_events.trim_for_subscriber(
                     self._gate, copy, dict(changes.added)
@@ -113,7 +113,7 @@ class NotificationBuilder:
 
     def _transformed(self, numbers: Ints, shapes: npt.NDArray[np.int32]) -> tuple[pa.Array, pa.Array]:
         """Return the attributes of transformed events, and their payloads where a transformation makes one."""
-        transformations = self._results.shapes.distinct
+        transformations = self._results.copies.shapes.distinct
         makes_payload = np.array(
             [
                 transformation.conversion is not None or transformation.payload is not None
@@ -139,7 +139,7 @@ class NotificationBuilder:
         for number, shape in zip(numbers, shapes, strict=True):
             if (number, shape) not in by_copy:
                 event = self.event(number)
-                changes = self._results.transformation(shape).changes_of(event)
+                changes = self._results.copies.transformation(shape).changes_of(event)
                 text = msgspec.json.encode(final_attributes(event, changes)).decode()
                 by_copy[number, shape] = text, changes.payload if shape else event.payload
         copies = [by_copy[pair] for pair in zip(numbers, shapes, strict=True)]

@@ -33,7 +33,7 @@ from tidings.engine.batch.transformations import transformation_of_projection
 from tidings.engine.effects import AskTrust, Effect, Reject
 from tidings.engine.headers import META
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.message import PublicationMessage, Refusal
+from tidings.engine.message import Arrival, PublicationMessage, Refusal
 from tidings.engine.operations import Publish
 from tidings.engine.security import sealed_events
 from tidings.engine.state.filter_rules import Ruling
@@ -53,6 +53,7 @@ from tidings.security.rpc.messages import SERVICE_TOPIC
 
 MAX_SINGLE_ROWS = 32  # up to so many operations are faster one by one
 _PLACE = 32  # bits of a sort key for the subscription's position
+_FORWARD = RuleOperation.FORWARD
 _ENTRY = frozenset({Point.INGRESS})
 
 
@@ -84,9 +85,10 @@ class PublicationRun:
         self._is_accepted = np.ones(publications.count, bool)
         self._is_special = np.zeros(publications.count, bool)
         self._policies: list[CompiledPolicy | None] = []
-        self._security = (
-            None if turn.gate is None else BatchSecurity(turn.state, turn.gate, turn.topic_gossip, publications)
-        )
+        self._security: BatchSecurity | None = None
+        if turn.gate is not None:
+            requirements = None if turn.topic_gossip is None else turn.topic_gossip.token_requirements
+            self._security = BatchSecurity(turn.state, turn.gate, requirements, publications)
 
     def run(self, rule_index: RuleSetIndex | None) -> RuleSetIndex | None:
         """Process the publications, apply all context changes, and return the rule index for the next span.
@@ -105,7 +107,9 @@ class PublicationRun:
         event, place, directory = self._match()
         if not (state.rules.on_publications or self._policies or state.rules.non_trivial):
             event, place, special_entries = self._split_entitled(event, place, directory)
-            self._results.add_columns(self._numbers[event], place, directory, self._projection_shapes(place, directory))
+            self._results.copies.add_columns(
+                self._numbers[event], place, directory, self._projection_shapes(place, directory)
+            )
             self._process_special(special_entries)
             return rule_index
         matched = np.flatnonzero(np.bincount(place)) if len(place) else place
@@ -157,11 +161,11 @@ class PublicationRun:
         codes = self._events.policies.codes
         of_all = self._turn.state.rules.pre_match_rulings(MessageType.PUBLICATION)
         for code, policy in [*enumerate(self._policies), (-1, None)]:
-            attached = policy.of(RuleOperation.FORWARD, MessageType.PUBLICATION, Matching.BEFORE) if policy else ()
+            has_own = policy is not None and policy.of(_FORWARD, MessageType.PUBLICATION, Matching.BEFORE)
             rows = np.flatnonzero((codes == code) & self._is_accepted)
-            if len(rows) and (attached or of_all):
+            if len(rows) and (has_own or of_all):
                 message = self._message(int(rows[0]))
-                self._pre_match_rows(rows, (*((rule, message.source) for rule in attached), *of_all))
+                self._pre_match_rows(rows, (*message.rulings(_FORWARD, Matching.BEFORE), *of_all))
 
     def _pre_match_rows(self, rows: Ints, rulings: tuple[Ruling, ...]) -> None:
         """Evaluate the rules before matching for some rows: once per combination of branches."""
@@ -243,7 +247,7 @@ class PublicationRun:
         shapes = np.zeros(len(cuts) + 1, np.int32)
         copies = numbers[place]
         for number in np.flatnonzero(np.bincount(copies + 1)[1:]).tolist():
-            shapes[number] = self._results.shapes.number(transformation_of_projection(cuts[number]))
+            shapes[number] = self._results.copies.shapes.number(transformation_of_projection(cuts[number]))
         return shapes[copies]  # -1 selects the last shape: as published
 
     def _rows(self) -> Any:
@@ -266,13 +270,13 @@ class PublicationRun:
         numbers = {name: number for number, name in enumerate(receivers)}
         receiver = np.array([numbers[entry.hop] for entry in entries], np.int64)[place]
         governor = BatchGovernor(
-            EventCopies(self._govern_input, event, receiver, receivers), entries, place, self._results.shapes
+            EventCopies(self._govern_input, event, receiver, receivers), entries, place, self._results.copies.shapes
         )
         decisions = governor.decide_copies(rule_set_of_event, rule_sets)
         self._is_special |= (decisions.special | self._sealed_with_conversion(event, decisions)) & self._is_accepted
         order = self._copy_order(event, place, receiver, entries, decisions)
         delivered = order[(decisions.shape[order] >= 0) & ~self._is_special[event[order]]]
-        self._results.add_copies(
+        self._results.copies.add_copies(
             self._numbers[event[delivered]], place[delivered], entries, decisions.shape[delivered].astype(np.int32)
         )
         special = self._is_special[event]
@@ -287,7 +291,7 @@ class PublicationRun:
         is_sealed = self._events.is_sealed
         if is_sealed.any():
             converts = np.array(
-                [transformation.conversion is not None for transformation in self._results.shapes.distinct], bool
+                [transformation.conversion is not None for transformation in self._results.copies.shapes.distinct], bool
             )
             copies = event[(decisions.shape >= 0) & converts[decisions.shape]]
             is_converted[copies] = is_sealed[copies]
@@ -389,7 +393,7 @@ def process_by_steps(
             else:
                 matched = match.match_known_recipients(turn, message, entries)
             if matched.plain is not None:
-                results.add_static_copies(number, matched.plain)
+                results.copies.add_static_copies(number, matched.plain)
             else:
                 governed = govern.govern_copies(turn, message, matched, governed or GovernResult())
                 deliveries = governed.deliveries
@@ -402,7 +406,7 @@ def process_by_steps(
         )
         return True
     for delivery in deliveries:
-        results.add_delivery(number, delivery)
+        results.copies.add_delivery(number, delivery)
     if governed is not None:
         meta_attributes = report.meta_events_of(state, message, governed)
         questions = [
@@ -416,7 +420,7 @@ def process_by_steps(
         )
         for place, attributes in enumerate(meta_attributes):
             process_meta_event(turn, report.meta_event(turn, attributes, message.id, str(place)), number, results)
-    if message.subscriptions_without_token:
+    if message.tokens is not None and message.tokens.subscriptions_without_token:
         results.add_effects(number, message.event, emit.expel_subscriptions(turn, message), state.filters.subscriptions)
     return not any(isinstance(effect, Reject) for effect in effects)
 
@@ -431,12 +435,8 @@ def process_meta_event(turn: Turn, event: Event, cause: int, results: ResultColl
         results: Collects the results.
     """
     message = PublicationMessage(
-        event,
-        META,
         Publish(event, META),
-        turn.state.name,
-        from_broker=False,
-        is_ingress=True,
+        Arrival(turn.state.name, from_broker=False, is_ingress=True),
         attached=None,
         rule_context=turn.rule_context,
     )

@@ -21,28 +21,21 @@ from tidings.engine.effects import (
     LogMessage,
     MetaEventPublished,
     Persist,
-    PolicyWarning,
     Reject,
 )
 from tidings.engine.state.filters import FilterEntry, FilterTable
 from tidings.engine.state.recipients import RecipientColumns, RecipientCopies, concat_copies
 from tidings.engine.steps.govern import Delivery
 from tidings.model.event import Event
+from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 
 
-class ResultCollector:
-    """The results of a batch so far; `rows` is the number of rows in the table."""
+class CopyCollector:
+    """The copies of a batch so far, as columns, and the shapes that they have."""
 
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
+    def __init__(self) -> None:
         self.shapes = Transformations()
-        self.rejected: list[tuple[int, str, str]] = []
-        self.meta_events: list[tuple[Event, int]] = []  # meta-event, number of the event that caused it
-        self.logs: list[tuple[int, str]] = []
-        self.persists: list[tuple[int, Persist]] = []
-        self.asks: list[tuple[int, str, str]] = []
-        self.policy_warnings: list[tuple[int, PolicyWarning]] = []
         self._parts: list[RecipientCopies] = []
         self._single: list[tuple[int, int, int]] = []
         self._places: dict[int, int] = {}
@@ -84,45 +77,18 @@ class ResultCollector:
             )
             self._single.append((event, self._subscription_number(entry.value), shape))
 
-    def reject(self, event: int, step: str, reason: str) -> None:
-        """Record that an operation was refused."""
-        self.rejected.append((event, step, reason))
-
-    def add_meta_event(self, event: Event, cause: int) -> int:
-        """Record a meta-event, and return its number."""
-        self.meta_events.append((event, cause))
-        return self.rows + len(self.meta_events) - 1
-
-    def add_effects(
-        self, number: int, event: Event | None, effects: list[Effect], subscriptions: FilterTable[Subscription]
-    ) -> None:
-        """Record the effects that the engine returned for one operation.
+    def add_notification(self, number: int, event: Event, note: Notification, table: FilterTable[Subscription]) -> None:
+        """Record the copies of a notification that the engine made.
 
         Args:
-            number: The number of the event, or the row of another operation.
-            event: The event, if the operation is a publication.
-            effects: The effects.
-            subscriptions: The subscriptions that the effects name.
+            number: The number of the event.
+            event: The event as published.
+            note: The notification.
+            table: The subscriptions that the notification names.
         """
-        cause = number
-        for effect in effects:
-            match effect:
-                case Deliver(note) if event is not None:
-                    shape = self.shapes.number(transformation_between(event, note))
-                    for name in note.subscriptions or (note.subscription,):
-                        self._single.append((number, self._subscription_number(subscriptions[name].value), shape))
-                case MetaEventPublished(event):
-                    number = self.add_meta_event(event, cause)
-                case Reject(step, reason):
-                    self.reject(number, step, reason)
-                case LogMessage(line):
-                    self.logs.append((number, line))
-                case Persist():
-                    self.persists.append((number, effect))
-                case AskTrust(party, group):
-                    self.asks.append((number, party, group))
-                case PolicyWarning():
-                    self.policy_warnings.append((number, effect))
+        shape = self.shapes.number(transformation_between(event, note))
+        for name in note.subscriptions or (note.subscription,):
+            self._single.append((number, self._subscription_number(table[name].value), shape))
 
     def deliveries(self) -> RecipientCopies:
         """Return all copies, sorted by event; the copies of an event are in the order of recording."""
@@ -147,3 +113,52 @@ class ResultCollector:
             number = self._places[id(subscription)] = len(self._subscriptions)
             self._subscriptions.append(subscription)  # a reference, so that Python does not reuse its id
         return number
+
+
+class ResultCollector:
+    """The results of a batch so far; `rows` is the number of rows in the table."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.copies = CopyCollector()
+        self.rejected: list[tuple[int, str, str]] = []
+        self.meta_events: list[tuple[Event, int]] = []  # meta-event, number of the event that caused it
+        self.logs: list[tuple[int, str]] = []
+        self.persists: list[tuple[int, Persist]] = []
+        self.asks: list[tuple[int, str, str]] = []
+
+    def reject(self, event: int, step: str, reason: str) -> None:
+        """Record that an operation was refused."""
+        self.rejected.append((event, step, reason))
+
+    def add_meta_event(self, event: Event, cause: int) -> int:
+        """Record a meta-event, and return its number."""
+        self.meta_events.append((event, cause))
+        return self.rows + len(self.meta_events) - 1
+
+    def add_effects(
+        self, number: int, event: Event | None, effects: list[Effect], subscriptions: FilterTable[Subscription]
+    ) -> None:
+        """Record the effects that the engine returned for one operation.
+
+        Args:
+            number: The number of the event, or the row of another operation.
+            event: The event, if the operation is a publication.
+            effects: The effects.
+            subscriptions: The subscriptions that the effects name.
+        """
+        cause = number
+        for effect in effects:
+            match effect:
+                case Deliver(note) if event is not None:
+                    self.copies.add_notification(number, event, note, subscriptions)
+                case MetaEventPublished(event):
+                    number = self.add_meta_event(event, cause)
+                case Reject(step, reason):
+                    self.reject(number, step, reason)
+                case LogMessage(line):
+                    self.logs.append((number, line))
+                case Persist():
+                    self.persists.append((number, effect))
+                case AskTrust(party, group):
+                    self.asks.append((number, party, group))

@@ -11,9 +11,8 @@ import numpy as np
 
 from tidings.engine.batch.rule_branches import GovernInput, Ints, depends_on_sender
 from tidings.engine.batch.value_columns import Bools
-from tidings.engine.headers import NEW
 from tidings.engine.matcher import FastMatcher
-from tidings.engine.message import PublicationMessage, Refusal
+from tidings.engine.message import Arrival, PublicationMessage, Refusal
 from tidings.engine.operations import Publish
 from tidings.engine.security import sealed_events
 from tidings.engine.state.broker_state import BrokerState
@@ -172,12 +171,8 @@ def rule_sets_of(
 def message_of(turn: Turn, event: Event, attached: CompiledPolicy | None) -> PublicationMessage:
     """Return the message for a client's publication that has been admitted."""
     message = PublicationMessage(
-        event,
-        NEW,
         Publish(event),
-        event.publisher,
-        from_broker=False,
-        is_ingress=True,
+        Arrival(event.publisher, from_broker=False, is_ingress=True),
         attached=attached,
         rule_context=turn.rule_context,
     )

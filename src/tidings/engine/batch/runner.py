@@ -21,7 +21,7 @@ from tidings.matching.index.kernels.programs import NotExpressible
 from tidings.model.subscription import Subscription
 from tidings.policy.ast import MessageType
 
-Handle = Callable[[Operation, int], list[Effect]]  # `Engine.handle`
+Handle = Callable[[Operation, int], list[Effect]]  # `Engine.handle`, that lets nothing wait
 
 
 class BatchRun:
@@ -105,16 +105,11 @@ class BatchRun:
                 self.effects_by_row[row] = self._handle(reader.operation(row), row, reader)
 
     def _handle(self, operation: Operation | Reject | None, row: int, reader: RowReader) -> list[Effect]:
-        """Handle an operation that is not a publication; drop it if the engine defers it for the trust provider."""
-        effects: list[Effect]
+        """Handle an operation that is not a publication."""
         if operation is None:
             return []
-        if isinstance(operation, Reject):
-            effects = [operation]
-        else:
-            effects = self._handle_one(operation, reader.time(row))
-            if self._turn.deferred:
-                self._turn.deferred.clear()
+        effects: list[Effect]
+        effects = [operation] if isinstance(operation, Reject) else self._handle_one(operation, reader.time(row))
         self.results.add_effects(row, None, effects, self._turn.state.filters.subscriptions)
         return effects
 

@@ -16,7 +16,7 @@ from tidings.model.errors import SecurityError
 
 if TYPE_CHECKING:
     from tidings.engine.batch.value_columns import Bools
-    from tidings.engine.security.topic_gossip import TopicGossip
+    from tidings.engine.security.token_requirements import TokenRequirements
     from tidings.engine.state.filters import FilterEntry
     from tidings.model.subscription import Subscription
     from tidings.security.gate import Gate
@@ -27,17 +27,21 @@ class BatchSecurity:
     """The gate's decisions about the publications of one `PublicationColumns`."""
 
     def __init__(
-        self, state: BrokerState, gate: "Gate", topic_gossip: "TopicGossip | None", events: PublicationColumns
+        self,
+        state: BrokerState,
+        gate: "Gate",
+        token_requirements: "TokenRequirements | None",
+        events: PublicationColumns,
     ) -> None:
         """Create the checks of some publications.
 
         Args:
             state: The state of the broker.
             gate: Its gate.
-            topic_gossip: What it knows of secure topics.
+            token_requirements: Which subscriptions need a token.
             events: The publications.
         """
-        self._state, self._gate, self._topic_gossip, self._events = state, gate, topic_gossip, events
+        self._state, self._gate, self._token_requirements, self._events = state, gate, token_requirements, events
         self._topics: dict[int, bytes] = {}  # row -> topic in the seal, of accepted events
 
     def refused(self, is_accepted: "Bools") -> Iterator[tuple[int, str]]:
@@ -129,7 +133,7 @@ class BatchSecurity:
 
     def _lacks_token(self, entry: "FilterEntry[Subscription]") -> bool:
         """Return whether a subscription is to secure topics only and has no token."""
-        topic_gossip = self._topic_gossip
-        if topic_gossip is None or entry.value.token is not None or entry.is_own:
+        token_requirements = self._token_requirements
+        if token_requirements is None or entry.value.token is not None or entry.is_own:
             return False
-        return topic_gossip.token_requirements.of(entry.value) is not None
+        return token_requirements.of(entry.value) is not None

@@ -47,7 +47,7 @@ from tidings.engine.overlay import context_announcements, peers
 from tidings.engine.security import sealed_events
 from tidings.engine.state import registration
 from tidings.engine.state.broker_state import BrokerState
-from tidings.engine.state.links import is_current
+from tidings.engine.state.links import add_neighbour, is_current
 from tidings.engine.state.registration import forget_sent_state
 from tidings.engine.steps import emit, propagation
 from tidings.engine.turn import Turn
@@ -108,7 +108,7 @@ class Convergence:
             own = self.states.join(neighbour, cost, turn.now)
         except InvalidValueError as error:
             return [Reject("admit", str(error))]
-        self._links.neighbours[neighbour] = None
+        add_neighbour(self._links, neighbour)
         self._queue_link_states(self.states.all(), [neighbour])
         self._queue_link_states([own], self._inner_neighbours())
         return self._handle_topology_change(turn)
@@ -300,7 +300,7 @@ class Convergence:
         """
         if len(self._waiting) >= MAX_DEFERRED_MESSAGES or now - self._began_at > PATIENCE:
             return False
-        self._waiting.append((message.operation, message.sender))
+        self._waiting.append((message.operation, message.arrival.sender))
         return True
 
     def queue(self, message: PublicationMessage) -> bool:
@@ -311,7 +311,7 @@ class Convergence:
         if self.is_ready and not self._waiting:
             return False
         if len(self._waiting) < MAX_DEFERRED_MESSAGES:
-            self._waiting.append((message.operation, message.sender))
+            self._waiting.append((message.operation, message.arrival.sender))
         return True
 
     def drop_waiting(self, neighbour: str) -> None:

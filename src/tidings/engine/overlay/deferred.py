@@ -123,11 +123,10 @@ class DeferredMessages:
     def answered(self, question: Question) -> list[Place]:
         """Note that a question is answered; return the queues whose first entry waited for the answer."""
         self._open_questions.discard(question)
-        return [place for place, asked in self._question_of_queue.items() if asked == question]
-
-    def resume(self, place: Place) -> None:
-        """Note that a queue goes on: its first entry waits for no answer."""
-        del self._question_of_queue[place]
+        places = [place for place, asked in self._question_of_queue.items() if asked == question]
+        for place in places:
+            del self._question_of_queue[place]
+        return places
 
     def copies_for(self, receiver: str) -> deque[DeferredCopy]:
         """Return the waiting copies for a receiver, to take from."""
@@ -180,7 +179,7 @@ def _pending_decision(message: Message, rulings: tuple[Ruling, ...], hop: Outbou
     durable = durable_subscriptions(message, hop)
     if not durable or not isinstance(message, PublicationMessage):
         return []
-    journey, sender = message.journey, message.sender
+    journey, sender = message.operation.journey, message.arrival.sender
     own = {name: shape for name, shape in journey.own.items() if name in durable}
     proved = [(group, member) for (one, group), member in message.rule_context.facts.answers.items() if one == sender]
     owed = Redecide(
@@ -188,7 +187,7 @@ def _pending_decision(message: Message, rulings: tuple[Ruling, ...], hop: Outbou
         hop.receiver or "",
         durable,
         ForwardingHeader(journey.policy, journey.meta, journey.common, own),
-        sender if message.from_broker else "",
+        sender if message.arrival.from_broker else "",
         tuple(sorted(proved)),
         tuple(map(rule_snapshot, rulings)),
     )

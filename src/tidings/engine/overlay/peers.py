@@ -7,6 +7,7 @@ from tidings.engine.operations import Connect, Join, Unadvertise, Unsubscribe
 from tidings.engine.overlay import resumption
 from tidings.engine.state import registration
 from tidings.engine.state.filters import FilterEntry
+from tidings.engine.state.links import add_neighbour, remove_neighbour
 from tidings.engine.state.registration import forget_sent_state_of
 from tidings.engine.steps import contexts, emit, propagation
 from tidings.engine.turn import Turn
@@ -96,7 +97,7 @@ def join(turn: Turn, overlay: OverlayChanges, operation: Join) -> list[Effect]:
     if not state.links.is_external(neighbour):
         return overlay.join(turn, neighbour, operation.cost)
     # Another sub-overlay is treated like a client: it gets all advertisements, and its own attract subscriptions.
-    state.links.neighbours[neighbour] = None
+    add_neighbour(state.links, neighbour)
     effects, _ = (
         turn.convergence.announcer.set_client_contexts(turn, neighbour, None) if state.strategy.announces else ([], [])
     )
@@ -114,14 +115,14 @@ def leave(turn: Turn, overlay: OverlayChanges, neighbour: str) -> list[Effect]:
         return []
     turn.settlement.forget_neighbour(neighbour)
     if not state.links.is_external(neighbour):
-        del state.links.neighbours[neighbour]
+        remove_neighbour(state.links, neighbour)
         return resumption.forget(turn, neighbour) + overlay.leave(turn, neighbour)
     effects = resumption.forget(turn, neighbour)
     for subscription in [other_entry for other_entry in state.filters.subscriptions if other_entry.hop == neighbour]:
         effects += turn.run(Unsubscribe(subscription.owner, subscription.id), neighbour)
     for advertisement in [other_entry for other_entry in state.filters.advertisements if other_entry.hop == neighbour]:
         effects += turn.run(Unadvertise(advertisement.owner, advertisement.id), neighbour)
-    del state.links.neighbours[neighbour]
+    remove_neighbour(state.links, neighbour)
     effects += resumption.forget(turn, neighbour)
     overlay.drop_waiting(neighbour)
     for entry in [other_entry for other_entry in state.filters.entries() if other_entry.hop == neighbour]:

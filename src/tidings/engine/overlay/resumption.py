@@ -12,7 +12,6 @@ def resume_with_answer(turn: Turn, question: Question, member: bool) -> list[Eff
     """Continue, in order, everything that waited for this answer, up to the next question."""
     effects: list[Effect] = []
     for place in turn.deferred.answered(question):
-        turn.deferred.resume(place)
         kind, name = place
         go_on = _resume_copies if kind == "copies" else _resume_operations
         effects += go_on(turn, name, question, member)
@@ -50,8 +49,8 @@ def _resume_copies(turn: Turn, receiver: str, question: Question, member: bool) 
         if isinstance(message, PublicationMessage) and durable_subscriptions(message, hop):
             effects.append(DecisionMade(message.event.id, receiver))
         if isinstance(message, PublicationMessage) and not governed.copies:  # a rule has blocked it here
-            effects += turn.settlement.settle((message.event.id, message.route.round), receiver)
-        if governed.floods:
+            effects += turn.settlement.settle((message.event.id, message.routing.route.round), receiver)
+        if governed.consequences.floods:
             more = GovernResult()
             govern.flood_message(turn, message, rulings, more)
             effects += deferred.enqueue_copies(message, rulings, more.waiting)

@@ -6,13 +6,12 @@ goes down, what was in flight on it is never settled in that round: the topology
 sends the event again in another round.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from tidings.engine.effects import Effect, PublicationSettled, Send, Wake
-from tidings.engine.message import PublicationMessage
+from tidings.engine.message import Message, PublicationMessage
 from tidings.engine.operations import Publish, Settle
-from tidings.engine.overlay.deferred import DeferredMessages
 from tidings.engine.state.broker_state import BrokerState
 from tidings.model.limits import MAX_UNSETTLED_PUBLICATIONS
 
@@ -37,11 +36,11 @@ class Settlement:
 
     Args:
         state: The state of the broker.
-        deferred: The copies that wait, which are not settled before they are sent.
+        receivers_waiting_for: Returns for whom a copy of a message waits, which is not settled before it is sent.
     """
 
-    def __init__(self, state: BrokerState, deferred: DeferredMessages) -> None:
-        self._state, self._deferred = state, deferred
+    def __init__(self, state: BrokerState, receivers_waiting_for: Callable[[Message], list[str]]) -> None:
+        self._state, self._receivers_waiting_for = state, receivers_waiting_for
         self.lagging: tuple[str, ...] = ()  # brokers that get no new publications yet: see `redelivery`
         self._in_flight: dict[Round, _ForwardedPublication] = {}  # the oldest first
         self._unsent: dict[str, list[Round]] = {}  # settlements not sent yet, by neighbour
@@ -53,7 +52,7 @@ class Settlement:
 
     def is_tracked(self, message: PublicationMessage) -> bool:
         """Whether a publication is stored in a journal whose broker waits for it to be settled."""
-        return self._state.settings.resends and not message.journey.meta
+        return self._state.settings.resends and not message.operation.journey.meta
 
     def record_forwarding(self, message: PublicationMessage, effects: list[Effect]) -> list[Effect]:
         """Note the neighbours that a publication is forwarded to, and return the effects of handling it.
@@ -64,15 +63,13 @@ class Settlement:
         if not self.is_tracked(message):
             return effects
         event = message.event.id
-        if message.skips_neighbours:
+        if message.routing.skips_neighbours:
             return [effect for effect in effects if not _is_forwarding_of(effect, event)]
         waiting = {
             effect.neighbour for effect in effects if isinstance(effect, Send) and _is_forwarding_of(effect, event)
         }
-        waiting |= {
-            name for name in self._deferred.receivers_waiting_for(message) if name in self._state.links.neighbours
-        }
-        made = event, message.route.round
+        waiting |= {name for name in self._receivers_waiting_for(message) if name in self._state.links.neighbours}
+        made = event, message.routing.route.round
         if not waiting:
             return effects + self._settled(made, [_sender(message)])
         self._in_flight[made] = _ForwardedPublication(_sender(message), waiting)
@@ -88,7 +85,7 @@ class Settlement:
         """
         if not self.is_tracked(message):
             return []
-        made, sender = (message.event.id, message.route.round), _sender(message)
+        made, sender = (message.event.id, message.routing.route.round), _sender(message)
         passed = self._in_flight.get(made)
         if passed is not None:
             passed.senders.add(sender)
@@ -143,7 +140,7 @@ class Settlement:
 
 
 def _sender(message: PublicationMessage) -> str:
-    return message.sender if message.from_broker else _HERE
+    return message.arrival.sender if message.arrival.from_broker else _HERE
 
 
 def _is_forwarding_of(effect: Effect, event: UUID) -> bool:

@@ -7,12 +7,12 @@
 3. Notifications and forwarded copies are trimmed: they lack what would reveal removed attributes.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidings.engine.effects import Effect, LogMessage, PublicationSettled, Reject
-from tidings.engine.message import Refusal
+from tidings.engine.effects import Deliver, Effect, LogMessage, PublicationSettled, Reject, Send
+from tidings.engine.message import Refusal, TokenRights
 from tidings.engine.operations import Publish, Republish
 from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.turn import Turn
@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 
 
 # At the ingress, and from neighbours
+
+
+def publish(turn: Turn, operation: Publish, run: Callable[[Publish, str], list[Effect]]) -> list[Effect]:
+    """Check a client's publication and `run` it. One that is refused may be published again: it was not accepted."""
+    event = operation.event
+    try:
+        check_at_gate(turn, event)
+    except Refusal as refusal:
+        return [Reject(refusal.step, refusal.reason)]
+    effects = run(operation, event.publisher)
+    is_refused = any(isinstance(effect, Reject) for effect in effects)
+    if not is_refused or any(isinstance(effect, Deliver | Send) for effect in effects):
+        remember_event(turn, event)
+    return effects
 
 
 def check_at_gate(turn: Turn, event: "Event") -> None:
@@ -106,22 +120,24 @@ def subscriptions_with_token(
 ) -> list["FilterEntry[Subscription]"]:
     """Return the subscriptions whose token lets them get a sealed event now.
 
-    Subscriptions to the topic alone that lack a token become `subscriptions_without_token` of the message and are
-    expelled.
+    Subscriptions to the topic alone that lack a token become the `subscriptions_without_token` of the message's
+    `TokenRights` and are expelled.
     """
     gate, topic_gossip, event = turn.gate, turn.topic_gossip, message.event
     if gate is None or topic_gossip is None:
         return wanted
     topic, now = gate.seal_of(event).topic, turn.now
     found: list[FilterEntry[Subscription]] = []
-    message.subscriptions_without_token = []
+    without_token: list[FilterEntry[Subscription]] = []
     for entry in wanted:
         token = entry.value.token
         if token is not None:
             if gate.may_get(token, entry.owner, event, topic, now):
                 found.append(entry)
         elif not entry.is_own and topic_gossip.token_requirements.of(entry.value) is not None:
-            message.subscriptions_without_token.append(entry)
+            without_token.append(entry)
+    if message.tokens is not None:
+        message.tokens.subscriptions_without_token = without_token
     return found
 
 
@@ -214,7 +230,7 @@ def governs(turn: Turn, event: "Event", client: str) -> bool:
 def let_govern(turn: Turn, message: "PublicationMessage") -> None:
     """Let the owners of tokens that allow it govern a sealed event; their tokens are checked when rules are matched."""
     if turn.gate is not None and message.event.signature is not None:
-        message.by_token = partial(governs, turn, message.event)
+        message.tokens = TokenRights(partial(governs, turn, message.event))
 
 
 # Trimming

@@ -13,6 +13,8 @@ what each neighbour has from here. After a topology change they are cleared, and
 `tidings.engine.state.registration` puts filters into the state and takes them out of it.
 """
 
+from collections.abc import Iterable
+
 from tidings.engine.matcher import Matcher
 from tidings.engine.settings import Settings
 from tidings.engine.state.contexts import ClientContexts
@@ -21,10 +23,65 @@ from tidings.engine.state.filters import BrokerTables
 from tidings.engine.state.links import NeighbourLinks
 from tidings.engine.state.rule_index import RuleIndex
 from tidings.engine.state.seen_events import SeenEvents
+from tidings.model.limits import MAX_KNOWN_TRUST
 from tidings.model.subjects import Subjects
 from tidings.routing import strategy
 from tidings.routing.covering_classes import CoveringClasses
 from tidings.routing.topology import BrokerGraph
+
+
+class TrustAnswers:
+    """The answers of the trust provider that are still valid: party and group -> member, until when."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, str], tuple[bool, int]] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def __contains__(self, question: tuple[str, str]) -> bool:
+        return question in self._answers
+
+    def __getitem__(self, question: tuple[str, str]) -> tuple[bool, int]:
+        return self._answers[question]
+
+    def get(self, question: tuple[str, str], default: tuple[bool, int]) -> tuple[bool, int]:
+        """Return whether the party is a member of the group, and until when the answer is valid."""
+        return self._answers.get(question, default)
+
+    def answer(self, question: tuple[str, str], now: int) -> bool | None:
+        """Return whether the party is a member of the group; None if there is no valid answer."""
+        known = self._answers.get(question)
+        if known is None:
+            return None
+        member, until = known
+        if until <= now:
+            del self._answers[question]
+            return None
+        return member
+
+    def put(self, question: tuple[str, str], member: bool, until: int, now: int) -> None:
+        """Store an answer, in place of a former one, unless it is not valid any more.
+
+        Args:
+            question: The party and the group.
+            member: Whether the party is a member of the group.
+            until: Until when the answer is valid, in microseconds.
+            now: The time in microseconds.
+        """
+        self._answers.pop(question, None)
+        if until > now:
+            self._answers[question] = member, until
+            if len(self._answers) > MAX_KNOWN_TRUST:
+                del self._answers[next(iter(self._answers))]
+
+    def saved(self) -> list[tuple[str, str, bool, int]]:
+        """Return all answers, for `restore`."""
+        return [(*question, *answer) for question, answer in self._answers.items()]
+
+    def restore(self, saved: Iterable[tuple[str, str, bool, int]]) -> None:
+        """Replace the answers by those that `saved` returned."""
+        self._answers = {(party, group): (member, until) for party, group, member, until in saved}
 
 
 class OverlayKnowledge:
@@ -63,7 +120,7 @@ class BrokerState:
         self.links = NeighbourLinks(self.settings, self.strategy, covering_classes)
         self.seen_events = SeenEvents()
         self.subjects = Subjects()
-        self.trust: dict[tuple[str, str], tuple[bool, int]] = {}  # party, group -> member, until when
+        self.trust = TrustAnswers()
         self.overlay = OverlayKnowledge(self.name, self.filters, self.contexts, self.links)
 
     def configure(self, settings: Settings) -> None:

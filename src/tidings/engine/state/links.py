@@ -1,6 +1,6 @@
 """The links of a broker: its neighbours, the topology for which the routing tables are built, and the covering sets."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tidings.engine.settings import Settings
@@ -25,7 +25,8 @@ class NeighbourLinks:
 
     def __init__(self, settings: Settings, strategy: Strategy, covering_classes: CoveringClasses | None) -> None:
         self._name, self._covers = settings.name, strategy.covers
-        self.neighbours: dict[str, None] = {}
+        self._neighbours: dict[str, None] = {}
+        self.neighbours: Mapping[str, None] = self._neighbours  # in the order of their links
         # The brokers and links of the sub-overlay for which the routing tables are built, with their digest.
         self.topology, self.digest = LinkStates(settings.name).topology()
         self.recent: dict[str, BrokerGraph] = {self.digest: self.topology}
@@ -78,6 +79,16 @@ class NeighbourLinks:
         names = self._covering_sets.keys() - set(but) if neighbour is None else self._covering_sets.keys() & {neighbour}
         for name in names:
             self._covering_sets.pop(name).clear()
+
+
+def add_neighbour(links: NeighbourLinks, neighbour: str) -> None:
+    """Add a link to a neighbour."""
+    links._neighbours[neighbour] = None
+
+
+def remove_neighbour(links: NeighbourLinks, neighbour: str) -> None:
+    """Remove the link to a neighbour."""
+    del links._neighbours[neighbour]
 
 
 def is_current(links: NeighbourLinks, entry: FilterEntry[Any]) -> bool:

@@ -282,10 +282,8 @@ def forget_sent_state(state: BrokerState) -> None:
     links, filters, contexts = state.links, state.filters, state.contexts
     abroad = frozenset(name for name in links.neighbours if links.is_external(name))
     links.forget_covering_sets(but=abroad)
-    meta_events = state.rules.meta_events
-    meta_events.advertised = {name: classes for name, classes in meta_events.advertised.items() if name in abroad}
-    for neighbours in contexts.sent.values():
-        neighbours &= abroad
+    state.rules.meta_events.keep_advertised(abroad)
+    contexts.sent.keep_only(abroad)
     for broker in list(contexts.announced.brokers()):
         contexts.announced.forget(broker)
     filters.offers.clear()
@@ -299,9 +297,8 @@ def forget_sent_state(state: BrokerState) -> None:
 def forget_sent_state_of(state: BrokerState, neighbour: str) -> None:
     """Forget what was sent to one neighbour."""
     state.links.forget_covering_sets(neighbour=neighbour)
-    state.rules.meta_events.advertised.pop(neighbour, None)
-    for neighbours in state.contexts.sent.values():
-        neighbours.discard(neighbour)
+    state.rules.meta_events.forget_advertised(neighbour)
+    state.contexts.sent.forget_neighbour(neighbour)
     for entry in state.filters.entries():
         entry.sent_to, entry.flooded = entry.sent_to - {neighbour}, entry.flooded - {neighbour}
         entry.target_links = {name: scoped for name, scoped in entry.target_links.items() if name != neighbour}

@@ -5,7 +5,7 @@ routed without asking the filters.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from tidings.engine import meta_events
@@ -68,9 +68,24 @@ class MetaEventState:
 
     def __init__(self) -> None:
         self.sequence = 0  # of the last meta-event
-        self.advertised: dict[str, frozenset[str]] = {}  # neighbour -> the classes of meta-events advertised to it
+        self._advertised: dict[str, frozenset[str]] = {}  # neighbour -> the classes of meta-events advertised to it
         self._counts: Counter[str] = Counter()  # class that rules here can publish -> how many filters can
         self._classes_of: dict[str, frozenset[str]] = {}  # filter -> classes its rules can publish
+
+    def note_advertised(self, neighbour: str, classes: frozenset[str]) -> bool:
+        """Note which classes are advertised to a neighbour; return False if all of them were before."""
+        if classes <= self._advertised.get(neighbour, frozenset()):
+            return False
+        self._advertised[neighbour] = classes
+        return True
+
+    def keep_advertised(self, neighbours: Collection[str]) -> None:
+        """Forget what was advertised to all other neighbours."""
+        self._advertised = {name: classes for name, classes in self._advertised.items() if name in neighbours}
+
+    def forget_advertised(self, neighbour: str) -> None:
+        """Forget what was advertised to a neighbour."""
+        self._advertised.pop(neighbour, None)
 
     def count_classes(self, entry: FilterEntry[Any], *, gone: bool) -> None:
         """Count which classes of meta-events the policies of a filter can publish; none if it is gone."""

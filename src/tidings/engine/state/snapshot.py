@@ -13,6 +13,7 @@ from tidings import journal
 from tidings.engine import journal_codec
 from tidings.engine.operations import Advertise, Define, DelegateContext, SetContext, Subscribe
 from tidings.engine.state.broker_state import BrokerState
+from tidings.engine.state.contexts import delegate, restore_arrivals, restore_context
 from tidings.engine.state.filter_rules import compiled_text
 from tidings.engine.state.registration import insert_entry
 from tidings.model.advertisement import Advertisement
@@ -80,11 +81,11 @@ def encode_state(
         name=state.name,
         filed=filed,
         rows=rows,
-        trust=[(party, group, *answer) for (party, group), answer in state.trust.items()],
+        trust=state.trust.saved(),
         conflicts=state.rules.conflicts.reported(),
         load=state.rules.load,
         sequence=state.rules.meta_events.sequence,
-        arrivals=state.contexts.arrivals,
+        arrivals=dict(state.contexts.arrivals),
         residents=claimed_clients,
         topic_gossip=security_state,
     )
@@ -104,7 +105,7 @@ def decode_state(data: bytes) -> SavedState:
 
 def restore_state(state: BrokerState, saved: SavedState) -> None:
     """Load a saved state into a new one, without applying policies again."""
-    state.contexts.arrivals.update(saved.arrivals)
+    restore_arrivals(state.contexts, saved.arrivals)
     for row in saved.rows:
         _apply_row(state, journal_codec.operation(row))
     for record in saved.filed:
@@ -116,7 +117,7 @@ def restore_state(state: BrokerState, saved: SavedState) -> None:
         if record.operator_policy is not None:
             entry.govern(compiled_text(record.operator_policy), operator=True)
             state.rules.update(entry)
-    state.trust.update({(party, group): (member, until) for party, group, member, until in saved.trust})
+    state.trust.restore(saved.trust)
     state.rules.conflicts.restore(saved.conflicts)
     state.rules.set_load(saved.load)
     state.rules.meta_events.sequence = saved.sequence
@@ -127,7 +128,6 @@ def _apply_row(state: BrokerState, operation: Any) -> None:
         case Define(_, schema):
             state.subjects.define(schema)
         case SetContext(client, context):
-            state.contexts.local[client] = context
-            state.filters.matcher.set_context(client, context)
+            restore_context(state.contexts, client, context)
         case DelegateContext(client, other):
-            state.contexts.delegates.setdefault(client, set()).add(other)
+            delegate(state.contexts, client, other)

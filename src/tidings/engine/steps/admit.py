@@ -9,7 +9,7 @@ from typing import Any
 from tidings.engine import meta_events
 from tidings.engine.effects import Effect, Send
 from tidings.engine.headers import ForwardingHeader, Provenance
-from tidings.engine.message import Message, OutdatedNews, PublicationMessage, Refusal
+from tidings.engine.message import Arrival, Message, OutdatedNews, PublicationMessage, Refusal
 from tidings.engine.operations import Advertise, Define, Publish, Redecide, Subscribe, Unadvertise, Unsubscribe
 from tidings.engine.security import sealed_events
 from tidings.engine.state.broker_state import BrokerState
@@ -49,12 +49,8 @@ def admit_publication(turn: Turn, operation: Publish, sender: str, *, accepted: 
         if not accepted:
             admit_event(state, event)
     message = PublicationMessage(
-        event,
-        journey,
         operation,
-        sender,
-        from_broker=from_broker,
-        is_ingress=state.links.is_ingress(sender),
+        Arrival(sender, from_broker, state.links.is_ingress(sender)),
         attached=_attached(event, journey),
         rule_context=turn.rule_context,
     )
@@ -66,12 +62,8 @@ def rebuild_message(turn: Turn, operation: Redecide) -> PublicationMessage:
     """Return an accepted publication as the message it came in, from a client or from a neighbour (linked or not)."""
     event, journey, sender = operation.event, operation.journey, operation.sender
     message = PublicationMessage(
-        event,
-        journey,
         Publish(event, journey),
-        sender or event.publisher,
-        from_broker=bool(sender),
-        is_ingress=not sender or turn.state.links.is_external(sender),
+        Arrival(sender or event.publisher, bool(sender), not sender or turn.state.links.is_external(sender)),
         attached=_attached(event, journey),
         rule_context=turn.rule_context,
     )
@@ -122,10 +114,8 @@ def admit_filter(turn: Turn, operation: Advertise | Subscribe, sender: str) -> M
         kind,
         given.id,
         operation,
-        sender,
+        Arrival(sender, from_broker, state.links.is_ingress(sender)),
         owner,
-        from_broker=from_broker,
-        is_ingress=state.links.is_ingress(sender),
         # The policies of another broker's own filters were checked there; rules before matching do not act here.
         attached=admit_policy(given.policy, own if from_broker or owner == state.name else where),
         rule_context=turn.rule_context,
@@ -155,10 +145,8 @@ def admit_removal(turn: Turn, operation: Unadvertise | Unsubscribe, sender: str)
         kind,
         operation.id,
         operation,
-        sender,
+        Arrival(sender, sender in state.links.neighbours, state.links.is_ingress(sender)),
         operation.client,
-        from_broker=sender in state.links.neighbours,
-        is_ingress=state.links.is_ingress(sender),
         attached=admit_policy(operation.policy, where),
         rule_context=turn.rule_context,
         filter=known.value.content,

@@ -3,13 +3,12 @@
 from tidings.engine.effects import Effect, Send
 from tidings.engine.message import Refusal
 from tidings.engine.operations import DelegateContext, SetContext
+from tidings.engine.state import contexts as client_contexts
 from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.registration import rebind
 from tidings.engine.steps import admit, propagation
 from tidings.engine.turn import Turn
 from tidings.model.values import Context
-
-_NOWHERE = Context()
 
 
 def set_context(turn: Turn, operation: SetContext, sender: str) -> list[Effect]:
@@ -24,10 +23,7 @@ def set_context(turn: Turn, operation: SetContext, sender: str) -> list[Effect]:
         raise Refusal("admit", f"{client} does not let {by} set its context")
     if state.contexts.context(client) == operation.context:
         return []  # an unchanged value sends nothing
-    state.contexts.local[client] = operation.context
-    state.filters.matcher.set_context(client, operation.context)
-    state.contexts.published.pop(client, None)
-    state.contexts.versions[client] = turn.state.contexts.version_of(client, turn.now)
+    client_contexts.set_context(state.contexts, client, operation.context, turn.now)
     return _propagate_context(turn, client) if state.links.neighbours or state.strategy.binds else []
 
 
@@ -56,13 +52,13 @@ def resend_context(turn: Turn, client: str) -> list[Effect]:
     state = turn.state
     if client not in state.contexts.local:
         return []
-    state.contexts.versions[client] = turn.state.contexts.version_of(client, turn.now)
+    client_contexts.renew_version(state.contexts, client, turn.now)
     return _send_to_holders(state, client)
 
 
 def _send_to_holders(state: BrokerState, client: str, *, is_here: bool = True) -> list[Effect]:
     """Send the client's context to each neighbour that has it already."""
-    names = sorted(state.contexts.sent.get(client, ()))
+    names = sorted(state.contexts.sent.neighbours(client))
     return [Send(name, propagation.context_message(state, client, name, is_here=is_here)) for name in names]
 
 
@@ -90,10 +86,8 @@ def _set_remote_context(turn: Turn, operation: SetContext, sender: str) -> list[
 
 def announce_publisher_context(turn: Turn, client: str, context: Context) -> list[Effect]:
     """Announce the context that an event carries as the context of its publisher, if it has changed."""
-    state = turn.state
-    if state.contexts.published.get(client) == context:
+    if not client_contexts.note_published(turn.state.contexts, client, context):
         return []
-    state.contexts.published[client] = context
     new, gone = _announce_contexts(turn, client)
     return new + gone
 
@@ -108,30 +102,23 @@ def _announce_contexts(turn: Turn, client: str) -> tuple[list[Effect], list[Effe
         if state.contexts.is_here(client)
         else state.filters.remote_subscriptions.context(client)
     )
-    return turn.convergence.announcer.set_client_contexts(turn, client, own, state.contexts.published.get(client, own))
+    return turn.convergence.announcer.set_client_contexts(turn, client, own, state.contexts.published(client, own))
 
 
 def client_arrived(turn: Turn, client: str, session: int | None = None) -> list[Effect]:
     """Note that a client is here in this session; until it sets a context it counts as having the empty one."""
-    state = turn.state
-    state.contexts.arrivals[client] = state.contexts.new_version(turn.now) if session is None else session
-    state.filters.remote_subscriptions.forget_context(client)  # the client itself sets it from now on
+    contexts = turn.state.contexts
+    client_contexts.note_arrival(contexts, client, contexts.new_version(turn.now) if session is None else session)
     return _announce_contexts(turn, client)[0]
 
 
 def forget_context(turn: Turn, client: str) -> list[Effect]:
     """Forget a client's context, and tell the brokers that had it. The client comes back without a context."""
     state = turn.state
-    state.contexts.delegates.pop(client, None)
-    state.contexts.published.pop(client, None)
-    session = state.contexts.arrivals.pop(client, 0)
     effects: list[Effect] = []
-    if state.contexts.local.pop(client, None):
-        state.filters.matcher.set_context(client, _NOWHERE)
-        state.contexts.versions[client] = session, state.contexts.new_version(turn.now)
+    if client_contexts.begin_leaving(state.contexts, client, turn.now):
         effects = _send_to_holders(state, client)
-    state.contexts.sent.pop(client, None)
-    state.contexts.versions.pop(client, None)
+    client_contexts.finish_leaving(state.contexts, client)
     if state.strategy.announces:
         effects += turn.convergence.announcer.set_client_contexts(turn, client)[1]
     return effects
@@ -141,8 +128,5 @@ def delegate_context(turn: Turn, operation: DelegateContext, sender: str) -> lis
     """Let another client set the context of the client, or end that."""
     state = turn.state
     admit.admit_client(state, operation.client, sender)
-    others = state.contexts.delegates.setdefault(operation.client, set())
-    (others.add if operation.entrusted else others.discard)(operation.other)
-    if not others:
-        del state.contexts.delegates[operation.client]
+    client_contexts.delegate(state.contexts, operation.client, operation.other, is_entrusted=operation.entrusted)
     return []

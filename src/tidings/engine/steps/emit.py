@@ -8,7 +8,7 @@ import msgspec
 from tidings.engine import meta_events
 from tidings.engine.effects import Deliver, Effect, LogMessage, PolicyWarning, Reject, Send, SubscriptionExpelled
 from tidings.engine.headers import CopyChanges, ForwardingHeader, Provenance
-from tidings.engine.message import Message, PublicationMessage
+from tidings.engine.message import Arrival, Message, PublicationMessage
 from tidings.engine.operations import Advertise, Publish, Unadvertise, Unsubscribe
 from tidings.engine.security import sealed_events
 from tidings.engine.state import registration
@@ -178,7 +178,9 @@ def _link_publication(state: BrokerState, message: PublicationMessage, copy: Lin
     }
     policy = None if message.attached is None else str(message.attached.policy)
     own = {name: entry for name, entry in own.items() if entry != CopyChanges()}
-    publication = Publish(event, ForwardingHeader(policy, message.journey.meta, common, own, message.route))
+    publication = Publish(
+        event, ForwardingHeader(policy, message.operation.journey.meta, common, own, message.routing.route)
+    )
     return (
         strip_unrequested_context(state, publication, copy.hop.receiver or "")
         if copy.hop.subscriptions
@@ -187,11 +189,13 @@ def _link_publication(state: BrokerState, message: PublicationMessage, copy: Lin
 
 
 def expel_subscriptions(turn: Turn, message: PublicationMessage) -> list[Effect]:
-    """Expel a message's `subscriptions_without_token`, which came before their topic was known."""
+    """Expel the subscriptions without a token for a sealed event's topic, which came before their topic was known."""
     state = turn.state
     effects: list[Effect] = []
-    subscriptions_without_token, message.subscriptions_without_token = message.subscriptions_without_token, []
-    for entry in subscriptions_without_token:
+    if message.tokens is None:
+        return effects
+    entries, message.tokens.subscriptions_without_token = message.tokens.subscriptions_without_token, []
+    for entry in entries:
         if state.filters.subscriptions.get(entry.id) is not entry:
             continue  # an earlier event of the same batch has expelled it
         reason = "it asks for a secure topic: subscribe again with a token for it"
@@ -217,7 +221,7 @@ def emit_unmatched(turn: Turn, message: Message, governed: GovernResult) -> list
     for name in dict.fromkeys(governed.forwards_to):
         if name not in state.links.neighbours:
             effects.append(LogMessage(f"ForwardTo: {name} is no neighbour of {state.name}"))
-        elif name != message.sender and not is_blocked_for_neighbour(state, message, name, governed):
+        elif name != message.arrival.sender and not is_blocked_for_neighbour(state, message, name, governed):
             if turn.deferred.has_waiting_copies(name) and isinstance(message, PublicationMessage):
                 effects += turn.deferred.enqueue_copies(message, (), [(hop_to(state, message, name), None)])
             elif isinstance(message, PublicationMessage):
@@ -230,9 +234,9 @@ def emit_unmatched(turn: Turn, message: Message, governed: GovernResult) -> list
 def _unchanged_publication(message: PublicationMessage) -> Publish:
     """Return a publication unchanged, with its current route."""
     operation = message.operation
-    if isinstance(operation, Publish) and operation.journey.route is message.route:
+    if isinstance(operation, Publish) and operation.journey.route is message.routing.route:
         return operation
-    return Publish(message.event, msgspec.structs.replace(message.journey, route=message.route))
+    return Publish(message.event, msgspec.structs.replace(message.operation.journey, route=message.routing.route))
 
 
 # Filters
@@ -264,11 +268,11 @@ def emit_filter(turn: Turn, message: Message, match_result: MatchResult, governe
     entry: FilterEntry[Any] | None = None
     provenance = operation.way  # type: ignore[union-attr]
     if governed.uninserted is None:
-        before, entry = insert_filter(state, value, message.sender, message.attached, provenance, turn.now)
+        before, entry = insert_filter(state, value, message.arrival.sender, message.attached, provenance, turn.now)
         effects += policy_warnings(state, entry)
     else:
         effects.append(Reject("govern", f"kept out of the tables by {governed.uninserted}"))
-    current_entry = entry or prospective_entry(state, value, message.sender, provenance, turn.now)
+    current_entry = entry or prospective_entry(state, value, message.arrival.sender, provenance, turn.now)
     matched_neighbours = {hop.receiver or "" for hop in match_result.hops}
     if before is not None:
         current_entry.sent_to, current_entry.target_links = (
@@ -413,10 +417,8 @@ def rebuild_advertisement_message(turn: Turn, entry: FilterEntry[Advertisement])
         MessageType.ADVERTISEMENT,
         entry.id,
         Advertise(entry.value),
-        entry.hop,
+        Arrival(entry.hop, not entry.is_client, turn.state.links.is_ingress(entry.hop)),
         entry.owner,
-        from_broker=not entry.is_client,
-        is_ingress=turn.state.links.is_ingress(entry.hop),
         attached=entry.policy,
         rule_context=turn.rule_context,
         filter=entry.value.content,

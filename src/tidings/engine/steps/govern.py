@@ -13,7 +13,7 @@
 from collections.abc import Iterable
 
 from tidings.engine.headers import PLAIN, CopyChanges
-from tidings.engine.message import Message, OutboundCopy, PublicationMessage
+from tidings.engine.message import Message, OutboundCopy, PublicationMessage, is_governed_by, text_of
 from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling
 from tidings.engine.state.filters import FilterEntry
@@ -72,32 +72,17 @@ class LinkCopy:
         self.dropped = dropped
 
 
-class GovernResult:
-    """What policy rules decided about a message. `stopped` lists, for explanations, which rule blocked which copy."""
+class RuleConsequences:
+    """What policy rules cause beside the copies of a message: meta-events, log lines, stored messages, flooding."""
 
     def __init__(self) -> None:
-        self.deliveries: list[Delivery] = []
-        self.copies: list[LinkCopy] = []
-        # Copies of filters, with the names whose predicates are kept (None: all) and removed.
-        self.filters: list[tuple[OutboundCopy, frozenset[str] | None, frozenset[str]]] = []
         self.publishes: list[Attributes] = []
         self.logs: list[str] = []
         self.persists: list[str] = []
         self.conflicts: list[tuple[str, Conflict]] = []  # link, conflict
         self.failures: list[Decision] = []
-        self._failed: set[tuple[int, tuple[str, str, bool]]] = set()  # rules that have failed, with their sources
-        self.waiting: list[tuple[OutboundCopy, TrustAnswerNeeded | None]] = []  # None: behind waiting copies
-        self.stopped: list[tuple[str, Decision]] = []
-        self.uninserted: Decision | None = None
-        self.excluded: dict[str, Decision] = {}  # by publisher: why a subscription must not get its events
-        self.refused: Decision | None = None
-        self.forwards_to: list[str] = []
         self.floods = False
-
-    @property
-    def is_final(self) -> bool:
-        """Whether rules before matching refused the message or sent it on, so that it is not matched."""
-        return self.refused is not None or bool(self.forwards_to)
+        self._failed: set[tuple[int, tuple[str, str, bool]]] = set()  # rules that have failed, with their sources
 
     def take(self, rule_context: RuleContext, decisions: Iterable[Decision]) -> None:
         """Add the events, log lines and failures that decisions lead to. Each rule reports them once per message."""
@@ -115,6 +100,28 @@ class GovernResult:
                     self.failures.append(decision)
 
 
+class GovernResult:
+    """What policy rules decided about a message. `stopped` lists, for explanations, which rule blocked which copy."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.copies: list[LinkCopy] = []
+        # Copies of filters, with the names whose predicates are kept (None: all) and removed.
+        self.filters: list[tuple[OutboundCopy, frozenset[str] | None, frozenset[str]]] = []
+        self.waiting: list[tuple[OutboundCopy, TrustAnswerNeeded | None]] = []  # None: behind waiting copies
+        self.stopped: list[tuple[str, Decision]] = []
+        self.uninserted: Decision | None = None
+        self.excluded: dict[str, Decision] = {}  # by publisher: why a subscription must not get its events
+        self.refused: Decision | None = None
+        self.forwards_to: list[str] = []
+        self.consequences = RuleConsequences()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether rules before matching refused the message or sent it on, so that it is not matched."""
+        return self.refused is not None or bool(self.forwards_to)
+
+
 def apply_pre_match_rules(state: BrokerState, message: Message) -> GovernResult | None:
     """Evaluate the rules before matching, which may refuse a message or send it on without matching.
 
@@ -125,8 +132,8 @@ def apply_pre_match_rules(state: BrokerState, message: Message) -> GovernResult 
         return None
     governed = GovernResult()
     rule_context = message.rule_context
-    decisions = decide(rulings, rule_context, message.arrival)
-    governed.take(rule_context, decisions)
+    decisions = decide(rulings, rule_context, message.arrival.points)
+    governed.consequences.take(rule_context, decisions)
     governed.refused = blocking(
         decision for decision in decisions if not (_is_removal(message) and decision.outcome.failure)
     )
@@ -155,7 +162,7 @@ def is_blocked_for_neighbour(state: BrokerState, message: Message, neighbour: st
         if not entry.is_client and next_hops.link_toward(state, entry, message) == neighbour
     ]
     rulings = [
-        ruling for ruling in rulings_on(state, message, governing_subscriptions) if message.is_governed_by(ruling[1])
+        ruling for ruling in rulings_on(state, message, governing_subscriptions) if is_governed_by(message, ruling[1])
     ]
     rule_context = message.rule_context.for_receiver(neighbour)
     blocking_decision = blocking(decide(rulings, rule_context, hop.points)) or _governing_veto(
@@ -216,7 +223,7 @@ def govern_filter_copies(
     if governed.excluded:
         match_result.hops = match.hops_after_exclusion(turn, message, match_result.hops, governed.excluded)
     _govern_every_copy(turn, message, match_result, governed)
-    if governed.uninserted is not None and message.type is MessageType.SUBSCRIPTION and not message.from_broker:
+    if governed.uninserted is not None and message.type is MessageType.SUBSCRIPTION and not message.arrival.from_broker:
         governed.filters = []  # without a table entry it could be neither served nor withdrawn
     return governed
 
@@ -228,7 +235,7 @@ def _govern_every_copy(turn: Turn, message: Message, match_result: MatchResult, 
         message.hops = [OutboundCopy(message, None)]
     for hop in message.hops:
         govern_copy(turn, message, match_result.rulings, hop, governed)
-    if governed.floods:
+    if governed.consequences.floods:
         flood_message(turn, message, match_result.rulings, governed)
 
 
@@ -272,8 +279,8 @@ def _govern_insertion(message: Message, rulings: tuple[Ruling, ...], governed: G
     if not rulings:
         return
     rule_context = message.rule_context
-    decisions = decide(rulings, rule_context, message.arrival)
-    governed.take(rule_context, decisions)
+    decisions = decide(rulings, rule_context, message.arrival.points)
+    governed.consequences.take(rule_context, decisions)
     if not _is_removal(message):  # an exception lets a removal proceed
         excluding_decisions = [
             decision for decision in decisions if decision.outcome.uninserts or decision.outcome.failure
@@ -313,9 +320,9 @@ def govern_filter(message: Message, rulings: tuple[Ruling, ...], hop: OutboundCo
     except TrustAnswerNeeded as question:
         governed.waiting.append((hop, question))
         return
-    governed.take(rule_context, decisions)
+    governed.consequences.take(rule_context, decisions)
     link = hop.receiver or ""
-    governed.conflicts += [(link, decision) for decision in conflicts(decisions, [])]
+    governed.consequences.conflicts += [(link, decision) for decision in conflicts(decisions, [])]
     # Rules of publishers whose events the subscription does not get do not act on forwarding it.
     effective_decisions = [
         decision
@@ -355,13 +362,13 @@ def govern_publication(
     except TrustAnswerNeeded as question:
         governed.waiting.append((hop, question))
         return
-    governed.take(rule_context, common)
+    governed.consequences.take(rule_context, common)
     for decisions in own.values():
-        governed.take(rule_context, decisions)
-    governed.conflicts += [(link, conflict) for conflict in conflicts(common, [])]
+        governed.consequences.take(rule_context, decisions)
+    governed.consequences.conflicts += [(link, conflict) for conflict in conflicts(common, [])]
     for decisions in own.values():
         if decisions:
-            governed.conflicts += [(link, decision) for decision in conflicts(common, decisions)]
+            governed.consequences.conflicts += [(link, decision) for decision in conflicts(common, decisions)]
     if veto_decision is None:
         veto_decision = _link_veto(message, hop, own, governed)
     if veto_decision is not None:
@@ -383,7 +390,7 @@ def _hide_attributes(rule_context: RuleContext, message: PublicationMessage, hid
     """Return the facts for subscriptions' rules: `$Message` lacks the attributes that rules for every copy remove."""
     other = rule_context.for_receiver(rule_context.receiver)
     other.values = rule_context.values
-    other.hidden = lambda: message.text(hidden)
+    other.hidden = lambda: text_of(message, hidden)
     return other
 
 
@@ -395,7 +402,7 @@ def _governing_veto(message: PublicationMessage, hop: OutboundCopy, rule_context
         blocking_decision = blocking(
             decision
             for decision in _decide_own_rules(entry, rule_context, hop)
-            if message.is_governed_by(decision.source)
+            if is_governed_by(message, decision.source)
         )
         if blocking_decision is not None:
             return blocking_decision
@@ -415,13 +422,13 @@ def _link_veto(
         blocking_decision = blocking(own[entry.id])
         if blocking_decision is None:
             continue
-        governing = blocking(decision for decision in own[entry.id] if message.is_governed_by(decision.source))
+        governing = blocking(decision for decision in own[entry.id] if is_governed_by(message, decision.source))
         if governing is not None:
             return governing
         if len(hop.subscriptions) > 1:
             reason = "one blocks what others behind the link want, without the right to govern: its own copy is blocked"
             others = next(subscription for subscription in hop.subscriptions if subscription is not entry)
-            governed.conflicts.append(
+            governed.consequences.conflicts.append(
                 (hop.receiver or "", Conflict(str(blocking_decision), str(others.source), reason))
             )
     return None
@@ -442,7 +449,7 @@ def _add_deliveries(
         blocking_decision = blocking(own[entry.id])
         if blocking_decision is not None:
             governed.stopped.append((entry.id, blocking_decision))
-        elif message.journey.own.get(entry.id, PLAIN).blocked:
+        elif message.operation.journey.own.get(entry.id, PLAIN).blocked:
             continue
         elif entry.value.notify == "client":
             together.append(entry)
@@ -451,9 +458,9 @@ def _add_deliveries(
     if together:
         groups.append(together)
     for group in groups:
-        before = message.journey.common
+        before = message.operation.journey.common
         for entry in group:
-            before = merge_changes(before, message.journey.own.get(entry.id, PLAIN))
+            before = merge_changes(before, message.operation.journey.own.get(entry.id, PLAIN))
         decisions = [*common, *(decision for entry in group for decision in own[entry.id])]
         names = frozenset[str]().union(*(entry.names for entry in group))
         changes, failures = _apply_to_changes(message, before, decisions, rule_context, names, governed)
@@ -474,14 +481,16 @@ def _add_link_copy(
     governed: GovernResult,
 ) -> None:
     """Add a link copy for a neighbour, with the changes for all and for single subscriptions behind the link."""
-    changes, failures = _apply_to_changes(message, message.journey.common, common, rule_context, frozenset(), governed)
+    changes, failures = _apply_to_changes(
+        message, message.operation.journey.common, common, rule_context, frozenset(), governed
+    )
     blocking_decision = blocking(failures)
     if blocking_decision is not None:
         governed.stopped.append((hop.receiver or "", blocking_decision))
         return
     own_changes: dict[str, CopyChanges] = {}
     for entry in hop.subscriptions:
-        before = message.journey.own.get(entry.id, PLAIN)
+        before = message.operation.journey.own.get(entry.id, PLAIN)
         if before.blocked or blocking(own[entry.id]) is not None:
             own_changes[entry.id] = CopyChanges(blocked=True)
             continue
@@ -527,7 +536,9 @@ def _report_missing_attributes(
             lacking = sorted(removed_names & entry.names)
             if lacking:
                 reason = f"one removes {', '.join(lacking)}, which the other needs to match: it is removed"
-                governed.conflicts.append((hop.receiver or "", Conflict(str(decision), str(entry.source), reason)))
+                governed.consequences.conflicts.append(
+                    (hop.receiver or "", Conflict(str(decision), str(entry.source), reason))
+                )
 
 
 def _apply_to_changes(
@@ -544,7 +555,7 @@ def _apply_to_changes(
     if message.event.signature is not None:
         _report_unconverted_payloads(decisions, rule_context, governed)
     changes, failures = apply_decisions(message.event, before, decisions, rule_context, names)
-    governed.take(rule_context, failures)
+    governed.consequences.take(rule_context, failures)
     return changes, failures
 
 
@@ -553,7 +564,7 @@ def _report_unconverted_payloads(decisions: list[Decision], rule_context: RuleCo
     reason = "a sealed payload can be converted only by who opens it: it stays as it is"
     for decision in decisions:
         if decision.outcome.conversions:
-            governed.conflicts.append(
+            governed.consequences.conflicts.append(
                 (rule_context.receiver or "", Conflict(str(decision), "the event's seal", reason))
             )
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from tidings.engine.message import Message, OutboundCopy, PublicationMessage, Refusal
+from tidings.engine.message import Message, OutboundCopy, PublicationMessage, Refusal, is_governed_by, size_of
 from tidings.engine.operations import Subscribe
 from tidings.engine.security import sealed_events
 from tidings.engine.state.broker_state import BrokerState
@@ -55,17 +55,17 @@ def match_publication(turn: Turn, message: PublicationMessage) -> MatchResult:
     state = turn.state
     table = state.filters.subscriptions
     wanted: list[FilterEntry[Subscription]] = []
-    if not message.skips_local_clients and len(table) > len(state.filters.remote_subscriptions):
+    if not message.routing.skips_local_clients and len(table) > len(state.filters.remote_subscriptions):
         wanted = table.get_many(sorted(state.filters.matcher.match_event(message.event)))
     wanted = keep_addressed(message, wanted)
-    if message.journey.meta:
+    if message.operation.journey.meta:
         wanted = [entry for entry in wanted if may_observe(state, entry)]
-    if message.route.round:
+    if message.routing.route.round:
         wanted = _recipients_of_redelivery(state, message, wanted)
     if not state.links.neighbours:
         return match_known_recipients(turn, message, wanted)
-    if message.route.withheld:
-        wanted = [entry for entry in wanted if _can_evaluate_publishers(entry, message.route.withheld)]
+    if message.routing.route.withheld:
+        wanted = [entry for entry in wanted if _can_evaluate_publishers(entry, message.routing.route.withheld)]
     wanted = _without_overtaken(turn, message.event, wanted)
     return match_known_recipients(turn, message, wanted, next_hops.find_next_hops(turn, message))
 
@@ -87,7 +87,7 @@ def _recipients_of_redelivery(
     only. A subscription that was here at the first transmission was already matched then. The broker's own filters
     stay, because their rules act on redelivered events too.
     """
-    route, event = message.route, message.event
+    route, event = message.routing.route, message.event
     own = [entry for entry in wanted if entry.is_own]  # their rules act on redelivered events too
     if route.clients:
         matched_at = state.seen_events.matched_at(event.id)
@@ -196,7 +196,7 @@ def match_filter(turn: Turn, message: Message, forwards_to: Collection[str] = ()
     else:
         match_result = MatchResult(message.rulings(_FORWARD), _insert_rulings(message))
         match_result.hops = [
-            hop_to(state, message, name) for name in state.links.tree_neighbours() if name != message.sender
+            hop_to(state, message, name) for name in state.links.tree_neighbours() if name != message.arrival.sender
         ]
         if message.id.startswith(META):
             match_result.hops = []  # each broker sends an advertisement of its own: see `propagation.advertise_meta`
@@ -208,7 +208,7 @@ def match_filter(turn: Turn, message: Message, forwards_to: Collection[str] = ()
 def _match_subscription(turn: Turn, message: Message, subscription: Subscription) -> MatchResult:
     state = turn.state
     advertisements = overlapping_advertisements(state, subscription)
-    if message.is_ingress:
+    if message.arrival.is_ingress:
         inherit(message, [ruling for entry in advertisements for ruling in entry.inherited(_SUBSCRIPTION)])
     match_result = MatchResult(
         (
@@ -267,7 +267,7 @@ def _target_links(turn: Turn, message: Message, subscription: Subscription) -> M
     """Return the neighbours that should get a subscription which is not in the table yet."""
     state = turn.state
     provenance = message.operation.way if isinstance(message.operation, Subscribe) else None
-    return target_links(state, prospective_entry(state, subscription, message.sender, provenance, turn.now))
+    return target_links(state, prospective_entry(state, subscription, message.arrival.sender, provenance, turn.now))
 
 
 def match_removal(state: BrokerState, message: Message) -> MatchResult:
@@ -297,7 +297,7 @@ def rulings_on(
     associated: list[Ruling] = []
     inherited_rulings: list[Ruling] = []
     for entry in _advertisements_acting_on(state, message):
-        inherited = entry.for_publications if message.is_ingress else ()
+        inherited = entry.for_publications if message.arrival.is_ingress else ()
         # Receiver-independent conditions cost less than matching, which is skipped if they are false.
         here = _applicable_rulings(state, entry, message)
         if (here or inherited) and matches(entry.value.content, event):
@@ -366,7 +366,7 @@ def _are_link_copies_unchanged(
     """Whether no rule has changed, or can change, the copies for neighbours."""
     if behind is None:
         return True
-    journey = message.journey
+    journey = message.operation.journey
     if journey.own or not journey.common.is_plain:
         return False
     return not any(entry.on_publications for subscriptions_found in behind.values() for entry in subscriptions_found)
@@ -384,7 +384,9 @@ def _may_apply(state: BrokerState, ruling: Ruling, message: PublicationMessage) 
     shared_facts = message.shared_facts
     if shared_facts is None:
         large = state.settings.large_message_bytes
-        shared_facts = SharedFacts(message.event.attributes, state.rules.load, lambda: min(1.0, message.size() / large))
+        shared_facts = SharedFacts(
+            message.event.attributes, state.rules.load, lambda: min(1.0, size_of(message) / large)
+        )
         message.shared_facts = shared_facts
     shared_facts.source = ruling[1]
     return ruling[0].may_apply(shared_facts)
@@ -392,7 +394,7 @@ def _may_apply(state: BrokerState, ruling: Ruling, message: PublicationMessage) 
 
 def _may_act(entry: FilterEntry[Advertisement], ruling: Ruling, message: PublicationMessage) -> bool:
     """Whether an advertisement's rule may act on the event: it is its owner's event, or the owner may govern."""
-    return entry.owner == message.event.publisher or message.is_governed_by(ruling[1])
+    return entry.owner == message.event.publisher or is_governed_by(message, ruling[1])
 
 
 def _advertisements_acting_on(state: BrokerState, message: PublicationMessage) -> Sequence[FilterEntry[Advertisement]]:
@@ -401,11 +403,11 @@ def _advertisements_acting_on(state: BrokerState, message: PublicationMessage) -
     For a sealed event these include advertisements whose owners may govern it by a token.
     """
     publisher = message.event.publisher
-    if message.by_token is None:
+    if message.tokens is None:
         return state.rules.advertisements_acting_on(publisher)
     advertisements = {subscription.id: subscription for subscription in state.rules.advertisements_acting_on(publisher)}
     for entry in state.rules.advertisements_with_rules(_PUBLICATION):
-        if entry.id not in advertisements and message.is_governed_by(entry.source):
+        if entry.id not in advertisements and is_governed_by(message, entry.source):
             advertisements[entry.id] = entry
     return [advertisements[name] for name in sorted(advertisements)]
 

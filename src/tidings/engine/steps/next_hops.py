@@ -34,16 +34,16 @@ def mark_seen(turn: Turn, message: PublicationMessage) -> bool:
     At its ingress broker the publication gets its route.
     """
     state = turn.state
-    if message.is_ingress:
-        route = message.route = _route(turn, message)
+    if message.arrival.is_ingress:
+        route = message.routing.route = _route(turn, message)
     else:
-        if state.strategy.by_source and message.route.digest not in state.links.recent:
+        if state.strategy.by_source and message.routing.route.digest not in state.links.recent:
             _flood_from_here(message)  # its source routed it by a topology that is not known here
-        route = message.route
+        route = message.routing.route
     is_skipped = skips_this_broker(state, message)
     here = not is_skipped and not route.clients
     seen_status = state.seen_events.note(message.event.id, turn.now, flood=route.flood, round=route.round, here=here)
-    message.skips_local_clients = is_skipped if route.clients else seen_status is SeenStatus.ONWARD
+    message.routing.skips_local_clients = is_skipped if route.clients else seen_status is SeenStatus.ONWARD
     return seen_status is not SeenStatus.AGAIN
 
 
@@ -52,8 +52,8 @@ def skips_this_broker(state: BrokerState, message: PublicationMessage) -> bool:
 
     They have it already, unless they have come since.
     """
-    route = message.route
-    if message.is_ingress and route.round and not message.from_broker:
+    route = message.routing.route
+    if message.arrival.is_ingress and route.round and not message.arrival.from_broker:
         return state.name not in route.deliver_at
     return not route.is_delivered_at(state.name)
 
@@ -71,24 +71,27 @@ def must_wait(turn: Turn, message: PublicationMessage) -> bool:
     overlay = turn.convergence
     if not turn.settlement.is_tracked(message):
         return (
-            message.is_ingress and not message.journey.meta and not overlay.is_ready and overlay.wait(message, turn.now)
+            message.arrival.is_ingress
+            and not message.operation.journey.meta
+            and not overlay.is_ready
+            and overlay.wait(message, turn.now)
         )
-    if not message.from_broker:
-        message.skips_neighbours = not overlay.is_ready
-        overlay.has_unforwarded |= message.skips_neighbours
+    if not message.arrival.from_broker:
+        message.routing.skips_neighbours = not overlay.is_ready
+        overlay.has_unforwarded |= message.routing.skips_neighbours
         return False
-    if not message.is_ingress and message.route.digest != turn.state.links.digest:
+    if not message.arrival.is_ingress and message.routing.route.digest != turn.state.links.digest:
         return True
     return overlay.queue(message)
 
 
 def _route(turn: Turn, message: PublicationMessage) -> Route:
     """Return the route for a publication that enters here; a redelivery keeps its round and its recipients."""
-    new_route, former_route = _new_route(turn, message), message.route
+    new_route, former_route = _new_route(turn, message), message.routing.route
     if not turn.settlement.is_tracked(message):
         return new_route
     deliver_at, skip_at, clients = former_route.deliver_at, turn.settlement.lagging, former_route.clients
-    if message.from_broker:
+    if message.arrival.from_broker:
         deliver_at, skip_at, clients = (), (), ()
     elif former_route.round:
         skip_at = ()
@@ -109,9 +112,11 @@ def _may_lack_subscriptions(turn: Turn, message: PublicationMessage) -> bool:
     Its publisher has just connected again, perhaps from another broker; or the event is redelivered, and its publisher
     may have withdrawn its advertisements or be elsewhere.
     """
-    if turn.state.strategy.name != "advertisement" or message.from_broker:
+    if turn.state.strategy.name != "advertisement" or message.arrival.from_broker:
         return False
-    return bool(message.route.round) or turn.convergence.has_reconnected_recently(message.event.publisher, turn.now)
+    return bool(message.routing.route.round) or turn.convergence.has_reconnected_recently(
+        message.event.publisher, turn.now
+    )
 
 
 def _new_route(turn: Turn, message: PublicationMessage) -> Route:
@@ -127,15 +132,15 @@ def _new_route(turn: Turn, message: PublicationMessage) -> Route:
     audience = None
     if event.subscribers is not None:
         audience = state.contexts.announced.selected_contexts_bloom(bound(event.subscribers, event.context))
-    context = announced_context_id(None if state.links.is_external(message.sender) else event.context)
+    context = announced_context_id(None if state.links.is_external(message.arrival.sender) else event.context)
     known = overlay.announcer.is_known(context)
     return Route(state.name, state.links.digest, unpruned=not known, context=context, audience=audience)
 
 
 def _flood_from_here(message: PublicationMessage) -> None:
     """Flood a publication from here on, also back to where it came from, which may be the only way around."""
-    message.route = msgspec.structs.replace(message.route, flood=True)
-    message.is_flooded_back = True
+    message.routing.route = msgspec.structs.replace(message.routing.route, flood=True)
+    message.routing.is_flooded_back = True
 
 
 def find_next_hops(turn: Turn, message: PublicationMessage) -> dict[str, list[FilterEntry[Subscription]]]:
@@ -144,10 +149,10 @@ def find_next_hops(turn: Turn, message: PublicationMessage) -> dict[str, list[Fi
     If no rule acts on the publication, only the first of the subscriptions is listed.
     """
     state = turn.state
-    if message.skips_neighbours:
+    if message.routing.skips_neighbours:
         return {}
     behind = _neighbours_with_matches(turn, message)
-    route = message.route
+    route = message.routing.route
     if route.flood:
         flooded_neighbours = [name for name in state.links.neighbours if not state.links.is_external(name)]
     elif route.unpruned:
@@ -155,7 +160,9 @@ def find_next_hops(turn: Turn, message: PublicationMessage) -> dict[str, list[Fi
     else:
         flooded_neighbours = []
     next_hops = {
-        **{name: [] for name in flooded_neighbours if name != message.sender or message.is_flooded_back},
+        **{
+            name: [] for name in flooded_neighbours if name != message.arrival.sender or message.routing.is_flooded_back
+        },
         **behind,
     }
     if not route.deliver_at or ABROAD in route.deliver_at:
@@ -188,7 +195,7 @@ def _neighbours_with_matches(turn: Turn, message: PublicationMessage) -> dict[st
     If the link toward such a subscription is gone, the publication is flooded instead.
     """
     state = turn.state
-    if not _may_concern_others(state, message.route):
+    if not _may_concern_others(state, message.routing.route):
         return {}
     behind: dict[str, list[FilterEntry[Subscription]]] = {}
     needs_all = bool(state.rules.on_publications) or message.attached is not None
@@ -200,13 +207,13 @@ def _neighbours_with_matches(turn: Turn, message: PublicationMessage) -> dict[st
             neighbour = links[key]
         else:
             neighbour = links[key] = link_toward(state, entry, message)
-        if neighbour is None or neighbour == message.sender or (not needs_all and neighbour in behind):
+        if neighbour is None or neighbour == message.arrival.sender or (not needs_all and neighbour in behind):
             continue
         if not _is_wanted(turn, entry, message):
             continue
         if neighbour in state.links.neighbours:
             behind.setdefault(neighbour, []).append(entry)
-        elif not message.route.flood and not turn.settlement.is_tracked(message):
+        elif not message.routing.route.flood and not turn.settlement.is_tracked(message):
             # The link is gone, and other brokers do not know the new way yet.
             _flood_from_here(message)
             state.seen_events.mark_flooded(message.event.id)
@@ -240,15 +247,19 @@ def _is_wanted(turn: Turn, entry: FilterEntry[Subscription], message: Publicatio
         return matches_context(
             event.subscribers, state.filters.remote_subscriptions.context(entry.owner), event.context
         )
-    return not state.strategy.announces or _may_be_for(turn, entry, message.route)
+    return not state.strategy.announces or _may_be_for(turn, entry, message.routing.route)
 
 
 def link_toward(state: BrokerState, entry: FilterEntry[Subscription], message: PublicationMessage) -> str | None:
     """Return the next hop toward a subscription; None if the event's way to it does not pass this broker."""
     if entry.is_local or not state.strategy.by_source:
         return entry.hop
-    topology = state.links.recent.get(message.route.digest)
-    return None if topology is None else state.strategy.next_hop(state.overlay, entry, topology, message.route.source)
+    topology = state.links.recent.get(message.routing.route.digest)
+    return (
+        None
+        if topology is None
+        else state.strategy.next_hop(state.overlay, entry, topology, message.routing.route.source)
+    )
 
 
 def _may_be_for(turn: Turn, entry: FilterEntry[Subscription], route: Route) -> bool:
@@ -303,7 +314,7 @@ def hop_to(state: BrokerState, message: Message, neighbour: str) -> OutboundCopy
 
 def hops_to_others(state: BrokerState, message: Message, hops: list[OutboundCopy]) -> list[OutboundCopy]:
     """Return new copies for the neighbours that are neither the previous hop nor among `hops`."""
-    known = {message.sender, *(hop.receiver for hop in hops)}
+    known = {message.arrival.sender, *(hop.receiver for hop in hops)}
     links = state.links
     among = links.neighbours if message.type is MessageType.PUBLICATION else links.tree_neighbours()
     return [hop_to(state, message, name) for name in among if name not in known]

@@ -39,16 +39,16 @@ def publish(turn: Turn, operation: Publish, sender: str) -> list[Effect]:
 
 def _publish_alone(turn: Turn, message: PublicationMessage) -> list[Effect]:
     """Run a publication at a broker without neighbours. It is settled at once, if it is a redelivery."""
-    if not message.route.round:
+    if not message.routing.route.round:
         return _publish_admitted(turn, message)
-    message.skips_local_clients = next_hops.skips_this_broker(turn.state, message)
+    message.routing.skips_local_clients = next_hops.skips_this_broker(turn.state, message)
     return turn.settlement.record_forwarding(message, _publish_admitted(turn, message))
 
 
 def _publish_admitted(turn: Turn, message: PublicationMessage) -> list[Effect]:
     """Run an admitted publication, then expel the subscriptions that lack a token for its secure topic."""
     effects = _govern_and_emit(turn, message)
-    return effects + emit.expel_subscriptions(turn, message) if message.subscriptions_without_token else effects
+    return effects if message.tokens is None else effects + emit.expel_subscriptions(turn, message)
 
 
 def _govern_and_emit(turn: Turn, message: PublicationMessage) -> list[Effect]:

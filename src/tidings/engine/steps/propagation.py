@@ -11,7 +11,7 @@ import msgspec
 
 from tidings.engine.effects import Effect, Send
 from tidings.engine.headers import Provenance
-from tidings.engine.message import Message
+from tidings.engine.message import Arrival, Message
 from tidings.engine.operations import Advertise, SetContext, Subscribe, Unsubscribe
 from tidings.engine.state.broker_state import BrokerState
 from tidings.engine.state.filter_rules import Ruling
@@ -217,15 +217,13 @@ def forget_context(state: BrokerState, client: str, neighbour: str) -> None:
         neighbour in entry.sent_to and entry.target_links.get(neighbour)
         for entry in state.filters.subscriptions.of(client)
     ):
-        state.contexts.sent.get(client, set()).discard(neighbour)
+        state.contexts.sent.discard(client, neighbour)
 
 
 def _send_context_first(state: BrokerState, entry: FilterEntry[Subscription], neighbour: str) -> list[Effect]:
     """Send a subscriber's context to a neighbour, unless the neighbour has it."""
-    neighbours = state.contexts.sent.setdefault(entry.owner, set())
-    if neighbour in neighbours:
+    if not state.contexts.sent.add(entry.owner, neighbour):
         return []
-    neighbours.add(neighbour)
     return [Send(neighbour, context_message(state, entry.owner, neighbour, is_here=entry.is_client))]
 
 
@@ -239,8 +237,7 @@ def context_message(state: BrokerState, client: str, neighbour: str, *, is_here:
         is_here: Whether it is a client of this broker.
     """
     if is_here:
-        # A client that has set no context in this session has the empty one, newer than that of a former session.
-        version = state.contexts.versions.get(client, (state.contexts.arrivals.get(client, 0), 0))
+        version = state.contexts.stored_version(client)
         context = state.contexts.context(client)
     else:
         context, version = (
@@ -278,10 +275,8 @@ def rebuild_subscription_message(turn: Turn, entry: FilterEntry[Subscription]) -
         MessageType.SUBSCRIPTION,
         entry.id,
         Subscribe(entry.value),
-        entry.hop,
+        Arrival(entry.hop, not entry.is_client, state.links.is_ingress(entry.hop)),
         entry.owner,
-        from_broker=not entry.is_client,
-        is_ingress=state.links.is_ingress(entry.hop),
         attached=entry.policy,
         rule_context=turn.rule_context,
         filter=entry.value.content,
@@ -304,9 +299,8 @@ def advertise_meta(turn: Turn) -> list[Effect]:
     effects: list[Effect] = []
     for neighbour in state.links.tree_neighbours():
         classes = state.rules.meta_events.classes(state.filters, but=neighbour)
-        if classes <= state.rules.meta_events.advertised.get(neighbour, frozenset()):
+        if not state.rules.meta_events.note_advertised(neighbour, classes):
             continue
-        state.rules.meta_events.advertised[neighbour] = classes
         said = In(Attribute("class"), tuple(Constant(class_name) for class_name in sorted(classes)))
         made = Advertisement(id=f"{META}{state.name}", publisher=state.name, content=Filter(said), publisher_context=())
         provenance = Provenance(

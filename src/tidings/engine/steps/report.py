@@ -27,7 +27,7 @@ def report(turn: Turn, message: Message, governed: GovernResult) -> list[Effect]
 
     Nothing is reported about a meta-event, or about a redelivered event that was reported before.
     """
-    if isinstance(message, PublicationMessage) and message.route.round and message.skips_local_clients:
+    if isinstance(message, PublicationMessage) and message.routing.route.round and message.routing.skips_local_clients:
         return []
     news = meta_events_of(turn.state, message, governed)
     effects = log_and_store(message, governed)
@@ -38,9 +38,9 @@ def report(turn: Turn, message: Message, governed: GovernResult) -> list[Effect]
 
 def log_and_store(message: Message, governed: GovernResult) -> list[Effect]:
     """Return the log lines, and the messages that rules store."""
-    effects: list[Effect] = [LogMessage(line) for line in governed.logs]
+    effects: list[Effect] = [LogMessage(line) for line in governed.consequences.logs]
     event = message.event if isinstance(message, PublicationMessage) else None
-    return effects + [Persist(store, message.rule_context.message, event) for store in governed.persists]
+    return effects + [Persist(store, message.rule_context.message, event) for store in governed.consequences.persists]
 
 
 def meta_events_of(state: BrokerState, message: Message, governed: GovernResult) -> list[Attributes]:
@@ -48,19 +48,19 @@ def meta_events_of(state: BrokerState, message: Message, governed: GovernResult)
 
     At most `MAX_META_EVENTS_PER_MESSAGE` are returned; a log line counts the rest.
     """
-    if isinstance(message, PublicationMessage) and message.journey.meta:
+    if isinstance(message, PublicationMessage) and message.operation.journey.meta:
         return []
-    said = list(governed.publishes)
-    for failure in governed.failures:
+    said = list(governed.consequences.publishes)
+    for failure in governed.consequences.failures:
         said.append(meta_events.exception(state.name, str(failure), failure.outcome.failure or "", message.id))
-    for link, conflict in governed.conflicts:
+    for link, conflict in governed.consequences.conflicts:
         if state.rules.conflicts.is_new(link, conflict):
             said.append(
                 meta_events.conflict(state.name, link, conflict.one, conflict.other, conflict.reason, message.id)
             )
     if len(said) > MAX_META_EVENTS_PER_MESSAGE:
         left = len(said) - MAX_META_EVENTS_PER_MESSAGE
-        governed.logs.append(
+        governed.consequences.logs.append(
             f"{left:,} meta-events about one message more than MAX_META_EVENTS_PER_MESSAGE: they are not published"
         )
         del said[MAX_META_EVENTS_PER_MESSAGE:]

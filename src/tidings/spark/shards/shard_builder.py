@@ -78,7 +78,7 @@ class ShardBuilder:
         engine = base_engine(plan)
         refused = [] if rows is None or rows.num_rows == 0 else _add_subscriptions(engine, rows)
         _save_shard(engine, Path(plan.folder), number)
-        matcher = index_of(engine)
+        matcher = index_of(engine.state)
         requested_values = msgspec.json.encode(matcher.common_requested_values(MAX_REQUESTED_VALUES)).decode()
         report: list[tuple[int, int | None, str | None, str | None, str | None]]
         report = [(number, len(matcher), None, None, requested_values)]
@@ -142,7 +142,7 @@ def _add_subscriptions(engine: Engine, rows: pa.Table) -> list[tuple[str, str]]:
         True for _ in engine.state.subjects
     ):
         return refused + _one_by_one(engine, rows)
-    matcher = index_of(engine)
+    matcher = index_of(engine.state)
     try:
         matcher.add_many(rows)
     except TidingsError:
