@@ -23,7 +23,7 @@ from tidings.broker.net.tls import Certificates
 from tidings.broker.node import Node
 from tidings.broker.ops.health import Health
 from tidings.broker.ops.heartbeat import Heartbeat
-from tidings.broker.ops.journal_maintenance import SNAPSHOT_PUBLICATIONS, JournalMaintenance, JournalUpkeep
+from tidings.broker.ops.journal_maintenance import SNAPSHOT_PUBLICATIONS, JournalMaintenance, MaintainedJournal
 from tidings.broker.ops.reload import Reload, engine_settings, install_configured
 from tidings.broker.ports import SessionPort
 from tidings.broker.scheduler import Backpressure, EventLoopScheduler
@@ -415,7 +415,7 @@ class Broker:
         tasks = [self._handover.send_next, self._resender.tick, self._reauthentication.tick, effects.tick]
         journal_store, node = self.node.journal_store, self.node
         if journal_store is not None:
-            upkeep = JournalUpkeep(
+            upkeep = MaintainedJournal(
                 start_snapshot=partial(journal_store.start_upkeep, node),
                 retain=partial(journal_store.retain, node),
                 failure=lambda: node.failure,
