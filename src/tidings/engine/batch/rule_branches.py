@@ -140,6 +140,8 @@ class EventCopies:
                 return self.govern_input.sizes[self.event]
             case "StrictMatch":
                 return self._strictly(source)
+            case name if name not in ("AuthenticateReceiver", "AuthenticateSender"):
+                return None
         group = call.arguments[0]
         if not isinstance(group, Constant):
             return None
