@@ -14,12 +14,15 @@ from benchmarks.overlay import routing
 from benchmarks.workloads import moving_workload, range_workload, string_workload, workload
 
 from tests.cli.command import as_json, run
-from tests.cli.test_cli import BENCHES
 from tidings.cli import measurement
 from tidings.engine import Engine
 from tidings.engine.operations import Subscribe
 from tidings.text_index import Index, subscription_of
 
+BENCHES = [
+    *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "moving", "growth", "add"),
+    *("engine", "hub", "trimming", "forwarding", "routing", "resubscribing", "roaming", "simulation", "sealing", "all"),
+]
 NETWORK = ["--brokers", "4", "--clients", "8", "--subscriptions", "3"]
 SMALL = [*NETWORK, "--events", "20"]
 DRAWN = ("match", "contexts", "grid", "growth", "trimming", "forwarding", "routing", "roaming")

@@ -14,58 +14,35 @@ import pytest
 import typer
 
 from tests.cli.command import as_json, run, run_alone
+from tests.docs.shell import ROOT
 from tests.limits import PATIENCE
 from tidings._version import __version__
 from tidings.cli import demo, main
 from tidings.cli.app import app
 from tidings.policy import Policy
 
-BENCHES = [
-    *("start", "language", "covering", "match", "ranges", "strings", "contexts", "grid", "moving", "growth", "add"),
-    *("engine", "hub", "trimming", "forwarding", "routing", "resubscribing", "roaming", "simulation", "sealing", "all"),
-]
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All commands and groups of commands, by their words."""
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        "demo",
-        "filter",
-        "warm",
-        "policy",
-        "policy check",
-        "pipeline",
-        "pipeline run",
-        "pipeline status",
-        "policy try",
-        "config",
-        "config show",
-        "config reference",
-        "broker",
-        "overlay",
-        *(f"overlay {name}" for name in ("run", "status", "stats", "tables")),
-        *("publish", "subscribe", "advertise", "tail", "explain", "topics"),
-        *("context", "context set", "context show"),
-        *("schema", "schema define", "schema extend", "schema show"),
-        *("policy apply", "policy remove"),
-        *("tdn", "tdn serve", "topics find", "topics advertise", "topics withdraw"),
-        *("ca", "ca init", "ca issue", "ca revoke", "ca list", "ca publish"),
-        "history",
-        "journal",
-        "journal check",
-        "journal repair",
-        "journal retain",
-        "journal show",
-        "bench",
-        "bench spark",
-        *("bench brokers", "bench live", "bench live-contexts", "bench stalled"),
-        *(f"bench {name}" for name in BENCHES),
-    ],
-)
-def test_every_verb_has_help_with_an_example(verb: str) -> None:
-    done = run(*verb.split(), "--help")
+ALL = [path for path in commands(typer.main.get_command(app)) if path]
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_verb_has_help_with_an_example(words: tuple[str, ...]) -> None:
+    done = run(*words, "--help")
     assert done.returncode == 0
-    assert "Example: tidings " + verb.split()[0] in " ".join(done.stdout.split())
+    assert re.search(rf"Example: .*\btidings {words[0]}\b", " ".join(done.stdout.split()))
+
+
+@pytest.mark.parametrize("noun", sorted({words[0] for words in ALL}))
+def test_every_noun_is_on_the_page_of_commands(noun: str) -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    assert f"tidings {noun}" in page
 
 
 def groups(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

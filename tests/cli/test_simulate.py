@@ -14,6 +14,7 @@ from tests.docs.shell import ROOT
 from tidings.cli.actions.simulate import simulate
 from tidings.cli.topology_picture import check_picture_path, draw, lay_out
 from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.routing import STRATEGIES
 from tidings.simulation.checking.checker import Violation
 from tidings.simulation.scenario import Run, read
 
@@ -97,7 +98,7 @@ def test_options_take_the_place_of_what_the_file_says(small: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        (["--strategy", "best"], 2, "--strategy is one of advertisement, asf, gsf, spcf, not best"),
+        (["--strategy", "best"], 2, f"--strategy is one of {', '.join(STRATEGIES)}, not best"),
         (["--seconds", "0"], 2, "--seconds must be more than 0"),
         (["--picture", "overlay.gif"], 1, "overlay.gif: a picture is written as .svg or .png"),
         (["--picture", "no/such/overlay.svg"], 1, "there is no folder no/such"),

@@ -9,6 +9,7 @@ from tests.sizes import examples
 from tests.strategies import characters, floats, integers
 from tidings.model.errors import InvalidValueError
 from tidings.policy import policies as ready_policies
+from tidings.routing import STRATEGIES
 from tidings.simulation.checking.history import History
 from tidings.simulation.checking.random_histories import draw_history
 from tidings.simulation.checking.steps import (
@@ -202,7 +203,7 @@ def test_a_file_that_a_person_writes() -> None:
         ("client c2 b1\nsettle\nclient c3 b1", "'client' belongs before the first step"),
         ("expect trouble", "expect: 'trouble' is none of lost, undue"),
         ("expect lost\nexpect lost", "expect is given twice"),
-        ("strategy best", "strategy: 'best' is none of advertisement, asf, gsf, spcf"),
+        ("strategy best", f"strategy: 'best' is none of {', '.join(sorted(STRATEGIES))}"),
         ("seed x", "seed: 'x' is not an integer"),
         ("seed 1 2", "seed: one word is needed"),
         ("resends perhaps", "resends: 'perhaps' is none of yes, no"),
