@@ -16,8 +16,11 @@ from tidings.model.identity import uuid7
 from tidings.model.limits import MAX_POLICY_ARGUMENTS
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
-from tidings.policy.ast import Matching, MessageType, RuleOperation
+from tidings.policy.ast import Matching, MessageType, RuleOperation, calls_in
 from tidings.policy.elements import BUILT_IN, ActionEffect, ArgumentKind, Element, ElementRole, Parameter
+from tidings.policy.evaluation.actions import compile_action
+from tidings.policy.evaluation.conditions import compile_condition
+from tidings.policy.evaluation.evaluation import MessageFacts, RuleContext, RuleOutcome, RuleSource
 from tidings.policy.policy import Policy
 
 NAMES = Path(__file__).parents[1] / "compatibility" / "names" / "policy.txt"
@@ -198,6 +201,41 @@ def test_a_batch_gives_the_effects_of_events_that_are_handled_one_by_one(element
     if element.role is ElementRole.CONDITION:
         plain = [without_policy.handle(Publish(published), published.timestamp) for published in events]
         assert expected != plain, "the condition holds for some event, and the rule blocks it"
+
+
+KINDS: dict[ArgumentKind, tuple[type, ...]] = {
+    ArgumentKind.BOOLEAN: (bool,),
+    ArgumentKind.NUMBER: (int, float),
+    ArgumentKind.STRING: (str,),
+}
+
+
+@every_element
+def test_a_condition_gives_its_kind_and_an_action_records_in_the_outcome(element: Element) -> None:
+    policy_rule = Policy.parse(rule(element)).rules[0]
+    facts = MessageFacts(MessageType.PUBLICATION, "b", "here", 0.5, "p", lambda: "text", lambda: 0.25, lambda *_: True)
+    attributes = Attributes.of({"a": 1, "b": 2})
+    facts.attributes = attributes
+    rule_context = RuleContext(facts, "c")
+    if element.role is ElementRole.CONDITION:
+        (call,) = calls_in(policy_rule.branches[0].condition)
+        condition = compile_condition(call)
+        assert condition is not None
+        first_value = condition(rule_context)
+        assert isinstance(first_value, KINDS[element.gives or ArgumentKind.BOOLEAN])
+        assert condition(rule_context) == first_value
+        return
+    rule_context.outcome = RuleOutcome(1)
+    before = recorded(rule_context.outcome)
+    rule_context.source = RuleSource("subscription", "s", "c", Filter.parse("a > 0"), frozenset({"a"}))
+    compile_action(policy_rule.branches[0].actions[0], 0)(rule_context)
+    assert recorded(rule_context.outcome) != before
+    assert facts.attributes is attributes
+    assert attributes == {"a": 1, "b": 2}
+
+
+def recorded(outcome: RuleOutcome) -> dict[str, str]:
+    return {name: repr(getattr(outcome, name)) for name in RuleOutcome.__slots__}
 
 
 @every_element

@@ -62,9 +62,29 @@ def test_every_element_of_policies_is_in_a_table() -> None:
     assert sorted(told("element")) == sorted(element.name for element in BUILT_IN)
 
 
-def test_every_decision_is_listed() -> None:
-    listed = (DOCS / "decisions" / "README.md").read_text()
-    decisions = sorted(page.name for page in (DOCS / "decisions").glob("0*.md"))
-    assert decisions
-    assert [name for name in decisions if f"({name})" not in listed] == []
-    assert [int(name[:4]) for name in decisions] == list(range(1, len(decisions) + 1))
+DECISIONS = sorted((DOCS / "decisions").glob("0*.md"))
+
+
+def test_every_decision_is_listed_with_its_status_and_a_consequence() -> None:
+    listed = re.findall(r"^\| (\d+) \| \[(.+)\]\((.+)\) \| (\w+) \| (.+) \|$", _list_of_decisions(), re.MULTILINE)
+    assert [int(number) for number, *_ in listed] == list(range(1, len(DECISIONS) + 1))
+    for (number, title, name, status, consequence), page in zip(listed, DECISIONS, strict=True):
+        assert name == page.name
+        text = page.read_text()
+        assert text.startswith(f"# {number}. {title}\n")
+        assert f"## Status\n\n{status.capitalize()}" in text
+        assert consequence.endswith(".")
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_has_its_sections_in_order_and_names_files_that_exist(page: Path) -> None:
+    text = page.read_text()
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Status", "Context", "Decision", "Consequences"]
+    source = ROOT / "src" / "tidings"
+    status = text.partition("## Status")[2].partition("## Context")[0]
+    named = re.findall(r"`([a-z_]+/[a-z_/.]*)`", status)
+    assert [name for name in named if not (source / name).exists()] == []
+
+
+def _list_of_decisions() -> str:
+    return (DOCS / "decisions" / "README.md").read_text()
