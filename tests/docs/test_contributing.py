@@ -1,6 +1,7 @@
 """The pages for contributors name files that exist, and the example of a test passes."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,57 @@ def test_every_kind_of_extension_has_its_conformance_test() -> None:
     there = {path.name for path in (ROOT / "tests" / "conformance").glob("test_*.py")}
     assert files <= there
     assert there - files == {"test_hostile_filters.py"}
+
+
+NAMES = ROOT / "tests" / "compatibility" / "names"
+_ENDINGS = frozenset(  # units, and words that need no explanation
+    {
+        *("tidings", "total", "seconds", "bucket", "count", "sum", "info", "version"),
+        *("configured", "failed", "issued", "expire", "expires"),
+    }
+)
+
+
+def words_of_metrics() -> set[str]:
+    metrics = re.findall(r"^([a-z_]+)", (NAMES / "metrics.txt").read_text(), re.MULTILINE)
+    return {word for metric in metrics for word in metric.split("_")} - _ENDINGS
+
+
+def words_of_commands() -> set[str]:
+    nouns = set(re.findall(r"^tidings ([a-z]+)", (NAMES / "command-line.txt").read_text(), re.MULTILINE))
+    return nouns - {
+        "demo",
+        "warm",
+        "bench",
+        "tail",
+        "config",
+        "history",
+        "simulate",
+        "explain",
+    }  # verbs, and words of any program
+
+
+def words_of_architecture() -> set[str]:
+    """The words in bold, the steps and the drivers."""
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    return {word.lower() for word in re.findall(r"\*\*(admit|match|govern|emit)\*\*", text)} | {
+        "hub",
+        "broker",
+        "engine",
+    }
+
+
+@pytest.mark.parametrize("words", [words_of_metrics, words_of_commands, words_of_architecture])
+def test_the_glossary_has_the_words_that_users_see(words: Callable[[], set[str]]) -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text().lower()
+    assert sorted(word for word in words() if not re.search(rf"\b{re.escape(word.rstrip('s'))[:6]}", glossary)) == []
+
+
+def test_the_glossary_is_in_alphabetical_order_and_each_word_has_one_sentence_and_a_file() -> None:
+    rows = re.findall(r"^\| (.+?) \| (.+) \| (.+) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)[1:]
+    words = [word.lower() for word, *_ in rows]
+    assert words == sorted(words)
+    assert len(set(words)) == len(words)
+    for word, meaning, file in rows:
+        assert meaning.endswith("."), word
+        assert all((ROOT / "src" / "tidings" / name.strip("` ")).exists() for name in file.split(",")), word
