@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -184,6 +186,13 @@ def test_a_sink_travels_to_other_processes_or_says_why_not(
         copy = cloudpickle.loads(cloudpickle.dumps(opened.sink))
         assert type(copy) is kind
         assert copy.what == opened.sink.what
+
+
+@pytest.mark.process
+def test_files_are_checked_without_pyspark() -> None:
+    probe = "import tidings.spark.pipeline.configuration, sys; print('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 # In a pipeline's file
