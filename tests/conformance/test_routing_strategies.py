@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import run
 from tests.conformance.test_conformance import DRIVERS, LIVE, TOPOLOGIES
 from tidings.broker.config import BrokerConfiguration
 from tidings.filters import ContextFilter, Filter
@@ -141,6 +142,7 @@ def test_a_strategy_is_documented_configurable_and_compared_with_the_reference(n
         {"broker": {"name": "b", "listen": "127.0.0.1:0", "strategy": name}}
     )
     assert configuration.broker.strategy == name
+    assert all(name in run(*words, "--help").stdout for words in (("simulate",), ("overlay", "run")))
     assert {f"{name}-{shape}" for shape in TOPOLOGIES} <= DRIVERS.keys()
     assert name in {routed for routed, _ in LIVE}
 
