@@ -10,7 +10,7 @@ from tidings._version import __version__
 
 if TYPE_CHECKING:
     from tidings import security
-    from tidings.client import Client, ConnectionState, connect, connect_sync
+    from tidings.client import Client, ClientApi, ConnectionState, connect, connect_sync
     from tidings.filters import ContextFilter, Filter, merge
     from tidings.hub import Hub, HubAdvertisement, HubClient, HubSubscription, Receipt
     from tidings.matching.covering import Relation
@@ -46,6 +46,7 @@ _HOMES = {
     "AttributeFilter": "tidings.model.schema",
     "Attributes": "tidings.model.values",
     "Client": "tidings.client",
+    "ClientApi": "tidings.client",
     "ClosedError": "tidings.model.errors",
     "ConnectionState": "tidings.client",
     "Context": "tidings.model.values",
@@ -92,6 +93,7 @@ __all__ = [
     "AttributeFilter",
     "Attributes",
     "Client",
+    "ClientApi",
     "ClosedError",
     "ConnectionState",
     "Context",

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tidings.client.api import ClientApi as ClientApi
 from tidings.client.client import Client as Client
 from tidings.client.connection_state import ConnectionState as ConnectionState
 from tidings.client.connector import connect as connect

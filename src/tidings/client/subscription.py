@@ -112,10 +112,12 @@ class ClientSubscription:
 
     @property
     def id(self) -> str:
+        """The subscription's id."""
         return self.wanted.id
 
     @property
     def durable(self) -> str | None:
+        """The name under which the subscription outlives its client; None for one that does not."""
         return self.wanted.durable
 
     @property
