@@ -15,37 +15,28 @@ from tidings.cli.commands.journal import journal
 from tidings.cli.commands.kmc import kmc
 from tidings.cli.commands.topics import tdn, topics
 from tidings.cli.commands.trust import trust
-from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, IdentityFile, OperatorName
+from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, CommandGroup, IdentityFile, OperatorName
 
-Since = Annotated[str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.")]
-Until = Annotated[str | None, typer.Option(help="Events accepted before this time.")]
+Since = Annotated[
+    str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.", metavar="TIME")
+]
+Until = Annotated[str | None, typer.Option(help="Events accepted before this time.", metavar="TIME")]
 
-app = typer.Typer(
+app = CommandGroup(
     name="tidings",
     help="Content-based, context-aware publish/subscribe.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
 )
-policy = typer.Typer(
+policy = CommandGroup(
     name="policy",
     help="Policies: read, check and try them.\n\nExample: tidings policy check zones.policy",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-pipeline = typer.Typer(
+pipeline = CommandGroup(
     name="pipeline",
     help="The Spark pipeline: run one, ask how it is.\n\nExample: tidings pipeline run pipeline.toml",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-config = typer.Typer(
+config = CommandGroup(
     name="config",
     help="The configuration of a broker.\n\nExample: tidings config show --config broker.toml",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 app.add_typer(policy)
 app.add_typer(pipeline)
@@ -103,13 +94,15 @@ def warm(as_json: AsJson = False) -> None:
 
 @app.command(name="filter", short_help="Parse a filter, test it on an event, compare it with another.")
 def filter_command(
-    text: Annotated[str, typer.Argument(help="The filter.")],
-    format: Annotated[str, typer.Option(help="sql, topic, tags, regex, xpath or padres.")] = "sql",  # noqa: A002
-    event: Annotated[str | None, typer.Option(help="Attributes as JSON: does the filter match them?")] = None,
-    subject: Annotated[str | None, typer.Option(help="The event's subject.")] = None,
-    payload: Annotated[str | None, typer.Option(help="The event's payload, as text.")] = None,
+    text: Annotated[str, typer.Argument(help="The filter.", metavar="FILTER")],
+    format: Annotated[str, typer.Option(help="sql, topic, tags, regex, xpath or padres.", metavar="FORMAT")] = "sql",  # noqa: A002
+    event: Annotated[
+        str | None, typer.Option(help="Attributes as JSON: does the filter match them?", metavar="JSON")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="The event's subject.", metavar="SUBJECT")] = None,
+    payload: Annotated[str | None, typer.Option(help="The event's payload, as text.", metavar="TEXT")] = None,
     against: Annotated[
-        str | None, typer.Option(help="Another filter of this format: does one cover the other?")
+        str | None, typer.Option(help="Another filter of this format: does one cover the other?", metavar="FILTER")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -124,12 +117,13 @@ def filter_command(
 
 @policy.command(name="check", short_help="Parse a policy and report what is suspicious in it.")
 def policy_check(
-    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.", metavar="FILE")],
     on: Annotated[
         str | None,
         typer.Option(
             "--with",
             help="publication, subscription, advertisement, unsubscription or unadvertisement: may it stand there?",
+            metavar="MESSAGE",
         ),
     ] = None,
     hub: Annotated[bool, typer.Option(help="In a hub, where nothing goes from broker to broker.")] = False,
@@ -152,18 +146,20 @@ def policy_check(
 
 @policy.command(name="try", short_help="Show what a policy would have changed (needs Java 17).")
 def policy_try(
-    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
-    journal: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.", metavar="FILE")],
+    journal: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.", metavar="FOLDER")],
     since: Since = None,
     until: Until = None,
     on: Annotated[
         str | None,
-        typer.Option(help="The id of a subscription or an advertisement; without it, the policy is for everything."),
+        typer.Option(
+            help="The id of a subscription or an advertisement; without it, the policy is for everything.", metavar="ID"
+        ),
     ] = None,
     as_owner: Annotated[
         bool, typer.Option("--as-owner", help="In the place of the owner's policy, not as the operator's beside it.")
     ] = False,
-    examples: Annotated[int, typer.Option(min=0, help="How many changes of each kind to show.")] = 3,
+    examples: Annotated[int, typer.Option(min=0, help="How many changes of each kind to show.", metavar="NUMBER")] = 3,
     as_json: AsJson = False,
 ) -> None:
     """What would have changed, had this policy been set: notifications lost, gained and altered (needs Java 17).
@@ -180,8 +176,8 @@ def policy_try(
 
 @policy.command(name="apply", short_help="Set a policy on a filter at a running broker.")
 def policy_apply(
-    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
-    to: Annotated[str, typer.Option(help="The id of a subscription or an advertisement.")],
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.", metavar="FILE")],
+    to: Annotated[str, typer.Option(help="The id of a subscription or an advertisement.", metavar="ID")],
     connect: Broker = DEFAULT_BROKER,
     name: OperatorName = "operator",
     identity: IdentityFile = None,
@@ -217,20 +213,22 @@ def policy_remove(
 
 @app.command(short_help="Ask a journal who got what, and why (needs Java 17).")
 def history(
-    folder: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.", metavar="FOLDER")],
     since: Since = None,
     until: Until = None,
-    subscription: Annotated[str | None, typer.Option(help="Only this subscription, by its id.")] = None,
+    subscription: Annotated[str | None, typer.Option(help="Only this subscription, by its id.", metavar="ID")] = None,
     client: Annotated[
-        str | None, typer.Option(help="Only this client: what it subscribed to, published and got.")
+        str | None, typer.Option(help="Only this client: what it subscribed to, published and got.", metavar="CLIENT")
     ] = None,
     events: Annotated[bool, typer.Option("--events", help="List events, and to whom each went.")] = False,
     policies: Annotated[bool, typer.Option("--policies", help="What each rule blocked and shaped.")] = False,
     why: Annotated[
         str | None,
-        typer.Option(help="The id of an event: why did it, or did it not, reach --subscription or --client?"),
+        typer.Option(
+            help="The id of an event: why did it, or did it not, reach --subscription or --client?", metavar="ID"
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many lines of a table.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="How many lines of a table.", metavar="NUMBER")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Questions to what was journaled: how much there was, who got what, and why (needs Java 17).
@@ -254,14 +252,19 @@ def history(
 
 @app.command(short_help="Simulate an overlay with clients and faults in virtual time.")
 def simulate(
-    file: Annotated[Path, typer.Argument(help="The scenario's TOML file, or a step file: FILE.steps.")],
-    seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
+    file: Annotated[Path, typer.Argument(help="The scenario's TOML file, or a step file: FILE.steps.", metavar="FILE")],
+    seed: Annotated[int | None, typer.Option(help="Another seed than the file's.", metavar="NUMBER")] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="Another routing strategy: advertisement, asf, gsf or spcf.")
+        str | None, typer.Option(help="Another routing strategy: advertisement, asf, gsf or spcf.", metavar="NAME")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Another length of the workload, in virtual seconds.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Another length of the workload, in virtual seconds.", metavar="SECONDS")
+    ] = None,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw the overlay with the traffic of each link: a path ending in .svg or .png.")
+        Path | None,
+        typer.Option(
+            help="Draw the overlay with the traffic of each link: a path ending in .svg or .png.", metavar="FILE"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -289,7 +292,7 @@ def simulate(
 
 @pipeline.command(name="run", short_help="Run a pipeline until Ctrl-C, or once (needs Java 17).")
 def pipeline_run(
-    file: Annotated[Path, typer.Argument(help="The pipeline's TOML file.")],
+    file: Annotated[Path, typer.Argument(help="The pipeline's TOML file.", metavar="FILE")],
     once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -304,7 +307,7 @@ def pipeline_run(
 
 @pipeline.command(name="status", short_help="Show the progress and the rates of a pipeline.")
 def pipeline_status(
-    place: Annotated[Path, typer.Argument(help="The pipeline's TOML file, or its checkpoint.")],
+    place: Annotated[Path, typer.Argument(help="The pipeline's TOML file, or its checkpoint.", metavar="PATH")],
     as_json: AsJson = False,
 ) -> None:
     """How a pipeline is, running or not: what it has done, how fast, how far it has come. Needs no Spark.
@@ -318,7 +321,9 @@ def pipeline_status(
 
 @config.command(name="show", short_help="Show the configuration in force and where each value is from.")
 def config_show(
-    file: Annotated[Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.", metavar="FILE")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """What is in force and where each value is from: the file, an environment variable TIDINGS_*, or the default.

@@ -16,10 +16,10 @@ import typer
 from tidings.cli.connection import EntityConnection, until_stopped
 from tidings.cli.kmc_access import KmcAccess, SendRequest, new_vault, unlocker
 from tidings.cli.options import parse_json_object, read_file
-from tidings.cli.output import err, out, print_json, table
+from tidings.cli.output import err, out, print_json, table, time_text
 from tidings.client.secure.settings import now
 from tidings.model.errors import InvalidValueError, SecurityError
-from tidings.security.ca.certificates import Certificate, moment
+from tidings.security.ca.certificates import Certificate
 from tidings.security.ca.identity import Identity
 from tidings.security.ca.revocation import RevocationUpdate
 from tidings.security.encoding import decode_canonical
@@ -212,9 +212,11 @@ def grant(
 
     access.run(series)
     if as_json:
-        print_json({"topic": topic, "entity": entity, "rights": granted.words, "until": _format_time(until)})
+        print_json({"topic": topic, "entity": entity, "rights": granted.words, "until": time_text(until, "seconds")})
     else:
-        out.print(f"{entity} may {' and '.join(granted.words)} on {topic} until {_format_time(until)}", markup=False)
+        out.print(
+            f"{entity} may {' and '.join(granted.words)} on {topic} until {time_text(until, 'seconds')}", markup=False
+        )
 
 
 def revoke(access: KmcAccess, entity: str, topic: str | None, *, as_json: bool) -> None:
@@ -355,7 +357,7 @@ def _json_topic(topic: kmc_messages.TopicListing) -> dict[str, Any]:
         "owner": record.owner.name,
         "suite": record.suite.text,
         "epoch": topic.epoch,
-        "epoch_until": _format_time(topic.until),
+        "epoch_until": time_text(topic.until, "seconds"),
         "lifetime": topic.lifetime,
         "messages": topic.messages,
         "grace": topic.grace,
@@ -364,7 +366,7 @@ def _json_topic(topic: kmc_messages.TopicListing) -> dict[str, Any]:
             {
                 "entity": grant_entry.entity,
                 "rights": Right(grant_entry.rights).words,
-                "until": _format_time(grant_entry.until),
+                "until": time_text(grant_entry.until, "seconds"),
                 "template": grant_entry.template,
                 "since_epoch": grant_entry.since,
             }
@@ -383,7 +385,3 @@ def _print_result(values: dict[str, Any], text: str, *, as_json: bool) -> None:
         print_json(values)
     else:
         out.print(text, markup=False)
-
-
-def _format_time(at: int) -> str:
-    return moment(at).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -62,8 +62,12 @@ def set_context(caller: BrokerConnection, of: str, values: dict[str, Any], *, as
     """
     with caller.connect() as client:
         client.set_context(values, of=of)
+        broker = client.broker
     if as_json:
         print_json({"client": of, "context": values})
+    else:
+        pairs = " ".join(f"{name}={value}" for name, value in values.items())
+        out.print(f"set the context of {of}, at {broker}: {pairs or 'empty'}", markup=False, soft_wrap=True)
 
 
 def show_contexts(caller: BrokerConnection, client_name: str | None, *, as_json: bool) -> None:

@@ -45,7 +45,7 @@ def define(caller: BrokerConnection, subject: str, attributes: dict[str, Any], *
     """
     schema = Schema(subject, attributes)
     with caller.connect() as client:
-        _print_schema(client.schema(schema), as_json=as_json)
+        _print_change("defined", client.schema(schema), as_json=as_json)
 
 
 def extend(caller: BrokerConnection, subject: str, attributes: dict[str, Any], *, as_json: bool) -> None:
@@ -58,13 +58,19 @@ def extend(caller: BrokerConnection, subject: str, attributes: dict[str, Any], *
         as_json: Print JSON.
     """
     with caller.connect() as client:
-        _print_schema(client.schema(client.schema(subject).extend(attributes)), as_json=as_json)
+        _print_change("extended", client.schema(client.schema(subject).extend(attributes)), as_json=as_json)
 
 
 def show(caller: BrokerConnection, subject: str, *, as_json: bool) -> None:
     """Print the schema of a subject."""
     with caller.connect(observer=True) as client:
         _print_schema(client.schema(subject), as_json=as_json)
+
+
+def _print_change(verb: str, schema: Schema, *, as_json: bool) -> None:
+    if not as_json:
+        out.print(f"{verb} the schema of {schema.subject}: version {schema.version}", markup=False, soft_wrap=True)
+    _print_schema(schema, as_json=as_json)
 
 
 def _print_schema(schema: Schema, *, as_json: bool) -> None:

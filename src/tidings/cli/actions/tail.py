@@ -10,7 +10,7 @@ from rich.text import Text
 from tidings.cli.connection import BrokerConnection, request_timeout
 from tidings.cli.notification_output import LossCounter, describe_sealed_payload, follow, json_line, until_interrupted
 from tidings.cli.options import payload_text
-from tidings.cli.output import err, out, print_json
+from tidings.cli.output import err, out, print_json, time_text
 from tidings.client.sync import SyncSubscription
 from tidings.model.notification import Notification
 
@@ -96,8 +96,7 @@ class _Lines:
 def _line(notification: Notification) -> Text:
     """Return an event as a coloured line for the terminal."""
     event = notification.event
-    at = dt.datetime.fromtimestamp(event.timestamp / 1e6, dt.UTC).isoformat(timespec="milliseconds")
-    line = Text(at.removesuffix("+00:00"), style="dim")
+    line = Text(time_text(event.timestamp), style="dim")
     line.append(f" {event.publisher:<{_PUBLISHER}}", style="cyan")
     line.append(f" {event.subject or '-':<{_SUBJECT}}", style="green")
     for name, value in notification.attributes.items():

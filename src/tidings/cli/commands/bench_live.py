@@ -4,21 +4,25 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson, Plot
+from tidings.cli.options import AsJson, CommandGroup, Plot
 
-Subscriptions = Annotated[int, typer.Option("--count", min=1, max=10_000, help="How many subscriptions.")]
-Seconds = Annotated[float, typer.Option(min=0.1, help="How long each measurement takes.")]
+Subscriptions = Annotated[
+    int, typer.Option("--count", min=1, max=10_000, help="How many subscriptions.", metavar="NUMBER")
+]
+Seconds = Annotated[float, typer.Option(min=0.1, help="How long each measurement takes.", metavar="SECONDS")]
 
-live = typer.Typer(rich_markup_mode=None)
+live = CommandGroup()
 
 
 @live.command(name="brokers", short_help="Tidings beside other brokers: rates and latencies.")
 def bench_brokers(
     systems: Annotated[
-        list[str] | None, typer.Option("--system", help="Only these: mosquitto, rabbitmq, activemq, and so on.")
+        list[str] | None,
+        typer.Option("--system", help="Only these: mosquitto, rabbitmq, activemq, and so on.", metavar="NAME"),
     ] = None,
     counts: Annotated[
-        list[int] | None, typer.Option("--count", min=1, max=10_000, help="How many subscriptions: 1, 1000 and 10000.")
+        list[int] | None,
+        typer.Option("--count", min=1, max=10_000, help="How many subscriptions: 1, 1000 and 10000.", metavar="NUMBER"),
     ] = None,
     seconds: Seconds = 5.0,
     plot: Plot = None,
@@ -44,7 +48,9 @@ def bench_brokers(
 @live.command(name="live", short_help="One broker process: rates, latencies and memory.")
 def bench_live(
     count: Subscriptions = 10_000,
-    clients: Annotated[int, typer.Option(min=1, max=1_000, help="How many clients that connect.")] = 1_000,
+    clients: Annotated[
+        int, typer.Option(min=1, max=1_000, help="How many clients that connect.", metavar="NUMBER")
+    ] = 1_000,
     seconds: Seconds = 5.0,
     as_json: AsJson = False,
 ) -> None:
@@ -61,10 +67,10 @@ def bench_live(
 
 @live.command(name="live-contexts", short_help="A context change beside a new subscription, on brokers.")
 def bench_live_contexts(
-    brokers: Annotated[int, typer.Option(min=2, max=20, help="How many brokers.")] = 4,
-    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers.")] = 10,
-    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions a client.")] = 10,
-    changes: Annotated[int, typer.Option(min=1, help="How many changes of context.")] = 200,
+    brokers: Annotated[int, typer.Option(min=2, max=20, help="How many brokers.", metavar="NUMBER")] = 4,
+    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers.", metavar="NUMBER")] = 10,
+    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions a client.", metavar="NUMBER")] = 10,
+    changes: Annotated[int, typer.Option(min=1, help="How many changes of context.", metavar="NUMBER")] = 200,
     as_json: AsJson = False,
 ) -> None:
     """A change of context, beside subscribing anew, on broker processes: messages, and time until it takes effect.
@@ -80,7 +86,9 @@ def bench_live_contexts(
 
 @live.command(name="stalled", short_help="Other subscribers while one takes nothing.")
 def bench_stalled(
-    subscribers: Annotated[int, typer.Option(min=2, max=900, help="How many subscribers, one of them stalled.")] = 100,
+    subscribers: Annotated[
+        int, typer.Option(min=2, max=900, help="How many subscribers, one of them stalled.", metavar="NUMBER")
+    ] = 100,
     seconds: Seconds = 12.0,
     as_json: AsJson = False,
 ) -> None:

@@ -5,20 +5,21 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson, Plot
+from tidings.cli.options import AsJson, CommandGroup, Plot
 
 Contexts = Annotated[
-    list[int], typer.Option(min=1, max=100, help="How many percent of the contexts a context filter selects.")
+    list[int],
+    typer.Option(min=1, max=100, help="How many percent of the contexts a context filter selects.", metavar="NUMBER"),
 ]
-Brokers = Annotated[int, typer.Option(min=2, help="How many brokers.")]
-Clients = Annotated[int, typer.Option(min=1, help="How many clients.")]
-Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions a client.")]
-Events = Annotated[int, typer.Option(min=1, help="How many events a round.")]
-Rounds = Annotated[int, typer.Option(min=1, help="How many rounds; the best counts.")]
+Brokers = Annotated[int, typer.Option(min=2, help="How many brokers.", metavar="NUMBER")]
+Clients = Annotated[int, typer.Option(min=1, help="How many clients.", metavar="NUMBER")]
+Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions a client.", metavar="NUMBER")]
+Events = Annotated[int, typer.Option(min=1, help="How many events a round.", metavar="NUMBER")]
+Rounds = Annotated[int, typer.Option(min=1, help="How many rounds; the best counts.", metavar="NUMBER")]
 
 _CONTEXTS = [1, 2, 5, 10, 20, 40, 80]
 
-overlay = typer.Typer(rich_markup_mode=None)
+overlay = CommandGroup()
 
 
 @overlay.command(name="forwarding", short_help="Events forwarded under spcf, gsf and asf.")
@@ -58,7 +59,9 @@ def bench_routing(
     brokers: Brokers = 20,
     clients: Clients = 100,
     subscriptions: Subscriptions = 30,
-    trials: Annotated[int, typer.Option(min=1, help="How many new clients, one after the other.")] = 20,
+    trials: Annotated[
+        int, typer.Option(min=1, help="How many new clients, one after the other.", metavar="NUMBER")
+    ] = 20,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,10 +80,12 @@ def bench_routing(
 
 @overlay.command(name="resubscribing", short_help="A context change beside a new subscription, simulated.")
 def bench_resubscribing(
-    brokers: Annotated[int, typer.Option(min=2, help="How many brokers, each with a publisher.")] = 5,
-    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers at each broker.")] = 100,
+    brokers: Annotated[int, typer.Option(min=2, help="How many brokers, each with a publisher.", metavar="NUMBER")] = 5,
+    subscribers: Annotated[
+        int, typer.Option(min=1, help="How many subscribers at each broker.", metavar="NUMBER")
+    ] = 100,
     subscriptions: Subscriptions = 10,
-    changes: Annotated[int, typer.Option(min=1, help="How many changes of context a round.")] = 200,
+    changes: Annotated[int, typer.Option(min=1, help="How many changes of context a round.", metavar="NUMBER")] = 200,
     rounds: Rounds = 3,
     as_json: AsJson = False,
 ) -> None:
@@ -100,9 +105,9 @@ def bench_resubscribing(
 @overlay.command(name="roaming", short_help="Messages while publishers move, by type.")
 def bench_roaming(
     brokers: Brokers = 7,
-    publishers: Annotated[int, typer.Option(min=1, help="How many publishers that move.")] = 5,
-    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers that stay.")] = 3,
-    moves: Annotated[int, typer.Option(min=1, help="How many moves.")] = 200,
+    publishers: Annotated[int, typer.Option(min=1, help="How many publishers that move.", metavar="NUMBER")] = 5,
+    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers that stay.", metavar="NUMBER")] = 3,
+    moves: Annotated[int, typer.Option(min=1, help="How many moves.", metavar="NUMBER")] = 200,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -119,7 +124,7 @@ def bench_roaming(
 
 @overlay.command(name="simulation", short_help="Messages a second that the simulator carries.")
 def bench_simulation(
-    brokers: Annotated[int, typer.Option(min=5, help="How many brokers in the large world.")] = 1_000,
+    brokers: Annotated[int, typer.Option(min=5, help="How many brokers in the large world.", metavar="NUMBER")] = 1_000,
     clients: Clients = 10_000,
     events: Events = 1_000,
     rounds: Rounds = 5,

@@ -5,26 +5,28 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson, IdentityFile, Name, Wait
+from tidings.cli.options import AsJson, CommandGroup, IdentityFile, Name, Wait
 
-ca = typer.Typer(
+ca = CommandGroup(
     name="ca",
     short_help="The certificate authority: issue and revoke certificates.",
     help="The authority: certificates for entities, brokers, key management centres and discovery nodes.\n\n"
     "The passphrase of its key is asked for, or taken from TIDINGS_CA_PASSPHRASE.\n\n"
     "Example: tidings ca init ca --name example",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-Folder = Annotated[Path, typer.Option("--ca", envvar="TIDINGS_CA", help="The authority's folder.")]
+Folder = Annotated[Path, typer.Option("--ca", envvar="TIDINGS_CA", help="The authority's folder.", metavar="FOLDER")]
 DEFAULT_FOLDER = Path("ca")
 
 
 @ca.command(name="init", short_help="Create an authority, with a passphrase.")
 def ca_init(
-    folder: Annotated[Path, typer.Argument(help="The authority's folder; it is made.")] = DEFAULT_FOLDER,
-    name: Annotated[str, typer.Option(help="The authority's name.")] = "authority",
-    days: Annotated[int, typer.Option(min=1, max=3_650, help="For how long its certificate is valid.")] = 3_650,
+    folder: Annotated[
+        Path, typer.Argument(help="The authority's folder; it is made.", metavar="FOLDER")
+    ] = DEFAULT_FOLDER,
+    name: Annotated[str, typer.Option(help="The authority's name.", metavar="NAME")] = "authority",
+    days: Annotated[
+        int, typer.Option(min=1, max=3_650, help="For how long its certificate is valid.", metavar="DAYS")
+    ] = 3_650,
     no_passphrase: Annotated[
         bool, typer.Option("--no-passphrase", help="Whoever can read the folder is the authority: for trying.")
     ] = False,
@@ -41,13 +43,16 @@ def ca_init(
 
 @ca.command(name="issue", short_help="Issue or renew a certificate with a new key.")
 def ca_issue(
-    name: Annotated[str, typer.Argument(help="Whose: the name of a client, broker or service.")],
-    to: Annotated[Path, typer.Option("--out", help="The folder for authority.pem, certificate.pem and key.pem.")],
-    role: Annotated[str, typer.Option(help="entity, broker, kmc or tdn.")] = "entity",
+    name: Annotated[str, typer.Argument(help="Whose: the name of a client, broker or service.", metavar="NAME")],
+    to: Annotated[
+        Path, typer.Option("--out", help="The folder for authority.pem, certificate.pem and key.pem.", metavar="FILE")
+    ],
+    role: Annotated[str, typer.Option(help="entity, broker, kmc or tdn.", metavar="ROLE")] = "entity",
     host: Annotated[
-        list[str] | None, typer.Option(help="A host name or address that a broker is reached at; several times.")
+        list[str] | None,
+        typer.Option(help="A host name or address that a broker is reached at; several times.", metavar="HOST"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3_650, help="For how long it is valid.")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3_650, help="For how long it is valid.", metavar="DAYS")] = 365,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
@@ -62,11 +67,14 @@ def ca_issue(
 
 @ca.command(name="revoke")
 def ca_revoke(
-    name: Annotated[str, typer.Argument(help="Whose: all certificates of that name.")],
+    name: Annotated[str, typer.Argument(help="Whose: all certificates of that name.", metavar="NAME")],
     since: Annotated[
-        str | None, typer.Option(help="They were not to be trusted even since then: 2026-01-31T12:00:00Z; unset: now.")
+        str | None,
+        typer.Option(
+            help="They were not to be trusted even since then: 2026-01-31T12:00:00Z; unset: now.", metavar="TIME"
+        ),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Everybody can read it.")] = "",
+    reason: Annotated[str, typer.Option(help="Everybody can read it.", metavar="TEXT")] = "",
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
@@ -92,14 +100,22 @@ def ca_list(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
 @ca.command(name="publish")
 def ca_publish(
-    to: Annotated[Path | None, typer.Option("--out", help="Write the signed list into this file.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Write the signed list into this file.", metavar="FILE")
+    ] = None,
     connect: Annotated[
         str | None,
         typer.Option(
-            "--connect", "--broker", envvar="TIDINGS_CONNECT", help="Send it to all brokers, through this one."
+            "--connect",
+            "--broker",
+            envvar="TIDINGS_CONNECT",
+            help="Send it to all brokers, through this one.",
+            metavar="ADDRESS",
         ),
     ] = None,
-    days: Annotated[float, typer.Option(min=0.001, help="After so many days nobody trusts this list any more.")] = 7,
+    days: Annotated[
+        float, typer.Option(min=0.001, help="After so many days nobody trusts this list any more.", metavar="DAYS")
+    ] = 7,
     name: Name = "",
     identity: IdentityFile = None,
     wait: Wait = 0.0,

@@ -9,6 +9,7 @@ from tidings.cli.options import (
     DEFAULT_BROKER,
     AsJson,
     Broker,
+    CommandGroup,
     Format,
     FoundTopics,
     IdentityFile,
@@ -21,26 +22,22 @@ from tidings.cli.options import (
     Wait,
 )
 
-clients = typer.Typer(rich_markup_mode=None)
-context = typer.Typer(
+clients = CommandGroup()
+context = CommandGroup(
     name="context",
     help="The situation of clients.\n\nExample: tidings context set --name gps --of car-1 x=1.0 y=2.0",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-schema = typer.Typer(
+schema = CommandGroup(
     name="schema",
     help="What events of a subject look like.\n\nExample: tidings schema define Loop li=int ts=int",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 clients.add_typer(context)
 clients.add_typer(schema)
 
-Seconds = Annotated[float | None, typer.Option(min=0, help="End after so many seconds.")]
-Count = Annotated[int | None, typer.Option(min=1, help="End after so many notifications.")]
+Seconds = Annotated[float | None, typer.Option(min=0, help="End after so many seconds.", metavar="SECONDS")]
+Count = Annotated[int | None, typer.Option(min=1, help="End after so many notifications.", metavar="NUMBER")]
 Content = Annotated[str, typer.Argument(metavar="FILTER", help="The filter of content; empty: everything.")]
-Context = Annotated[str | None, typer.Option("--context", help="This client's context, as JSON.")]
+Context = Annotated[str | None, typer.Option("--context", help="This client's context, as JSON.", metavar="JSON")]
 Pairs = Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Such as x=1.0 y=2.0.")]
 Types = Annotated[list[str], typer.Argument(metavar="NAME=TYPE...", help="int, float, str or bool, in order.")]
 
@@ -48,26 +45,34 @@ Types = Annotated[list[str], typer.Argument(metavar="NAME=TYPE...", help="int, f
 @clients.command(name="publish", short_help="Publish one event, or one for each line of standard input.")
 def publish(
     event: Annotated[
-        str | None, typer.Argument(help="Attributes as JSON; without it, a line of standard input each.")
+        str | None,
+        typer.Argument(help="Attributes as JSON; without it, a line of standard input each.", metavar="EVENT"),
     ] = None,
-    subject: Annotated[str | None, typer.Option(help="The subject.")] = None,
-    payload: Annotated[str | None, typer.Option(help="The payload, as text.")] = None,
-    payload_file: Annotated[Path | None, typer.Option(help="The payload, from a file.")] = None,
+    subject: Annotated[str | None, typer.Option(help="The subject.", metavar="SUBJECT")] = None,
+    payload: Annotated[str | None, typer.Option(help="The payload, as text.", metavar="TEXT")] = None,
+    payload_file: Annotated[Path | None, typer.Option(help="The payload, from a file.", metavar="FILE")] = None,
     subscribers: Annotated[
         str | None, typer.Option(help="For whom: a filter of subscribers' contexts.", metavar="FILTER")
     ] = None,
-    safe: Annotated[str, typer.Option(help="Wait until it is accepted, journaled or settled.")] = "journaled",
+    safe: Annotated[
+        str, typer.Option(help="Wait until it is accepted, journaled or settled.", metavar="LEVEL")
+    ] = "journaled",
     policy_file: PolicyFile = None,
     context_text: Context = None,
     events: Annotated[
         bool, typer.Option("--events", help="Lines are whole events, as `tidings subscribe` writes them.")
     ] = False,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many events a second.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="At most so many events a second.", metavar="NUMBER")
+    ] = None,
     advertise: Annotated[
         bool, typer.Option(help="Advertise first, where brokers lead the way by advertisements.")
     ] = True,
     pause: Annotated[
-        float, typer.Option(min=0, help="So many seconds are left for that to reach all brokers of an overlay.")
+        float,
+        typer.Option(
+            min=0, help="So many seconds are left for that to reach all brokers of an overlay.", metavar="SECONDS"
+        ),
     ] = 0.5,
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
@@ -123,12 +128,17 @@ def subscribe(
     publishers: Annotated[
         str | None, typer.Option(help="A filter of publishers' contexts, with `this.` for one's own.", metavar="FILTER")
     ] = None,
-    durable: Annotated[str | None, typer.Option(help="A name: what comes while nobody listens is kept for it.")] = None,
-    policy_file: Annotated[Path | None, typer.Option("--policy", help="The file of a policy, as text or XML.")] = None,
+    durable: Annotated[
+        str | None, typer.Option(help="A name: what comes while nobody listens is kept for it.", metavar="NAME")
+    ] = None,
+    policy_file: Annotated[
+        Path | None, typer.Option("--policy", help="The file of a policy, as text or XML.", metavar="FILE")
+    ] = None,
     format: Format = "sql",  # noqa: A002
     context_text: Context = None,
     entrusted: Annotated[
-        list[str] | None, typer.Option("--let-set-context", help="A client that may set this one's context.")
+        list[str] | None,
+        typer.Option("--let-set-context", help="A client that may set this one's context.", metavar="CLIENT"),
     ] = None,
     count: Count = None,
     seconds: Seconds = None,
@@ -181,13 +191,16 @@ def advertise(
     content: Content = "",
     publisher_context: Annotated[
         list[str] | None,
-        typer.Option(help="A name of the publisher's context that subscribers may ask for; left out: all names."),
+        typer.Option(
+            help="A name of the publisher's context that subscribers may ask for; left out: all names.", metavar="NAME"
+        ),
     ] = None,
     no_publisher_context: Annotated[
         bool, typer.Option("--no-publisher-context", help="Subscribers may ask for no name of the publisher's context.")
     ] = False,
     subscriber_context: Annotated[
-        list[str] | None, typer.Option(help="A name of subscribers' contexts that publications ask for.")
+        list[str] | None,
+        typer.Option(help="A name of subscribers' contexts that publications ask for.", metavar="NAME"),
     ] = None,
     policy_file: PolicyFile = None,
     format: Format = "sql",  # noqa: A002
@@ -228,7 +241,10 @@ def advertise(
 def tail(
     content: Content = "",
     since: Annotated[
-        str | None, typer.Option(help="First what the broker's journal has from this time on: 2026-01-31T12:00:00Z.")
+        str | None,
+        typer.Option(
+            help="First what the broker's journal has from this time on: 2026-01-31T12:00:00Z.", metavar="TIME"
+        ),
     ] = None,
     format: Format = "sql",  # noqa: A002
     count: Count = None,
@@ -264,12 +280,13 @@ def tail(
 @clients.command(name="explain", short_help="Explain why an event reaches a subscription or does not.")
 def explain(
     event: Annotated[
-        str, typer.Argument(help="The id of an event, or the attributes of one that might come, as JSON.")
+        str,
+        typer.Argument(help="The id of an event, or the attributes of one that might come, as JSON.", metavar="EVENT"),
     ],
-    subscription: Annotated[str | None, typer.Option(help="The id of a subscription.")] = None,
-    client: Annotated[str | None, typer.Option(help="All subscriptions of this client.")] = None,
-    publisher: Annotated[str | None, typer.Option(help="Who might publish it.")] = None,
-    subject: Annotated[str | None, typer.Option(help="The subject that it might have.")] = None,
+    subscription: Annotated[str | None, typer.Option(help="The id of a subscription.", metavar="ID")] = None,
+    client: Annotated[str | None, typer.Option(help="All subscriptions of this client.", metavar="CLIENT")] = None,
+    publisher: Annotated[str | None, typer.Option(help="Who might publish it.", metavar="CLIENT")] = None,
+    subject: Annotated[str | None, typer.Option(help="The subject that it might have.", metavar="SUBJECT")] = None,
     subscribers: Annotated[
         str | None, typer.Option(help="For whom it might be: a filter of subscribers' contexts.", metavar="FILTER")
     ] = None,
@@ -293,7 +310,7 @@ def explain(
 
 @schema.command(name="define", short_help="Define the schema of a subject.")
 def schema_define(
-    subject: Annotated[str, typer.Argument(help="The subject.")],
+    subject: Annotated[str, typer.Argument(help="The subject.", metavar="SUBJECT")],
     attributes: Types,
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
@@ -313,7 +330,7 @@ def schema_define(
 
 @schema.command(name="extend")
 def schema_extend(
-    subject: Annotated[str, typer.Argument(help="The subject.")],
+    subject: Annotated[str, typer.Argument(help="The subject.", metavar="SUBJECT")],
     attributes: Types,
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
@@ -333,7 +350,7 @@ def schema_extend(
 
 @schema.command(name="show", short_help="Show the schema of a subject.")
 def schema_show(
-    subject: Annotated[str, typer.Argument(help="The subject.")],
+    subject: Annotated[str, typer.Argument(help="The subject.", metavar="SUBJECT")],
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
@@ -352,7 +369,9 @@ def schema_show(
 @context.command(name="set")
 def context_set(
     values: Pairs,
-    of: Annotated[str, typer.Option(help="The client whose context it is; it must have let this one set it.")],
+    of: Annotated[
+        str, typer.Option(help="The client whose context it is; it must have let this one set it.", metavar="CLIENT")
+    ],
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
@@ -371,7 +390,7 @@ def context_set(
 
 @context.command(name="show", short_help="Show the contexts that a broker knows.")
 def context_show(
-    client: Annotated[str | None, typer.Argument(help="Only this client's.")] = None,
+    client: Annotated[str | None, typer.Argument(help="Only this client's.", metavar="CLIENT")] = None,
     connect: Broker = DEFAULT_BROKER,
     name: OperatorName = "operator",
     identity: IdentityFile = None,

@@ -5,16 +5,14 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson
+from tidings.cli.options import AsJson, CommandGroup
 
-journal = typer.Typer(
+journal = CommandGroup(
     name="journal",
     short_help="The journal of a hub or a broker: check, show, repair, trim.",
     help="The journal of a hub or a broker: check, show, repair and trim it.\n\nExample: tidings journal check data/b1",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-Folder = Annotated[Path, typer.Argument(help="The journal's folder.")]
+Folder = Annotated[Path, typer.Argument(help="The journal's folder.", metavar="FOLDER")]
 
 
 @journal.command(name="check", short_help="Read every byte of a journal and report damage.")
@@ -48,8 +46,12 @@ def journal_repair(
 @journal.command(name="retain", short_help="Remove the oldest records that nobody needs any more.")
 def journal_retain(
     folder: Folder,
-    days: Annotated[float | None, typer.Option(min=0, help="Keep what was accepted in so many days.")] = None,
-    size: Annotated[int | None, typer.Option("--bytes", min=0, help="Keep so many bytes, the newest.")] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0, help="Keep what was accepted in so many days.", metavar="DAYS")
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option("--bytes", min=0, help="Keep so many bytes, the newest.", metavar="NUMBER")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove the oldest records, but none that a durable subscription has yet to read or that no snapshot stands for.
@@ -66,8 +68,10 @@ def journal_retain(
 @journal.command(name="show", short_help="Print the records of a journal, a JSON object a line.")
 def journal_show(
     folder: Folder,
-    start: Annotated[int | None, typer.Option("--from", min=0, help="Begin at this offset, not the oldest.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many records at most.")] = 100,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, help="Begin at this offset, not the oldest.", metavar="OFFSET")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="So many records at most.", metavar="NUMBER")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="As it is: a JSON object a line.")] = False,
 ) -> None:
     """The durable records, a JSON object a line; also beside a running broker.

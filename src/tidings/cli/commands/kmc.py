@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFolder, Overlay, Plain, ServiceBroker, Wait
+from tidings.cli.options import (
+    DEFAULT_BROKER,
+    AsJson,
+    CommandGroup,
+    IdentityFolder,
+    Overlay,
+    Plain,
+    ServiceBroker,
+    Wait,
+)
 
 if TYPE_CHECKING:
     from tidings.cli.kmc_access import KmcAccess
 
-kmc = typer.Typer(
+kmc = CommandGroup(
     name="kmc",
     short_help="Key management centres: secure topics, grants and keys.",
     help="Key management centres: secure topics, who may do what on them, and their keys.\n\n"
@@ -27,31 +36,39 @@ kmc = typer.Typer(
     "With --wait, a running centre is asked again until it is known and answers. That question changes nothing; what "
     "changes something is asked for after it, as without --wait.\n\n"
     "Example: tidings kmc init data/kmc --identity kmc-1",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 State = Annotated[Path, typer.Argument(metavar="FOLDER", help="The centre's folder.")]
 KeyFile = Annotated[
-    Path | None, typer.Option(help="A file with the key of the state, in the place of a passphrase; init makes it.")
+    Path | None,
+    typer.Option(help="A file with the key of the state, in the place of a passphrase; init makes it.", metavar="FILE"),
 ]
 Owner = Annotated[
     Path | None,
     typer.Option(
-        "--identity", envvar="TIDINGS_IDENTITY", help="The folder that `tidings ca issue` made for the topic's owner."
+        "--identity",
+        envvar="TIDINGS_IDENTITY",
+        help="The folder that `tidings ca issue` made for the topic's owner.",
+        metavar="PATH",
     ),
 ]
 ServiceFile = Annotated[
     Path | None,
     typer.Option(
-        "--service", envvar="TIDINGS_KMC", help="The centre's service.bin; without it, discovery nodes are asked."
+        "--service",
+        envvar="TIDINGS_KMC",
+        help="The centre's service.bin; without it, discovery nodes are asked.",
+        metavar="FILE",
     ),
 ]
 AtRest = Annotated[
-    Path | None, typer.Option("--folder", help="The folder of a centre that is not running, for its administrator.")
+    Path | None,
+    typer.Option(
+        "--folder", help="The folder of a centre that is not running, for its administrator.", metavar="FOLDER"
+    ),
 ]
-Topic = Annotated[str, typer.Argument(help="The topic: its template, or its id.")]
-OnTopic = Annotated[str | None, typer.Option("--topic", help="The topic: its template, or its id.")]
-Entity = Annotated[str, typer.Argument(help="Who: the name in its certificate.")]
+Topic = Annotated[str, typer.Argument(help="The topic: its template, or its id.", metavar="TOPIC")]
+OnTopic = Annotated[str | None, typer.Option("--topic", help="The topic: its template, or its id.", metavar="TOPIC")]
+Entity = Annotated[str, typer.Argument(help="The name in the entity's certificate.", metavar="ENTITY")]
 
 
 def _access_of(
@@ -122,14 +139,18 @@ def kmc_serve(
     connect: ServiceBroker = DEFAULT_BROKER,
     key_file: KeyFile = None,
     revocations: Annotated[
-        Path | None, typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.")
+        Path | None,
+        typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.", metavar="FILE"),
     ] = None,
     names: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Who may find it at discovery nodes, by name: car-*; several times."),
+        typer.Option(
+            "--only", help="Who may find it at discovery nodes, by name: car-*; several times.", metavar="NAME"
+        ),
     ] = None,
     roles: Annotated[
-        list[str] | None, typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.")
+        list[str] | None,
+        typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.", metavar="ROLE"),
     ] = None,
     overlay: Overlay = "tidings",
     plain: Plain = False,
@@ -151,24 +172,36 @@ def kmc_serve(
 def kmc_topic(
     access: "KmcAccess",
     owner: Owner,
-    template: Annotated[str, typer.Argument(help="Which events are on it: Sports=NBA,Team=*, or a subject.")],
+    template: Annotated[
+        str, typer.Argument(help="Which events are on it: Sports=NBA,Team=*, or a subject.", metavar="TEMPLATE")
+    ],
     algorithm: Annotated[
-        str | None, typer.Option(help="aes-gcm, as a new topic has it if this is unset, or chacha20-poly1305.")
+        str | None,
+        typer.Option(help="aes-gcm, as a new topic has it if this is unset, or chacha20-poly1305.", metavar="NAME"),
     ] = None,
-    bits: Annotated[int | None, typer.Option(help="The size of keys: 128, 192 or 256; of a new topic 256.")] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="The size of keys: 128, 192 or 256; of a new topic 256.", metavar="NUMBER")
+    ] = None,
     lifetime: Annotated[
-        int | None, typer.Option(help="Seconds that a key is used for; of a new topic 86400, a day.")
+        int | None, typer.Option(help="Seconds that a key is used for; of a new topic 86400, a day.", metavar="SECONDS")
     ] = None,
     messages: Annotated[
-        int | None, typer.Option(help="Messages that a publisher seals under a key; of a new topic 4294967296.")
+        int | None,
+        typer.Option(help="Messages that a publisher seals under a key; of a new topic 4294967296.", metavar="NUMBER"),
     ] = None,
     grace: Annotated[
-        int | None, typer.Option(help="Seconds that the key before is accepted for; of a new topic 30.")
+        int | None,
+        typer.Option(help="Seconds that the key before is accepted for; of a new topic 30.", metavar="SECONDS"),
     ] = None,
     challenge: Annotated[
-        int | None, typer.Option(help="Seconds after which members answer a query anew; of a new topic 0: never.")
+        int | None,
+        typer.Option(
+            help="Seconds after which members answer a query anew; of a new topic 0: never.", metavar="SECONDS"
+        ),
     ] = None,
-    to: Annotated[Path | None, typer.Option("--out", help="Write the topic's record into this file.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Write the topic's record into this file.", metavar="FILE")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Register a secure topic, or change one: --identity is its owner, who signs its record. What is not said of a
@@ -193,9 +226,11 @@ def kmc_grant(
     access: "KmcAccess",
     topic: Topic,
     entity: Entity,
-    rights: Annotated[list[str], typer.Argument(help="publish, subscribe, govern.")],
-    days: Annotated[float, typer.Option(min=0.0001, max=36_500, help="For how long.")] = 365,
-    part: Annotated[str | None, typer.Option("--template", help="Only this part of the topic.")] = None,
+    rights: Annotated[list[str], typer.Argument(help="publish, subscribe, govern.", metavar="RIGHT...")],
+    days: Annotated[float, typer.Option(min=0.0001, max=36_500, help="For how long.", metavar="DAYS")] = 365,
+    part: Annotated[
+        str | None, typer.Option("--template", help="Only this part of the topic.", metavar="TEMPLATE")
+    ] = None,
     history: Annotated[bool, typer.Option("--history", help="With the keys of all earlier epochs.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -252,8 +287,13 @@ def kmc_rotate(
 @with_access_options
 def kmc_enrol(
     access: "KmcAccess",
-    file: Annotated[Path, typer.Argument(help="A JSON object: queries, and the answer to each. - is standard input.")],
-    entity: Annotated[str | None, typer.Option(help="Whose, with --folder; else that of --identity.")] = None,
+    file: Annotated[
+        Path,
+        typer.Argument(help="A JSON object: queries, and the answer to each. - is standard input.", metavar="FILE"),
+    ],
+    entity: Annotated[
+        str | None, typer.Option(help="Whose, with --folder; else that of --identity.", metavar="ENTITY")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Agree on a set of queries: on topics with --challenge, one of them has to be answered now and then.
@@ -269,7 +309,9 @@ def kmc_enrol(
 @with_access_options
 def kmc_answer(
     access: "KmcAccess",
-    query: Annotated[str, typer.Argument(help="What was asked: `challenge: QUERY` is how keys are refused then.")],
+    query: Annotated[
+        str, typer.Argument(help="What was asked: `challenge: QUERY` is how keys are refused then.", metavar="QUERY")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Answer a query of the set that was agreed on. The answer is asked for, or read from standard input.

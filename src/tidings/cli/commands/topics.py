@@ -9,6 +9,7 @@ from tidings.cli.options import (
     DEFAULT_BROKER,
     AsJson,
     Broker,
+    CommandGroup,
     IdentityFile,
     IdentityFolder,
     Name,
@@ -19,33 +20,31 @@ from tidings.cli.options import (
 )
 from tidings.model.limits import DEFAULT_FOUND
 
-tdn = typer.Typer(
+tdn = CommandGroup(
     name="tdn",
     short_help="Topic discovery nodes: where topics and centres are found.",
     help="Topic discovery nodes: where secure topics and key management centres are found.\n\n"
     "Example: tidings tdn serve --identity tdn-1 --folder data/tdn-1",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-topics = typer.Typer(
+topics = CommandGroup(
     name="topics",
     short_help="List what can be subscribed to; find secure topics.",
     help="What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics."
     "\n\n"
     "Example: tidings topics",
     invoke_without_command=True,
-    rich_markup_mode=None,
 )
-Days = Annotated[int, typer.Option(min=1, max=400, help="For how long it can be found.")]
+Days = Annotated[int, typer.Option(min=1, max=400, help="For how long it can be found.", metavar="DAYS")]
 
 
 @tdn.command(name="serve")
 def tdn_serve(
     identity: IdentityFolder,
-    folder: Annotated[Path, typer.Option(help="Where the node keeps what it knows; it is made.")],
+    folder: Annotated[Path, typer.Option(help="Where the node keeps what it knows; it is made.", metavar="FOLDER")],
     connect: ServiceBroker = DEFAULT_BROKER,
     revocations: Annotated[
-        Path | None, typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.")
+        Path | None,
+        typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.", metavar="FILE"),
     ] = None,
     overlay: Overlay = "tidings",
     plain: Plain = False,
@@ -90,9 +89,12 @@ def topics_find(
     identity: IdentityFolder,
     connect: ServiceBroker = DEFAULT_BROKER,
     out: Annotated[
-        Path | None, typer.Option(help="Write the records of the topics, and of their centres, into this folder.")
+        Path | None,
+        typer.Option(help="Write the records of the topics, and of their centres, into this folder.", metavar="FOLDER"),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many topics and centres.")] = DEFAULT_FOUND,
+    limit: Annotated[
+        int, typer.Option(min=1, help="At most so many topics and centres.", metavar="NUMBER")
+    ] = DEFAULT_FOUND,
     overlay: Overlay = "tidings",
     plain: Plain = False,
     wait: Wait = 0.0,
@@ -112,13 +114,17 @@ def topics_find(
 
 @topics.command(name="advertise", short_help="Make a secure topic discoverable, as its owner.")
 def topics_advertise(
-    record: Annotated[Path, typer.Argument(help="The file of the topic's record, signed by its owner.")],
+    record: Annotated[
+        Path, typer.Argument(help="The file of the topic's record, signed by its owner.", metavar="FILE")
+    ],
     identity: IdentityFolder,
     names: Annotated[
-        list[str] | None, typer.Option("--only", help="Who may find it, by name: car-*; several times. Unset: anybody.")
+        list[str] | None,
+        typer.Option("--only", help="Who may find it, by name: car-*; several times. Unset: anybody.", metavar="NAME"),
     ] = None,
     roles: Annotated[
-        list[str] | None, typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.")
+        list[str] | None,
+        typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.", metavar="ROLE"),
     ] = None,
     days: Days = 365,
     connect: ServiceBroker = DEFAULT_BROKER,
@@ -141,7 +147,7 @@ def topics_advertise(
 
 @topics.command(name="withdraw")
 def topics_withdraw(
-    template: Annotated[str, typer.Argument(help="The topic's template, as it was advertised.")],
+    template: Annotated[str, typer.Argument(help="The topic's template, as it was advertised.", metavar="TEMPLATE")],
     identity: IdentityFolder,
     connect: ServiceBroker = DEFAULT_BROKER,
     overlay: Overlay = "tidings",
