@@ -69,17 +69,21 @@ DEFAULT_BROKER = "tidings://127.0.0.1:7450"
 Broker = Annotated[
     str,
     typer.Option(
-        "--connect", envvar="TIDINGS_CONNECT", help="A broker, or several to try, with commas.", metavar="ADDRESS"
+        "--connect",
+        envvar="TIDINGS_CONNECT",
+        help="The broker's address, or several to try, separated by commas.",
+        metavar="ADDRESS",
     ),
 ]
 Name = Annotated[
     str,
     typer.Option(
-        help="The client's name; unset: that of the identity's folder, else one that nobody has.", metavar="NAME"
+        help="The client's name; by default that of the identity's certificate, else a random one.", metavar="NAME"
     ),
 ]
 OperatorName = Annotated[
-    str, typer.Option(help="The client's name; the broker's configuration names its operators.", metavar="NAME")
+    str,
+    typer.Option(help="The client's name, which the broker's configuration lists among its operators.", metavar="NAME"),
 ]
 IdentityFile = Annotated[
     Path | None,
@@ -92,7 +96,7 @@ IdentityFile = Annotated[
     ),
 ]
 Format = Annotated[
-    str, typer.Option(help="What the filter is written in: sql, topic, tags, regex, xpath or padres.", metavar="FORMAT")
+    str, typer.Option(help="The filter's format: sql, topic, tags, regex, xpath or padres.", metavar="FORMAT")
 ]
 PolicyFile = Annotated[Path | None, typer.Option(help="The file of a policy, as text or XML.", metavar="FILE")]
 
@@ -102,19 +106,19 @@ IdentityFolder = Annotated[
     typer.Option(
         "--identity",
         envvar="TIDINGS_IDENTITY",
-        help="The folder that `tidings ca issue` made for who asks.",
+        help="The folder that `tidings ca issue` made for this client.",
         metavar="FOLDER",
     ),
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="The broker speaks no TLS: for trying, on this machine.")]
-Overlay = Annotated[str, typer.Option(help="The name of the overlay, as topic records say it.", metavar="NAME")]
+Plain = Annotated[bool, typer.Option("--plain", help="Connect without TLS, to try things out on this machine.")]
+Overlay = Annotated[str, typer.Option(help="The name of the overlay, as in topic records.", metavar="NAME")]
 ServiceBroker = Annotated[
     str,
     typer.Option(
         "--connect",
         "--broker",
         envvar="TIDINGS_CONNECT",
-        help="A broker, or several to try, with commas between them.",
+        help="The broker's address, or several to try, separated by commas.",
         metavar="ADDRESS",
     ),
 ]
@@ -122,8 +126,8 @@ Wait = Annotated[
     float,
     typer.Option(
         min=0,
-        help="While the broker, a discovery node or a centre does not answer, or nothing is found yet, ask again, for "
-        "so many seconds.",
+        help="Seconds to keep asking while the broker, a discovery node or a centre does not answer, or nothing is "
+        "found.",
         metavar="SECONDS",
     ),
 ]
@@ -140,7 +144,9 @@ TopicFiles = Annotated[
 FoundTopics = Annotated[
     str | None,
     typer.Option(
-        "--find", help="With an identity folder: secure topics to find at discovery nodes first.", metavar="QUERY"
+        "--find",
+        help="With an identity folder: secure topics to find at discovery nodes before the start.",
+        metavar="QUERY",
     ),
 ]
 

@@ -249,7 +249,7 @@ def bench_spark_moving(
 def bench_spark_streaming(
     count: Count = 100_000,
     rate: Annotated[int, typer.Option(min=1, help="How many events a second.", metavar="NUMBER")] = 5_000,
-    seconds: Annotated[int, typer.Option(min=5, help="For how long.", metavar="SECONDS")] = 300,
+    seconds: Annotated[int, typer.Option(min=5, help="How many seconds.", metavar="SECONDS")] = 300,
     as_json: AsJson = False,
 ) -> None:
     """A stream at a steady pace through a pipeline: whether it keeps up, and how long an event takes.

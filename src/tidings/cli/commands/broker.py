@@ -10,7 +10,7 @@ from tidings.cli.options import DEFAULT_BROKER, AsJson, CommandGroup, IdentityFi
 brokers = CommandGroup()
 overlay = CommandGroup(
     name="overlay",
-    help="Brokers that work as one: run them here, or ask running ones.\n\nExample: tidings overlay run --brokers 4",
+    help="Overlays of brokers: run one here, or ask running brokers.\n\nExample: tidings overlay run --brokers 4",
 )
 brokers.add_typer(overlay)
 
@@ -20,18 +20,20 @@ def broker(
     file: Annotated[
         Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.", metavar="FILE")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Another name than the file's.", metavar="NAME")] = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name, instead of the file's.", metavar="NAME")] = None,
     listen: Annotated[
         str | None,
         typer.Option(
-            help="Another address than the file's: 127.0.0.1:7450; port 0 picks a free one.", metavar="ADDRESS"
+            help="The address to listen at, instead of the file's: 127.0.0.1:7450; port 0 picks a free one.",
+            metavar="ADDRESS",
         ),
     ] = None,
     journal: Annotated[
-        Path | None, typer.Option(help="Another folder for the journal than the file's.", metavar="FOLDER")
+        Path | None, typer.Option(help="The journal's folder, instead of the file's.", metavar="FOLDER")
     ] = None,
     attached: Annotated[
-        bool, typer.Option("--attached", help="Stop when standard input ends: for whoever starts it as a child.")
+        bool,
+        typer.Option("--attached", help="Stop when standard input ends, for a parent process that starts the broker."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -47,25 +49,31 @@ def broker(
 @overlay.command(name="run")
 def overlay_run(
     count: Annotated[
-        int | None, typer.Option("--brokers", min=1, help="How many brokers; unset: 4.", metavar="NUMBER")
+        int | None, typer.Option("--brokers", min=1, help="The number of brokers; by default 4.", metavar="NUMBER")
     ] = None,
     topology: Annotated[
         str,
         typer.Option(
-            help="star, line, ring, tree, or a TOML file with the links: links = [['b1', 'b2']].", metavar="SHAPE"
+            help="The shape: star, line, ring, tree, or a TOML file with links = [['b1', 'b2']].", metavar="SHAPE"
         ),
     ] = "star",
     folder: Annotated[
-        Path, typer.Option(help="Configurations, logs and journals stand there, and are kept.", metavar="FOLDER")
+        Path, typer.Option(help="The folder for configurations, logs and journals, which stay there.", metavar="FOLDER")
     ] = Path("tidings-overlay"),
     port: Annotated[
         int,
         typer.Option(
-            min=0, max=65_000, help="That of the first broker; the others have the next. 0: free ones.", metavar="PORT"
+            min=0,
+            max=65_000,
+            help="The port of the first broker; the others have the next ones. 0: free ports.",
+            metavar="PORT",
         ),
     ] = 7450,
-    strategy: Annotated[str, typer.Option(help="advertisement, asf, gsf or spcf.", metavar="NAME")] = "advertisement",
-    journal: Annotated[bool, typer.Option(help="Whether brokers keep on disk what they accept.")] = True,
+    strategy: Annotated[
+        str,
+        typer.Option(help="How brokers route: advertisement, asf, gsf or spcf.", metavar="NAME"),
+    ] = "advertisement",
+    journal: Annotated[bool, typer.Option(help="Whether brokers have journals on disk.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Run brokers on this machine, linked to each other, until Ctrl-C.
@@ -87,7 +95,7 @@ Addresses = Annotated[
     typer.Option(
         "--connect",
         envvar="TIDINGS_CONNECT",
-        help="A broker to ask; several times, or with commas, for more.",
+        help="A broker to ask; repeat the option, or separate addresses by commas, for more.",
         metavar="ADDRESS",
     ),
 ]
@@ -105,7 +113,7 @@ def overlay_status(
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """How brokers are: which links are up, whether tables are complete, how many clients there are.
+    """Show the state of brokers: their links, whether their routing tables are complete, and their clients.
 
     Example: tidings overlay status --folder tidings-overlay
     """
@@ -122,7 +130,7 @@ def overlay_stats(
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """What brokers have counted since they were started: events, notifications, bytes, messages over links.
+    """Show what brokers have counted since their start: events, notifications, bytes, messages over links.
 
     Example: tidings overlay stats --connect tidings://127.0.0.1:7450 --json
     """
@@ -139,7 +147,7 @@ def overlay_tables(
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """What brokers know, of their own clients and of others: advertisements, subscriptions, contexts.
+    """Show the advertisements, subscriptions and contexts that brokers have, of their own clients and of others.
 
     Example: tidings overlay tables --folder tidings-overlay
     """
@@ -157,7 +165,7 @@ def overlay_forget(
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say that a broker will not come back: what others keep for it, to send it what it has missed, they may let go.
+    """Tell brokers that a broker will not come back, so that they drop the events that they store for it.
 
     Example: tidings overlay forget b3 --folder tidings-overlay
     """

@@ -21,18 +21,18 @@ DEFAULT_FOLDER = Path("ca")
 @ca.command(name="init", short_help="Create an authority, with a passphrase.")
 def ca_init(
     folder: Annotated[
-        Path, typer.Argument(help="The authority's folder; it is made.", metavar="FOLDER")
+        Path, typer.Argument(help="The folder to create for the authority.", metavar="FOLDER")
     ] = DEFAULT_FOLDER,
     name: Annotated[str, typer.Option(help="The authority's name.", metavar="NAME")] = "authority",
     days: Annotated[
-        int, typer.Option(min=1, max=3_650, help="For how long its certificate is valid.", metavar="DAYS")
+        int, typer.Option(min=1, max=3_650, help="For how many days its certificate is valid.", metavar="DAYS")
     ] = 3_650,
     no_passphrase: Annotated[
-        bool, typer.Option("--no-passphrase", help="Whoever can read the folder is the authority: for trying.")
+        bool, typer.Option("--no-passphrase", help="Protect the key by no passphrase, to try things out.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new authority, with a key that is encrypted under a passphrase.
+    """Create an authority, with a key that is encrypted under a passphrase.
 
     Example: tidings ca init ca --name example
     """
@@ -43,20 +43,20 @@ def ca_init(
 
 @ca.command(name="issue", short_help="Issue or renew a certificate with a new key.")
 def ca_issue(
-    name: Annotated[str, typer.Argument(help="Whose: the name of a client, broker or service.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="The name of the client, broker or service.", metavar="NAME")],
     to: Annotated[
         Path, typer.Option("--out", help="The folder for authority.pem, certificate.pem and key.pem.", metavar="FILE")
     ],
-    role: Annotated[str, typer.Option(help="entity, broker, kmc or tdn.", metavar="ROLE")] = "entity",
+    role: Annotated[str, typer.Option(help="The role: entity, broker, kmc or tdn.", metavar="ROLE")] = "entity",
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A host name or address that a broker is reached at; several times.", metavar="HOST"),
+        typer.Option(help="A host name or address of the broker; repeatable.", metavar="HOST"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3_650, help="For how long it is valid.", metavar="DAYS")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3_650, help="For how many days it is valid.", metavar="DAYS")] = 365,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Issue a certificate with a new key; for a name that has one: renew it. The older one stays valid until its end.
+    """Issue a certificate with a new key, or renew that of a name. The older one stays valid until its end.
 
     Example: tidings ca issue b1 --role broker --host 127.0.0.1 --out b1
     """
@@ -67,18 +67,18 @@ def ca_issue(
 
 @ca.command(name="revoke")
 def ca_revoke(
-    name: Annotated[str, typer.Argument(help="Whose: all certificates of that name.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="The name whose certificates are all revoked.", metavar="NAME")],
     since: Annotated[
         str | None,
         typer.Option(
-            help="They were not to be trusted even since then: 2026-01-31T12:00:00Z; unset: now.", metavar="TIME"
+            help="The time from which they are not trusted: 2026-01-31T12:00:00Z; by default now.", metavar="TIME"
         ),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Everybody can read it.", metavar="TEXT")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, which everybody can read.", metavar="TEXT")] = "",
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke the certificates of a name. It counts where the list arrives: see `tidings ca publish`.
+    """Revoke the certificates of a name. This takes effect where the revocation list arrives: see `tidings ca publish`.
 
     Example: tidings ca revoke car-1 --since 2026-01-31T12:00:00Z --reason stolen
     """
@@ -89,7 +89,7 @@ def ca_revoke(
 
 @ca.command(name="list")
 def ca_list(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
-    """The certificates that were issued, and what became of them. Needs no passphrase.
+    """List the certificates that were issued, with their state. Needs no passphrase.
 
     Example: tidings ca list --json
     """
@@ -109,12 +109,12 @@ def ca_publish(
             "--connect",
             "--broker",
             envvar="TIDINGS_CONNECT",
-            help="Send it to all brokers, through this one.",
+            help="Send the list to all brokers, through this one.",
             metavar="ADDRESS",
         ),
     ] = None,
     days: Annotated[
-        float, typer.Option(min=0.001, help="After so many days nobody trusts this list any more.", metavar="DAYS")
+        float, typer.Option(min=0.001, help="The number of days for which the list is valid.", metavar="DAYS")
     ] = 7,
     name: Name = "",
     identity: IdentityFile = None,
@@ -122,7 +122,7 @@ def ca_publish(
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Sign the list of revocations anew, and send it. Do so before the last one is out of date: daily, say.
+    """Sign the revocation list anew, and send it. Do so before the last list expires, for example daily.
 
     Example: tidings ca publish --broker tidings://127.0.0.1:7450 --wait 20
     """

@@ -17,7 +17,7 @@ Folder = Annotated[Path, typer.Argument(help="The journal's folder.", metavar="F
 
 @journal.command(name="check", short_help="Read every byte of a journal and report damage.")
 def journal_check(folder: Folder, as_json: AsJson = False) -> None:
-    """Read every byte of what is durable, and say what is there and what is damaged; also beside a running broker.
+    """Read every durable byte of a journal, and report its extent and its damage; also beside a running broker.
 
     Nothing is changed. The exit code is 1 if anything is damaged.
 
@@ -31,10 +31,10 @@ def journal_check(folder: Folder, as_json: AsJson = False) -> None:
 @journal.command(name="repair", short_help="Make a damaged journal readable again.")
 def journal_repair(
     folder: Folder,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a damaged journal one that opens: keep what can be read, mark what is lost, put damaged files aside.
+    """Repair a damaged journal so that it opens: keep what can be read, mark what is lost, put damaged files aside.
 
     Example: tidings journal repair data/b1 --dry-run
     """
@@ -47,16 +47,16 @@ def journal_repair(
 def journal_retain(
     folder: Folder,
     days: Annotated[
-        float | None, typer.Option(min=0, help="Keep what was accepted in so many days.", metavar="DAYS")
+        float | None, typer.Option(min=0, help="Keep the records of this many days.", metavar="DAYS")
     ] = None,
     size: Annotated[
-        int | None, typer.Option("--bytes", min=0, help="Keep so many bytes, the newest.", metavar="NUMBER")
+        int | None, typer.Option("--bytes", min=0, help="Keep this many bytes, the newest.", metavar="NUMBER")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the oldest records, but none that a durable subscription has yet to read or that no snapshot stands for.
+    """Remove the oldest records, except those that a durable subscription has not acknowledged or no snapshot covers.
 
-    A broker that runs does so itself, by its configuration.
+    A running broker does so itself, as its configuration says.
 
     Example: tidings journal retain data/b1 --days 30
     """
@@ -71,10 +71,12 @@ def journal_show(
     start: Annotated[
         int | None, typer.Option("--from", min=0, help="Begin at this offset, not the oldest.", metavar="OFFSET")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many records at most.", metavar="NUMBER")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="As it is: a JSON object a line.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of records.", metavar="NUMBER")] = 100,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Accepted for uniformity: the output is always JSON lines.")
+    ] = False,
 ) -> None:
-    """The durable records, a JSON object a line; also beside a running broker.
+    """Print the durable records of a journal, a JSON object a line; also beside a running broker.
 
     Example: tidings journal show data/b1 --from 1200 --limit 10 | jq .attributes
     """

@@ -40,7 +40,9 @@ kmc = CommandGroup(
 State = Annotated[Path, typer.Argument(metavar="FOLDER", help="The centre's folder.")]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(help="A file with the key of the state, in the place of a passphrase; init makes it.", metavar="FILE"),
+    typer.Option(
+        help="A file with the key of the state, instead of a passphrase; `kmc init` creates it.", metavar="FILE"
+    ),
 ]
 Owner = Annotated[
     Path | None,
@@ -56,7 +58,7 @@ ServiceFile = Annotated[
     typer.Option(
         "--service",
         envvar="TIDINGS_KMC",
-        help="The centre's service.bin; without it, discovery nodes are asked.",
+        help="The centre's service.bin; by default discovery nodes are asked.",
         metavar="FILE",
     ),
 ]
@@ -124,7 +126,8 @@ def kmc_init(
     overlay: Overlay = "tidings",
     as_json: AsJson = False,
 ) -> None:
-    """Make a new centre. Its service.bin says where it is asked: hand it to owners and members, or run discovery nodes.
+    """Create a key management centre. Its service.bin says where it is asked: hand it to owners and members, or run
+    discovery nodes.
 
     Example: tidings kmc init data/kmc --identity kmc-1
     """
@@ -145,12 +148,14 @@ def kmc_serve(
     names: Annotated[
         list[str] | None,
         typer.Option(
-            "--only", help="Who may find it at discovery nodes, by name: car-*; several times.", metavar="NAME"
+            "--only",
+            help="A name whose owner may find the centre at discovery nodes, such as car-*; repeatable.",
+            metavar="NAME",
         ),
     ] = None,
     roles: Annotated[
         list[str] | None,
-        typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.", metavar="ROLE"),
+        typer.Option("--role", help="A role that may find it: entity, broker, kmc or tdn; repeatable.", metavar="ROLE"),
     ] = None,
     overlay: Overlay = "tidings",
     plain: Plain = False,
@@ -173,30 +178,31 @@ def kmc_topic(
     access: "KmcAccess",
     owner: Owner,
     template: Annotated[
-        str, typer.Argument(help="Which events are on it: Sports=NBA,Team=*, or a subject.", metavar="TEMPLATE")
+        str, typer.Argument(help="The events on the topic: Sports=NBA,Team=*, or a subject.", metavar="TEMPLATE")
     ],
     algorithm: Annotated[
         str | None,
-        typer.Option(help="aes-gcm, as a new topic has it if this is unset, or chacha20-poly1305.", metavar="NAME"),
+        typer.Option(help="The cipher: aes-gcm (for a new topic) or chacha20-poly1305.", metavar="NAME"),
     ] = None,
     bits: Annotated[
-        int | None, typer.Option(help="The size of keys: 128, 192 or 256; of a new topic 256.", metavar="NUMBER")
+        int | None, typer.Option(help="The size of keys: 128, 192 or 256 (for a new topic).", metavar="NUMBER")
     ] = None,
     lifetime: Annotated[
-        int | None, typer.Option(help="Seconds that a key is used for; of a new topic 86400, a day.", metavar="SECONDS")
+        int | None,
+        typer.Option(help="Seconds that a key is used; 86400, a day, for a new topic.", metavar="SECONDS"),
     ] = None,
     messages: Annotated[
         int | None,
-        typer.Option(help="Messages that a publisher seals under a key; of a new topic 4294967296.", metavar="NUMBER"),
+        typer.Option(help="Messages that a publisher seals under a key; 4294967296 for a new topic.", metavar="NUMBER"),
     ] = None,
     grace: Annotated[
         int | None,
-        typer.Option(help="Seconds that the key before is accepted for; of a new topic 30.", metavar="SECONDS"),
+        typer.Option(help="Seconds for which the previous key is accepted; 30 for a new topic.", metavar="SECONDS"),
     ] = None,
     challenge: Annotated[
         int | None,
         typer.Option(
-            help="Seconds after which members answer a query anew; of a new topic 0: never.", metavar="SECONDS"
+            help="Seconds after which members answer a challenge again; 0 (never) for a new topic.", metavar="SECONDS"
         ),
     ] = None,
     to: Annotated[
@@ -204,9 +210,10 @@ def kmc_topic(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Register a secure topic, or change one: --identity is its owner, who signs its record. What is not said of a
-    topic that there is stays as it is; with a renewed certificate of the owner or of the centre, the record is signed
-    anew.
+    """Register a secure topic, or change one, as its owner (--identity), who signs its record.
+
+    Settings that are left out stay as they are. With a renewed certificate of the owner or of the centre, the record is
+    signed anew.
 
     Example: tidings kmc topic "Sports=NBA,Team=*" --bits 192 --lifetime 3600 --identity league --service service.bin
     """
@@ -226,17 +233,18 @@ def kmc_grant(
     access: "KmcAccess",
     topic: Topic,
     entity: Entity,
-    rights: Annotated[list[str], typer.Argument(help="publish, subscribe, govern.", metavar="RIGHT...")],
-    days: Annotated[float, typer.Option(min=0.0001, max=36_500, help="For how long.", metavar="DAYS")] = 365,
+    rights: Annotated[list[str], typer.Argument(help="The rights: publish, subscribe, govern.", metavar="RIGHT...")],
+    days: Annotated[float, typer.Option(min=0.0001, max=36_500, help="For how many days.", metavar="DAYS")] = 365,
     part: Annotated[
-        str | None, typer.Option("--template", help="Only this part of the topic.", metavar="TEMPLATE")
+        str | None,
+        typer.Option("--template", help="A part of the topic, to which the grant is limited.", metavar="TEMPLATE"),
     ] = None,
-    history: Annotated[bool, typer.Option("--history", help="With the keys of all earlier epochs.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Grant the keys of all earlier epochs, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what an entity may do on a topic; it takes the place of what was said before.
+    """Grant an entity rights on a topic, in place of its present rights.
 
-    Who may publish can read, too, while it has a key: one key serves for both.
+    An entity with the right to publish can read, too, while it has a key: one key serves for both.
 
     Example: tidings kmc grant "Sports=NBA,Team=*" car-1 publish subscribe --days 30 --identity league --wait 20
     """
@@ -253,9 +261,9 @@ def kmc_revoke(
     topic: OnTopic = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take everything back that an entity was granted: on a topic, or, for the administrator, on all.
+    """Revoke the grants of an entity: on a topic, or, as the administrator, on all topics.
 
-    Every topic that it concerns gets a new key at once, and brokers refuse what is sealed under older ones.
+    Every topic that this concerns gets a new key at once, and brokers refuse events sealed under older keys.
 
     Example: tidings kmc revoke car-1 --topic "Sports=NBA,Team=*" --identity league --service service.bin
     """
@@ -270,11 +278,11 @@ def kmc_rotate(
     access: "KmcAccess",
     topic: Topic,
     compromised: Annotated[
-        bool, typer.Option("--compromised", help="At once: what is sealed under older keys is refused.")
+        bool, typer.Option("--compromised", help="Refuse events sealed under older keys at once.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a topic a new key, before the one it has ends.
+    """Give a topic a new key before its present one ends.
 
     Example: tidings kmc rotate "Sports=NBA,Team=*" --identity league --service service.bin
     """
@@ -289,14 +297,14 @@ def kmc_enrol(
     access: "KmcAccess",
     file: Annotated[
         Path,
-        typer.Argument(help="A JSON object: queries, and the answer to each. - is standard input.", metavar="FILE"),
+        typer.Argument(help="A JSON object of queries with their answers; - is standard input.", metavar="FILE"),
     ],
     entity: Annotated[
-        str | None, typer.Option(help="Whose, with --folder; else that of --identity.", metavar="ENTITY")
+        str | None, typer.Option(help="The entity, with --folder; by default that of --identity.", metavar="ENTITY")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Agree on a set of queries: on topics with --challenge, one of them has to be answered now and then.
+    """Agree on a set of challenge queries: on topics with --challenge, the member has to answer one from time to time.
 
     Example: echo '{"the first pet?": "Rex"}' | tidings kmc enrol - --identity car-1 --service service.bin
     """
@@ -309,12 +317,10 @@ def kmc_enrol(
 @with_access_options
 def kmc_answer(
     access: "KmcAccess",
-    query: Annotated[
-        str, typer.Argument(help="What was asked: `challenge: QUERY` is how keys are refused then.", metavar="QUERY")
-    ],
+    query: Annotated[str, typer.Argument(help="The query, from the refusal `challenge: QUERY`.", metavar="QUERY")],
     as_json: AsJson = False,
 ) -> None:
-    """Answer a query of the set that was agreed on. The answer is asked for, or read from standard input.
+    """Answer a challenge of a centre. The answer is asked for, or read from standard input.
 
     Example: tidings kmc answer "the first pet?" --identity car-1 --service service.bin
     """
@@ -329,7 +335,7 @@ def kmc_release(
     access: "KmcAccess",
     entity: Entity,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Its query set is forgotten, too: it has to enrol again.")
+        bool, typer.Option("--anew", help="Delete its challenge queries, too: it has to enrol again.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -348,7 +354,7 @@ def kmc_list(
     access: "KmcAccess",
     as_json: AsJson = False,
 ) -> None:
-    """Topics with their epochs, and who may do what: an owner sees its own, the administrator all.
+    """List topics with their epochs and grants: an owner sees its own topics, the administrator all.
 
     Example: tidings kmc list --folder data/kmc --json
     """

@@ -34,13 +34,13 @@ topics = CommandGroup(
     "Example: tidings topics",
     invoke_without_command=True,
 )
-Days = Annotated[int, typer.Option(min=1, max=400, help="For how long it can be found.", metavar="DAYS")]
+Days = Annotated[int, typer.Option(min=1, max=400, help="For how many days it can be found.", metavar="DAYS")]
 
 
 @tdn.command(name="serve")
 def tdn_serve(
     identity: IdentityFolder,
-    folder: Annotated[Path, typer.Option(help="Where the node keeps what it knows; it is made.", metavar="FOLDER")],
+    folder: Annotated[Path, typer.Option(help="The folder for the node's records; it is created.", metavar="FOLDER")],
     connect: ServiceBroker = DEFAULT_BROKER,
     revocations: Annotated[
         Path | None,
@@ -50,7 +50,7 @@ def tdn_serve(
     plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a discovery node until Ctrl-C. Run several: each has what the others have, and one that is left suffices.
+    """Run a discovery node until Ctrl-C. Nodes replicate their records, so that one of several is enough.
 
     Example: tidings tdn serve --identity tdn-1 --folder data/tdn-1 --broker tidings://127.0.0.1:7450
     """
@@ -69,7 +69,7 @@ def topics_list(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics.
+    """List what can be subscribed to: subjects with their schemas, and advertisements; with a verb, secure topics.
 
     Example: tidings topics --wait 20
     """
@@ -93,16 +93,17 @@ def topics_find(
         typer.Option(help="Write the records of the topics, and of their centres, into this folder.", metavar="FOLDER"),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, help="At most so many topics and centres.", metavar="NUMBER")
+        int, typer.Option(min=1, help="The maximum number of topics and centres.", metavar="NUMBER")
     ] = DEFAULT_FOUND,
     overlay: Overlay = "tidings",
     plain: Plain = False,
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Find secure topics, who owns them, and the key management centres that count for them, at discovery nodes.
+    """Find secure topics, their owners and their key management centres at discovery nodes.
 
-    What the identity may not find is not shown. With --wait, nodes are asked again until one answers and finds a topic.
+    Records that the identity may not find are not shown. With --wait, nodes are asked again until one answers and finds
+    a topic.
 
     Example: tidings topics find "Sports=NBA,Team=*" --identity car-1 --wait 20
     """
@@ -120,11 +121,15 @@ def topics_advertise(
     identity: IdentityFolder,
     names: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Who may find it, by name: car-*; several times. Unset: anybody.", metavar="NAME"),
+        typer.Option(
+            "--only",
+            help="A name whose owner may find the topic, such as car-*; repeatable; by default anybody.",
+            metavar="NAME",
+        ),
     ] = None,
     roles: Annotated[
         list[str] | None,
-        typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.", metavar="ROLE"),
+        typer.Option("--role", help="A role that may find it: entity, broker, kmc or tdn; repeatable.", metavar="ROLE"),
     ] = None,
     days: Days = 365,
     connect: ServiceBroker = DEFAULT_BROKER,
@@ -132,7 +137,7 @@ def topics_advertise(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have a secure topic found, as its owner; again, to change who may.
+    """Make a secure topic discoverable, as its owner; advertise it again to change who may find it.
 
     With --wait, the same signed advertisement is sent again until a node answers: twice has the effect of once.
 
@@ -155,10 +160,10 @@ def topics_withdraw(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have a secure topic found no more, as its owner. Who has a token for it keeps it.
+    """Withdraw a secure topic from discovery, as its owner. Entities with a token keep it.
 
     With --wait, the same signed withdrawal is sent again until a node answers: twice has the effect of once. A topic
-    that nodes do not know is not waited for.
+    that no node knows is not waited for.
 
     Example: tidings topics withdraw "Sports=NBA,Team=*" --identity owner --wait 20
     """

@@ -29,7 +29,7 @@ Key = Annotated[
 
 @trust.command(name="init")
 def trust_init(group: Annotated[str, typer.Argument(help="The group's name.", metavar="GROUP")], to: Secret) -> None:
-    """Make the secret of a new group. Who has the file belongs to the group.
+    """Create the secret of a new trust group. Whoever has the file belongs to the group.
 
     Example: tidings trust init Restricted --out restricted.secret
     """
@@ -45,7 +45,7 @@ def trust_request(
     request: Request,
     key: Key,
 ) -> None:
-    """Ask for a group's secret: give the request to a member, and keep the key.
+    """Request a group's secret: give the request to a member, and keep the key.
 
     Example: tidings trust request Restricted --identity b2 --request b2.request --key b2.request.key
     """
@@ -61,13 +61,18 @@ def trust_invite(
     identity: Folder,
     request: Request,
     members: Annotated[
-        list[str], typer.Option("--member", help="Who may have it, by the name in its certificate.", metavar="NAME")
+        list[str],
+        typer.Option(
+            "--member",
+            help="An entity that may have the secret, by the name in its certificate; repeatable.",
+            metavar="NAME",
+        ),
     ],
     to: Annotated[
-        Path, typer.Option("--out", help="The file for the answer: nobody else can open it.", metavar="FILE")
+        Path, typer.Option("--out", help="The file for the answer, which only the requester can open.", metavar="FILE")
     ],
 ) -> None:
-    """Answer a request: the secret, sealed for who has asked, if it is on the list.
+    """Answer a request with the group's secret, sealed for the requester, if it is one of --member.
 
     Example: tidings trust invite G --secret G.secret --identity b1 --request b2.request --member b2 --out b2.answer
     """
@@ -85,10 +90,12 @@ def trust_join(
     to: Secret,
     by: Annotated[
         list[str] | None,
-        typer.Option("--from", help="The member that the answer must be from; several times: one of.", metavar="NAME"),
+        typer.Option(
+            "--from", help="A member that the answer may be from; repeatable; by default any.", metavar="NAME"
+        ),
     ] = None,
 ) -> None:
-    """Open the answer to one's request: from then on one belongs to the group.
+    """Open the answer to a request, and save the group's secret.
 
     Example: tidings trust join b2.answer --identity b2 --request b2.request --key b2.request.key --out G.secret
     """
