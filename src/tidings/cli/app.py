@@ -88,7 +88,7 @@ def warm(as_json: AsJson = False) -> None:
 
     Example: tidings warm
     """
-    from tidings.cli.actions.warm import warm
+    from tidings.cli.actions.matcher import warm
 
     warm(as_json)
 
@@ -111,7 +111,7 @@ def filter_command(
 
     Example: tidings filter "class = 'report' and d1 > 10" --event '{"class": "report", "d1": 11}'
     """
-    from tidings.cli.actions.filter import show
+    from tidings.cli.actions.matcher import show
 
     show(text, format, event=event, subject=subject, payload=payload, against=against, as_json=as_json)
 
@@ -340,7 +340,7 @@ def config_show(
 
     Example: tidings config show --config broker.toml
     """
-    from tidings.cli.actions.config import show
+    from tidings.cli.actions.broker import show
 
     show(file, as_json=as_json)
 
@@ -351,6 +351,6 @@ def config_reference(as_json: AsJson = False) -> None:
 
     Example: tidings config reference
     """
-    from tidings.cli.actions.config import reference
+    from tidings.cli.actions.broker import reference
 
     reference(as_json=as_json)

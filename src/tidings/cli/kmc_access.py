@@ -17,10 +17,8 @@ import typer
 
 from tidings.cli.connection import EntityConnection
 from tidings.cli.options import read_file
-from tidings.client.retry import Retry
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.service_rpc import ServiceClient, ask
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import Retry, ServiceClient, ask, now
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.security.ca.certificates import Certificate
 from tidings.security.ca.identity import Identity

@@ -10,11 +10,10 @@ import msgspec
 
 from tidings.client.api import ClientHandle, ContextText, Handle, Text
 from tidings.client.callback_runner import Callback
-from tidings.client.connection_state import ConnectionState
+from tidings.client.connection import ConnectionState
 from tidings.client.publisher import EventPublisher
-from tidings.client.request_sender import RequestSender, time_limit
+from tidings.client.request_sender import RequestSender, SessionState, time_limit
 from tidings.client.session import ClientSession, ConnectionSettings
-from tidings.client.session_state import SessionState
 from tidings.client.subscription import ClientSubscription, OnRefused, SubscriptionTable
 from tidings.coerce import content_filter, context_filter, context_offer, policy_text
 from tidings.model.advertisement import Advertisement, checked_id, listed_offer

@@ -18,8 +18,7 @@ import msgspec
 
 from tidings.client.callback_runner import Callback, CallbackRunner
 from tidings.client.deduplication import AckTracker, NotificationDedup
-from tidings.client.request_sender import RequestSender
-from tidings.client.session_state import SessionState
+from tidings.client.request_sender import RequestSender, SessionState
 from tidings.coerce import policy_text
 from tidings.model.advertisement import checked_id
 from tidings.model.errors import (

@@ -15,7 +15,7 @@ from uuid import UUID
 from tidings.client.api import ClientHandle, ContextText, Handle, Text
 from tidings.client.callback_runner import Callback
 from tidings.client.client import Client, ClientAdvertisement, Since
-from tidings.client.connection_state import ConnectionState
+from tidings.client.connection import ConnectionState
 from tidings.client.subscription import ClientSubscription, OnRefused
 from tidings.model.errors import ClosedError, InvalidValueError
 from tidings.model.explanation import Explanation

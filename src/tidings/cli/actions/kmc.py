@@ -17,7 +17,7 @@ from tidings.cli.connection import EntityConnection, until_stopped
 from tidings.cli.kmc_access import KmcAccess, SendRequest, new_vault, unlocker
 from tidings.cli.options import parse_json_object, read_file
 from tidings.cli.output import err, out, print_json, table, time_text
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import now
 from tidings.model.errors import InvalidValueError, SecurityError
 from tidings.security.ca.certificates import Certificate
 from tidings.security.ca.identity import Identity

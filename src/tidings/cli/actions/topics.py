@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 from tidings.cli.connection import EntityConnection, until_stopped
 from tidings.cli.options import read_file
 from tidings.cli.output import err, out, print_json, table, time_text
-from tidings.client.retry import Retry
 from tidings.client.secure.discovery import Discovery
 from tidings.client.secure.kmc_client import has_topic
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import Retry, now
 from tidings.model.errors import InvalidValueError
 from tidings.security.ca.identity import Identity
 from tidings.security.ca.revocation import RevocationUpdate

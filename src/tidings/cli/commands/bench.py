@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.commands.bench_live import live
 from tidings.cli.commands.bench_overlay import overlay
-from tidings.cli.commands.bench_security import secure
 from tidings.cli.options import AsJson, CommandGroup, Plot
 
 Count = Annotated[int, typer.Option(min=1, help="How many subscriptions.", metavar="NUMBER")]
@@ -20,8 +18,6 @@ bench = CommandGroup(
     help="Measure, side by side with what one would use instead.\n\nExample: tidings bench language",
 )
 bench.add_typer(overlay)
-bench.add_typer(live)
-bench.add_typer(secure)
 
 
 @bench.callback()

@@ -276,7 +276,7 @@ def tail(
 
     Example: tidings tail "Sports = 'NBA'" --identity bob --find 'Sports=NBA' --wait 20
     """
-    from tidings.cli.actions import tail
+    from tidings.cli.actions import subscribe as subscriptions
     from tidings.cli.connection import BrokerConnection, SecureTopicsOptions
     from tidings.cli.options import parse_time
 
@@ -284,7 +284,7 @@ def tail(
     caller = BrokerConnection(
         connect, name, identity, SecureTopicsOptions(tuple(service or ()), tuple(topic or ()), find, plain), wait
     )
-    tail.tail(caller, content, format, since=begin, count=count, seconds=seconds, as_json=as_json)
+    subscriptions.tail(caller, content, format, since=begin, count=count, seconds=seconds, as_json=as_json)
 
 
 @clients.command(name="explain", short_help="Explain why an event reaches a subscription or does not.")
@@ -336,11 +336,11 @@ def schema_define(
 
     Example: tidings schema define Loop li=int ts=int lo=str
     """
-    from tidings.cli.actions import schema
+    from tidings.cli.actions import requests
     from tidings.cli.connection import BrokerConnection
     from tidings.cli.options import parse_pairs
 
-    schema.define(BrokerConnection(connect, name, identity), subject, parse_pairs(attributes), as_json=as_json)
+    requests.define_schema(BrokerConnection(connect, name, identity), subject, parse_pairs(attributes), as_json=as_json)
 
 
 @schema.command(name="extend")
@@ -356,11 +356,11 @@ def schema_extend(
 
     Example: tidings schema extend Loop vc=str
     """
-    from tidings.cli.actions import schema
+    from tidings.cli.actions import requests
     from tidings.cli.connection import BrokerConnection
     from tidings.cli.options import parse_pairs
 
-    schema.extend(BrokerConnection(connect, name, identity), subject, parse_pairs(attributes), as_json=as_json)
+    requests.extend_schema(BrokerConnection(connect, name, identity), subject, parse_pairs(attributes), as_json=as_json)
 
 
 @schema.command(name="show", short_help="Show the schema of a subject.")
@@ -375,10 +375,10 @@ def schema_show(
 
     Example: tidings schema show Loop
     """
-    from tidings.cli.actions import schema
+    from tidings.cli.actions import requests
     from tidings.cli.connection import BrokerConnection
 
-    schema.show(BrokerConnection(connect, name, identity), subject, as_json=as_json)
+    requests.show_schema(BrokerConnection(connect, name, identity), subject, as_json=as_json)
 
 
 @context.command(name="set")

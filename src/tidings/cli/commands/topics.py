@@ -73,11 +73,11 @@ def topics_list(
 
     Example: tidings topics --wait 20
     """
-    from tidings.cli.actions import schema
+    from tidings.cli.actions.requests import show_topics
     from tidings.cli.connection import BrokerConnection
 
     if context.invoked_subcommand is None:
-        schema.topics(BrokerConnection(connect, name, identity, wait=wait), as_json=as_json)
+        show_topics(BrokerConnection(connect, name, identity, wait=wait), as_json=as_json)
 
 
 @topics.command(name="find", short_help="Find secure topics, their owners and their centres.")
