@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,8 +31,16 @@ from tidings.services.kmc_store import KmcStore, Unlock
 
 VARIABLE = "TIDINGS_KMC_PASSPHRASE"
 SendRequest = Callable[[str, Any], Awaitable[bytes]]  # sends one request (kind, body); a refusal raises RefusedError
-# Sends requests in order; gets the centre's certificate.
-RequestSeries = Callable[[SendRequest, Certificate], Awaitable[Any]]
+
+
+class CentreConnection(NamedTuple):
+    """A key management centre that requests can be sent to, and its certificate."""
+
+    send: SendRequest
+    certificate: Certificate
+
+
+RequestSeries = Callable[[CentreConnection], Coroutine[Any, Any, Any]]  # sends requests in order
 
 
 class OverlayAccess(NamedTuple):
@@ -60,7 +68,7 @@ class OverlayAccess(NamedTuple):
             async def send(kind: str, body: Any) -> bytes:
                 return await ask(client, identity, service, kind, encode_canonical(body))
 
-            return await series(send, service.certificate)
+            return await series(CentreConnection(send, service.certificate))
 
     async def _locate_service(self, client: ServiceClient, identity: Identity, retry: Retry) -> ServiceRecord:
         """Return the service record of the centre, from its file or from discovery nodes.
@@ -117,11 +125,7 @@ class FolderAccess(NamedTuple):
                     raise RefusedError("authorize", reply.refused)
                 return reply.body
 
-            return asyncio.run(_run_series(series, send, certificate))
-
-
-async def _run_series(series: RequestSeries, send: SendRequest, certificate: Certificate) -> Any:
-    return await series(send, certificate)
+            return asyncio.run(series(CentreConnection(send, certificate)))
 
 
 KmcAccess = OverlayAccess | FolderAccess

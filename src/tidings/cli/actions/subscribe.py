@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from rich.text import Text
@@ -16,12 +16,23 @@ from rich.text import Text
 from tidings.cli.connection import BrokerConnection, request_timeout, until_interrupted
 from tidings.cli.options import payload_text
 from tidings.cli.output import err, out, print_json, time_text
-from tidings.client.sync import SyncSubscription
 from tidings.model.errors import SecurityError
 from tidings.model.notification import Notification
 
 _PAGE = 256  # notifications in a batch
 _LOOK = 0.5  # seconds between two checks whether the reader of standard output is still there
+
+
+class FollowedSubscription(Protocol):
+    """What the commands need of their subscription."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def findings(self) -> list[str]: ...
+    def take(self, limit: int | None = None, timeout: float | None = 0) -> list[Notification]: ...
+    def acknowledge(self, *notes: Notification) -> int: ...
+    def replay(self, since: dt.datetime) -> Iterator[Notification]: ...
 
 
 def json_line(notification: Notification) -> dict[str, Any]:
@@ -85,7 +96,7 @@ class LossCounter:
 
 
 def follow(
-    subscription: SyncSubscription,
+    subscription: FollowedSubscription,
     write: Callable[[Notification], None],
     *,
     count: int | None = None,
@@ -191,7 +202,7 @@ def subscribe(
             )
 
 
-def _print_findings(subscription: SyncSubscription) -> None:
+def _print_findings(subscription: FollowedSubscription) -> None:
     for finding in subscription.findings:
         err.print(finding, markup=False, soft_wrap=True)
     err.print(f"tidings: {subscription.id} waits for events", markup=False, soft_wrap=True)
@@ -264,7 +275,7 @@ class _Lines:
         self._as_json = as_json
         self._replayed: set[UUID] = set()
 
-    def replay(self, subscription: SyncSubscription, since: dt.datetime, count: int | None) -> int | None:
+    def replay(self, subscription: FollowedSubscription, since: dt.datetime, count: int | None) -> int | None:
         """Print the replayed notifications, and return how many of `count` are left."""
         for notification in subscription.replay(since):
             if count is not None and count <= 0:

@@ -261,7 +261,7 @@ class Membership:
             del self._requests[record.id]
             self._changed.set()
         self._failures.pop(record.id, None)
-        self._in_background(self._subscribe_anew(token))
+        self._in_background(self._subscribe_anew(record.id))
         self._in_background(self._notices.watch(self.member.topics()))
         return token
 
@@ -390,19 +390,19 @@ class Membership:
         await self.secure(subscription)
         return subscription.token is not None and (before is None or subscription.token.data != before.data)
 
-    async def _subscribe_anew(self, token: Token) -> None:
+    async def _subscribe_anew(self, topic: bytes) -> None:
         """Give subscriptions whose token expires soon, or is no longer valid, the new one: same id, without a gap."""
+        fresh = self.member.token(topic)
         for subscription in self._subscriptions.subscriptions():
-            if (
-                subscription.token is None
-                or subscription.token.topic != token.topic
-                or not _should_replace(subscription.token, token)
-            ):
+            present = subscription.token
+            if fresh is None or present is None or present.topic != topic:
                 continue
-            subscription.token, subscription.wanted = (
-                token,
-                msgspec.structs.replace(subscription.wanted, token=token.data),
-            )
+            is_same_grant = (present.grant, present.rights) == (fresh.grant, fresh.rights)
+            is_same = is_same_grant and present.record.data == fresh.record.data
+            if is_same and now() <= (present.not_before + present.not_after) // 2:
+                continue  # less than half of its time is over
+            subscription.token = fresh
+            subscription.wanted = msgspec.structs.replace(subscription.wanted, token=fresh.data)
             try:
                 await self._subscriptions.subscribe_anew(subscription.wanted.id)
             except TidingsError as error:
@@ -440,12 +440,6 @@ class Membership:
         task = asyncio.create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _should_replace(present: Token, fresh: Token) -> bool:
-    """Return whether more than half of the token's time is over, or the fresh token differs from it."""
-    is_other = (present.grant, present.rights, present.record.data) != (fresh.grant, fresh.rights, fresh.record.data)
-    return is_other or now() > (present.not_before + present.not_after) // 2
 
 
 def topic_named(template: str, topics: Iterable[TopicRecord]) -> TopicRecord:
