@@ -53,6 +53,7 @@ check: $(VENV)/dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python -m tests.sync_client
 
 format: $(VENV)/dev
 	@$(BIN)/ruff check --fix .

@@ -16,8 +16,7 @@ from benchmarks.brokers.broker_processes import start
 from benchmarks.brokers.children import ChildProcesses
 from tidings.cli.measurement import Measurement, median, processor_seconds, steps
 from tidings.client import Client, connect
-from tidings.client.secure.service_rpc import ReplyHandler, ask
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import ReplyHandler, ask, now
 from tidings.model.errors import TidingsError
 from tidings.security import Authority, Credentials, Identity, KeyManagementCentre, Member, Right, Role, TopicRecord
 from tidings.security.encoding import encode_canonical

@@ -1,6 +1,26 @@
 """Tidings: content-based, context-aware, policy-governed publish/subscribe.
 
-Everything public is importable from here and loaded when it is first used, so that `import tidings` stays quick.
+Where to begin, after `import tidings as td`:
+
+    td.Hub()                         publish and subscribe in one process; `hub.client(name)` is a HubClient
+    td.connect(address, name)        a Client of a broker, for `async with`
+    td.connect_sync(address, name)   the same with methods that simply return
+    td.ClientApi                     what all of these clients have in common
+    td.Filter, td.ContextFilter      the filters of subscriptions: parse, match, compare
+    td.Policy, td.policies           rules that block or transform messages; ready-made ones
+    td.Schema                        the attributes of a subject's events
+    td.Index                         matching alone: many filters, one event or a table of them
+    td.security                      authorities, identities, tokens and sealed events
+    td.TidingsError                  the base of all errors
+
+    >>> hub = td.Hub()
+    >>> subscription = hub.client("car-1").subscribe("msg = 'accident'")
+    >>> receipt = hub.client("cam-1").publish({"msg": "accident"})
+    >>> [notification.attributes["msg"] for notification in subscription.take()]
+    ['accident']
+
+Everything public is importable from here and loaded when it is first used, so that `import tidings` stays quick. The
+package `tidings.spark` has the pipeline, `tidings.testing` what tests of programs need.
 """
 
 from importlib import import_module
@@ -10,7 +30,7 @@ from tidings._version import __version__
 
 if TYPE_CHECKING:
     from tidings import security
-    from tidings.client import Client, ConnectionState, connect, connect_sync
+    from tidings.client import Client, ClientApi, ConnectionState, connect, connect_sync
     from tidings.filters import ContextFilter, Filter, merge
     from tidings.hub import Hub, HubAdvertisement, HubClient, HubSubscription, Receipt
     from tidings.matching.covering import Relation
@@ -46,6 +66,7 @@ _HOMES = {
     "AttributeFilter": "tidings.model.schema",
     "Attributes": "tidings.model.values",
     "Client": "tidings.client",
+    "ClientApi": "tidings.client",
     "ClosedError": "tidings.model.errors",
     "ConnectionState": "tidings.client",
     "Context": "tidings.model.values",
@@ -92,6 +113,7 @@ __all__ = [
     "AttributeFilter",
     "Attributes",
     "Client",
+    "ClientApi",
     "ClosedError",
     "ConnectionState",
     "Context",

@@ -12,7 +12,7 @@ from tests.broker.certified import Certified
 from tests.broker.test_trust import STAFF_PUBLISHES, Secrets, numbers, proofs, ruled
 from tidings.broker.broker import Broker
 from tidings.client import TlsIdentity
-from tidings.client.challenge_responder import ChallengeResponder
+from tidings.client.identity import ChallengeResponder
 from tidings.model.errors import ClosedError, RefusedError
 from tidings.protocol.handshake import Challenge, Proof
 

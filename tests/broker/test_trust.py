@@ -18,7 +18,7 @@ from tests.broker.secured import LiveWorld, publish
 from tests.sizes import examples
 from tidings.broker.broker import Broker
 from tidings.client import Client
-from tidings.client.challenge_responder import ChallengeResponder
+from tidings.client.identity import ChallengeResponder
 from tidings.hub import Hub
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.protocol import answers, requests

@@ -22,14 +22,14 @@ from tidings.cli.app import app
 from tidings.policy import Policy
 
 
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def all_commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """All commands and groups of commands, by their words."""
     yield path
     for name, below in getattr(command, "commands", {}).items():
-        yield from commands(below, (*path, name))
+        yield from all_commands(below, (*path, name))
 
 
-ALL = [path for path in commands(typer.main.get_command(app)) if path]
+ALL = [path for path in all_commands(typer.main.get_command(app)) if path]
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
@@ -60,6 +60,28 @@ def test_a_list_of_commands_is_cut_nowhere_at_80_columns(words: tuple[str, ...])
     assert done.returncode == 0
     listed = done.stdout.partition("Commands:")[2]
     assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The commands that do something, by their words."""
+    if hasattr(command, "commands"):
+        for name, below in command.commands.items():
+            yield from commands(below, (*path, name))
+    else:
+        yield path
+
+
+@pytest.mark.parametrize("words", [*commands(typer.main.get_command(app))], ids=" ".join)
+def test_the_help_of_a_command_fits_into_80_columns_and_names_its_values_by_words(words: tuple[str, ...]) -> None:
+    """An option or argument needs a `metavar`, such as FILE; without one, the help shows its type in Python."""
+    done = run(*words, "-h", variables={**os.environ, "COLUMNS": "80"})
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert re.findall(r"<(?:str|int|float|path|list|bool)[^=>]*>|\{\w+\}", done.stdout) == []
+    usage = done.stdout.partition("\n\n")[0]
+    assert usage.startswith(f"Usage: tidings {' '.join(words)} [OPTIONS]")
+    assert re.fullmatch(r"( ?\[?[A-Z=]+(\.\.\.)?\]?)*", usage.partition("[OPTIONS]")[2].replace("\n", " ").strip())
 
 
 def test_help_names_the_verbs_and_version_is_told() -> None:

@@ -18,8 +18,7 @@ from tests.limits import PATIENCE
 from tidings.cli import kmc_access
 from tidings.cli.kmc_access import discover_centre
 from tidings.client.client import Client
-from tidings.client.retry import Retry
-from tidings.client.secure.service_rpc import ask
+from tidings.client.secure.service_rpc import Retry, ask
 from tidings.model.errors import InvalidValueError, UnreachableError
 from tidings.security import Authority, Identity, Role, TopicRecord
 from tidings.security.rpc.kmc_messages import LIST, ROTATE

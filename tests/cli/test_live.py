@@ -199,7 +199,8 @@ def test_a_context_is_set_by_whom_the_client_lets(overlay: LocalOverlay) -> None
         cam.advertise("kind = 'near'", publisher_context=["x"])
         assert run(overlay, "b2", "context", "set", "--name", "thief", "--of", "car-9", "x=1")[0] == 1
         assert told(overlay, "b2", "context", "show", "car-9") == {"car-9": {"x": 50.0}}
-        assert run(overlay, "b2", "context", "set", "--name", "gps", "--of", "car-9", "x=2.5")[0] == 0
+        code, out, _ = run(overlay, "b2", "context", "set", "--name", "gps", "--of", "car-9", "x=2.5")
+        assert (code, out) == (0, "set the context of car-9, at b2: x=2.5\n")
         assert told(overlay, "b2", "context", "show", "car-9") == {"car-9": {"x": 2.5}}
         eventually(lambda: bool(cam.publish({"kind": "near"})) and process.poll() is not None)
         assert lines(process, 1)[0]["context"] == {"x": 1.0}
@@ -208,7 +209,8 @@ def test_a_context_is_set_by_whom_the_client_lets(overlay: LocalOverlay) -> None
 
 def test_schemas_are_defined_extended_and_shown_everywhere(overlay: LocalOverlay) -> None:
     assert told(overlay, "b1", "schema", "define", "Loop", "li=int", "ts=int")["version"] == 1
-    assert told(overlay, "b1", "schema", "extend", "Loop", "vc=str")["version"] == 2
+    code, out, _ = run(overlay, "b1", "schema", "extend", "Loop", "vc=str")
+    assert (code, out.splitlines()[0]) == (0, "extended the schema of Loop: version 2")
     with td.connect_sync(overlay.addresses["b2"]) as client:
         eventually(lambda: "vc" in str(client.topics()["subjects"]))
     shown = told(overlay, "b2", "schema", "show", "Loop")
@@ -257,6 +259,7 @@ def test_what_is_advertised_is_a_topic_and_past_events_can_be_watched(overlay: L
         code, out, err = run(overlay, "b1", "tail", "kind = 'watched'", "--since", "2026-01-01", "--count", "1")
         assert code == 0, err
         columns = out.split()
+        assert re.fullmatch(r"2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", columns[0])
         assert columns[1:] == ["cam-3", "Road", 'kind="watched"', "n=1", "2", "bytes"]
         assert run(overlay, "b1", "tail", "--since", "yesterday")[0] == 2
 
@@ -279,9 +282,12 @@ def test_a_policy_is_applied_and_why_an_event_comes_is_explained(overlay: LocalO
         code, out, _ = run(overlay, "b1", *unlike)
         assert code == 0
         assert out.startswith(f"{sub.id}: is not delivered: admit")
-        assert run(overlay, "b1", "policy", "remove", sub.id)[0] == 0
+        code, out, _ = run(overlay, "b1", "policy", "remove", sub.id)
+        assert (code, out) == (0, f"removed the policy from {sub.id}, at b1\n")
         cam.publish({"kind": "ruled", "secret": 2})
         assert sub.take(timeout=60)[0].attributes == {"kind": "ruled", "secret": 2}
+        code, out, _ = run(overlay, "b1", "policy", "apply", str(file), "--to", sub.id)
+        assert (code, out) == (0, f"applied the policy to {sub.id}, at b1\n")
 
 
 def test_every_broker_of_a_folder_is_asked(overlay: LocalOverlay) -> None:

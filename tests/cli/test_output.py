@@ -1,5 +1,6 @@
 """What is shown in a table can be read, and copied, line by line."""
 
+import datetime as dt
 import io
 import os
 import subprocess
@@ -9,7 +10,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from tidings.cli.output import table
+from tidings.cli.output import table, time_text
 
 ADDRESS = "tidings://127.0.0.1:7450"
 
@@ -43,3 +44,13 @@ def test_behind_a_redirection_a_row_is_a_line() -> None:
     variables = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run([sys.executable, "-c", written], capture_output=True, text=True, env=variables, check=True)
     assert len(done.stdout.splitlines()) == 2  # the header is one
+
+
+def test_every_command_shows_times_in_one_format() -> None:
+    """Spark returns times without a zone, which are in the zone of this machine."""
+    moment = dt.datetime(2026, 1, 31, 12, 0, 0, 123_456, tzinfo=dt.UTC)
+    microseconds = int(moment.timestamp() * 1_000_000)
+    assert time_text(microseconds) == time_text(moment) == "2026-01-31T12:00:00.123Z"
+    assert time_text(moment.astimezone().replace(tzinfo=None)) == "2026-01-31T12:00:00.123Z"
+    assert time_text(moment, "seconds") == "2026-01-31T12:00:00Z"
+    assert time_text(moment, "microseconds") == "2026-01-31T12:00:00.123456Z"

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tidings.broker.logs import LogLine
 from tidings.cli import output
-from tidings.cli.actions.tail import _line
+from tidings.cli.actions.subscribe import _line
 from tidings.cli.output import SanitizingHook, escape_control
 from tidings.model.event import Event
 from tidings.model.identity import uuid7

@@ -16,7 +16,7 @@ from tests.client.clock import tick
 from tests.limits import PATIENCE
 from tests.services.discovery_world import DiscoveryWorld
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import now
 from tidings.model.errors import UnreachableError
 from tidings.security.tdn.discovery_records import DiscoveryRecord
 from tidings.security.topic_record import TopicRecord

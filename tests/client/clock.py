@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from tidings.client import retry
+from tidings.client.secure import service_rpc
 
 
 class TickingClock:
@@ -17,5 +17,5 @@ class TickingClock:
 
 def tick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Services are asked again by such a clock, without a pause."""
-    monkeypatch.setattr(retry, "time", TickingClock())
-    monkeypatch.setattr(retry, "_PAUSE", 0)
+    monkeypatch.setattr(service_rpc, "time", TickingClock())
+    monkeypatch.setattr(service_rpc, "_PAUSE", 0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.client.clock import tick
-from tidings.client.retry import Retry
+from tidings.client.secure.service_rpc import Retry
 from tidings.model.errors import InvalidValueError, RefusedError, TidingsError, UnreachableError
 
 SILENCE = UnreachableError("nobody answers")

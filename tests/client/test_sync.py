@@ -1,6 +1,7 @@
 """The synchronous face: the same words from any thread, without a loop of one's own."""
 
 import asyncio
+import inspect
 import os
 import signal
 import threading
@@ -15,8 +16,9 @@ import pytest
 import tidings as td
 from tests.broker.cases import address, configuration
 from tests.limits import PATIENCE
+from tests.sync_client import SECTIONS, TARGET, synchronous
 from tidings.broker.broker import Broker
-from tidings.client import SyncClient
+from tidings.client import Client, ClientSubscription, SyncClient, SyncSubscription
 from tidings.model.errors import ClosedError, FilterError, InvalidValueError, RefusedError, UnreachableError
 
 
@@ -174,3 +176,30 @@ def is_refused_in_fork(client: SyncClient) -> bool:
     except ClosedError as error:
         return "connect after the fork" in str(error)
     return False
+
+
+def test_the_generated_methods_are_current() -> None:
+    """`python -m tests.sync_client --write` writes them again."""
+    text = TARGET.read_text()
+    assert synchronous(text) == text
+    stale = text.replace('safe: str = "journaled"', 'safe: str = "accepted"')
+    assert stale != text
+    assert synchronous(stale) == text
+
+
+def test_synchronous_methods_have_the_signatures_and_docstrings_of_the_asynchronous_ones() -> None:
+    kinds = {"Client": (Client, SyncClient), "ClientSubscription": (ClientSubscription, SyncSubscription)}
+    for section in SECTIONS:
+        asynchronous, synchronous_kind = kinds[section.asynchronous]
+        for name in section.members:
+            method, generated = getattr(asynchronous, name), getattr(synchronous_kind, name)
+            assert generated.__doc__, name
+            if not isinstance(method, property):
+                expected = inspect.signature(method).parameters
+                assert inspect.signature(generated).parameters.keys() == expected.keys()
+                defaults = [one.default for one in inspect.signature(generated).parameters.values()]
+                assert defaults == [one.default for one in expected.values()]
+    subscribe = inspect.getdoc(SyncClient.subscribe)
+    assert subscribe is not None
+    assert "await" not in subscribe
+    assert inspect.signature(SyncClient.subscribe).return_annotation == "SyncSubscription"

@@ -15,9 +15,18 @@ import tidings as td
 from tests.spark.cuts import streams, write
 from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.spark.pipeline import sinks
-from tidings.spark.pipeline.sinks import MicroBatchResult, ResultKind
 from tidings.spark.pipeline.configuration import SinkTable, read
-from tidings.spark.pipeline.sinks import Console, Folder, Function, HubFolder, IntoBroker, IntoHub, Sink
+from tidings.spark.pipeline.sinks import (
+    Console,
+    Folder,
+    Function,
+    HubFolder,
+    IntoBroker,
+    IntoHub,
+    MicroBatchResult,
+    ResultKind,
+    Sink,
+)
 from tidings.spark.sinks.broker_sink import BrokerClients
 from tidings.testing import broker
 

@@ -1,12 +1,15 @@
 """The reference of the client: every method with its parameters, and which of them are awaited."""
 
+import doctest
 import inspect
+import pydoc
 import re
 from typing import Any
 
 import msgspec
 import pytest
 
+import tidings as td
 from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tidings.client import (
@@ -93,3 +96,10 @@ def test_every_parameter_of_an_identity_is_described_with_its_default(kind: type
     fields = msgspec.structs.fields(kind)
     expected = {one.name: "" if one.required else repr(one.default) for one in fields}
     assert {row[0]: row[1] for row in rows_of(f"parameter of `{kind.__name__}`")} == expected
+
+
+def test_help_says_where_to_begin_and_its_example_runs() -> None:
+    assert doctest.testmod(td, extraglobs={"td": td}).failed == 0
+    description = pydoc.plain(pydoc.render_doc(td)).partition("PACKAGE CONTENTS")[0]
+    named = set(re.findall(r"td\.(\w+)", description))
+    assert {"Hub", "connect", "connect_sync", "ClientApi", "Filter", "Policy"} <= named <= set(td.__all__)

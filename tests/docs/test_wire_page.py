@@ -14,7 +14,7 @@ from tests.broker.running_broker import running_broker
 from tests.docs.shell import ROOT
 from tests.docs.tables import cells_of
 from tidings.broker.sessions import queries
-from tidings.client.addresses import DEFAULT_PORT
+from tidings.client.connection import DEFAULT_PORT
 from tidings.model import errors
 from tidings.model.notification import Trace
 from tidings.protocol import answers, handshake, notifications, publications, requests

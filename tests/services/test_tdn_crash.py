@@ -12,7 +12,7 @@ from tests.broker.running_broker import running_broker
 from tests.services.discovery_world import DiscoveryWorld
 from tests.sizes import sized
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import now
 from tidings.model.errors import UnreachableError
 from tidings.security.tdn.discovery_records import DiscoveryRecord
 from tidings.security.tokens.credentials import Credentials

@@ -66,8 +66,8 @@ def test_a_trace_that_is_kept_can_be_read() -> None:
     client = world.client("ann", "b1")
     client.set_context(y=1, x="a")
     client.advertise(id="all")
-    wanted = client.subscribe()
-    event = client.publish({"n": 1})
+    wanted = client.subscribe().id
+    event = client.publish({"n": 1}).event
     world.crash("b2")
     lines = [line.split(" ", 1)[1].strip() for line in world.trace.lines or ()]
     assert lines[-6:] == [

@@ -252,7 +252,7 @@ def test_wherever_clients_go_they_are_told_what_the_reference_says(
                 sub.set_context(x=what, role="clerk")
             case "publish":
                 before = len(sub.notifications)
-                event = pub.publish({"n": 15}, subscribers=what)
+                event = pub.publish({"n": 15}, subscribers=what).event
                 world.settle()
                 got = sorted(note.subscription for note in sub.notifications[before:])
                 assert got == sorted(one.id for one in sub.subscriptions() if due(one, event, sub.context))

@@ -149,7 +149,7 @@ def test_a_topic_that_is_learnt_at_one_broker_is_closed_at_all(strategy: str) ->
 @each_strategy
 def test_what_was_accepted_once_is_refused_after_a_crash(strategy: str) -> None:
     world = populated(line(4), strategy, Members(("ann", "bob")))
-    event = world.clients["ann"].publish({"a": SECURE, "n": 1})
+    event = world.clients["ann"].publish({"a": SECURE, "n": 1}).event
     world.settle()
     world.crash("b1")
     world.restart("b1")

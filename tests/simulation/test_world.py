@@ -79,7 +79,7 @@ def test_a_world_and_the_reference_agree(
                     client.advertise("true", publisher_context=["x"])
                 world.settle()
                 before = {one: len(world.notifications(one)) for one in clients}
-                event = client.publish(more[0], subscribers=more[1])
+                event = client.publish(more[0], subscribers=more[1]).event
                 world.settle()
                 got = sorted(
                     note.subscription for one, count in before.items() for note in world.notifications(one)[count:]
@@ -259,9 +259,9 @@ def test_a_slow_link_delays_and_a_narrow_one_queues() -> None:
 def test_publications_of_the_same_moment_have_ids_of_their_own_that_sort() -> None:
     world = World(line(1))
     client = world.client("pub", "b1")
-    events = [client.publish({"n": number}) for number in range(20)]
+    events = [client.publish({"n": number}).event for number in range(20)]
     world.run(1.0)
-    events.append(client.publish({"n": 20}))
+    events.append(client.publish({"n": 20}).event)
     assert [event.id for event in sorted(events, key=lambda event: event.id)] == [event.id for event in events]
     assert len({event.id for event in events}) == 21
     assert {event.id.version for event in events} == {7}

@@ -15,37 +15,29 @@ from tidings.cli.commands.journal import journal
 from tidings.cli.commands.kmc import kmc
 from tidings.cli.commands.topics import tdn, topics
 from tidings.cli.commands.trust import trust
-from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, IdentityFile, OperatorName
+from tidings.cli.options import DEFAULT_BROKER, AsJson, Broker, CommandGroup, Format, IdentityFile, OperatorName
 
-Since = Annotated[str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.")]
-Until = Annotated[str | None, typer.Option(help="Events accepted before this time.")]
+Since = Annotated[
+    str | None, typer.Option(help="Events accepted from this time on: 2026-01-31T12:00:00Z.", metavar="TIME")
+]
+Until = Annotated[str | None, typer.Option(help="Events accepted before this time.", metavar="TIME")]
 
-app = typer.Typer(
+app = CommandGroup(
     name="tidings",
     help="Content-based, context-aware publish/subscribe.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
 )
-policy = typer.Typer(
+policy = CommandGroup(
     name="policy",
-    help="Policies: read, check and try them.\n\nExample: tidings policy check zones.policy",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="Policies: check, try, apply and remove them.\n\nExample: tidings policy check zones.policy",
 )
-pipeline = typer.Typer(
+pipeline = CommandGroup(
     name="pipeline",
-    help="The Spark pipeline: run one, ask how it is.\n\nExample: tidings pipeline run pipeline.toml",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="The Spark pipeline: run one, and show its progress.\n\nExample: tidings pipeline run pipeline.toml",
 )
-config = typer.Typer(
+config = CommandGroup(
     name="config",
-    help="The configuration of a broker.\n\nExample: tidings config show --config broker.toml",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="The configuration of a broker: show it, and its reference.\n\n"
+    "Example: tidings config show --config broker.toml",
 )
 app.add_typer(policy)
 app.add_typer(pipeline)
@@ -81,7 +73,7 @@ def demo(
     spark: Annotated[bool, typer.Option(help="Ask Spark SQL the same questions at the end (needs Java 17).")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """The whole story on this machine: what there is so far, played through.
+    """Play the whole story on this machine: an overlay, contexts, policies, sealed topics and Spark.
 
     Example: tidings demo --no-spark
     """
@@ -92,51 +84,55 @@ def demo(
 
 @app.command(short_help="Compile the matching kernels ahead of their first use.")
 def warm(as_json: AsJson = False) -> None:
-    """Compile the matching kernels now, so that no program that uses the index has to wait for it later.
+    """Compile the matching kernels now, so that no program that uses the index waits for it later.
 
     Example: tidings warm
     """
-    from tidings.cli.actions.warm import warm
+    from tidings.cli.actions.matcher import warm
 
     warm(as_json)
 
 
 @app.command(name="filter", short_help="Parse a filter, test it on an event, compare it with another.")
 def filter_command(
-    text: Annotated[str, typer.Argument(help="The filter.")],
-    format: Annotated[str, typer.Option(help="sql, topic, tags, regex, xpath or padres.")] = "sql",  # noqa: A002
-    event: Annotated[str | None, typer.Option(help="Attributes as JSON: does the filter match them?")] = None,
-    subject: Annotated[str | None, typer.Option(help="The event's subject.")] = None,
-    payload: Annotated[str | None, typer.Option(help="The event's payload, as text.")] = None,
+    text: Annotated[str, typer.Argument(help="The filter.", metavar="FILTER")],
+    format: Format = "sql",  # noqa: A002
+    event: Annotated[
+        str | None, typer.Option(help="Attributes as JSON: does the filter match them?", metavar="JSON")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="The event's subject.", metavar="SUBJECT")] = None,
+    payload: Annotated[str | None, typer.Option(help="The event's payload, as text.", metavar="TEXT")] = None,
     against: Annotated[
-        str | None, typer.Option(help="Another filter of this format: does one cover the other?")
+        str | None, typer.Option(help="Another filter of this format: does one cover the other?", metavar="FILTER")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a filter, write it canonically, try it on an event, compare it with another.
+    """Parse a filter, print it canonically, test it on an event, compare it with another.
 
     Example: tidings filter "class = 'report' and d1 > 10" --event '{"class": "report", "d1": 11}'
     """
-    from tidings.cli.actions.filter import show
+    from tidings.cli.actions.matcher import show
 
     show(text, format, event=event, subject=subject, payload=payload, against=against, as_json=as_json)
 
 
 @policy.command(name="check", short_help="Parse a policy and report what is suspicious in it.")
 def policy_check(
-    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.", metavar="FILE")],
     on: Annotated[
         str | None,
         typer.Option(
             "--with",
-            help="publication, subscription, advertisement, unsubscription or unadvertisement: may it stand there?",
+            help="Check whether the policy may be given with this message: publication, subscription, "
+            "advertisement, unsubscription or unadvertisement.",
+            metavar="MESSAGE",
         ),
     ] = None,
-    hub: Annotated[bool, typer.Option(help="In a hub, where nothing goes from broker to broker.")] = False,
-    xml: Annotated[bool, typer.Option(help="Write it as XML.")] = False,
+    hub: Annotated[bool, typer.Option(help="Check it for a hub, where no message goes from broker to broker.")] = False,
+    xml: Annotated[bool, typer.Option(help="Print the policy as XML.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read a policy, say where it may stand and what is suspicious in it, and write it canonically.
+    """Parse a policy, print it canonically, and report where it may be given and what is suspicious in it.
 
     Example: tidings policy check zones.policy --with advertisement
     """
@@ -152,21 +148,23 @@ def policy_check(
 
 @policy.command(name="try", short_help="Show what a policy would have changed (needs Java 17).")
 def policy_try(
-    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
-    journal: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.", metavar="FILE")],
+    journal: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.", metavar="FOLDER")],
     since: Since = None,
     until: Until = None,
     on: Annotated[
         str | None,
-        typer.Option(help="The id of a subscription or an advertisement; without it, the policy is for everything."),
+        typer.Option(
+            help="The id of a subscription or an advertisement; without it, the policy is for everything.", metavar="ID"
+        ),
     ] = None,
     as_owner: Annotated[
-        bool, typer.Option("--as-owner", help="In the place of the owner's policy, not as the operator's beside it.")
+        bool, typer.Option("--as-owner", help="Replace the owner's policy, instead of adding an operator's policy.")
     ] = False,
-    examples: Annotated[int, typer.Option(min=0, help="How many changes of each kind to show.")] = 3,
+    examples: Annotated[int, typer.Option(min=0, help="How many changes of each kind to show.", metavar="NUMBER")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """What would have changed, had this policy been set: notifications lost, gained and altered (needs Java 17).
+    """Show what would have changed with this policy: notifications lost, gained and altered (needs Java 17).
 
     Example: tidings policy try trim.policy data/hub --since 2026-01-31 --on car-1.s1
     """
@@ -180,14 +178,15 @@ def policy_try(
 
 @policy.command(name="apply", short_help="Set a policy on a filter at a running broker.")
 def policy_apply(
-    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.")],
-    to: Annotated[str, typer.Option(help="The id of a subscription or an advertisement.")],
+    file: Annotated[Path, typer.Argument(help="The policy, as text or XML; - is standard input.", metavar="FILE")],
+    to: Annotated[str, typer.Option(help="The id of a subscription or an advertisement.", metavar="ID")],
     connect: Broker = DEFAULT_BROKER,
     name: OperatorName = "operator",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set a policy on what somebody has at a running broker; an operator's stands beside the owner's.
+    """Set a policy on a subscription or an advertisement at a running broker; an operator's policy is added to the
+    owner's.
 
     Example: tidings policy apply trim.policy --to car-1.s1
     """
@@ -205,7 +204,7 @@ def policy_remove(
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take away the policy that was set with `apply`.
+    """Remove the policy that was set with `apply`.
 
     Example: tidings policy remove car-1.s1
     """
@@ -215,25 +214,29 @@ def policy_remove(
     remove(BrokerConnection(connect, name, identity), of, as_json=as_json)
 
 
-@app.command(short_help="Ask a journal who got what, and why (needs Java 17).")
+@app.command(short_help="Show who got which event of a journal, and why (needs Java 17).")
 def history(
-    folder: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a hub's or broker's journal.", metavar="FOLDER")],
     since: Since = None,
     until: Until = None,
-    subscription: Annotated[str | None, typer.Option(help="Only this subscription, by its id.")] = None,
+    subscription: Annotated[str | None, typer.Option(help="Only this subscription, by its id.", metavar="ID")] = None,
     client: Annotated[
-        str | None, typer.Option(help="Only this client: what it subscribed to, published and got.")
+        str | None, typer.Option(help="Only this client: what it subscribed to, published and got.", metavar="CLIENT")
     ] = None,
-    events: Annotated[bool, typer.Option("--events", help="List events, and to whom each went.")] = False,
-    policies: Annotated[bool, typer.Option("--policies", help="What each rule blocked and shaped.")] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="List events with the subscriptions that each reached.")
+    ] = False,
+    policies: Annotated[bool, typer.Option("--policies", help="List what each rule blocked and transformed.")] = False,
     why: Annotated[
         str | None,
-        typer.Option(help="The id of an event: why did it, or did it not, reach --subscription or --client?"),
+        typer.Option(
+            help="The id of an event: why did it, or did it not, reach --subscription or --client?", metavar="ID"
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many lines of a table.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of lines of a table.", metavar="NUMBER")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Questions to what was journaled: how much there was, who got what, and why (needs Java 17).
+    """Show what a journal holds: how many events, who got what, and why (needs Java 17).
 
     Example: tidings history data/hub --since 2026-01-31T12:00:00Z --client car-1 --events
     """
@@ -254,20 +257,29 @@ def history(
 
 @app.command(short_help="Simulate an overlay with clients and faults in virtual time.")
 def simulate(
-    file: Annotated[Path, typer.Argument(help="The scenario's TOML file, or a step file: FILE.steps.")],
-    seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
+    file: Annotated[Path, typer.Argument(help="The scenario's TOML file, or a step file: FILE.steps.", metavar="FILE")],
+    seed: Annotated[int | None, typer.Option(help="The seed, instead of the file's.", metavar="NUMBER")] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="Another routing strategy: advertisement, asf, gsf or spcf.")
+        str | None,
+        typer.Option(
+            help="The routing strategy, instead of the file's: advertisement, asf, gsf or spcf.", metavar="NAME"
+        ),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Another length of the workload, in virtual seconds.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="The length of the workload in virtual seconds, instead of the file's.", metavar="SECONDS"),
+    ] = None,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw the overlay with the traffic of each link: a path ending in .svg or .png.")
+        Path | None,
+        typer.Option(
+            help="Draw the overlay with the traffic of each link: a path ending in .svg or .png.", metavar="FILE"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate an overlay of brokers with its clients and faults, in virtual time; the same seed gives the same again.
+    """Simulate an overlay of brokers with clients and faults in virtual time; the same seed gives the same result.
 
-    A step file is replayed: the command says what goes wrong in its history.
+    A step file is replayed: the command reports what goes wrong in its history.
 
     Example: tidings simulate examples/scenarios/cars.toml --strategy spcf --picture cars.svg
     """
@@ -289,11 +301,11 @@ def simulate(
 
 @pipeline.command(name="run", short_help="Run a pipeline until Ctrl-C, or once (needs Java 17).")
 def pipeline_run(
-    file: Annotated[Path, typer.Argument(help="The pipeline's TOML file.")],
-    once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
+    file: Annotated[Path, typer.Argument(help="The pipeline's TOML file.", metavar="FILE")],
+    once: Annotated[bool, typer.Option("--once", help="Process the available input, then end.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C (or, with --once, until nothing is left), and say what came of it (needs Java 17).
+    """Run a pipeline until Ctrl-C, or with --once until its input is used up, and print a summary (needs Java 17).
 
     Example: tidings pipeline run examples/pipeline/pipeline.toml --once
     """
@@ -304,10 +316,10 @@ def pipeline_run(
 
 @pipeline.command(name="status", short_help="Show the progress and the rates of a pipeline.")
 def pipeline_status(
-    place: Annotated[Path, typer.Argument(help="The pipeline's TOML file, or its checkpoint.")],
+    place: Annotated[Path, typer.Argument(help="The pipeline's TOML file, or its checkpoint folder.", metavar="PATH")],
     as_json: AsJson = False,
 ) -> None:
-    """How a pipeline is, running or not: what it has done, how fast, how far it has come. Needs no Spark.
+    """Show the progress of a pipeline, running or not: its counts, its rates and its watermark. Needs no Spark.
 
     Example: tidings pipeline status examples/pipeline/pipeline.toml
     """
@@ -318,24 +330,27 @@ def pipeline_status(
 
 @config.command(name="show", short_help="Show the configuration in force and where each value is from.")
 def config_show(
-    file: Annotated[Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.", metavar="FILE")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is in force and where each value is from: the file, an environment variable TIDINGS_*, or the default.
+    """Show the configuration in force and where each value is from: the file, an environment variable TIDINGS_*, or the
+    default.
 
     Example: tidings config show --config broker.toml
     """
-    from tidings.cli.actions.config import show
+    from tidings.cli.actions.broker import show
 
     show(file, as_json=as_json)
 
 
 @config.command(name="reference", short_help="Print all keys of a broker's file: Markdown or JSON Schema.")
 def config_reference(as_json: AsJson = False) -> None:
-    """Every key of a broker's file, explained, in Markdown; with --json as a JSON Schema, for editors.
+    """Print every key of a broker's file with its meaning, in Markdown; with --json as a JSON Schema, for editors.
 
     Example: tidings config reference
     """
-    from tidings.cli.actions.config import reference
+    from tidings.cli.actions.broker import reference
 
     reference(as_json=as_json)

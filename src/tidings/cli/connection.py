@@ -4,7 +4,8 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import msgspec
 
 from tidings.cli.output import escape_control
 from tidings.client.client import Client
-from tidings.client.connection_state import ConnectionState
+from tidings.client.connection import ConnectionState
 from tidings.client.connector import connect, connect_sync
 from tidings.client.identity import TlsIdentity
 from tidings.client.secure.settings import Security
@@ -198,3 +199,19 @@ async def until_stopped(service: Coroutine[Any, Any, None]) -> None:
     await asyncio.wait({task})
     if not task.cancelled():
         task.result()
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Run the body until Ctrl-C or SIGTERM, and then leave it without an error."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

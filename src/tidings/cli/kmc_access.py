@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,8 @@ import typer
 
 from tidings.cli.connection import EntityConnection
 from tidings.cli.options import read_file
-from tidings.client.retry import Retry
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.service_rpc import ServiceClient, ask
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import Retry, ServiceClient, ask, now
 from tidings.model.errors import InvalidValueError, RefusedError
 from tidings.security.ca.certificates import Certificate
 from tidings.security.ca.identity import Identity
@@ -33,8 +31,16 @@ from tidings.services.kmc_store import KmcStore, Unlock
 
 VARIABLE = "TIDINGS_KMC_PASSPHRASE"
 SendRequest = Callable[[str, Any], Awaitable[bytes]]  # sends one request (kind, body); a refusal raises RefusedError
-# Sends requests in order; gets the centre's certificate.
-RequestSeries = Callable[[SendRequest, Certificate], Awaitable[Any]]
+
+
+class CentreConnection(NamedTuple):
+    """A key management centre that requests can be sent to, and its certificate."""
+
+    send: SendRequest
+    certificate: Certificate
+
+
+RequestSeries = Callable[[CentreConnection], Coroutine[Any, Any, Any]]  # sends requests in order
 
 
 class OverlayAccess(NamedTuple):
@@ -62,7 +68,7 @@ class OverlayAccess(NamedTuple):
             async def send(kind: str, body: Any) -> bytes:
                 return await ask(client, identity, service, kind, encode_canonical(body))
 
-            return await series(send, service.certificate)
+            return await series(CentreConnection(send, service.certificate))
 
     async def _locate_service(self, client: ServiceClient, identity: Identity, retry: Retry) -> ServiceRecord:
         """Return the service record of the centre, from its file or from discovery nodes.
@@ -119,11 +125,7 @@ class FolderAccess(NamedTuple):
                     raise RefusedError("authorize", reply.refused)
                 return reply.body
 
-            return asyncio.run(_run_series(series, send, certificate))
-
-
-async def _run_series(series: RequestSeries, send: SendRequest, certificate: Certificate) -> Any:
-    return await series(send, certificate)
+            return asyncio.run(series(CentreConnection(send, certificate)))
 
 
 KmcAccess = OverlayAccess | FolderAccess

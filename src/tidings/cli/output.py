@@ -1,11 +1,12 @@
 """Output of the command line: results on standard output, progress and remarks on standard error."""
 
+import datetime as dt
 import json
 import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -61,6 +62,19 @@ def print_json(value: Any) -> None:
     """
     sys.stdout.write(escape_control(json.dumps(value, ensure_ascii=False)) + "\n")
     sys.stdout.flush()
+
+
+def time_text(
+    time: int | dt.datetime, precision: Literal["seconds", "milliseconds", "microseconds"] = "milliseconds"
+) -> str:
+    """Return a time as every command shows it, in UTC: `2026-01-31T12:00:00.000Z`.
+
+    The time is in microseconds since 1970, or a `datetime`; one without a time zone is in that of this machine, as
+    Spark returns it.
+    """
+    if isinstance(time, int):
+        time = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=time)
+    return time.astimezone(dt.UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 class _Table(Table):

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tidings.client.api import ClientApi as ClientApi
 from tidings.client.client import Client as Client
-from tidings.client.connection_state import ConnectionState as ConnectionState
+from tidings.client.connection import ConnectionState as ConnectionState
 from tidings.client.connector import connect as connect
 from tidings.client.connector import connect_sync as connect_sync
 from tidings.client.identity import TlsIdentity as TlsIdentity

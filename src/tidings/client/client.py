@@ -3,24 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import msgspec
 
+from tidings.client.api import ClientHandle, ContextText, Handle, Text
 from tidings.client.callback_runner import Callback
-from tidings.client.connection_state import ConnectionState
+from tidings.client.connection import ConnectionState
 from tidings.client.publisher import EventPublisher
-from tidings.client.request_sender import RequestSender, time_limit
+from tidings.client.request_sender import RequestSender, SessionState, time_limit
 from tidings.client.session import ClientSession, ConnectionSettings
-from tidings.client.session_state import SessionState
 from tidings.client.subscription import ClientSubscription, OnRefused, SubscriptionTable
 from tidings.coerce import content_filter, context_filter, context_offer, policy_text
 from tidings.model.advertisement import Advertisement, checked_id, listed_offer
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import Event, checked_client, checked_subject
 from tidings.model.explanation import Explanation, ExplanationStep
-from tidings.model.filter import ContextFilterValue, FilterValue
+from tidings.model.filter import ContextFilterValue
 from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS, MAX_INBOX_NOTIFICATIONS
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
@@ -38,23 +38,7 @@ if TYPE_CHECKING:
     from tidings.client.secure.service_rpc import ReplyInbox, ServiceClient
     from tidings.policy.policy import Policy
 
-Text = str | FilterValue
-ContextText = str | ContextFilterValue
 Secured = Callable[["ServiceClient", "SecureSubscriptions"], "Membership"]  # makes the membership of a secure client
-
-
-class Handle(Protocol):
-    """What a program holds of a subscription or an advertisement."""
-
-    @property
-    def id(self) -> str: ...
-
-
-class ClientHandle(Protocol):
-    """What a program holds of a client."""
-
-    @property
-    def name(self) -> str: ...
 
 
 class ClientAdvertisement(msgspec.Struct, frozen=True):

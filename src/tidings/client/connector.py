@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidings.client.client import Client
-from tidings.client.connection_state import OnState
+from tidings.client.connection import OnState
 from tidings.client.identity import TlsIdentity
 from tidings.client.session import ConnectionSettings
 from tidings.client.sync import SyncClient
@@ -58,7 +58,7 @@ def connect(
             addresses, name or _random_name(), identity, patience, trust_groups, on_state, observer
         )
         return Client(settings, timeout=timeout)
-    from tidings.client.secure.secure_connect import secured
+    from tidings.client.secure.settings import secured
 
     tls, certified_name, membership = secured(name, identity, security, member)
     settings = ConnectionSettings(addresses, certified_name, tls, patience, trust_groups, on_state, observer)

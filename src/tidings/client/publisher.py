@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from tidings.client.session_state import SessionState
+from tidings.client.request_sender import SessionState
 from tidings.coerce import context_filter, policy_text
 from tidings.model.errors import ClosedError, InvalidValueError, TidingsError
 from tidings.model.event import Event, checked_payload, checked_policy, checked_subject

@@ -28,12 +28,10 @@ from uuid import UUID
 import msgspec
 
 from tidings._version import __version__
-from tidings.client.addresses import BrokerAddress, read_addresses
-from tidings.client.challenge_responder import ChallengeResponder
-from tidings.client.connection_state import ConnectionState, ConnectionStates, OnState
-from tidings.client.identity import TlsIdentity
+from tidings.client.connection import BrokerAddress, ConnectionState, ConnectionStates, OnState, read_addresses
+from tidings.client.identity import ChallengeResponder, TlsIdentity
 from tidings.client.in_flight import FairGate, InFlight, PendingPublication, PendingRequest, fail
-from tidings.client.session_state import SessionState
+from tidings.client.request_sender import SessionState
 from tidings.client.transport import CLOSED, FrameEncoder, Transport
 from tidings.model.errors import (
     ClosedError,

@@ -18,8 +18,7 @@ import msgspec
 
 from tidings.client.callback_runner import Callback, CallbackRunner
 from tidings.client.deduplication import AckTracker, NotificationDedup
-from tidings.client.request_sender import RequestSender
-from tidings.client.session_state import SessionState
+from tidings.client.request_sender import RequestSender, SessionState
 from tidings.coerce import policy_text
 from tidings.model.advertisement import checked_id
 from tidings.model.errors import (
@@ -112,10 +111,12 @@ class ClientSubscription:
 
     @property
     def id(self) -> str:
+        """The subscription's id."""
         return self.wanted.id
 
     @property
     def durable(self) -> str | None:
+        """The name under which the subscription outlives its client; None for one that does not."""
         return self.wanted.durable
 
     @property

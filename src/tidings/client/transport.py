@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tidings.client.in_flight import PendingPublication
-from tidings.client.session_state import SessionState
+from tidings.client.request_sender import SessionState
 from tidings.model.errors import InvalidValueError, SchemaError
 from tidings.model.limits import MAX_FRAME_BYTES
 from tidings.model.schema import Schema, schema_of

@@ -46,6 +46,16 @@ class DeliveryGate(Protocol):
     def shown(self, event: Event, added: Mapping[str, Any] | None = None) -> Event: ...
 
 
+class StoredEventGate(Protocol):
+    """What a stored notification is checked with before it is delivered. `Gate` says what each of these does."""
+
+    def check_stored(self, event: Event, accepted: int) -> None: ...
+    def seal_of(self, event: Event) -> Seal: ...
+    def check_get(
+        self, token_data: bytes | None, subscriber: str, event: Event, topic: bytes, now: int, *, cut: bool = False
+    ) -> None: ...
+
+
 class Gate:
     """The security checks of one broker for publications, subscriptions and deliveries. See the module docstring."""
 

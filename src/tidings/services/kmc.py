@@ -7,8 +7,7 @@ know which of its newly generated keys would survive a restart.
 import asyncio
 import logging
 
-from tidings.client.secure.service_rpc import TIMEOUT, ServiceClient, ServiceSubscription
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import TIMEOUT, ServiceClient, ServiceSubscription, now
 from tidings.model.errors import ClosedError, JournalError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.ca.revocation import RevocationUpdate

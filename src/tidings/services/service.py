@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.service_rpc import TIMEOUT, ServiceClient, ServiceSubscription
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import TIMEOUT, ServiceClient, ServiceSubscription, now
 from tidings.model.errors import ClosedError, RefusedError, SecurityError, TidingsError
 from tidings.model.notification import Notification
 from tidings.security.ca.identity import Identity

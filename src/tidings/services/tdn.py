@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.service_rpc import ServiceClient, ask
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import ServiceClient, ask, now
 from tidings.journal.append_file import AppendFile
 from tidings.journal.disk import Disk
 from tidings.model.errors import (

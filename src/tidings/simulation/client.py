@@ -26,8 +26,11 @@ from tidings.engine.operations import (
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import RefusedError
 from tidings.model.event import Event, checked_client
+from tidings.model.explanation import Explanation
 from tidings.model.filter import ContextFilterValue, FilterValue
+from tidings.model.identity import ENTROPY_BYTES, uuid7
 from tidings.model.notification import Notification
+from tidings.model.receipt import Receipt
 from tidings.model.schema import AttributeFilter, Schema
 from tidings.model.subscription import Notify, Subscription
 from tidings.model.values import Attributes, Context
@@ -90,6 +93,7 @@ class ClientWorld(Protocol):
     def secrecy(self) -> SecurityMaterial | None: ...
     def broker(self, name: str) -> ClientBroker: ...
     def new_event_id(self) -> UUID: ...
+    def explain(self, client: str, event: Event, *, is_accepted: bool) -> list[Explanation]: ...
     def draw_reconnection_delay(self) -> int: ...
 
 
@@ -171,8 +175,8 @@ class SimulatedClient:
         policy: "str | Policy | None" = None,
         id: str | None = None,  # noqa: A002
         format: str = "sql",  # noqa: A002
-    ) -> str:
-        """Advertise what this client will publish, and return the advertisement's id.
+    ) -> Advertisement:
+        """Advertise what this client will publish, and return the advertisement.
 
         Args:
             content: The filter that the publications will match.
@@ -192,7 +196,7 @@ class SimulatedClient:
         )
         self._send(Advertise(advertisement))
         self._advertisements[advertisement.id] = advertisement
-        return advertisement.id
+        return advertisement
 
     def unadvertise(self, id: str, policy: "str | Policy | None" = None) -> None:  # noqa: A002
         """Remove an advertisement."""
@@ -207,8 +211,8 @@ class SimulatedClient:
         subject: str | None = None,
         policy: "str | Policy | None" = None,
         id: UUID | None = None,  # noqa: A002
-    ) -> Event:
-        """Publish an event and return it as the broker accepted it.
+    ) -> Receipt:
+        """Publish an event; return a receipt with the event as the broker accepted it, at no offset (-1).
 
         Raises `RefusedError` if the client is not connected or the broker refuses the event.
 
@@ -222,15 +226,11 @@ class SimulatedClient:
         """
         if not self.is_connected:
             raise RefusedError("admit", f"{self.name} is not connected: {self._disconnection_reason()}")
-        event = Event.of(
+        event = self._new_event(
             Attributes.of(attributes),
-            id=self._world.new_event_id() if id is None else id,
-            publisher=self.name,
-            timestamp=self._world.now,
-            sequence=self._sequence + 1,
+            self._world.new_event_id() if id is None else id,
             subject=subject,
             payload=payload or None,
-            context=self._context,
             subscribers=context_filter(subscribers),
             policy=policy_text(policy),
         )
@@ -238,7 +238,18 @@ class SimulatedClient:
             event = self._world.secrecy.sealed(event)
         _raise_if_refused(self._broker.do(Publish(event), self.name))
         self._sequence += 1
-        return event
+        return Receipt(event, -1)
+
+    def _new_event(self, attributes: Attributes, id: UUID, **fields: Any) -> Event:  # noqa: A002
+        return Event.of(
+            attributes,
+            id=id,
+            publisher=self.name,
+            timestamp=self._world.now,
+            sequence=self._sequence + 1,
+            context=self._context,
+            **fields,
+        )
 
     # Subscribing
 
@@ -254,8 +265,8 @@ class SimulatedClient:
         format: str = "sql",  # noqa: A002
         id: str | None = None,  # noqa: A002
         token: bytes | None = None,
-    ) -> str:
-        """Subscribe, and return the subscription's id.
+    ) -> Subscription:
+        """Subscribe, and return the subscription.
 
         A durable name or an id that the client uses already replaces that subscription. Without a policy, the
         replaced subscription's policy remains.
@@ -292,7 +303,7 @@ class SimulatedClient:
         )
         self._send(Subscribe(subscription))
         self._subscriptions[subscription.id] = subscription
-        return subscription.id
+        return subscription
 
     def unsubscribe(self, id: str, policy: "str | Policy | None" = None) -> None:  # noqa: A002
         """Remove a subscription."""
@@ -320,10 +331,28 @@ class SimulatedClient:
             self._advertisements[id] = msgspec.structs.replace(self._advertisements[id], policy=text)
         return findings
 
-    def schema(self, schema: Schema) -> None:
-        """Define the schema of a subject."""
+    def schema(self, schema: Schema) -> Schema:
+        """Define the schema of a subject, and return it."""
         self._send(Define(self.name, schema))
         self._schemas[schema.subject] = schema
+        return schema
+
+    def explain(self, event: Receipt | Notification | Event | Mapping[str, Any]) -> list[Explanation]:
+        """Explain why an event does or does not reach each of this client's subscriptions at its broker now.
+
+        The event is one that was published, or the attributes of one that this client could publish.
+        """
+        if isinstance(event, Receipt | Notification):
+            return self._explain(event.event, is_past=True)
+        if isinstance(event, Event):
+            return self._explain(event, is_past=True)
+        possible = self._new_event(Attributes.of(event), uuid7(self._world.now, bytes(ENTROPY_BYTES)))
+        return self._explain(possible, is_past=False)
+
+    def _explain(self, event: Event, *, is_past: bool) -> list[Explanation]:
+        if not self.is_connected:
+            raise RefusedError("admit", f"{self.name} is not connected: {self._disconnection_reason()}")
+        return self._world.explain(self.name, event, is_accepted=is_past)
 
     # Connecting, disconnecting, moving
 

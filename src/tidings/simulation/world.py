@@ -12,6 +12,8 @@ from tidings.engine.matcher import Matcher
 from tidings.engine.operations import Operation
 from tidings.engine.state.filters import BrokerTables
 from tidings.model.errors import InvalidValueError, UnsettledError
+from tidings.model.event import Event
+from tidings.model.explanation import Explanation
 from tidings.model.identity import ENTROPY_BYTES, uuid7
 from tidings.model.notification import Notification
 from tidings.protocol.operations import size_of
@@ -138,6 +140,11 @@ class World:
         if name not in self.brokers:
             raise InvalidValueError(f"there is no broker {name!r}")
         return self.brokers[name]
+
+    def explain(self, client: str, event: Event, *, is_accepted: bool) -> list[Explanation]:
+        """Explain why the event reaches or does not reach a client's subscriptions at its broker now."""
+        engine = self.broker(self.clients[client].broker).engine
+        return engine.explain(event, client=client, viewer=client, accepted=is_accepted)
 
     def do(self, broker: str, operation: Operation) -> list[Effect]:
         """Let a broker handle an operation that no client sends, such as an operator's policy."""

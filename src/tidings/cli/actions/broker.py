@@ -1,4 +1,4 @@
-"""The command `tidings broker`: run one broker in the foreground."""
+"""The commands `tidings broker` and `tidings config`: run one broker in the foreground; show its configuration."""
 
 import os
 import sys
@@ -10,7 +10,9 @@ import msgspec
 from tidings.broker import process
 from tidings.broker.config import Address, BrokerConfiguration
 from tidings.broker.config.configuration import variable
-from tidings.cli.output import print_json
+from tidings.broker.config.layout import Layout
+from tidings.broker.config.reference_page import page, written
+from tidings.cli.output import out, print_json
 from tidings.configuration import check_parses
 from tidings.model.event import checked_client
 
@@ -58,3 +60,29 @@ def _read(file: Path | None, overrides: Mapping[str, str]) -> BrokerConfiguratio
         if file is None
         else BrokerConfiguration.from_file(file, environment)
     )
+
+
+_WIDEST = 40  # widest column; a longer value shifts the rest of its line
+
+
+def show(path: Path | None, *, as_json: bool) -> None:
+    """Print the effective configuration and the origin of each value: the file, the environment, or the default."""
+    configuration = (
+        BrokerConfiguration.from_values({}, os.environ) if path is None else BrokerConfiguration.from_file(path)
+    )
+    settings = configuration.in_force()
+    if as_json:
+        print_json([{"key": setting.key, "value": setting.value, "from": setting.origin} for setting in settings])
+        return
+    rows = [("key", "value", "from"), *((setting.key, written(setting.value), setting.origin) for setting in settings)]
+    key_width, value_width = (min(_WIDEST, max(len(row[column]) for row in rows)) for column in (0, 1))
+    for key, value, origin in rows:
+        out.print(f"{key:<{key_width}}  {value:<{value_width}}  {origin}", markup=False, soft_wrap=True)
+
+
+def reference(*, as_json: bool) -> None:
+    """Print the configuration reference in Markdown, or as a JSON Schema of the file."""
+    if as_json:
+        print_json(msgspec.json.schema(Layout))
+    else:
+        sys.stdout.write(page())

@@ -10,10 +10,10 @@ import typer
 
 from tidings.cli.connection import BrokerConnection
 from tidings.cli.options import parse_time
-from tidings.cli.output import out, print_json, table
+from tidings.cli.output import out, print_json, table, time_text
 from tidings.client.secure.service_rpc import ServiceClient
 from tidings.model.errors import InvalidValueError
-from tidings.security.ca.certificates import Role, microseconds, moment
+from tidings.security.ca.certificates import Role, microseconds
 from tidings.security.ca.revocation import RevocationUpdate
 from tidings.security.tokens.notices import KIND, REVOCATIONS
 from tidings.services.authority_store import AuthorityStore, CertificateListing, read_listing
@@ -75,7 +75,7 @@ def issue(ca: Path, name: str, role: Role, to: Path, hosts: list[str], days: int
     with AuthorityStore.open(ca, _existing_passphrase) as store:
         identity = store.issue(name, role, now(), days, hosts)
     identity.save(to)
-    until = _format_time(identity.certificate.not_after)
+    until = time_text(identity.certificate.not_after, "seconds")
     if as_json:
         values = {"name": name, "role": role.value, "serial": f"{identity.certificate.serial:x}", "until": until}
         print_json({**values, "folder": str(to)})
@@ -112,10 +112,13 @@ def revoke(ca: Path, name: str, since: str | None, reason: str, *, as_json: bool
         store.publish(now())
     if as_json:
         print_json(
-            [{"name": entry.name, "serial": entry.serial.hex(), "since": _format_time(entry.when)} for entry in entries]
+            [
+                {"name": entry.name, "serial": entry.serial.hex(), "since": time_text(entry.when, "seconds")}
+                for entry in entries
+            ]
         )
     else:
-        since_text = _format_time(entries[0].when)
+        since_text = time_text(entries[0].when, "seconds")
         out.print(
             f"{len(entries)} of {name} revoked, since {since_text}; tell brokers: `tidings ca publish`", markup=False
         )
@@ -185,14 +188,10 @@ def _json_listing(listing: CertificateListing, at: int) -> dict[str, str]:
         "name": listing.name,
         "role": listing.role.value,
         "state": state if listing.revoked is None else "revoked",
-        "until": _format_time(listing.not_after if listing.revoked is None else listing.revoked.when),
+        "until": time_text(listing.not_after if listing.revoked is None else listing.revoked.when, "seconds"),
         "serial": listing.serial.hex(),
         "reason": "" if listing.revoked is None else listing.revoked.reason,
     }
-
-
-def _format_time(at: int) -> str:
-    return moment(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _existing_passphrase() -> bytes | None:

@@ -14,7 +14,7 @@ import typer
 
 from tidings.cli.measurement import steps
 from tidings.cli.options import parse_time
-from tidings.cli.output import err, out, print_json
+from tidings.cli.output import err, out, print_json, time_text
 from tidings.journal.reader import JournalReader
 from tidings.model.errors import TidingsError
 
@@ -202,7 +202,7 @@ def json_value(value: Any) -> Any:
         return {name: json_value(element) for name, element in value.items()}
     if isinstance(value, list):
         return [json_value(element) for element in value]
-    return value.isoformat() if isinstance(value, dt.datetime) else value
+    return time_text(value, "microseconds") if isinstance(value, dt.datetime) else value
 
 
 def print_pairs(pairs: dict[str, Any]) -> None:
@@ -228,5 +228,5 @@ def print_table(rows: list[dict[str, Any]], names: tuple[str, ...]) -> None:
 
 def _format_value(value: Any) -> str:
     if isinstance(value, dt.datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds")
+        return time_text(value)
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import typer
 
 from tidings.cli.connection import EntityConnection, until_stopped
-from tidings.cli.kmc_access import KmcAccess, SendRequest, new_vault, unlocker
+from tidings.cli.kmc_access import CentreConnection, KmcAccess, SendRequest, new_vault, unlocker
 from tidings.cli.options import parse_json_object, read_file
-from tidings.cli.output import err, out, print_json, table
-from tidings.client.secure.settings import now
+from tidings.cli.output import err, out, print_json, table, time_text
+from tidings.client.secure.service_rpc import now
 from tidings.model.errors import InvalidValueError, SecurityError
-from tidings.security.ca.certificates import Certificate, moment
 from tidings.security.ca.identity import Identity
 from tidings.security.ca.revocation import RevocationUpdate
 from tidings.security.encoding import decode_canonical
@@ -144,14 +143,18 @@ def register(access: KmcAccess, owner: Path, options: TopicOptions, to: Path | N
     """
     identity, template = Identity.load(owner), Template.parse(options.template)
 
-    async def series(send: SendRequest, centre: Certificate) -> tuple[TopicRecord, kmc_messages.ChangeResponse]:
-        registered = [(TopicRecord(listing.record), listing) for listing in (await _list_topics(send)).topics]
+    async def series(centre: CentreConnection) -> tuple[TopicRecord, kmc_messages.ChangeResponse]:
+        registered = [(TopicRecord(listing.record), listing) for listing in (await _list_topics(centre.send)).topics]
         own_topics = (
             pair for pair in registered if pair[0].template == template and pair[0].owner.name == identity.name
         )
         current, listing_before = next(own_topics, (None, None))
         suite = options.suite or (Suite.AES_256_GCM if current is None else current.suite)
-        content = identity.certificate, centre.fingerprint, suite  # a renewed certificate differs from the old one
+        content = (
+            identity.certificate,
+            centre.certificate.fingerprint,
+            suite,
+        )  # a renewed certificate differs from the old one
         if current is not None and (current.owner, current.kmc, current.suite) == content:
             record = current
         else:
@@ -159,13 +162,15 @@ def register(access: KmcAccess, owner: Path, options: TopicOptions, to: Path | N
                 identity,
                 id=secrets.token_bytes(ID) if current is None else current.id,
                 template=options.template,
-                kmc=centre,
+                kmc=centre.certificate,
                 suite=suite,
                 version=1 if current is None else current.version + 1,
                 overlay=access.overlay,
             )
         body = kmc_messages.RegisterTopicRequest(record.data, **options.parameters(listing_before))
-        return record, decode_canonical(await send(kmc_messages.TOPIC, body), kmc_messages.ChangeResponse, "answer")
+        return record, decode_canonical(
+            await centre.send(kmc_messages.TOPIC, body), kmc_messages.ChangeResponse, "answer"
+        )
 
     record, change = access.run(series)
     if to is not None:
@@ -206,15 +211,19 @@ def grant(
     """
     granted, until = Right.of(rights), now() + int(days * _DAY)
 
-    async def series(send: SendRequest, _: Certificate) -> None:
-        topic_id = await _topic_id(send, topic)
-        await send(kmc_messages.GRANT, kmc_messages.GrantRequest(topic_id, entity, int(granted), until, part, history))
+    async def series(centre: CentreConnection) -> None:
+        topic_id = await _topic_id(centre.send, topic)
+        await centre.send(
+            kmc_messages.GRANT, kmc_messages.GrantRequest(topic_id, entity, int(granted), until, part, history)
+        )
 
     access.run(series)
     if as_json:
-        print_json({"topic": topic, "entity": entity, "rights": granted.words, "until": _format_time(until)})
+        print_json({"topic": topic, "entity": entity, "rights": granted.words, "until": time_text(until, "seconds")})
     else:
-        out.print(f"{entity} may {' and '.join(granted.words)} on {topic} until {_format_time(until)}", markup=False)
+        out.print(
+            f"{entity} may {' and '.join(granted.words)} on {topic} until {time_text(until, 'seconds')}", markup=False
+        )
 
 
 def revoke(access: KmcAccess, entity: str, topic: str | None, *, as_json: bool) -> None:
@@ -227,10 +236,10 @@ def revoke(access: KmcAccess, entity: str, topic: str | None, *, as_json: bool) 
         as_json: Print JSON.
     """
 
-    async def series(send: SendRequest, _: Certificate) -> kmc_messages.ChangeResponse:
-        topic_id = None if topic is None else await _topic_id(send, topic)
+    async def series(centre: CentreConnection) -> kmc_messages.ChangeResponse:
+        topic_id = None if topic is None else await _topic_id(centre.send, topic)
         return decode_canonical(
-            await send(kmc_messages.REVOKE, kmc_messages.RevokeRequest(entity, topic_id)),
+            await centre.send(kmc_messages.REVOKE, kmc_messages.RevokeRequest(entity, topic_id)),
             kmc_messages.ChangeResponse,
             "answer",
         )
@@ -248,9 +257,9 @@ def rotate(access: KmcAccess, topic: str, *, compromised: bool, as_json: bool) -
         as_json: Print JSON.
     """
 
-    async def series(send: SendRequest, _: Certificate) -> kmc_messages.ChangeResponse:
-        request = kmc_messages.RotateRequest(await _topic_id(send, topic), compromised)
-        return decode_canonical(await send(kmc_messages.ROTATE, request), kmc_messages.ChangeResponse, "answer")
+    async def series(centre: CentreConnection) -> kmc_messages.ChangeResponse:
+        request = kmc_messages.RotateRequest(await _topic_id(centre.send, topic), compromised)
+        return decode_canonical(await centre.send(kmc_messages.ROTATE, request), kmc_messages.ChangeResponse, "answer")
 
     _print_epochs(access.run(series), f"{topic} has a new key", as_json=as_json)
 
@@ -268,8 +277,8 @@ def enrol(access: KmcAccess, file: Path, entity: str | None, *, as_json: bool) -
     if not all(isinstance(answer, str) for answer in answers.values()):
         raise InvalidValueError("the query set: every answer is a text")
 
-    async def series(send: SendRequest, _: Certificate) -> None:
-        await send(kmc_messages.ENROL, kmc_messages.EnrolRequest(tuple(answers.items()), entity))
+    async def series(centre: CentreConnection) -> None:
+        await centre.send(kmc_messages.ENROL, kmc_messages.EnrolRequest(tuple(answers.items()), entity))
 
     access.run(series)
     _print_result({"queries": len(answers)}, f"a query set of {len(answers)} is agreed on", as_json=as_json)
@@ -282,8 +291,8 @@ def answer(access: KmcAccess, query: str, *, as_json: bool) -> None:
     else:
         response = sys.stdin.readline().rstrip("\n")
 
-    async def series(send: SendRequest, _: Certificate) -> None:
-        await send(kmc_messages.CHALLENGE, kmc_messages.AnswerChallengeRequest(query, response))
+    async def series(centre: CentreConnection) -> None:
+        await centre.send(kmc_messages.CHALLENGE, kmc_messages.AnswerChallengeRequest(query, response))
 
     access.run(series)
     _print_result({"query": query}, "the answer is right", as_json=as_json)
@@ -299,8 +308,8 @@ def release(access: KmcAccess, entity: str, *, anew: bool, as_json: bool) -> Non
         as_json: Print JSON.
     """
 
-    async def series(send: SendRequest, _: Certificate) -> None:
-        await send(kmc_messages.RELEASE, kmc_messages.ReleaseRequest(entity, anew))
+    async def series(centre: CentreConnection) -> None:
+        await centre.send(kmc_messages.RELEASE, kmc_messages.ReleaseRequest(entity, anew))
 
     access.run(series)
     _print_result({"entity": entity, "anew": anew}, f"{entity} is released", as_json=as_json)
@@ -309,8 +318,8 @@ def release(access: KmcAccess, entity: str, *, anew: bool, as_json: bool) -> Non
 def show(access: KmcAccess, *, as_json: bool) -> None:
     """Print the topics that the caller may see, with their epochs and grants, and the suspended entities."""
 
-    async def series(send: SendRequest, _: Certificate) -> kmc_messages.ListResponse:
-        return await _list_topics(send)
+    async def series(centre: CentreConnection) -> kmc_messages.ListResponse:
+        return await _list_topics(centre.send)
 
     listing = access.run(series)
     if as_json:
@@ -355,7 +364,7 @@ def _json_topic(topic: kmc_messages.TopicListing) -> dict[str, Any]:
         "owner": record.owner.name,
         "suite": record.suite.text,
         "epoch": topic.epoch,
-        "epoch_until": _format_time(topic.until),
+        "epoch_until": time_text(topic.until, "seconds"),
         "lifetime": topic.lifetime,
         "messages": topic.messages,
         "grace": topic.grace,
@@ -364,7 +373,7 @@ def _json_topic(topic: kmc_messages.TopicListing) -> dict[str, Any]:
             {
                 "entity": grant_entry.entity,
                 "rights": Right(grant_entry.rights).words,
-                "until": _format_time(grant_entry.until),
+                "until": time_text(grant_entry.until, "seconds"),
                 "template": grant_entry.template,
                 "since_epoch": grant_entry.since,
             }
@@ -383,7 +392,3 @@ def _print_result(values: dict[str, Any], text: str, *, as_json: bool) -> None:
         print_json(values)
     else:
         out.print(text, markup=False)
-
-
-def _format_time(at: int) -> str:
-    return moment(at).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,7 +5,6 @@ Stopping: the first Ctrl-C or SIGTERM lets the current micro-batch finish, the s
 Spark's own handler would cancel the current micro-batch, so the handlers are installed once the pipeline has started.
 """
 
-import datetime as dt
 import signal
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 from rich.live import Live
 from rich.table import Table
 
-from tidings.cli.output import err, out, print_json
+from tidings.cli.output import err, out, print_json, time_text
 from tidings.journal.lock import holder
 from tidings.model.errors import TidingsError
 from tidings.spark.executor_errors import reason_of
@@ -297,8 +296,7 @@ def _ago(moment: float | None) -> str:
 def _moment(microseconds: int | None) -> str:
     if microseconds is None:
         return "-"
-    time = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time_text(microseconds)
 
 
 def _size(count: float) -> str:

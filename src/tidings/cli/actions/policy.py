@@ -75,10 +75,11 @@ def apply(caller: BrokerConnection, path: Path, to: str, *, as_json: bool) -> No
     """
     policy = read(path)
     with caller.connect() as client:
-        lint_findings = client.set_policy(to, policy)
+        lint_findings, broker = client.set_policy(to, policy), client.broker
     if as_json:
         print_json({"id": to, "policy": str(policy), "findings": lint_findings})
         return
+    out.print(f"applied the policy to {to}, at {broker}", markup=False, soft_wrap=True)
     for finding in lint_findings:
         out.print(finding, markup=False, soft_wrap=True)
 
@@ -87,8 +88,11 @@ def remove(caller: BrokerConnection, to: str, *, as_json: bool) -> None:
     """Remove the policy that this client set on a subscription or an advertisement."""
     with caller.connect() as client:
         client.set_policy(to, None)
+        broker = client.broker
     if as_json:
         print_json({"id": to, "policy": None, "findings": []})
+    else:
+        out.print(f"removed the policy from {to}, at {broker}", markup=False, soft_wrap=True)
 
 
 def _may_attach(policy: Policy, on: PolicyTarget) -> bool:

@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 from tidings.cli.connection import EntityConnection, until_stopped
 from tidings.cli.options import read_file
-from tidings.cli.output import err, out, print_json, table
-from tidings.client.retry import Retry
+from tidings.cli.output import err, out, print_json, table, time_text
 from tidings.client.secure.discovery import Discovery
 from tidings.client.secure.kmc_client import has_topic
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import Retry, now
 from tidings.model.errors import InvalidValueError
-from tidings.security.ca.certificates import moment
 from tidings.security.ca.identity import Identity
 from tidings.security.ca.revocation import RevocationUpdate
 from tidings.security.tdn.discovery_records import DAY, DiscoveryRecord, Visibility
@@ -115,7 +113,7 @@ def _json_topic(record: TopicRecord, expires: int, records: list[DiscoveryRecord
         "owner_serial": origin.serial,
         "version": origin.version,
         "centre": next((certificate.name for certificate in centres if certificate.fingerprint == record.kmc), ""),
-        "until": moment(expires).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "until": time_text(expires, "seconds"),
         "id": record.id.hex(),
     }
 

@@ -8,22 +8,16 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.commands.bench_live import live
 from tidings.cli.commands.bench_overlay import overlay
-from tidings.cli.commands.bench_security import secure
-from tidings.cli.options import AsJson, Plot
+from tidings.cli.options import AsJson, CommandGroup, Plot
 
-Count = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
+Count = Annotated[int, typer.Option(min=1, help="How many subscriptions.", metavar="NUMBER")]
 
-bench = typer.Typer(
+bench = CommandGroup(
     name="bench",
     help="Measure, side by side with what one would use instead.\n\nExample: tidings bench language",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 bench.add_typer(overlay)
-bench.add_typer(live)
-bench.add_typer(secure)
 
 
 @bench.callback()
@@ -41,7 +35,7 @@ def find_benchmarks() -> None:
 
 @bench.command(name="language", short_help="Parse many subscriptions of few shapes, and new ones.")
 def bench_language(
-    count: Annotated[int, typer.Option(min=1, help="How many subscriptions to parse.")] = 100_000,
+    count: Annotated[int, typer.Option(min=1, help="How many subscriptions to parse.", metavar="NUMBER")] = 100_000,
     as_json: AsJson = False,
 ) -> None:
     """Parsing: many subscriptions of few shapes, and one that was never seen.
@@ -57,7 +51,9 @@ def bench_language(
 
 @bench.command(name="covering")
 def bench_covering(
-    count: Annotated[int, typer.Option(min=2, help="How many filters to compare and to merge.")] = 300,
+    count: Annotated[
+        int, typer.Option(min=2, help="How many filters to compare and to merge.", metavar="NUMBER")
+    ] = 300,
     as_json: AsJson = False,
 ) -> None:
     """Covering, overlap and merging.
@@ -139,8 +135,8 @@ def bench_grid(count: Count = 80_000, plot: Plot = None, as_json: AsJson = False
 @bench.command(name="moving", short_help="Match while clients move, in batches and one by one.")
 def bench_moving(
     count: Count = 50_000,
-    changes: Annotated[int, typer.Option(min=1, help="How many changes of context.")] = 500_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    changes: Annotated[int, typer.Option(min=1, help="How many changes of context.", metavar="NUMBER")] = 500_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.", metavar="NUMBER")] = 200_000,
     as_json: AsJson = False,
 ) -> None:
     """Clients that move while events come, in the order of time: in batches and one by one.
@@ -211,7 +207,7 @@ def bench_hub(count: Count = 10_000, as_json: AsJson = False) -> None:
 @bench.command(name="spark", short_help="Route on Spark, beside Spark's joins (needs Java 17).")
 def bench_spark(
     count: Count = 100_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.", metavar="NUMBER")] = 200_000,
     growth: Annotated[bool, typer.Option("--growth", help="Also with ten times the subscriptions.")] = False,
     cluster: Annotated[bool, typer.Option("--cluster", help="Also on one and on two executors.")] = False,
     as_json: AsJson = False,
@@ -230,8 +226,8 @@ def bench_spark(
 @bench.command(name="spark-moving", short_help="Route for moving subscribers, beside an as-of join.")
 def bench_spark_moving(
     count: Count = 100_000,
-    changes: Annotated[int, typer.Option(min=1, help="How many changes of context.")] = 1_000_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    changes: Annotated[int, typer.Option(min=1, help="How many changes of context.", metavar="NUMBER")] = 1_000_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.", metavar="NUMBER")] = 200_000,
     as_json: AsJson = False,
 ) -> None:
     """Subscribers that move while events come, on Spark; beside an as-of join of Spark's own.
@@ -248,8 +244,8 @@ def bench_spark_moving(
 @bench.command(name="spark-streaming", short_help="A steady stream through a pipeline: rate and latency.")
 def bench_spark_streaming(
     count: Count = 100_000,
-    rate: Annotated[int, typer.Option(min=1, help="How many events a second.")] = 5_000,
-    seconds: Annotated[int, typer.Option(min=5, help="For how long.")] = 300,
+    rate: Annotated[int, typer.Option(min=1, help="How many events a second.", metavar="NUMBER")] = 5_000,
+    seconds: Annotated[int, typer.Option(min=5, help="How many seconds.", metavar="SECONDS")] = 300,
     as_json: AsJson = False,
 ) -> None:
     """A stream at a steady pace through a pipeline: whether it keeps up, and how long an event takes.
@@ -266,7 +262,7 @@ def bench_spark_streaming(
 @bench.command(name="spark-many", short_help="Very many subscriptions on Spark: time and memory.")
 def bench_spark_many(
     count: Count = 10_000_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 20_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.", metavar="NUMBER")] = 20_000,
     as_json: AsJson = False,
 ) -> None:
     """Very many subscriptions on Spark: how long, and how much memory.
@@ -295,7 +291,7 @@ def bench_trimming(plot: Plot = None, as_json: AsJson = False) -> None:
 
 @bench.command(name="start", short_help="Start of `import tidings` and `tidings --help`.")
 def bench_start(
-    rounds: Annotated[int, typer.Option(min=1, help="How often to start; the median counts.")] = 15,
+    rounds: Annotated[int, typer.Option(min=1, help="How often to start; the median counts.", metavar="NUMBER")] = 15,
     as_json: AsJson = False,
 ) -> None:
     """How long `import tidings` and `tidings --help` take, beside a bare interpreter.
@@ -311,7 +307,7 @@ def bench_start(
 
 @bench.command(name="all")
 def bench_all(
-    count: Annotated[int, typer.Option(min=1, help="How many subscriptions, at most.")] = 100_000,
+    count: Annotated[int, typer.Option(min=1, help="How many subscriptions, at most.", metavar="NUMBER")] = 100_000,
     as_json: AsJson = False,
 ) -> None:
     """Everything that can be measured, one after the other.

@@ -5,28 +5,35 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFile, Name, OperatorName
+from tidings.cli.options import DEFAULT_BROKER, AsJson, CommandGroup, IdentityFile, Name, OperatorName
 
-brokers = typer.Typer(rich_markup_mode=None)
-overlay = typer.Typer(
+brokers = CommandGroup()
+overlay = CommandGroup(
     name="overlay",
-    help="Brokers that work as one: run them here, or ask running ones.\n\nExample: tidings overlay run --brokers 4",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="Overlays of brokers: run one here, or ask running brokers.\n\nExample: tidings overlay run --brokers 4",
 )
 brokers.add_typer(overlay)
 
 
 @brokers.command(name="broker", short_help="Run a broker in the foreground.")
 def broker(
-    file: Annotated[Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.")] = None,
-    name: Annotated[str | None, typer.Option(help="Another name than the file's.")] = None,
-    listen: Annotated[
-        str | None, typer.Option(help="Another address than the file's: 127.0.0.1:7450; port 0 picks a free one.")
+    file: Annotated[
+        Path | None, typer.Option("--config", help="The broker's TOML file; without it, defaults.", metavar="FILE")
     ] = None,
-    journal: Annotated[Path | None, typer.Option(help="Another folder for the journal than the file's.")] = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name, instead of the file's.", metavar="NAME")] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="The address to listen at, instead of the file's: 127.0.0.1:7450; port 0 picks a free one.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="The journal's folder, instead of the file's.", metavar="FOLDER")
+    ] = None,
     attached: Annotated[
-        bool, typer.Option("--attached", help="Stop when standard input ends: for whoever starts it as a child.")
+        bool,
+        typer.Option("--attached", help="Stop when standard input ends, for a parent process that starts the broker."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,18 +48,32 @@ def broker(
 
 @overlay.command(name="run")
 def overlay_run(
-    count: Annotated[int | None, typer.Option("--brokers", min=1, help="How many brokers; unset: 4.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--brokers", min=1, help="The number of brokers; by default 4.", metavar="NUMBER")
+    ] = None,
     topology: Annotated[
-        str, typer.Option(help="star, line, ring, tree, or a TOML file with the links: links = [['b1', 'b2']].")
+        str,
+        typer.Option(
+            help="The shape: star, line, ring, tree, or a TOML file with links = [['b1', 'b2']].", metavar="SHAPE"
+        ),
     ] = "star",
-    folder: Annotated[Path, typer.Option(help="Configurations, logs and journals stand there, and are kept.")] = Path(
-        "tidings-overlay"
-    ),
+    folder: Annotated[
+        Path, typer.Option(help="The folder for configurations, logs and journals, which stay there.", metavar="FOLDER")
+    ] = Path("tidings-overlay"),
     port: Annotated[
-        int, typer.Option(min=0, max=65_000, help="That of the first broker; the others have the next. 0: free ones.")
+        int,
+        typer.Option(
+            min=0,
+            max=65_000,
+            help="The port of the first broker; the others have the next ones. 0: free ports.",
+            metavar="PORT",
+        ),
     ] = 7450,
-    strategy: Annotated[str, typer.Option(help="advertisement, asf, gsf or spcf.")] = "advertisement",
-    journal: Annotated[bool, typer.Option(help="Whether brokers keep on disk what they accept.")] = True,
+    strategy: Annotated[
+        str,
+        typer.Option(help="How brokers route: advertisement, asf, gsf or spcf.", metavar="NAME"),
+    ] = "advertisement",
+    journal: Annotated[bool, typer.Option(help="Whether brokers have journals on disk.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Run brokers on this machine, linked to each other, until Ctrl-C.
@@ -72,11 +93,15 @@ def overlay_run(
 Addresses = Annotated[
     list[str] | None,
     typer.Option(
-        "--connect", envvar="TIDINGS_CONNECT", help="A broker to ask; several times, or with commas, for more."
+        "--connect",
+        envvar="TIDINGS_CONNECT",
+        help="A broker to ask; repeat the option, or separate addresses by commas, for more.",
+        metavar="ADDRESS",
     ),
 ]
 OverlayFolder = Annotated[
-    Path | None, typer.Option("--folder", help="Ask all brokers of the overlay that runs in this folder.")
+    Path | None,
+    typer.Option("--folder", help="Ask all brokers of the overlay that runs in this folder.", metavar="FOLDER"),
 ]
 
 
@@ -88,7 +113,7 @@ def overlay_status(
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """How brokers are: which links are up, whether tables are complete, how many clients there are.
+    """Show the state of brokers: their links, whether their routing tables are complete, and their clients.
 
     Example: tidings overlay status --folder tidings-overlay
     """
@@ -105,7 +130,7 @@ def overlay_stats(
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """What brokers have counted since they were started: events, notifications, bytes, messages over links.
+    """Show what brokers have counted since their start: events, notifications, bytes, messages over links.
 
     Example: tidings overlay stats --connect tidings://127.0.0.1:7450 --json
     """
@@ -122,7 +147,7 @@ def overlay_tables(
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """What brokers know, of their own clients and of others: advertisements, subscriptions, contexts.
+    """Show the advertisements, subscriptions and contexts that brokers have, of their own clients and of others.
 
     Example: tidings overlay tables --folder tidings-overlay
     """
@@ -133,14 +158,14 @@ def overlay_tables(
 
 @overlay.command(name="forget", short_help="Tell brokers that a broker will not come back.")
 def overlay_forget(
-    broker: Annotated[str, typer.Argument(help="The broker that will not come back.")],
+    broker: Annotated[str, typer.Argument(help="The broker that will not come back.", metavar="BROKER")],
     connect: Addresses = None,
     folder: OverlayFolder = None,
     name: OperatorName = "operator",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say that a broker will not come back: what others keep for it, to send it what it has missed, they may let go.
+    """Tell brokers that a broker will not come back, so that they drop the events that they store for it.
 
     Example: tidings overlay forget b3 --folder tidings-overlay
     """

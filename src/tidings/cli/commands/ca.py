@@ -5,32 +5,34 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson, IdentityFile, Name, Wait
+from tidings.cli.options import AsJson, CommandGroup, IdentityFile, Name, Wait
 
-ca = typer.Typer(
+ca = CommandGroup(
     name="ca",
     short_help="The certificate authority: issue and revoke certificates.",
     help="The authority: certificates for entities, brokers, key management centres and discovery nodes.\n\n"
     "The passphrase of its key is asked for, or taken from TIDINGS_CA_PASSPHRASE.\n\n"
     "Example: tidings ca init ca --name example",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-Folder = Annotated[Path, typer.Option("--ca", envvar="TIDINGS_CA", help="The authority's folder.")]
+Folder = Annotated[Path, typer.Option("--ca", envvar="TIDINGS_CA", help="The authority's folder.", metavar="FOLDER")]
 DEFAULT_FOLDER = Path("ca")
 
 
 @ca.command(name="init", short_help="Create an authority, with a passphrase.")
 def ca_init(
-    folder: Annotated[Path, typer.Argument(help="The authority's folder; it is made.")] = DEFAULT_FOLDER,
-    name: Annotated[str, typer.Option(help="The authority's name.")] = "authority",
-    days: Annotated[int, typer.Option(min=1, max=3_650, help="For how long its certificate is valid.")] = 3_650,
+    folder: Annotated[
+        Path, typer.Argument(help="The folder to create for the authority.", metavar="FOLDER")
+    ] = DEFAULT_FOLDER,
+    name: Annotated[str, typer.Option(help="The authority's name.", metavar="NAME")] = "authority",
+    days: Annotated[
+        int, typer.Option(min=1, max=3_650, help="For how many days its certificate is valid.", metavar="DAYS")
+    ] = 3_650,
     no_passphrase: Annotated[
-        bool, typer.Option("--no-passphrase", help="Whoever can read the folder is the authority: for trying.")
+        bool, typer.Option("--no-passphrase", help="Protect the key by no passphrase, to try things out.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new authority, with a key that is encrypted under a passphrase.
+    """Create an authority, with a key that is encrypted under a passphrase.
 
     Example: tidings ca init ca --name example
     """
@@ -41,17 +43,20 @@ def ca_init(
 
 @ca.command(name="issue", short_help="Issue or renew a certificate with a new key.")
 def ca_issue(
-    name: Annotated[str, typer.Argument(help="Whose: the name of a client, broker or service.")],
-    to: Annotated[Path, typer.Option("--out", help="The folder for authority.pem, certificate.pem and key.pem.")],
-    role: Annotated[str, typer.Option(help="entity, broker, kmc or tdn.")] = "entity",
+    name: Annotated[str, typer.Argument(help="The name of the client, broker or service.", metavar="NAME")],
+    to: Annotated[
+        Path, typer.Option("--out", help="The folder for authority.pem, certificate.pem and key.pem.", metavar="FILE")
+    ],
+    role: Annotated[str, typer.Option(help="The role: entity, broker, kmc or tdn.", metavar="ROLE")] = "entity",
     host: Annotated[
-        list[str] | None, typer.Option(help="A host name or address that a broker is reached at; several times.")
+        list[str] | None,
+        typer.Option(help="A host name or address of the broker; repeatable.", metavar="HOST"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3_650, help="For how long it is valid.")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3_650, help="For how many days it is valid.", metavar="DAYS")] = 365,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Issue a certificate with a new key; for a name that has one: renew it. The older one stays valid until its end.
+    """Issue a certificate with a new key, or renew that of a name. The older one stays valid until its end.
 
     Example: tidings ca issue b1 --role broker --host 127.0.0.1 --out b1
     """
@@ -62,15 +67,18 @@ def ca_issue(
 
 @ca.command(name="revoke")
 def ca_revoke(
-    name: Annotated[str, typer.Argument(help="Whose: all certificates of that name.")],
+    name: Annotated[str, typer.Argument(help="The name whose certificates are all revoked.", metavar="NAME")],
     since: Annotated[
-        str | None, typer.Option(help="They were not to be trusted even since then: 2026-01-31T12:00:00Z; unset: now.")
+        str | None,
+        typer.Option(
+            help="The time from which they are not trusted: 2026-01-31T12:00:00Z; by default now.", metavar="TIME"
+        ),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Everybody can read it.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, which everybody can read.", metavar="TEXT")] = "",
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke the certificates of a name. It counts where the list arrives: see `tidings ca publish`.
+    """Revoke the certificates of a name. This takes effect where the revocation list arrives: see `tidings ca publish`.
 
     Example: tidings ca revoke car-1 --since 2026-01-31T12:00:00Z --reason stolen
     """
@@ -81,7 +89,7 @@ def ca_revoke(
 
 @ca.command(name="list")
 def ca_list(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
-    """The certificates that were issued, and what became of them. Needs no passphrase.
+    """List the certificates that were issued, with their state. Needs no passphrase.
 
     Example: tidings ca list --json
     """
@@ -92,21 +100,29 @@ def ca_list(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
 @ca.command(name="publish")
 def ca_publish(
-    to: Annotated[Path | None, typer.Option("--out", help="Write the signed list into this file.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Write the signed list into this file.", metavar="FILE")
+    ] = None,
     connect: Annotated[
         str | None,
         typer.Option(
-            "--connect", "--broker", envvar="TIDINGS_CONNECT", help="Send it to all brokers, through this one."
+            "--connect",
+            "--broker",
+            envvar="TIDINGS_CONNECT",
+            help="Send the list to all brokers, through this one.",
+            metavar="ADDRESS",
         ),
     ] = None,
-    days: Annotated[float, typer.Option(min=0.001, help="After so many days nobody trusts this list any more.")] = 7,
+    days: Annotated[
+        float, typer.Option(min=0.001, help="The number of days for which the list is valid.", metavar="DAYS")
+    ] = 7,
     name: Name = "",
     identity: IdentityFile = None,
     wait: Wait = 0.0,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Sign the list of revocations anew, and send it. Do so before the last one is out of date: daily, say.
+    """Sign the revocation list anew, and send it. Do so before the last list expires, for example daily.
 
     Example: tidings ca publish --broker tidings://127.0.0.1:7450 --wait 20
     """

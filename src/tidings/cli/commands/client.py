@@ -9,6 +9,7 @@ from tidings.cli.options import (
     DEFAULT_BROKER,
     AsJson,
     Broker,
+    CommandGroup,
     Format,
     FoundTopics,
     IdentityFile,
@@ -21,53 +22,61 @@ from tidings.cli.options import (
     Wait,
 )
 
-clients = typer.Typer(rich_markup_mode=None)
-context = typer.Typer(
+clients = CommandGroup()
+context = CommandGroup(
     name="context",
-    help="The situation of clients.\n\nExample: tidings context set --name gps --of car-1 x=1.0 y=2.0",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="The contexts of clients: set and show them.\n\n"
+    "Example: tidings context set --name gps --of car-1 x=1.0 y=2.0",
 )
-schema = typer.Typer(
+schema = CommandGroup(
     name="schema",
-    help="What events of a subject look like.\n\nExample: tidings schema define Loop li=int ts=int",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="The schemas of subjects: define, extend and show them.\n\nExample: tidings schema define Loop li=int ts=int",
 )
 clients.add_typer(context)
 clients.add_typer(schema)
 
-Seconds = Annotated[float | None, typer.Option(min=0, help="End after so many seconds.")]
-Count = Annotated[int | None, typer.Option(min=1, help="End after so many notifications.")]
+Seconds = Annotated[float | None, typer.Option(min=0, help="End after this many seconds.", metavar="SECONDS")]
+Count = Annotated[int | None, typer.Option(min=1, help="End after this many notifications.", metavar="NUMBER")]
 Content = Annotated[str, typer.Argument(metavar="FILTER", help="The filter of content; empty: everything.")]
-Context = Annotated[str | None, typer.Option("--context", help="This client's context, as JSON.")]
-Pairs = Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Such as x=1.0 y=2.0.")]
-Types = Annotated[list[str], typer.Argument(metavar="NAME=TYPE...", help="int, float, str or bool, in order.")]
+Context = Annotated[str | None, typer.Option("--context", help="This client's context, as JSON.", metavar="JSON")]
+Pairs = Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="The whole context, such as x=1.0 y=2.0.")]
+Types = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME=TYPE...", help="The attributes in order, each with its type: int, float, str or bool."
+    ),
+]
 
 
 @clients.command(name="publish", short_help="Publish one event, or one for each line of standard input.")
 def publish(
     event: Annotated[
-        str | None, typer.Argument(help="Attributes as JSON; without it, a line of standard input each.")
+        str | None,
+        typer.Argument(
+            help="The event's attributes as JSON; by default one event per line of standard input.", metavar="EVENT"
+        ),
     ] = None,
-    subject: Annotated[str | None, typer.Option(help="The subject.")] = None,
-    payload: Annotated[str | None, typer.Option(help="The payload, as text.")] = None,
-    payload_file: Annotated[Path | None, typer.Option(help="The payload, from a file.")] = None,
+    subject: Annotated[str | None, typer.Option(help="The subject.", metavar="SUBJECT")] = None,
+    payload: Annotated[str | None, typer.Option(help="The payload, as text.", metavar="TEXT")] = None,
+    payload_file: Annotated[Path | None, typer.Option(help="The payload, from a file.", metavar="FILE")] = None,
     subscribers: Annotated[
-        str | None, typer.Option(help="For whom: a filter of subscribers' contexts.", metavar="FILTER")
+        str | None, typer.Option(help="A filter over subscribers' contexts, for whom the event is.", metavar="FILTER")
     ] = None,
-    safe: Annotated[str, typer.Option(help="Wait until it is accepted, journaled or settled.")] = "journaled",
+    safe: Annotated[
+        str, typer.Option(help="The durability to wait for: accepted, journaled or settled.", metavar="LEVEL")
+    ] = "journaled",
     policy_file: PolicyFile = None,
     context_text: Context = None,
     events: Annotated[
         bool, typer.Option("--events", help="Lines are whole events, as `tidings subscribe` writes them.")
     ] = False,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many events a second.")] = None,
-    advertise: Annotated[
-        bool, typer.Option(help="Advertise first, where brokers lead the way by advertisements.")
-    ] = True,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="The maximum number of events per second.", metavar="NUMBER")
+    ] = None,
+    advertise: Annotated[bool, typer.Option(help="Advertise first, if brokers route by advertisements.")] = True,
     pause: Annotated[
-        float, typer.Option(min=0, help="So many seconds are left for that to reach all brokers of an overlay.")
+        float,
+        typer.Option(min=0, help="Seconds to wait until the advertisement has reached all brokers.", metavar="SECONDS"),
     ] = 0.5,
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
@@ -79,9 +88,10 @@ def publish(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Publish an event, or many: one JSON object a line on standard input, many of them under way at a time. On a
-    secure topic they are sealed, if --identity is the folder of who may. With --topic or --find, an event that would
-    go in the clear is refused.
+    """Publish one event, or one for each line of standard input, with many in flight at a time.
+
+    On a secure topic events are sealed, if --identity is the folder of an entity with the right to publish. With
+    --topic or --find, an event that would be sent unsealed is refused.
 
     Example: tidings publish '{"msg": "accident", "n": 3}' --subject Traffic
 
@@ -121,14 +131,23 @@ def publish(
 def subscribe(
     content: Content = "",
     publishers: Annotated[
-        str | None, typer.Option(help="A filter of publishers' contexts, with `this.` for one's own.", metavar="FILTER")
+        str | None,
+        typer.Option(help="A filter over publishers' contexts; `this.` is the subscriber's own.", metavar="FILTER"),
     ] = None,
-    durable: Annotated[str | None, typer.Option(help="A name: what comes while nobody listens is kept for it.")] = None,
-    policy_file: Annotated[Path | None, typer.Option("--policy", help="The file of a policy, as text or XML.")] = None,
+    durable: Annotated[
+        str | None,
+        typer.Option(
+            help="A name; the broker keeps notifications under it while the subscriber is away.", metavar="NAME"
+        ),
+    ] = None,
+    policy_file: Annotated[
+        Path | None, typer.Option("--policy", help="The file of a policy, as text or XML.", metavar="FILE")
+    ] = None,
     format: Format = "sql",  # noqa: A002
     context_text: Context = None,
     entrusted: Annotated[
-        list[str] | None, typer.Option("--let-set-context", help="A client that may set this one's context.")
+        list[str] | None,
+        typer.Option("--let-set-context", help="A client that may set this one's context.", metavar="CLIENT"),
     ] = None,
     count: Count = None,
     seconds: Seconds = None,
@@ -142,9 +161,10 @@ def subscribe(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Subscribe, and write what comes to standard output, a line of JSON each, until Ctrl-C. With --json,
-    the lines on standard error about a lost connection are JSON too. Sealed events are opened with the rights of
-    --identity; those that cannot be opened are left out.
+    """Subscribe, and print notifications as JSON lines until Ctrl-C.
+
+    With --json, the lines on standard error about a lost connection are JSON, too. Sealed events are decrypted with the
+    rights of --identity; those that cannot be decrypted are left out.
 
     Example: tidings subscribe "msg = 'accident'" --publishers "x < 100" | jq .attributes
 
@@ -181,13 +201,16 @@ def advertise(
     content: Content = "",
     publisher_context: Annotated[
         list[str] | None,
-        typer.Option(help="A name of the publisher's context that subscribers may ask for; left out: all names."),
+        typer.Option(
+            help="A context name of the publisher that subscribers may use; by default all names.", metavar="NAME"
+        ),
     ] = None,
     no_publisher_context: Annotated[
-        bool, typer.Option("--no-publisher-context", help="Subscribers may ask for no name of the publisher's context.")
+        bool, typer.Option("--no-publisher-context", help="Subscribers may use no context name of the publisher.")
     ] = False,
     subscriber_context: Annotated[
-        list[str] | None, typer.Option(help="A name of subscribers' contexts that publications ask for.")
+        list[str] | None,
+        typer.Option(help="A context name of subscribers that publications use.", metavar="NAME"),
     ] = None,
     policy_file: PolicyFile = None,
     format: Format = "sql",  # noqa: A002
@@ -202,7 +225,7 @@ def advertise(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say what will be published; it holds until Ctrl-C, as an advertisement ends with its client's connection.
+    """Advertise events until Ctrl-C: an advertisement ends with its client's connection.
 
     Example: tidings advertise "msg = 'accident'" --publisher-context x --publisher-context y --name cam-1
     """
@@ -224,11 +247,12 @@ def advertise(
     )
 
 
-@clients.command(name="tail", short_help="Watch events as they come, a line each.")
+@clients.command(name="tail", short_help="Print events as they come, a line each.")
 def tail(
     content: Content = "",
     since: Annotated[
-        str | None, typer.Option(help="First what the broker's journal has from this time on: 2026-01-31T12:00:00Z.")
+        str | None,
+        typer.Option(help="First replay the broker's journal from this time on: 2026-01-31T12:00:00Z.", metavar="TIME"),
     ] = None,
     format: Format = "sql",  # noqa: A002
     count: Count = None,
@@ -243,14 +267,16 @@ def tail(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Watch events as they come: time, publisher, subject, attributes, a line each, until Ctrl-C. What is sealed is
-    opened, if --identity is the folder of who may; else its size and epoch are shown.
+    """Print events as they come, a line each, until Ctrl-C: time, publisher, subject, attributes.
+
+    Sealed events are decrypted, if --identity is the folder of an entity with the right to subscribe; otherwise their
+    size and epoch are shown.
 
     Example: tidings tail "severity > 3" --since 2026-01-31T12:00:00Z
 
     Example: tidings tail "Sports = 'NBA'" --identity bob --find 'Sports=NBA' --wait 20
     """
-    from tidings.cli.actions import tail
+    from tidings.cli.actions import subscribe as subscriptions
     from tidings.cli.connection import BrokerConnection, SecureTopicsOptions
     from tidings.cli.options import parse_time
 
@@ -258,27 +284,33 @@ def tail(
     caller = BrokerConnection(
         connect, name, identity, SecureTopicsOptions(tuple(service or ()), tuple(topic or ()), find, plain), wait
     )
-    tail.tail(caller, content, format, since=begin, count=count, seconds=seconds, as_json=as_json)
+    subscriptions.tail(caller, content, format, since=begin, count=count, seconds=seconds, as_json=as_json)
 
 
 @clients.command(name="explain", short_help="Explain why an event reaches a subscription or does not.")
 def explain(
     event: Annotated[
-        str, typer.Argument(help="The id of an event, or the attributes of one that might come, as JSON.")
+        str,
+        typer.Argument(help="The id of a past event, or the attributes of a possible one, as JSON.", metavar="EVENT"),
     ],
-    subscription: Annotated[str | None, typer.Option(help="The id of a subscription.")] = None,
-    client: Annotated[str | None, typer.Option(help="All subscriptions of this client.")] = None,
-    publisher: Annotated[str | None, typer.Option(help="Who might publish it.")] = None,
-    subject: Annotated[str | None, typer.Option(help="The subject that it might have.")] = None,
+    subscription: Annotated[str | None, typer.Option(help="The id of a subscription.", metavar="ID")] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Explain all subscriptions of this client.", metavar="CLIENT")
+    ] = None,
+    publisher: Annotated[
+        str | None, typer.Option(help="The publisher of the possible event.", metavar="CLIENT")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="The subject of the possible event.", metavar="SUBJECT")] = None,
     subscribers: Annotated[
-        str | None, typer.Option(help="For whom it might be: a filter of subscribers' contexts.", metavar="FILTER")
+        str | None,
+        typer.Option(help="A filter over subscribers' contexts, for whom the possible event is.", metavar="FILTER"),
     ] = None,
     connect: Broker = DEFAULT_BROKER,
     name: OperatorName = "operator",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Why an event does, or does not, reach a subscription: every step.
+    """Explain step by step why an event does, or does not, reach a subscription.
 
     Example: tidings explain '{"msg": "accident"}' --publisher cam-1 --client car-1
     """
@@ -293,7 +325,7 @@ def explain(
 
 @schema.command(name="define", short_help="Define the schema of a subject.")
 def schema_define(
-    subject: Annotated[str, typer.Argument(help="The subject.")],
+    subject: Annotated[str, typer.Argument(help="The subject.", metavar="SUBJECT")],
     attributes: Types,
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
@@ -304,61 +336,68 @@ def schema_define(
 
     Example: tidings schema define Loop li=int ts=int lo=str
     """
-    from tidings.cli.actions import schema
+    from tidings.cli.actions import requests
     from tidings.cli.connection import BrokerConnection
     from tidings.cli.options import parse_pairs
 
-    schema.define(BrokerConnection(connect, name, identity), subject, parse_pairs(attributes), as_json=as_json)
+    requests.define_schema(BrokerConnection(connect, name, identity), subject, parse_pairs(attributes), as_json=as_json)
 
 
 @schema.command(name="extend")
 def schema_extend(
-    subject: Annotated[str, typer.Argument(help="The subject.")],
+    subject: Annotated[str, typer.Argument(help="The subject.", metavar="SUBJECT")],
     attributes: Types,
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Append attributes to the schema of a subject: a new version of it.
+    """Append attributes to the schema of a subject.
 
     Example: tidings schema extend Loop vc=str
     """
-    from tidings.cli.actions import schema
+    from tidings.cli.actions import requests
     from tidings.cli.connection import BrokerConnection
     from tidings.cli.options import parse_pairs
 
-    schema.extend(BrokerConnection(connect, name, identity), subject, parse_pairs(attributes), as_json=as_json)
+    requests.extend_schema(BrokerConnection(connect, name, identity), subject, parse_pairs(attributes), as_json=as_json)
 
 
 @schema.command(name="show", short_help="Show the schema of a subject.")
 def schema_show(
-    subject: Annotated[str, typer.Argument(help="The subject.")],
+    subject: Annotated[str, typer.Argument(help="The subject.", metavar="SUBJECT")],
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """The schema of a subject, with the version that each attribute is in since.
+    """Show the schema of a subject, with the version that added each attribute.
 
     Example: tidings schema show Loop
     """
-    from tidings.cli.actions import schema
+    from tidings.cli.actions import requests
     from tidings.cli.connection import BrokerConnection
 
-    schema.show(BrokerConnection(connect, name, identity), subject, as_json=as_json)
+    requests.show_schema(BrokerConnection(connect, name, identity), subject, as_json=as_json)
 
 
 @context.command(name="set")
 def context_set(
     values: Pairs,
-    of: Annotated[str, typer.Option(help="The client whose context it is; it must have let this one set it.")],
+    of: Annotated[
+        str,
+        typer.Option(
+            help="The client whose context to set; it must have allowed this client to do so.", metavar="CLIENT"
+        ),
+    ],
     connect: Broker = DEFAULT_BROKER,
     name: Name = "",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set another client's context, whole. Its own a client sets while it is connected: see `subscribe --context`.
+    """Replace the whole context of another client.
+
+    A client sets its own context while it is connected: see `subscribe --context`.
 
     Example: tidings context set --name gps --of car-1 x=1.0 y=2.0
     """
@@ -371,13 +410,13 @@ def context_set(
 
 @context.command(name="show", short_help="Show the contexts that a broker knows.")
 def context_show(
-    client: Annotated[str | None, typer.Argument(help="Only this client's.")] = None,
+    client: Annotated[str | None, typer.Argument(help="Only this client's.", metavar="CLIENT")] = None,
     connect: Broker = DEFAULT_BROKER,
     name: OperatorName = "operator",
     identity: IdentityFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """The contexts that a broker knows: those of its clients, and of others as far as it needs them.
+    """Show the contexts that a broker knows: those of its clients, and of others as far as it needs them.
 
     Example: tidings context show car-1
     """

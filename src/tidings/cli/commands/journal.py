@@ -5,21 +5,19 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.options import AsJson
+from tidings.cli.options import AsJson, CommandGroup
 
-journal = typer.Typer(
+journal = CommandGroup(
     name="journal",
     short_help="The journal of a hub or a broker: check, show, repair, trim.",
     help="The journal of a hub or a broker: check, show, repair and trim it.\n\nExample: tidings journal check data/b1",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-Folder = Annotated[Path, typer.Argument(help="The journal's folder.")]
+Folder = Annotated[Path, typer.Argument(help="The journal's folder.", metavar="FOLDER")]
 
 
 @journal.command(name="check", short_help="Read every byte of a journal and report damage.")
 def journal_check(folder: Folder, as_json: AsJson = False) -> None:
-    """Read every byte of what is durable, and say what is there and what is damaged; also beside a running broker.
+    """Read every durable byte of a journal, and report its extent and its damage; also beside a running broker.
 
     Nothing is changed. The exit code is 1 if anything is damaged.
 
@@ -33,10 +31,10 @@ def journal_check(folder: Folder, as_json: AsJson = False) -> None:
 @journal.command(name="repair", short_help="Make a damaged journal readable again.")
 def journal_repair(
     folder: Folder,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a damaged journal one that opens: keep what can be read, mark what is lost, put damaged files aside.
+    """Repair a damaged journal so that it opens: keep what can be read, mark what is lost, put damaged files aside.
 
     Example: tidings journal repair data/b1 --dry-run
     """
@@ -48,13 +46,17 @@ def journal_repair(
 @journal.command(name="retain", short_help="Remove the oldest records that nobody needs any more.")
 def journal_retain(
     folder: Folder,
-    days: Annotated[float | None, typer.Option(min=0, help="Keep what was accepted in so many days.")] = None,
-    size: Annotated[int | None, typer.Option("--bytes", min=0, help="Keep so many bytes, the newest.")] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0, help="Keep the records of this many days.", metavar="DAYS")
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option("--bytes", min=0, help="Keep this many bytes, the newest.", metavar="NUMBER")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the oldest records, but none that a durable subscription has yet to read or that no snapshot stands for.
+    """Remove the oldest records, except those that a durable subscription has not acknowledged or no snapshot covers.
 
-    A broker that runs does so itself, by its configuration.
+    A running broker does so itself, as its configuration says.
 
     Example: tidings journal retain data/b1 --days 30
     """
@@ -66,11 +68,15 @@ def journal_retain(
 @journal.command(name="show", short_help="Print the records of a journal, a JSON object a line.")
 def journal_show(
     folder: Folder,
-    start: Annotated[int | None, typer.Option("--from", min=0, help="Begin at this offset, not the oldest.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many records at most.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="As it is: a JSON object a line.")] = False,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, help="Begin at this offset, not the oldest.", metavar="OFFSET")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of records.", metavar="NUMBER")] = 100,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Accepted for uniformity: the output is always JSON lines.")
+    ] = False,
 ) -> None:
-    """The durable records, a JSON object a line; also beside a running broker.
+    """Print the durable records of a journal, a JSON object a line; also beside a running broker.
 
     Example: tidings journal show data/b1 --from 1200 --limit 10 | jq .attributes
     """

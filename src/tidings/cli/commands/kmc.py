@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli.options import DEFAULT_BROKER, AsJson, IdentityFolder, Overlay, Plain, ServiceBroker, Wait
+from tidings.cli.options import (
+    DEFAULT_BROKER,
+    AsJson,
+    CommandGroup,
+    IdentityFolder,
+    Overlay,
+    Plain,
+    ServiceBroker,
+    Wait,
+)
 
 if TYPE_CHECKING:
     from tidings.cli.kmc_access import KmcAccess
 
-kmc = typer.Typer(
+kmc = CommandGroup(
     name="kmc",
     short_help="Key management centres: secure topics, grants and keys.",
     help="Key management centres: secure topics, who may do what on them, and their keys.\n\n"
@@ -27,31 +36,41 @@ kmc = typer.Typer(
     "With --wait, a running centre is asked again until it is known and answers. That question changes nothing; what "
     "changes something is asked for after it, as without --wait.\n\n"
     "Example: tidings kmc init data/kmc --identity kmc-1",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 State = Annotated[Path, typer.Argument(metavar="FOLDER", help="The centre's folder.")]
 KeyFile = Annotated[
-    Path | None, typer.Option(help="A file with the key of the state, in the place of a passphrase; init makes it.")
+    Path | None,
+    typer.Option(
+        help="A file with the key of the state, instead of a passphrase; `kmc init` creates it.", metavar="FILE"
+    ),
 ]
 Owner = Annotated[
     Path | None,
     typer.Option(
-        "--identity", envvar="TIDINGS_IDENTITY", help="The folder that `tidings ca issue` made for the topic's owner."
+        "--identity",
+        envvar="TIDINGS_IDENTITY",
+        help="The folder that `tidings ca issue` made for the topic's owner.",
+        metavar="PATH",
     ),
 ]
 ServiceFile = Annotated[
     Path | None,
     typer.Option(
-        "--service", envvar="TIDINGS_KMC", help="The centre's service.bin; without it, discovery nodes are asked."
+        "--service",
+        envvar="TIDINGS_KMC",
+        help="The centre's service.bin; by default discovery nodes are asked.",
+        metavar="FILE",
     ),
 ]
 AtRest = Annotated[
-    Path | None, typer.Option("--folder", help="The folder of a centre that is not running, for its administrator.")
+    Path | None,
+    typer.Option(
+        "--folder", help="The folder of a centre that is not running, for its administrator.", metavar="FOLDER"
+    ),
 ]
-Topic = Annotated[str, typer.Argument(help="The topic: its template, or its id.")]
-OnTopic = Annotated[str | None, typer.Option("--topic", help="The topic: its template, or its id.")]
-Entity = Annotated[str, typer.Argument(help="Who: the name in its certificate.")]
+Topic = Annotated[str, typer.Argument(help="The topic: its template, or its id.", metavar="TOPIC")]
+OnTopic = Annotated[str | None, typer.Option("--topic", help="The topic: its template, or its id.", metavar="TOPIC")]
+Entity = Annotated[str, typer.Argument(help="The name in the entity's certificate.", metavar="ENTITY")]
 
 
 def _access_of(
@@ -107,7 +126,8 @@ def kmc_init(
     overlay: Overlay = "tidings",
     as_json: AsJson = False,
 ) -> None:
-    """Make a new centre. Its service.bin says where it is asked: hand it to owners and members, or run discovery nodes.
+    """Create a key management centre. Its service.bin says where it is asked: hand it to owners and members, or run
+    discovery nodes.
 
     Example: tidings kmc init data/kmc --identity kmc-1
     """
@@ -122,14 +142,20 @@ def kmc_serve(
     connect: ServiceBroker = DEFAULT_BROKER,
     key_file: KeyFile = None,
     revocations: Annotated[
-        Path | None, typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.")
+        Path | None,
+        typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.", metavar="FILE"),
     ] = None,
     names: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Who may find it at discovery nodes, by name: car-*; several times."),
+        typer.Option(
+            "--only",
+            help="A name whose owner may find the centre at discovery nodes, such as car-*; repeatable.",
+            metavar="NAME",
+        ),
     ] = None,
     roles: Annotated[
-        list[str] | None, typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.")
+        list[str] | None,
+        typer.Option("--role", help="A role that may find it: entity, broker, kmc or tdn; repeatable.", metavar="ROLE"),
     ] = None,
     overlay: Overlay = "tidings",
     plain: Plain = False,
@@ -151,29 +177,43 @@ def kmc_serve(
 def kmc_topic(
     access: "KmcAccess",
     owner: Owner,
-    template: Annotated[str, typer.Argument(help="Which events are on it: Sports=NBA,Team=*, or a subject.")],
+    template: Annotated[
+        str, typer.Argument(help="The events on the topic: Sports=NBA,Team=*, or a subject.", metavar="TEMPLATE")
+    ],
     algorithm: Annotated[
-        str | None, typer.Option(help="aes-gcm, as a new topic has it if this is unset, or chacha20-poly1305.")
+        str | None,
+        typer.Option(help="The cipher: aes-gcm (for a new topic) or chacha20-poly1305.", metavar="NAME"),
     ] = None,
-    bits: Annotated[int | None, typer.Option(help="The size of keys: 128, 192 or 256; of a new topic 256.")] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="The size of keys: 128, 192 or 256 (for a new topic).", metavar="NUMBER")
+    ] = None,
     lifetime: Annotated[
-        int | None, typer.Option(help="Seconds that a key is used for; of a new topic 86400, a day.")
+        int | None,
+        typer.Option(help="Seconds that a key is used; 86400, a day, for a new topic.", metavar="SECONDS"),
     ] = None,
     messages: Annotated[
-        int | None, typer.Option(help="Messages that a publisher seals under a key; of a new topic 4294967296.")
+        int | None,
+        typer.Option(help="Messages that a publisher seals under a key; 4294967296 for a new topic.", metavar="NUMBER"),
     ] = None,
     grace: Annotated[
-        int | None, typer.Option(help="Seconds that the key before is accepted for; of a new topic 30.")
+        int | None,
+        typer.Option(help="Seconds for which the previous key is accepted; 30 for a new topic.", metavar="SECONDS"),
     ] = None,
     challenge: Annotated[
-        int | None, typer.Option(help="Seconds after which members answer a query anew; of a new topic 0: never.")
+        int | None,
+        typer.Option(
+            help="Seconds after which members answer a challenge again; 0 (never) for a new topic.", metavar="SECONDS"
+        ),
     ] = None,
-    to: Annotated[Path | None, typer.Option("--out", help="Write the topic's record into this file.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Write the topic's record into this file.", metavar="FILE")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Register a secure topic, or change one: --identity is its owner, who signs its record. What is not said of a
-    topic that there is stays as it is; with a renewed certificate of the owner or of the centre, the record is signed
-    anew.
+    """Register a secure topic, or change one, as its owner (--identity), who signs its record.
+
+    Settings that are left out stay as they are. With a renewed certificate of the owner or of the centre, the record is
+    signed anew.
 
     Example: tidings kmc topic "Sports=NBA,Team=*" --bits 192 --lifetime 3600 --identity league --service service.bin
     """
@@ -193,15 +233,18 @@ def kmc_grant(
     access: "KmcAccess",
     topic: Topic,
     entity: Entity,
-    rights: Annotated[list[str], typer.Argument(help="publish, subscribe, govern.")],
-    days: Annotated[float, typer.Option(min=0.0001, max=36_500, help="For how long.")] = 365,
-    part: Annotated[str | None, typer.Option("--template", help="Only this part of the topic.")] = None,
-    history: Annotated[bool, typer.Option("--history", help="With the keys of all earlier epochs.")] = False,
+    rights: Annotated[list[str], typer.Argument(help="The rights: publish, subscribe, govern.", metavar="RIGHT...")],
+    days: Annotated[float, typer.Option(min=0.0001, max=36_500, help="For how many days.", metavar="DAYS")] = 365,
+    part: Annotated[
+        str | None,
+        typer.Option("--template", help="A part of the topic, to which the grant is limited.", metavar="TEMPLATE"),
+    ] = None,
+    history: Annotated[bool, typer.Option("--history", help="Grant the keys of all earlier epochs, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what an entity may do on a topic; it takes the place of what was said before.
+    """Grant an entity rights on a topic, in place of its present rights.
 
-    Who may publish can read, too, while it has a key: one key serves for both.
+    An entity with the right to publish can read, too, while it has a key: one key serves for both.
 
     Example: tidings kmc grant "Sports=NBA,Team=*" car-1 publish subscribe --days 30 --identity league --wait 20
     """
@@ -218,9 +261,9 @@ def kmc_revoke(
     topic: OnTopic = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take everything back that an entity was granted: on a topic, or, for the administrator, on all.
+    """Revoke the grants of an entity: on a topic, or, as the administrator, on all topics.
 
-    Every topic that it concerns gets a new key at once, and brokers refuse what is sealed under older ones.
+    Every topic that this concerns gets a new key at once, and brokers refuse events sealed under older keys.
 
     Example: tidings kmc revoke car-1 --topic "Sports=NBA,Team=*" --identity league --service service.bin
     """
@@ -235,11 +278,11 @@ def kmc_rotate(
     access: "KmcAccess",
     topic: Topic,
     compromised: Annotated[
-        bool, typer.Option("--compromised", help="At once: what is sealed under older keys is refused.")
+        bool, typer.Option("--compromised", help="Refuse events sealed under older keys at once.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a topic a new key, before the one it has ends.
+    """Give a topic a new key before its present one ends.
 
     Example: tidings kmc rotate "Sports=NBA,Team=*" --identity league --service service.bin
     """
@@ -252,11 +295,16 @@ def kmc_rotate(
 @with_access_options
 def kmc_enrol(
     access: "KmcAccess",
-    file: Annotated[Path, typer.Argument(help="A JSON object: queries, and the answer to each. - is standard input.")],
-    entity: Annotated[str | None, typer.Option(help="Whose, with --folder; else that of --identity.")] = None,
+    file: Annotated[
+        Path,
+        typer.Argument(help="A JSON object of queries with their answers; - is standard input.", metavar="FILE"),
+    ],
+    entity: Annotated[
+        str | None, typer.Option(help="The entity, with --folder; by default that of --identity.", metavar="ENTITY")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Agree on a set of queries: on topics with --challenge, one of them has to be answered now and then.
+    """Agree on a set of challenge queries: on topics with --challenge, the member has to answer one from time to time.
 
     Example: echo '{"the first pet?": "Rex"}' | tidings kmc enrol - --identity car-1 --service service.bin
     """
@@ -269,10 +317,10 @@ def kmc_enrol(
 @with_access_options
 def kmc_answer(
     access: "KmcAccess",
-    query: Annotated[str, typer.Argument(help="What was asked: `challenge: QUERY` is how keys are refused then.")],
+    query: Annotated[str, typer.Argument(help="The query, from the refusal `challenge: QUERY`.", metavar="QUERY")],
     as_json: AsJson = False,
 ) -> None:
-    """Answer a query of the set that was agreed on. The answer is asked for, or read from standard input.
+    """Answer a challenge of a centre. The answer is asked for, or read from standard input.
 
     Example: tidings kmc answer "the first pet?" --identity car-1 --service service.bin
     """
@@ -287,7 +335,7 @@ def kmc_release(
     access: "KmcAccess",
     entity: Entity,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Its query set is forgotten, too: it has to enrol again.")
+        bool, typer.Option("--anew", help="Delete its challenge queries, too: it has to enrol again.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -306,7 +354,7 @@ def kmc_list(
     access: "KmcAccess",
     as_json: AsJson = False,
 ) -> None:
-    """Topics with their epochs, and who may do what: an owner sees its own, the administrator all.
+    """List topics with their epochs and grants: an owner sees its own topics, the administrator all.
 
     Example: tidings kmc list --folder data/kmc --json
     """

@@ -9,6 +9,7 @@ from tidings.cli.options import (
     DEFAULT_BROKER,
     AsJson,
     Broker,
+    CommandGroup,
     IdentityFile,
     IdentityFolder,
     Name,
@@ -19,39 +20,37 @@ from tidings.cli.options import (
 )
 from tidings.model.limits import DEFAULT_FOUND
 
-tdn = typer.Typer(
+tdn = CommandGroup(
     name="tdn",
     short_help="Topic discovery nodes: where topics and centres are found.",
     help="Topic discovery nodes: where secure topics and key management centres are found.\n\n"
     "Example: tidings tdn serve --identity tdn-1 --folder data/tdn-1",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
-topics = typer.Typer(
+topics = CommandGroup(
     name="topics",
     short_help="List what can be subscribed to; find secure topics.",
     help="What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics."
     "\n\n"
     "Example: tidings topics",
     invoke_without_command=True,
-    rich_markup_mode=None,
 )
-Days = Annotated[int, typer.Option(min=1, max=400, help="For how long it can be found.")]
+Days = Annotated[int, typer.Option(min=1, max=400, help="For how many days it can be found.", metavar="DAYS")]
 
 
 @tdn.command(name="serve")
 def tdn_serve(
     identity: IdentityFolder,
-    folder: Annotated[Path, typer.Option(help="Where the node keeps what it knows; it is made.")],
+    folder: Annotated[Path, typer.Option(help="The folder for the node's records; it is created.", metavar="FOLDER")],
     connect: ServiceBroker = DEFAULT_BROKER,
     revocations: Annotated[
-        Path | None, typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.")
+        Path | None,
+        typer.Option(help="A list of `tidings ca publish --out`; later ones come over the overlay.", metavar="FILE"),
     ] = None,
     overlay: Overlay = "tidings",
     plain: Plain = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a discovery node until Ctrl-C. Run several: each has what the others have, and one that is left suffices.
+    """Run a discovery node until Ctrl-C. Nodes replicate their records, so that one of several is enough.
 
     Example: tidings tdn serve --identity tdn-1 --folder data/tdn-1 --broker tidings://127.0.0.1:7450
     """
@@ -70,15 +69,15 @@ def topics_list(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """What can be subscribed to: subjects with their schemas, and what is advertised; with a verb, secure topics.
+    """List what can be subscribed to: subjects with their schemas, and advertisements; with a verb, secure topics.
 
     Example: tidings topics --wait 20
     """
-    from tidings.cli.actions import schema
+    from tidings.cli.actions.requests import show_topics
     from tidings.cli.connection import BrokerConnection
 
     if context.invoked_subcommand is None:
-        schema.topics(BrokerConnection(connect, name, identity, wait=wait), as_json=as_json)
+        show_topics(BrokerConnection(connect, name, identity, wait=wait), as_json=as_json)
 
 
 @topics.command(name="find", short_help="Find secure topics, their owners and their centres.")
@@ -90,17 +89,21 @@ def topics_find(
     identity: IdentityFolder,
     connect: ServiceBroker = DEFAULT_BROKER,
     out: Annotated[
-        Path | None, typer.Option(help="Write the records of the topics, and of their centres, into this folder.")
+        Path | None,
+        typer.Option(help="Write the records of the topics, and of their centres, into this folder.", metavar="FOLDER"),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many topics and centres.")] = DEFAULT_FOUND,
+    limit: Annotated[
+        int, typer.Option(min=1, help="The maximum number of topics and centres.", metavar="NUMBER")
+    ] = DEFAULT_FOUND,
     overlay: Overlay = "tidings",
     plain: Plain = False,
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Find secure topics, who owns them, and the key management centres that count for them, at discovery nodes.
+    """Find secure topics, their owners and their key management centres at discovery nodes.
 
-    What the identity may not find is not shown. With --wait, nodes are asked again until one answers and finds a topic.
+    Records that the identity may not find are not shown. With --wait, nodes are asked again until one answers and finds
+    a topic.
 
     Example: tidings topics find "Sports=NBA,Team=*" --identity car-1 --wait 20
     """
@@ -112,13 +115,21 @@ def topics_find(
 
 @topics.command(name="advertise", short_help="Make a secure topic discoverable, as its owner.")
 def topics_advertise(
-    record: Annotated[Path, typer.Argument(help="The file of the topic's record, signed by its owner.")],
+    record: Annotated[
+        Path, typer.Argument(help="The file of the topic's record, signed by its owner.", metavar="FILE")
+    ],
     identity: IdentityFolder,
     names: Annotated[
-        list[str] | None, typer.Option("--only", help="Who may find it, by name: car-*; several times. Unset: anybody.")
+        list[str] | None,
+        typer.Option(
+            "--only",
+            help="A name whose owner may find the topic, such as car-*; repeatable; by default anybody.",
+            metavar="NAME",
+        ),
     ] = None,
     roles: Annotated[
-        list[str] | None, typer.Option("--role", help="Who may find it, by role: entity, broker, kmc, tdn.")
+        list[str] | None,
+        typer.Option("--role", help="A role that may find it: entity, broker, kmc or tdn; repeatable.", metavar="ROLE"),
     ] = None,
     days: Days = 365,
     connect: ServiceBroker = DEFAULT_BROKER,
@@ -126,7 +137,7 @@ def topics_advertise(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have a secure topic found, as its owner; again, to change who may.
+    """Make a secure topic discoverable, as its owner; advertise it again to change who may find it.
 
     With --wait, the same signed advertisement is sent again until a node answers: twice has the effect of once.
 
@@ -141,7 +152,7 @@ def topics_advertise(
 
 @topics.command(name="withdraw")
 def topics_withdraw(
-    template: Annotated[str, typer.Argument(help="The topic's template, as it was advertised.")],
+    template: Annotated[str, typer.Argument(help="The topic's template, as it was advertised.", metavar="TEMPLATE")],
     identity: IdentityFolder,
     connect: ServiceBroker = DEFAULT_BROKER,
     overlay: Overlay = "tidings",
@@ -149,10 +160,10 @@ def topics_withdraw(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have a secure topic found no more, as its owner. Who has a token for it keeps it.
+    """Withdraw a secure topic from discovery, as its owner. Entities with a token keep it.
 
     With --wait, the same signed withdrawal is sent again until a node answers: twice has the effect of once. A topic
-    that nodes do not know is not waited for.
+    that no node knows is not waited for.
 
     Example: tidings topics withdraw "Sports=NBA,Team=*" --identity owner --wait 20
     """

@@ -5,24 +5,31 @@ from typing import Annotated
 
 import typer
 
-trust = typer.Typer(
+from tidings.cli.options import CommandGroup
+
+trust = CommandGroup(
     name="trust",
     help="Trust groups: their secrets, and how they get to their members.\n\n"
     "Example: tidings trust init Restricted --out restricted.secret",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 Folder = Annotated[
-    Path, typer.Option("--identity", envvar="TIDINGS_IDENTITY", help="The folder that `tidings ca issue` made.")
+    Path,
+    typer.Option(
+        "--identity", envvar="TIDINGS_IDENTITY", help="The folder that `tidings ca issue` made.", metavar="FOLDER"
+    ),
 ]
-Secret = Annotated[Path, typer.Option("--out", help="The file for the secret; only its owner can read it.")]
-Request = Annotated[Path, typer.Option("--request", help="The file of the request.")]
-Key = Annotated[Path, typer.Option("--key", help="The file of the request's key; it stays where it is.")]
+Secret = Annotated[
+    Path, typer.Option("--out", help="The file for the secret; only its owner can read it.", metavar="FILE")
+]
+Request = Annotated[Path, typer.Option("--request", help="The file of the request.", metavar="FILE")]
+Key = Annotated[
+    Path, typer.Option("--key", help="The file of the request's key; it stays where it is.", metavar="FILE")
+]
 
 
 @trust.command(name="init")
-def trust_init(group: Annotated[str, typer.Argument(help="The group's name.")], to: Secret) -> None:
-    """Make the secret of a new group. Who has the file belongs to the group.
+def trust_init(group: Annotated[str, typer.Argument(help="The group's name.", metavar="GROUP")], to: Secret) -> None:
+    """Create the secret of a new trust group. Whoever has the file belongs to the group.
 
     Example: tidings trust init Restricted --out restricted.secret
     """
@@ -33,9 +40,12 @@ def trust_init(group: Annotated[str, typer.Argument(help="The group's name.")], 
 
 @trust.command(name="request", short_help="Request a group's secret from a member.")
 def trust_request(
-    group: Annotated[str, typer.Argument(help="The group's name.")], identity: Folder, request: Request, key: Key
+    group: Annotated[str, typer.Argument(help="The group's name.", metavar="GROUP")],
+    identity: Folder,
+    request: Request,
+    key: Key,
 ) -> None:
-    """Ask for a group's secret: give the request to a member, and keep the key.
+    """Request a group's secret: give the request to a member, and keep the key.
 
     Example: tidings trust request Restricted --identity b2 --request b2.request --key b2.request.key
     """
@@ -46,14 +56,23 @@ def trust_request(
 
 @trust.command(name="invite", short_help="Answer a request with the sealed secret.")
 def trust_invite(
-    group: Annotated[str, typer.Argument(help="The group's name.")],
-    secret: Annotated[Path, typer.Option("--secret", help="The file of the group's secret.")],
+    group: Annotated[str, typer.Argument(help="The group's name.", metavar="GROUP")],
+    secret: Annotated[Path, typer.Option("--secret", help="The file of the group's secret.", metavar="FILE")],
     identity: Folder,
     request: Request,
-    members: Annotated[list[str], typer.Option("--member", help="Who may have it, by the name in its certificate.")],
-    to: Annotated[Path, typer.Option("--out", help="The file for the answer: nobody else can open it.")],
+    members: Annotated[
+        list[str],
+        typer.Option(
+            "--member",
+            help="An entity that may have the secret, by the name in its certificate; repeatable.",
+            metavar="NAME",
+        ),
+    ],
+    to: Annotated[
+        Path, typer.Option("--out", help="The file for the answer, which only the requester can open.", metavar="FILE")
+    ],
 ) -> None:
-    """Answer a request: the secret, sealed for who has asked, if it is on the list.
+    """Answer a request with the group's secret, sealed for the requester, if it is one of --member.
 
     Example: tidings trust invite G --secret G.secret --identity b1 --request b2.request --member b2 --out b2.answer
     """
@@ -64,16 +83,19 @@ def trust_invite(
 
 @trust.command(name="join", short_help="Open the answer and become a member.")
 def trust_join(
-    answer: Annotated[Path, typer.Argument(help="The file of a member's answer.")],
+    answer: Annotated[Path, typer.Argument(help="The file of a member's answer.", metavar="FILE")],
     identity: Folder,
     request: Request,
     key: Key,
     to: Secret,
     by: Annotated[
-        list[str] | None, typer.Option("--from", help="The member that the answer must be from; several times: one of.")
+        list[str] | None,
+        typer.Option(
+            "--from", help="A member that the answer may be from; repeatable; by default any.", metavar="NAME"
+        ),
     ] = None,
 ) -> None:
-    """Open the answer to one's request: from then on one belongs to the group.
+    """Open the answer to a request, and save the group's secret.
 
     Example: tidings trust join b2.answer --identity b2 --request b2.request --key b2.request.key --out G.secret
     """

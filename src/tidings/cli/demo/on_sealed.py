@@ -18,8 +18,8 @@ from tidings.cli.demo.stories import Scene, dim, green, plain, red
 from tidings.cli.overlay import LocalOverlay
 from tidings.cli.overlay.local import JOURNAL
 from tidings.client import Client, ClientSubscription, connect
-from tidings.client.secure.service_rpc import ask
-from tidings.client.secure.settings import Security, now
+from tidings.client.secure.service_rpc import ask, now
+from tidings.client.secure.settings import Security
 from tidings.model.errors import RefusedError, SecurityError, TidingsError
 from tidings.security import Authority, Identity, Member, Right, Role, TopicRecord
 from tidings.security.encoding import encode_canonical

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tidings.cli.notification_output import until_interrupted
+from tidings.cli.connection import until_interrupted
 from tidings.cli.output import err, out, print_json, table
 from tidings.cli.overlay.local import Progress
 from tidings.configuration import TomlFile

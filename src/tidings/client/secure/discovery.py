@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from tidings.client.secure.service_rpc import CLOCKS, TIMEOUT, ServiceClient, ask
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import CLOCKS, TIMEOUT, ServiceClient, ask, now
 from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.limits import DEFAULT_FOUND
 from tidings.security.ca.certificates import Role

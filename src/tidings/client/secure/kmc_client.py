@@ -1,16 +1,14 @@
 """A member's client of key management centres: locates the centre of a topic, and asks it for tokens and keys."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from tidings.client.retry import Retry
 from tidings.client.secure.discovery import Discovery
-from tidings.client.secure.service_rpc import ServiceClient, ask
-from tidings.client.secure.settings import Answerer, now
+from tidings.client.secure.service_rpc import Retry, ServiceClient, ask, now
 from tidings.model.errors import RefusedError, SecurityError, UnreachableError
 from tidings.model.event import Event
 from tidings.security.ca.certificates import Certificate, Role
@@ -36,6 +34,7 @@ from tidings.security.tokens.token import Token
 from tidings.security.topic_record import TopicRecord
 
 _ANSWER_SECONDS = 5.0  # seconds to wait for a centre or a discovery node
+Answerer = Callable[[str], str | Awaitable[str]]  # answers a challenge of a centre
 
 
 class KeyHolder(Protocol):

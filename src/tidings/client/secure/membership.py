@@ -8,6 +8,7 @@ arrive over the overlay; after a reconnection the client fetches the ones it mis
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -16,20 +17,89 @@ import msgspec
 
 from tidings.client.secure.decryption import DecryptionQueue
 from tidings.client.secure.kmc_client import KmcClient
-from tidings.client.secure.notice_listener import NoticeListener
 from tidings.client.secure.sealing_queue import PublicationSender, SealingQueue
-from tidings.client.secure.service_rpc import ServiceClient
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import ServiceClient, now
 from tidings.filters import Filter
 from tidings.model.errors import InvalidValueError, RefusedError, SecurityError, TidingsError, UnreachableError
 from tidings.model.notification import Notification
 from tidings.protocol.requests import SubscribeRequest
-from tidings.security.ca.revocation import RevocationUpdate
+from tidings.security.ca.revocation import RevocationUpdate, UpdatableTrust
 from tidings.security.member import Member
 from tidings.security.rpc.kmc_messages import CHALLENGED, SUSPENDED
 from tidings.security.template import ANY, Template
+from tidings.security.tokens.notices import KIND, NOTICE, REVOCATIONS, TOPIC, SignedNotice
 from tidings.security.tokens.token import Right, Token
 from tidings.security.topic_record import TopicRecord
+
+_LOG = logging.getLogger("tidings.client")
+_TOPICS_NAMED_MAX = 1_000  # topics named in the subscription; with more, it takes notices of all topics
+
+
+class NoticeTrust(UpdatableTrust, Protocol):
+    """What takes notices and updates of the revocation list. `Credentials` are one."""
+
+    def heed(self, notice: SignedNotice, now: int) -> bool: ...
+
+
+class NoticeListener:
+    """Subscribes to revocation updates and to notices of a member's topics, and applies them to its credentials.
+
+    `on_notice` is called with a topic that has a valid new notice, `on_gap` when revocation updates before this one are
+    missing.
+    """
+
+    def __init__(
+        self,
+        client: ServiceClient,
+        credentials: NoticeTrust,
+        on_notice: Callable[[bytes], None],
+        on_gap: Callable[[], None],
+    ) -> None:
+        self._client, self._credentials, self._on_notice, self._on_gap = client, credentials, on_notice, on_gap
+        self._id = f"notices.{secrets.token_hex(16)}"
+        self._watched: set[bytes] = set()
+        self._changing = asyncio.Lock()
+
+    async def watch(self, topics: Iterable[bytes]) -> None:
+        """Receive notices of these topics, too, from now on."""
+        async with self._changing:
+            watched = self._watched | set(topics)
+            if watched == self._watched:
+                return
+            ids = ", ".join(f"'{topic.hex()}'" for topic in sorted(watched))
+            notices = (
+                f"{KIND} = '{NOTICE}' AND {TOPIC} IN ({ids})"
+                if len(watched) <= _TOPICS_NAMED_MAX
+                else f"{KIND} = '{NOTICE}'"
+            )
+            content = f"{KIND} = '{REVOCATIONS}' OR {notices}"
+            try:
+                await self._client.subscribe(content, id=self._id, callback=self._handle_event)
+            except TidingsError as error:
+                _LOG.warning("%s is not told of new keys: %s", self._client.name, error)
+                return
+            self._watched = watched
+
+    def _handle_event(self, notification: Notification) -> None:
+        payload = notification.payload
+        if payload is None:
+            return
+        try:
+            if notification.attributes[KIND] == REVOCATIONS:
+                self._revoke(RevocationUpdate.read(payload))
+                return
+            notice = SignedNotice(payload)
+            if self._credentials.heed(notice, now()):
+                self._on_notice(notice.notice.topic)
+        except SecurityError as error:  # any client may publish such events; only the signature counts
+            _LOG.debug("a notice that counts for nothing: %s", error)
+
+    def _revoke(self, update: RevocationUpdate) -> None:
+        if update.after > self._credentials.revocations.version:
+            self._on_gap()
+        else:
+            self._credentials.revoke(update)
+
 
 _LOG = logging.getLogger("tidings.client")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds to pause after a centre refused or did not answer
@@ -196,7 +266,7 @@ class Membership:
             del self._requests[record.id]
             self._changed.set()
         self._failures.pop(record.id, None)
-        self._in_background(self._subscribe_anew(token))
+        self._in_background(self._subscribe_anew(record.id))
         self._in_background(self._notices.watch(self.member.topics()))
         return token
 
@@ -325,19 +395,19 @@ class Membership:
         await self.secure(subscription)
         return subscription.token is not None and (before is None or subscription.token.data != before.data)
 
-    async def _subscribe_anew(self, token: Token) -> None:
+    async def _subscribe_anew(self, topic: bytes) -> None:
         """Give subscriptions whose token expires soon, or is no longer valid, the new one: same id, without a gap."""
+        fresh = self.member.token(topic)
         for subscription in self._subscriptions.subscriptions():
-            if (
-                subscription.token is None
-                or subscription.token.topic != token.topic
-                or not _should_replace(subscription.token, token)
-            ):
+            present = subscription.token
+            if fresh is None or present is None or present.topic != topic:
                 continue
-            subscription.token, subscription.wanted = (
-                token,
-                msgspec.structs.replace(subscription.wanted, token=token.data),
-            )
+            is_same_grant = (present.grant, present.rights) == (fresh.grant, fresh.rights)
+            is_same = is_same_grant and present.record.data == fresh.record.data
+            if is_same and now() <= (present.not_before + present.not_after) // 2:
+                continue  # less than half of its time is over
+            subscription.token = fresh
+            subscription.wanted = msgspec.structs.replace(subscription.wanted, token=fresh.data)
             try:
                 await self._subscriptions.subscribe_anew(subscription.wanted.id)
             except TidingsError as error:
@@ -375,12 +445,6 @@ class Membership:
         task = asyncio.create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _should_replace(present: Token, fresh: Token) -> bool:
-    """Return whether more than half of the token's time is over, or the fresh token differs from it."""
-    is_other = (present.grant, present.rights, present.record.data) != (fresh.grant, fresh.rights, fresh.record.data)
-    return is_other or now() > (present.not_before + present.not_after) // 2
 
 
 def topic_named(template: str, topics: Iterable[TopicRecord]) -> TopicRecord:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tidings.client.in_flight import PendingPublication, fail
-from tidings.client.secure.settings import now
+from tidings.client.secure.service_rpc import now
 from tidings.model.errors import InvalidValueError, PublishedBeforeError, RefusedError, SecurityError, TidingsError
 from tidings.model.event import Event
 from tidings.security.member import Member

@@ -1,16 +1,17 @@
-"""Remote calls to key management centres and discovery nodes over the overlay: `ask`, and the inbox for the answers."""
+"""Remote calls to key management centres and discovery nodes: `ask`, retries, and the inbox for the answers."""
 
 import asyncio
 import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from tidings.client.callback_runner import Callback
-from tidings.client.secure.settings import now
 from tidings.model.errors import RefusedError, SecurityError, UnreachableError
 from tidings.model.notification import Notification
 from tidings.model.receipt import Receipt
+from tidings.model.time_arguments import checked_seconds
 from tidings.security.ca.identity import Identity
 from tidings.security.rpc import messages
 from tidings.security.rpc.messages import SERVICE_TOPIC, PendingCall, ServiceRecord
@@ -19,6 +20,11 @@ TIMEOUT = 10.0  # seconds
 # A request whose timestamp is too far off gets no answer at all, since it may be a replay.
 CLOCKS = f"whether this machine's clock is right to within {messages.FRESHNESS // 1_000_000} s"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 4.0  # seconds until a new request is sent
+
+
+def now() -> int:
+    """Return microseconds since 1970."""
+    return time.time_ns() // 1000
 
 
 class ServiceSubscription(Protocol):
@@ -175,3 +181,43 @@ class ReplyInbox:
         handler = self._handlers.get(topic)
         if handler is not None and notification.event.payload is not None:
             handler(topic, notification.event.payload)
+
+
+_PAUSE = 0.2  # seconds between two requests
+_Answer = TypeVar("_Answer")
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+class Retry:
+    """Retries requests until `seconds` have passed since its creation, so that several requests share the time.
+
+    Only a missing answer, and an answer that finds nothing, are retried. A refusal is final.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._end = time.monotonic() + checked_seconds(seconds, "wait")
+
+    async def answer_to(
+        self, question: Callable[[], Awaitable[_Answer]], is_found: Callable[[_Answer], bool] = _always
+    ) -> _Answer:
+        """Return the first answer that `is_found` accepts; after the time is over, the last answer or error counts.
+
+        A request that began in time is not cut short: it has its own time limit.
+        """
+        while True:
+            try:
+                answer = await question()
+            except UnreachableError:
+                if self._is_over:
+                    raise
+            else:
+                if is_found(answer) or self._is_over:
+                    return answer
+            await asyncio.sleep(_PAUSE)
+
+    @property
+    def _is_over(self) -> bool:
+        return time.monotonic() >= self._end

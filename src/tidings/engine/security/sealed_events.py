@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidings.model.event import Event
     from tidings.model.notification import Notification
     from tidings.model.subscription import Subscription
-    from tidings.security.gate import DeliveryGate
+    from tidings.security.gate import DeliveryGate, StoredEventGate
 
 
 # At the ingress, and from neighbours
@@ -149,7 +149,7 @@ def is_for(turn: Turn, entry: "FilterEntry[Subscription]", event: "Event") -> bo
     return token is not None and gate.may_get(token, entry.owner, event, gate.seal_of(event).topic, turn.now, cut=True)
 
 
-def may_keep(state: BrokerState, gate: "DeliveryGate | None", note: "Notification", now: int) -> bool:
+def may_keep(state: BrokerState, gate: "StoredEventGate | None", note: "Notification", now: int) -> bool:
     """Whether a notification that came from a moved client's former broker is stored for the client.
 
     If the subscription is not here yet, the notification is stored, and checked when it is delivered.
@@ -168,7 +168,7 @@ def may_keep(state: BrokerState, gate: "DeliveryGate | None", note: "Notificatio
     return True
 
 
-def check_notification(state: BrokerState, gate: "DeliveryGate | None", note: "Notification", now: int) -> None:
+def check_notification(state: BrokerState, gate: "StoredEventGate | None", note: "Notification", now: int) -> None:
     """Raise `SecurityError` unless a stored notification may still be delivered.
 
     Args:

@@ -105,7 +105,7 @@ class Publishes(_Step, frozen=True):
     def apply(self, world: SteppedWorld) -> Event | None:
         """Publish, and return the event if it was accepted."""
         with suppress(RefusedError):
-            return world.clients[self.client].publish(self.attributes, subscribers=self.subscribers)
+            return world.clients[self.client].publish(self.attributes, subscribers=self.subscribers).event
         return None
 
 

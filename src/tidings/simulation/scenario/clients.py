@@ -6,8 +6,10 @@ import msgspec
 
 from tidings.coerce import content_filter, context_filter, policy_text
 from tidings.configuration import at_least_one, check_parses
+from tidings.model.advertisement import Advertisement
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
+from tidings.model.subscription import Subscription
 from tidings.simulation.rng import Random, seeded_random
 from tidings.simulation.scenario.values import ValueChoice, check_values, draw_values, fill_template
 
@@ -25,7 +27,7 @@ class ScenarioClient(Protocol):
         policy: str | None,
         durable: str | None,
         format: str,  # noqa: A002
-    ) -> str: ...
+    ) -> Subscription: ...
     def advertise(
         self,
         content: str,
@@ -34,7 +36,7 @@ class ScenarioClient(Protocol):
         *,
         policy: str | None,
         format: str,  # noqa: A002
-    ) -> str: ...
+    ) -> Advertisement: ...
 
 
 class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

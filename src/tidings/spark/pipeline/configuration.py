@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidings.client.addresses import read_addresses
+from tidings.client.connection import read_addresses
 from tidings.configuration import TomlFile, at_least_one, check_parses, one_of
 from tidings.engine.settings import Settings
 from tidings.model.errors import InvalidValueError

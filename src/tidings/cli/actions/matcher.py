@@ -1,9 +1,10 @@
-"""The command `tidings filter`: parse a filter, evaluate it on an event, and compare it with another filter."""
+"""The commands `tidings filter` and `tidings warm`: evaluate and compare filters; compile the matching kernels."""
 
+import time
 from typing import Any
 
 from tidings.cli.options import parse_json_object
-from tidings.cli.output import out, print_json
+from tidings.cli.output import out, print_json, progress
 from tidings.filters import Filter
 from tidings.matching.reference import Scope, truth
 from tidings.model.event import checked_subject
@@ -55,3 +56,26 @@ def _scope(event: str | None, subject: str | None, payload: str | None) -> Scope
     attributes = parse_json_object(event, "--event") if event is not None else {}
     encoded = payload.encode(errors="surrogateescape") if payload is not None else None
     return Scope(Attributes.of(attributes), subject=checked_subject(subject), payload=encoded)
+
+
+def warm(as_json: bool) -> None:
+    """Compile the matching kernels, or load them from the cache, and print how many and how long it took."""
+    from tidings.matching.index.kernels import jit  # loads numba, which `tidings filter` does not need
+
+    begin = time.perf_counter()
+    with progress() as bar:
+        task = bar.add_task("", total=jit.count())
+        numbers = iter(range(jit.count()))
+        outcome = jit.ready(lambda name: bar.update(task, completed=next(numbers), description=f"compiling {name}"))
+    seconds = round(time.perf_counter() - begin, 1)
+    if as_json:
+        print_json({**outcome._asdict(), "seconds": seconds})
+        return
+    if outcome.compiled:
+        summary = f"{outcome.compiled} of {outcome.kernels} kernels compiled in {seconds} s"
+    else:
+        summary = f"all {outcome.kernels} kernels were compiled already; loaded in {seconds} s"
+    cache_note = (
+        f"kept in {outcome.cache}" if outcome.cache else "not kept: set NUMBA_CACHE_DIR to a folder that can be written"
+    )
+    out.print(f"{summary}\n{cache_note}", markup=False, soft_wrap=True)
