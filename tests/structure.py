@@ -87,6 +87,7 @@ def imports() -> Mapping[str, frozenset[str]]:
     return found
 
 
+@cache
 def import_cycles() -> list[list[str]]:
     """The sets of modules that import each other, over any number of steps; the largest first."""
     graph = imports()
@@ -124,6 +125,7 @@ class PublicClass(NamedTuple):
     is_value: bool  # it cannot be changed: a frozen struct or dataclass, a named tuple, an enumeration
 
 
+@cache
 def classes() -> Mapping[str, PublicClass]:
     """Every class that a module defines, by `module.Class`."""
     nodes = {
@@ -166,6 +168,7 @@ def words_of(class_name: str) -> list[str]:
     return [word.lower() for word in re.findall("[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", class_name)]
 
 
+@cache
 def imported_names(module: str) -> Mapping[str, str]:
     """What each name at the top of a module, imports for types included, stands for: `module.Class`."""
     (path,) = [path for path in FILES if module_of(path) == module]

@@ -5,7 +5,7 @@
 | `FilterTables` | advertisements and subscriptions, and the structures that match them |
 | `RuleIndex` | which filters have policy rules on what, conflicts and meta-events |
 | `ClientContexts` | contexts, their versions and delegates, and which neighbours have them |
-| `NeighbourLinks` | neighbours, the topology of the routing tables, covering sets |
+| `LinkTables` | neighbours, the topology of the routing tables, covering sets |
 | `SeenEvents` | which events have passed |
 
 `FilterEntry.sent_to` and `FilterEntry.target_links` of every filter, the covering sets and `ClientContexts.sent` say
@@ -20,7 +20,7 @@ from tidings.engine.settings import Settings
 from tidings.engine.state.contexts import ClientContexts
 from tidings.engine.state.filter_tables import FilterTables
 from tidings.engine.state.filters import BrokerTables
-from tidings.engine.state.links import NeighbourLinks
+from tidings.engine.state.links import LinkTables
 from tidings.engine.state.rule_index import RuleIndex
 from tidings.engine.state.seen_events import SeenEvents
 from tidings.model.limits import MAX_KNOWN_TRUST
@@ -87,7 +87,7 @@ class TrustAnswers:
 class OverlayKnowledge:
     """What a routing strategy sees of the state: see `tidings.routing.strategy.OverlayView`."""
 
-    def __init__(self, name: str, filters: FilterTables, contexts: ClientContexts, links: NeighbourLinks) -> None:
+    def __init__(self, name: str, filters: FilterTables, contexts: ClientContexts, links: LinkTables) -> None:
         self.name, self.offers, self.announced, self._links = name, filters.offers, contexts.announced, links
 
     @property
@@ -117,7 +117,7 @@ class BrokerState:
         self.filters = FilterTables(matcher, ignores_context=self.strategy.announces)
         self.rules = RuleIndex(self.name, self.filters)
         self.contexts = ClientContexts(self.filters)
-        self.links = NeighbourLinks(self.settings, self.strategy, covering_classes)
+        self.links = LinkTables(self.settings, self.strategy, covering_classes)
         self.seen_events = SeenEvents()
         self.subjects = Subjects()
         self.trust = TrustAnswers()

@@ -14,7 +14,7 @@ from tidings.routing.topology import BrokerGraph
 KNOWN_NETWORKS = 4  # recent topologies remembered, so that events in flight still find their way
 
 
-class NeighbourLinks:
+class LinkTables:
     """The links of a broker. A neighbour in another sub-overlay is external; a broker treats it like a client.
 
     Args:
@@ -81,16 +81,16 @@ class NeighbourLinks:
             self._covering_sets.pop(name).clear()
 
 
-def add_neighbour(links: NeighbourLinks, neighbour: str) -> None:
+def add_neighbour(links: LinkTables, neighbour: str) -> None:
     """Add a link to a neighbour."""
     links._neighbours[neighbour] = None
 
 
-def remove_neighbour(links: NeighbourLinks, neighbour: str) -> None:
+def remove_neighbour(links: LinkTables, neighbour: str) -> None:
     """Remove the link to a neighbour."""
     del links._neighbours[neighbour]
 
 
-def is_current(links: NeighbourLinks, entry: FilterEntry[Any]) -> bool:
+def is_current(links: LinkTables, entry: FilterEntry[Any]) -> bool:
     """Whether a filter is local or was sent under the digest of the current topology."""
     return entry.is_local or entry.digest == links.digest
