@@ -179,12 +179,12 @@ def conflicts(common: list[Decision], own: list[Decision]) -> list[Conflict]:
         pairs += [(decision, other) for place, decision in enumerate(own) for other in own[place + 1 :]]
     else:
         pairs = [(decision, other) for place, decision in enumerate(common) for other in common[place + 1 :]]
-    found = []
+    conflicts_found = []
     for one, other in pairs:
         reason = _conflict_reason(one.outcome, other.outcome) or _conflict_reason(other.outcome, one.outcome)
         if reason is not None:
-            found.append(Conflict(str(one), str(other), reason))
-    return found
+            conflicts_found.append(Conflict(str(one), str(other), reason))
+    return conflicts_found
 
 
 def _conflict_reason(one: RuleOutcome, other: RuleOutcome) -> str | None:
