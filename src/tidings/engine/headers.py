@@ -122,10 +122,12 @@ def rule_snapshot(ruling: Ruling) -> RuleSnapshot:
     )
 
 
-def rule_of_snapshot(one: RuleSnapshot) -> Ruling:
+def rule_of_snapshot(snapshot: RuleSnapshot) -> Ruling:
     """Return the rule of a snapshot, compiled. Raises `PolicyError` if this process lacks an element that it uses."""
-    (rule,) = Policy.parse(one.policy).rules
-    content = None if one.content is None else Filter.parse(one.content)
+    (rule,) = Policy.parse(snapshot.policy).rules
+    content = None if snapshot.content is None else Filter.parse(snapshot.content)
     names = frozenset[str]() if content is None else content.names
-    source = RuleSource(one.kind, one.id, one.owner, content, names, one.governs, one.operators)
-    return compile_rule(rule, one.number), source
+    source = RuleSource(
+        snapshot.kind, snapshot.id, snapshot.owner, content, names, snapshot.governs, snapshot.operators
+    )
+    return compile_rule(rule, snapshot.number), source

@@ -226,7 +226,7 @@ class OutboundCopy:
 
 
 class Refusal(Exception):  # noqa: N818 - never leaves the engine
-    """Raised by a pipeline step to refuse an operation; `Engine.run` turns it into a `Reject`."""
+    """Raised by a pipeline step to refuse an operation; the engine turns it into a `Reject`."""
 
     def __init__(self, step: str, reason: str) -> None:
         super().__init__(reason)

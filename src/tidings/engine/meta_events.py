@@ -101,17 +101,19 @@ def _shortened(texts: dict[str, str]) -> Attributes:
 
 def check_published_classes(compiled: CompiledPolicy) -> None:
     """Raise `PolicyError` unless every event that the rules publish has a constant class which rules may use."""
-    for said in _published_event_classes(compiled):
-        if not isinstance(said, Constant) or not isinstance(said.value, str):
+    for event_class in _published_event_classes(compiled):
+        if not isinstance(event_class, Constant) or not isinstance(event_class.value, str):
             raise PolicyError("Publish: the event needs a class that is a plain word, as in [class,DropMessage]")
-        if said.value in BROKERS_OWN:
-            raise PolicyError(f"Publish: events of the class {said.value} are made by the broker itself, not by rules")
+        if event_class.value in BROKERS_OWN:
+            raise PolicyError(
+                f"Publish: events of the class {event_class.value} are made by the broker itself, not by rules"
+            )
 
 
 def published_classes(compiled: CompiledPolicy) -> frozenset[str]:
     """Return the classes of the events that the rules of a policy can publish."""
-    said = (class_name.value for class_name in _published_event_classes(compiled) if isinstance(class_name, Constant))
-    return frozenset(one for one in said if isinstance(one, str))
+    values = (class_name.value for class_name in _published_event_classes(compiled) if isinstance(class_name, Constant))
+    return frozenset(value for value in values if isinstance(value, str))
 
 
 def _published_event_classes(compiled: CompiledPolicy) -> Iterator[Scalar | None]:

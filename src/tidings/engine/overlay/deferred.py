@@ -181,14 +181,16 @@ def _pending_decision(message: Message, rulings: tuple[Ruling, ...], hop: Outbou
         return []
     journey, sender = message.operation.journey, message.arrival.sender
     own = {name: shape for name, shape in journey.own.items() if name in durable}
-    proved = [(group, member) for (one, group), member in message.rule_context.facts.answers.items() if one == sender]
-    owed = Redecide(
+    answers = [
+        (group, member) for (party, group), member in message.rule_context.facts.answers.items() if party == sender
+    ]
+    redecide = Redecide(
         message.event,
         hop.receiver or "",
         durable,
         ForwardingHeader(journey.policy, journey.meta, journey.common, own),
         sender if message.arrival.from_broker else "",
-        tuple(sorted(proved)),
+        tuple(sorted(answers)),
         tuple(map(rule_snapshot, rulings)),
     )
-    return [DecisionPending(owed)]
+    return [DecisionPending(redecide)]

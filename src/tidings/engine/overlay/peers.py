@@ -118,14 +118,14 @@ def leave(turn: Turn, overlay: OverlayChanges, neighbour: str) -> list[Effect]:
         remove_neighbour(state.links, neighbour)
         return resumption.forget(turn, neighbour) + overlay.leave(turn, neighbour)
     effects = resumption.forget(turn, neighbour)
-    for subscription in [other_entry for other_entry in state.filters.subscriptions if other_entry.hop == neighbour]:
+    for subscription in [entry for entry in state.filters.subscriptions if entry.hop == neighbour]:
         effects += turn.run(Unsubscribe(subscription.owner, subscription.id), neighbour)
-    for advertisement in [other_entry for other_entry in state.filters.advertisements if other_entry.hop == neighbour]:
+    for advertisement in [entry for entry in state.filters.advertisements if entry.hop == neighbour]:
         effects += turn.run(Unadvertise(advertisement.owner, advertisement.id), neighbour)
     remove_neighbour(state.links, neighbour)
     effects += resumption.forget(turn, neighbour)
     overlay.drop_waiting(neighbour)
-    for entry in [other_entry for other_entry in state.filters.entries() if other_entry.hop == neighbour]:
+    for entry in [entry for entry in state.filters.entries() if entry.hop == neighbour]:
         registration.remove_filter(state, entry)  # a rule deferred its removal, but the link is gone
     forget_sent_state_of(state, neighbour)
     if state.strategy.announces:

@@ -117,7 +117,9 @@ class Settlement:
     def forget_neighbour(self, neighbour: str) -> None:
         """Forget what was in flight on a link that is down."""
         self._unsent.pop(neighbour, None)
-        self._in_flight = {made: one for made, one in self._in_flight.items() if neighbour not in one.waiting}
+        self._in_flight = {
+            made: publication for made, publication in self._in_flight.items() if neighbour not in publication.waiting
+        }
 
     def tick(self) -> list[Effect]:
         """Send the settlements that were gathered."""

@@ -82,10 +82,10 @@ def rules_of(policy: CompiledPolicy | None, operator_policy: CompiledPolicy | No
     rulings: dict[_Key, tuple[Ruling, ...]] = {}
     inherited: dict[MessageType, tuple[Ruling, ...]] = {}
     operators = RuleSource(source.kind, source.id, source.owner, source.filter, source.names, True, True)
-    for given, whose in ((policy, source), (operator_policy, operators)):
-        for key, rules in ({} if given is None else given.rules).items():
-            here = tuple((rule, whose) for rule in rules if rule.rule.attach is Attach.NEVER)
-            down = tuple((rule, whose) for rule in rules if rule.rule.attach is not Attach.NEVER)
+    for compiled, rule_source in ((policy, source), (operator_policy, operators)):
+        for key, rules in ({} if compiled is None else compiled.rules).items():
+            here = tuple((rule, rule_source) for rule in rules if rule.rule.attach is Attach.NEVER)
+            down = tuple((rule, rule_source) for rule in rules if rule.rule.attach is not Attach.NEVER)
             if here:
                 rulings[key] = (*rulings.get(key, ()), *here)
             if down:

@@ -289,14 +289,14 @@ class FilterTable(Generic[Value]):
 
     def get_many(self, ids: Iterable[str]) -> list[FilterEntry[Value]]:
         """Return the entries of these ids, in their order. Raises `KeyError` if one is missing."""
-        return [self._entries[one] for one in ids]
+        return [self._entries[name] for name in ids]
 
     def projections_of(
         self, directory: RecipientColumns
     ) -> tuple[npt.NDArray[np.int32], list[StaticProjection]] | None:
         """Return, for each recipient, the number of its fixed projection or -1, and the projections.
 
-        Returns None if the table stores no projections as columns: then `BrokerState.non_trivial` lists all special
+        Returns None if the table stores no projections as columns: then `RuleIndex.non_trivial` lists all special
         subscriptions.
         """
         return None

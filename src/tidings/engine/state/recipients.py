@@ -54,17 +54,17 @@ class RecipientColumns:
         return len(self.ids)
 
     def __getitem__(self, place: int) -> Subscription:
-        found = self.others.get(place)
-        if found is not None:
-            return found
+        subscription = self.others.get(place)
+        if subscription is not None:
+            return subscription
         return Subscription(id=self.ids[place].as_py(), subscriber=self.subscribers[place].as_py())
 
     @property
     def together(self) -> npt.NDArray[np.bool_]:
         """Which recipients want one notification for all subscriptions of their client."""
-        found = np.zeros(len(self), bool)
-        found[[place for place, subscription in self.others.items() if subscription.notify == "client"]] = True
-        return found
+        is_together = np.zeros(len(self), bool)
+        is_together[[place for place, subscription in self.others.items() if subscription.notify == "client"]] = True
+        return is_together
 
     def those(self, places: Ints) -> "RecipientColumns":
         """Return columns of only these places."""
@@ -86,9 +86,9 @@ class RecipientCopies(NamedTuple):
 
 def concat_copies(parts: list[RecipientCopies]) -> RecipientCopies:
     """Return all copies, part by part, over one directory of recipients."""
-    event, shape = (np.concatenate([one[at] for one in parts]) for at in (0, 2))
-    if all(one.directory is parts[0].directory for one in parts):
-        return RecipientCopies(event, np.concatenate([one.place for one in parts]), shape, parts[0].directory)
+    event, shape = (np.concatenate([part[at] for part in parts]) for at in (0, 2))
+    if all(part.directory is parts[0].directory for part in parts):
+        return RecipientCopies(event, np.concatenate([part.place for part in parts]), shape, parts[0].directory)
     places, smaller, others, start = [], [], dict[int, Subscription](), 0
     for part in parts:  # a directory may be very large: keep only its recipients of a copy
         used, place = np.unique(part.place, return_inverse=True)
@@ -97,6 +97,6 @@ def concat_copies(parts: list[RecipientCopies]) -> RecipientCopies:
         others |= {start + at: special for at, special in smaller[-1].others.items()}
         start += len(used)
     ids, subscribers = (
-        pa.concat_arrays(each) for each in ([one.ids for one in smaller], [one.subscribers for one in smaller])
+        pa.concat_arrays(each) for each in ([part.ids for part in smaller], [part.subscribers for part in smaller])
     )
     return RecipientCopies(event, np.concatenate(places), shape, RecipientColumns(ids, subscribers, others))

@@ -80,18 +80,18 @@ def admit_filter(turn: Turn, operation: Advertise | Subscribe, sender: str) -> M
     state = turn.state
     known: FilterEntry[Advertisement] | FilterEntry[Subscription] | None
     if isinstance(operation, Advertise):
-        kind, given, owner = MessageType.ADVERTISEMENT, operation.advertisement, operation.advertisement.publisher
+        kind, value, owner = MessageType.ADVERTISEMENT, operation.advertisement, operation.advertisement.publisher
         known, taken = (
-            state.filters.advertisements.get(given.id),
-            state.filters.subscriptions.get(given.id) is not None,
+            state.filters.advertisements.get(value.id),
+            state.filters.subscriptions.get(value.id) is not None,
         )
         where, own = PolicyPlace.ATTACHED_TO_ADVERTISEMENT, PolicyPlace.BROKER_ADVERTISEMENT
         subject = None
     else:
-        kind, given, owner = MessageType.SUBSCRIPTION, operation.subscription, operation.subscription.subscriber  # type: ignore[assignment]
+        kind, value, owner = MessageType.SUBSCRIPTION, operation.subscription, operation.subscription.subscriber  # type: ignore[assignment]
         known, taken = (
-            state.filters.subscriptions.get(given.id),
-            state.filters.advertisements.get(given.id) is not None,
+            state.filters.subscriptions.get(value.id),
+            state.filters.advertisements.get(value.id) is not None,
         )
         where, own = PolicyPlace.ATTACHED_TO_SUBSCRIPTION, PolicyPlace.BROKER_SUBSCRIPTION
         subject = operation.subscription.subject
@@ -100,26 +100,26 @@ def admit_filter(turn: Turn, operation: Advertise | Subscribe, sender: str) -> M
         admit_from_broker(state, owner, sender, _provenance(operation).origin)
     else:
         admit_client(state, owner, sender)
-        admit_id(state, given.id, owner)
-        admit_subject(state, subject, given.content)
+        admit_id(state, value.id, owner)
+        admit_subject(state, subject, value.content)
         if isinstance(operation, Subscribe):
             admit_service_topic(operation.subscription)
     if taken or (known is not None and known.owner != owner):
-        raise Refusal("admit", f"the id {given.id} is taken; choose another one, or leave it out")
+        raise Refusal("admit", f"the id {value.id} is taken; choose another one, or leave it out")
     if from_broker and known is not None:
         admit_newer_version(state, known, _provenance(operation), sender)
     if turn.gate is not None and isinstance(operation, Subscribe):
         sealed_events.admit_subscription(turn, operation.subscription)
     return Message(
         kind,
-        given.id,
+        value.id,
         operation,
         Arrival(sender, from_broker, state.links.is_ingress(sender)),
         owner,
         # The policies of another broker's own filters were checked there; rules before matching do not act here.
-        attached=admit_policy(given.policy, own if from_broker or owner == state.name else where),
+        attached=admit_policy(value.policy, own if from_broker or owner == state.name else where),
         rule_context=turn.rule_context,
-        filter=given.content,
+        filter=value.content,
     )
 
 
@@ -217,9 +217,11 @@ def admit_id(state: BrokerState, id: str, owner: str) -> None:  # noqa: A002 - t
 
 def admit_event(state: BrokerState, event: Event) -> None:
     """Check a client's event: no reserved class, conforming to its subject's schema, advertised if that is required."""
-    said = event.attributes.get("class")
-    if said in meta_events.RESERVED:
-        raise Refusal("admit", f"events of the class {said!r} are published by brokers only; choose another class")
+    event_class = event.attributes.get("class")
+    if event_class in meta_events.RESERVED:
+        raise Refusal(
+            "admit", f"events of the class {event_class!r} are published by brokers only; choose another class"
+        )
     schema = None if event.subject is None else state.subjects.find(event.subject)
     if schema is not None:
         try:

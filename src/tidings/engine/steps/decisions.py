@@ -179,9 +179,9 @@ def conflicts(common: list[Decision], own: list[Decision]) -> list[Conflict]:
         pairs += [(decision, other) for place, decision in enumerate(own) for other in own[place + 1 :]]
     else:
         pairs = [(decision, other) for place, decision in enumerate(common) for other in common[place + 1 :]]
-    found = []
+    conflicts_found = []
     for one, other in pairs:
         reason = one.outcome.conflict_with(other.outcome) or other.outcome.conflict_with(one.outcome)
         if reason is not None:
-            found.append(Conflict(str(one), str(other), reason))
-    return found
+            conflicts_found.append(Conflict(str(one), str(other), reason))
+    return conflicts_found

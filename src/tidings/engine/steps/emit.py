@@ -61,9 +61,9 @@ def emit_unchanged(
     effects: list[Effect] = [*plain_deliveries(message.event, wanted, turn.gate)]
     if onward:
         publication = _unchanged_publication(message)
-        for name, found in onward.items():
+        for name, subscriptions in onward.items():
             effects.append(
-                Send(name, strip_unrequested_context(turn.state, publication, name) if found else publication)
+                Send(name, strip_unrequested_context(turn.state, publication, name) if subscriptions else publication)
             )
     return effects
 

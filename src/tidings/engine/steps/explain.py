@@ -140,14 +140,14 @@ def _explain_forwarding(
     links_down: Collection[str],
     steps: list[ExplanationStep],
 ) -> None:
-    found = forwarding(turn, event, entry, links_down)
-    if found is None:
+    result = forwarding(turn, event, entry, links_down)
+    if result is None:
         return
-    if found.decision is not None:
-        raise _BlockedByRule("forward", found.decision, found.reason)
-    if not found.succeeded:
-        raise Refusal("forward", found.reason)
-    steps.append(ExplanationStep("forward", True, found.reason))
+    if result.decision is not None:
+        raise _BlockedByRule("forward", result.decision, result.reason)
+    if not result.succeeded:
+        raise Refusal("forward", result.reason)
+    steps.append(ExplanationStep("forward", True, result.reason))
 
 
 def _explain_pre_match_rules(state: BrokerState, message: PublicationMessage, steps: list[ExplanationStep]) -> None:
@@ -165,11 +165,11 @@ def _explain_match(
 ) -> None:
     scope = Scope(event.attributes, {}, event.subject, event.payload, event.publisher)
     subscriber = state.contexts.context(entry.owner)
-    found = explain_match(entry.value, scope, event.context, subscriber, event.subscribers)
+    result = explain_match(entry.value, scope, event.context, subscriber, event.subscribers)
     asked = _checks(entry.value, event)
     for name in STEPS[STEPS.index("subject") : STEPS.index("token")]:
-        if found.step == name:
-            raise Refusal(name, found.reason)
+        if result.step == name:
+            raise Refusal(name, result.reason)
         if name in asked:
             steps.append(ExplanationStep(name, True, asked[name]))
 
@@ -177,14 +177,14 @@ def _explain_match(
 def _checks(subscription: Subscription, event: Event) -> dict[str, str]:
     """Return the steps of matching that have something to check, each with what it checks."""
     structure = subscription.structure
-    given = {
+    checks = {
         "subject": subscription.subject,
         "structure": None if structure is None else ", ".join(sorted(structure.names)),
         "content": subscription.content,
         "publishers": subscription.publishers,
         "subscribers": event.subscribers,
     }
-    return {name: str(one) for name, one in given.items() if one is not None}
+    return {name: str(check) for name, check in checks.items() if check is not None}
 
 
 def _check_hidden_refusals(
@@ -268,12 +268,12 @@ def _changes(governed: GovernResult, entry: FilterEntry[Subscription]) -> str:
     for delivery in governed.deliveries:
         if entry in delivery.subscriptions:
             shape = delivery.changes
-            said = [
+            changes = [
                 f"without {', '.join(sorted(shape.removed))}" if shape.removed else "",
                 f"with {', '.join(name for name, _ in shape.added)}" if shape.added else "",
                 "converted" if shape.payload is not None else "",
             ]
-            return ", ".join(one for one in said if one)
+            return ", ".join(change for change in changes if change)
     return ""
 
 

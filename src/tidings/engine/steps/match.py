@@ -141,9 +141,9 @@ def match_known_recipients(
             wanted = sorted(
                 [
                     *local,
-                    *(other_entry for subscriptions_found in behind.values() for other_entry in subscriptions_found),
+                    *(entry for subscriptions in behind.values() for entry in subscriptions),
                 ],
-                key=lambda other_entry: other_entry.id,
+                key=lambda entry: entry.id,
             )
         rulings = rulings_on(state, message, wanted)
     is_sealed = event.signature is not None and turn.gate is not None
@@ -167,9 +167,9 @@ def match_known_recipients(
         if hop is None:
             hop = hops[entry.hop] = OutboundCopy(message, entry.hop, is_client=True)
         hop.subscriptions.append(entry)
-    for name, subscriptions_found in () if behind is None else behind.items():
+    for name, subscriptions in () if behind is None else behind.items():
         hops[name] = hop = hop_to(state, message, name)
-        hop.subscriptions = subscriptions_found
+        hop.subscriptions = subscriptions
     if (event.subscribers is not None or is_sealed) and state.rules.governing_subscriptions:
         for subscription in governing_subscriptions_of(state, event):
             hop = hops.get(
@@ -369,7 +369,7 @@ def _are_link_copies_unchanged(
     journey = message.operation.journey
     if journey.own or not journey.common.is_plain:
         return False
-    return not any(entry.on_publications for subscriptions_found in behind.values() for entry in subscriptions_found)
+    return not any(entry.on_publications for subscriptions in behind.values() for entry in subscriptions)
 
 
 def _block_every_copy(state: BrokerState, rulings: tuple[Ruling, ...], message: PublicationMessage) -> bool:
@@ -415,12 +415,12 @@ def _advertisements_acting_on(state: BrokerState, message: PublicationMessage) -
 def governing_subscriptions_of(state: BrokerState, event: Event) -> list[FilterEntry[Subscription]]:
     """Return the subscriptions that may govern and match the event, ignoring which subscribers it is addressed to."""
     event = msgspec.structs.replace(event, subscribers=None)
-    subscriptions_found = (
+    entries = (
         entry
         for entry in state.rules.governing_subscriptions.values()
         if due(entry.value, event, state.contexts.of(entry))
     )
-    return sorted(subscriptions_found, key=lambda entry: entry.id)
+    return sorted(entries, key=lambda entry: entry.id)
 
 
 def inherit(message: Message, inherited_rulings: list[Ruling]) -> None:
@@ -435,12 +435,12 @@ def inherit(message: Message, inherited_rulings: list[Ruling]) -> None:
     kept, attached = list(own_rules), list[Rule]()
     for compiled, _ in inherited_rulings:
         rule = compiled.rule
-        existing = [one for one in own_rules if one.heading == rule.heading]
+        existing = [own_rule for own_rule in own_rules if own_rule.heading == rule.heading]
         if rule.attach is Attach.KEEP_EXISTING and existing:
             continue
-        if rule.attach is Attach.IF_YIELD and any(not one.yield_attach for one in existing):
+        if rule.attach is Attach.IF_YIELD and any(not own_rule.yield_attach for own_rule in existing):
             continue
-        kept = [one for one in kept if one not in existing]
+        kept = [own_rule for own_rule in kept if own_rule not in existing]
         here = msgspec.structs.replace(rule, attach=Attach.NEVER)  # once attached, it is not inherited again
         if here not in attached:
             attached.append(here)

@@ -301,10 +301,12 @@ def advertise_meta(turn: Turn) -> list[Effect]:
         classes = state.rules.meta_events.classes(state.filters, but=neighbour)
         if not state.rules.meta_events.note_advertised(neighbour, classes):
             continue
-        said = In(Attribute("class"), tuple(Constant(class_name) for class_name in sorted(classes)))
-        made = Advertisement(id=f"{META}{state.name}", publisher=state.name, content=Filter(said), publisher_context=())
+        condition = In(Attribute("class"), tuple(Constant(class_name) for class_name in sorted(classes)))
+        advertisement = Advertisement(
+            id=f"{META}{state.name}", publisher=state.name, content=Filter(condition), publisher_context=()
+        )
         provenance = Provenance(
             state.name, (0, state.contexts.new_version(turn.now)), state.links.digest_for(neighbour)
         )
-        effects.append(Send(neighbour, Advertise(made, provenance)))
+        effects.append(Send(neighbour, Advertise(advertisement, provenance)))
     return effects

@@ -50,21 +50,21 @@ def meta_events_of(state: BrokerState, message: Message, governed: GovernResult)
     """
     if isinstance(message, PublicationMessage) and message.operation.journey.meta:
         return []
-    said = list(governed.consequences.publishes)
+    news = list(governed.consequences.publishes)
     for failure in governed.consequences.failures:
-        said.append(meta_events.exception(state.name, str(failure), failure.outcome.failure or "", message.id))
+        news.append(meta_events.exception(state.name, str(failure), failure.outcome.failure or "", message.id))
     for link, conflict in governed.consequences.conflicts:
         if state.rules.conflicts.is_new(link, conflict):
-            said.append(
+            news.append(
                 meta_events.conflict(state.name, link, conflict.one, conflict.other, conflict.reason, message.id)
             )
-    if len(said) > MAX_META_EVENTS_PER_MESSAGE:
-        left = len(said) - MAX_META_EVENTS_PER_MESSAGE
+    if len(news) > MAX_META_EVENTS_PER_MESSAGE:
+        left = len(news) - MAX_META_EVENTS_PER_MESSAGE
         governed.consequences.logs.append(
             f"{left:,} meta-events about one message more than MAX_META_EVENTS_PER_MESSAGE: they are not published"
         )
-        del said[MAX_META_EVENTS_PER_MESSAGE:]
-    return said
+        del news[MAX_META_EVENTS_PER_MESSAGE:]
+    return news
 
 
 def suspicious(entry: FilterEntry[Any], *, lone: bool = True) -> list[str]:
@@ -93,18 +93,18 @@ def _where(entry: FilterEntry[Any]) -> PolicyPlace:
 
 def _needed_attributes_removed(policy: Policy, entry: FilterEntry[Any]) -> list[Finding]:
     """Find attributes that the rules remove between brokers and that the filter itself uses."""
-    found = []
+    findings_of_policy = []
     for number, rule in enumerate(policy.rules, 1):
         if rule.message is not MessageType.PUBLICATION or rule.points == {Point.EGRESS}:
             continue
         needed = ", ".join(sorted(_attributes_removed_by(rule) & entry.names))
         if needed and isinstance(entry.value, Subscription):
             later = f"removes {needed}, which its own filter needs: between brokers it waits until the end"
-            found.append(Finding(Severity.NOTE, number, later))
+            findings_of_policy.append(Finding(Severity.NOTE, number, later))
         elif needed:
             lost = f"removes {needed}, which its own filter requires: behind the link, who asks for it gets nothing"
-            found.append(Finding(Severity.WARNING, number, lost))
-    return found
+            findings_of_policy.append(Finding(Severity.WARNING, number, lost))
+    return findings_of_policy
 
 
 def _attributes_removed_by(rule: Rule) -> set[str]:

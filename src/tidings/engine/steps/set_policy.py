@@ -69,11 +69,11 @@ def _with_attached(entry: FilterEntry[Any], policy: CompiledPolicy | None) -> Co
     """
     is_advertisement = isinstance(entry.value, Advertisement)
     kind = MessageType.ADVERTISEMENT if is_advertisement else MessageType.SUBSCRIPTION
-    given = () if policy is None else policy.policy.rules
+    rules = () if policy is None else policy.policy.rules
     before = () if entry.policy is None else entry.policy.policy.rules
     attached = tuple(rule for rule in before if rule.message is kind)
-    if not attached or any(rule.message is kind for rule in given):
+    if not attached or any(rule.message is kind for rule in rules):
         return policy
-    if len(given) + len(attached) > MAX_POLICY_RULES:
+    if len(rules) + len(attached) > MAX_POLICY_RULES:
         raise Refusal("admit", f"policy: more than MAX_POLICY_RULES ({MAX_POLICY_RULES}) with those attached")
-    return compiled_rules((*given, *attached))
+    return compiled_rules((*rules, *attached))
