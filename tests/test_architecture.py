@@ -204,7 +204,7 @@ _LONG_FUNCTIONS = {
 _LARGEST_CYCLE = 33
 # Functions that take an object with more than `LARGE` public members. The goal is 0; a lower number is written here as
 # soon as it is reached.
-_LARGE_PARAMETERS = 499
+_LARGE_PARAMETERS = 494
 # Protocols with more than `PORT` members. A number may become smaller, and a line may go.
 _LARGE_PROTOCOLS = {
     "tidings.broker.links.links.LinksPort": 9,

@@ -19,7 +19,6 @@ from rich.table import Table
 from tidings.cli.output import err, out, print_json
 from tidings.journal.lock import holder
 from tidings.model.errors import TidingsError
-from tidings.spark.executor_errors import reason_of
 from tidings.spark.pipeline.configuration import AVAILABLE_NOW, read
 from tidings.spark.pipeline.ledger import Ledger
 from tidings.spark.pipeline.pipeline import Pipeline, in_use_error
@@ -33,6 +32,7 @@ from tidings.spark.pipeline.progress import (
     seconds_since,
     status_of,
 )
+from tidings.spark.session import reason_of
 from tidings.spark.shards.output_rows import TaskCounts
 
 _LOOK_SECONDS = 0.25

@@ -15,7 +15,7 @@ from tidings.model.errors import RefusedError, SecurityError, UnreachableError
 from tidings.model.event import Event
 from tidings.security.ca.certificates import Role
 from tidings.security.encoding import decode_canonical, encode_canonical
-from tidings.security.member import Member, decode_key_response
+from tidings.security.member import KeyHolder, decode_key_response
 from tidings.security.rpc.kmc_messages import (
     CHALLENGE,
     CHALLENGED,
@@ -47,7 +47,7 @@ class KmcClient:
     def __init__(
         self,
         client: "Client",
-        member: Member,
+        member: KeyHolder,
         services: Iterable[ServiceRecord] = (),
         answer: Answerer | None = None,
         retry: Retry | None = None,
