@@ -196,8 +196,7 @@ MODULES_IN_FOLDER = 20
 LINES_OF_FUNCTION = 70
 # Longer functions, with their lines. A number may become smaller, and a line may go.
 _LONG_FUNCTIONS = {
-    # Kernels: parts of a loop that is compiled; what numba does not inline costs a call for each candidate.
-    "tidings.matching.index.kernels.covering.containing": 73,
+    # A kernel: with the distances and the conjunctions in functions, even inlined ones, it takes 3.5 % longer.
     "tidings.matching.index.kernels.programs.run_programs": 84,
 }
 _LARGEST_CYCLE = 5
@@ -205,7 +204,7 @@ _LARGEST_CYCLE = 5
 _LARGER_CYCLES = {"hub": 8}
 # Functions that take an object with more than `LARGE` public members. The goal is 0; a lower number is written here as
 # soon as it is reached.
-_LARGE_PARAMETERS = 499
+_LARGE_PARAMETERS = 494
 # Protocols with more than `PORT` members. A number may become smaller, and a line may go.
 _LARGE_PROTOCOLS = {
     "tidings.broker.links.links.LinksPort": 9,

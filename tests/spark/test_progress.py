@@ -9,10 +9,10 @@ import pytest
 
 from tidings.journal.lock import FolderLock
 from tidings.model.errors import TidingsError
-from tidings.spark.executor_errors import reason_of
 from tidings.spark.pipeline.configuration import EventsTable, PipelineConfiguration, SinkTable, SubscriptionsTable
 from tidings.spark.pipeline.ledger import BOOTSTRAP, Ledger, LedgerEntry
 from tidings.spark.pipeline.progress import SourceBacklog, progress_of, status_of
+from tidings.spark.session import reason_of
 from tidings.spark.shards.output_rows import TaskCounts
 
 WRAPPED = (

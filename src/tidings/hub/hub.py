@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidings.journal.disk import Disk
     from tidings.model.explanation import Explanation
     from tidings.security.gate import Gate
-    from tidings.security.member import Member
+    from tidings.security.member import SealingMember
 
 
 class Hub:
@@ -124,7 +124,7 @@ class Hub:
         journal_store = self._processor.journal_store
         return [] if journal_store is None else [*journal_store.journal.notes, *journal_store.notes]
 
-    def client(self, name: str, member: "Member | None" = None) -> HubClient:
+    def client(self, name: str, member: "SealingMember | None" = None) -> HubClient:
         """Return the client of that name, creating it if needed; the same object until the client is closed.
 
         With `member`, a `tidings.security.Member` of the same name, the client seals what it publishes on secure topics

@@ -84,7 +84,7 @@ from tidings.runtime.trust import Provider, ask_provider
 
 if TYPE_CHECKING:
     from tidings.security.gate import Gate
-    from tidings.security.member import Member
+    from tidings.security.member import SealingMember
 
 _LOG = logging.getLogger("tidings")
 
@@ -331,7 +331,7 @@ class Processor:
             if opened is not None:
                 yield opened
 
-    def client(self, name: str, member: "Member | None" = None) -> HubClient:
+    def client(self, name: str, member: "SealingMember | None" = None) -> HubClient:
         """Return the client of that name, created if needed, and attach it to its durable subscriptions."""
         with self.lock:
             self.check_open()

@@ -10,16 +10,16 @@ from tidings.model.notification import Notification
 from tidings.policy.client_conversion import convert_for_client
 
 if TYPE_CHECKING:
-    from tidings.security.member import Member
+    from tidings.security.member import SealingMember
 
 
 class SecureClients:
     """The members among a hub's clients, by name. The program that created a member fetches its tokens and keys."""
 
     def __init__(self) -> None:
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, SealingMember] = {}
 
-    def put(self, name: str, member: "Member") -> None:
+    def put(self, name: str, member: "SealingMember") -> None:
         """Register the member that acts for the client of that name."""
         if member.name != name:
             raise InvalidValueError(f"member: is {member.name}, and the client is {name}")

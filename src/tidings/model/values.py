@@ -108,9 +108,9 @@ class Attributes(dict[str, Value]):
         """
         made = list(map(cls.__new__, repeat(cls, rows)))
         for name, values in columns.items():
-            for one, value in zip(made, values, strict=True):
+            for attributes, value in zip(made, values, strict=True):
                 if value is not None:
-                    dict.__setitem__(one, name, value)
+                    dict.__setitem__(attributes, name, value)
         return made
 
     def __eq__(self, other: object) -> bool:

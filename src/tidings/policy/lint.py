@@ -132,7 +132,12 @@ def _pair_findings(rules: tuple[Rule, ...]) -> Iterator[Finding]:
             yield Finding(Severity.WARNING, number, f"the same as rule {same[0] + 1}")
             continue
         stopped = next(
-            (other for other, one in enumerate(rules, 1) if other != number and _always_blocks_before(one, rule)), None
+            (
+                other_number
+                for other_number, other in enumerate(rules, 1)
+                if other_number != number and _always_blocks_before(other, rule)
+            ),
+            None,
         )
         if stopped is not None:
             yield Finding(Severity.WARNING, number, f"rule {stopped} blocks every such message")

@@ -5,7 +5,7 @@ request (`wants`) to the topic's centre and passes the response to `take`.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -15,6 +15,7 @@ from tidings.model.event import Event
 from tidings.model.values import Attributes
 from tidings.security.ca.certificates import Certificate
 from tidings.security.ca.identity import Identity
+from tidings.security.ca.revocation import UpdatableTrust
 from tidings.security.gate import additions, proof_of
 from tidings.security.rpc.kmc_messages import KeyRequest, KeyResponse
 from tidings.security.sealing import envelope
@@ -39,10 +40,17 @@ class OpenedEvent(NamedTuple):
     added: tuple[tuple[str, str], ...] = ()
 
 
+class OpenerTrust(UpdatableTrust, Protocol):
+    """What an opener checks events with. `Credentials` say what each of these does."""
+
+    def token(self, data: bytes, now: int) -> Token: ...
+    def check_trusted(self, token: Token, at: int) -> None: ...
+
+
 class Opener:
     """Verifies and decrypts sealed events with a keyring and credentials. Has its own replay window."""
 
-    def __init__(self, credentials: Credentials, keyring: Keyring) -> None:
+    def __init__(self, credentials: OpenerTrust, keyring: Keyring) -> None:
         self.credentials, self.keyring = credentials, keyring
         self._keys = ContentKeys(keyring)
         self._window, self._signatures = ReplayWindow(), Signatures()
@@ -291,6 +299,28 @@ class Member:
 
     def __repr__(self) -> str:
         return f"<Member {self.name}>"
+
+
+class SealingMember(Protocol):
+    """What seals the publications of a client and opens its notifications. `Member` says what each of these does."""
+
+    @property
+    def name(self) -> str: ...
+    def token(self, topic: bytes) -> Token | None: ...
+    def seal(self, event: Event, now: int, *, required: bool = False) -> Event: ...
+    def opened(self, event: Event, accepted: int, *, again: bool = False) -> OpenedEvent: ...
+
+
+class KeyHolder(Protocol):
+    """What asks a key management centre for tokens and keys. `Member` says what each of these does."""
+
+    identity: Identity
+    credentials: Credentials
+
+    @property
+    def name(self) -> str: ...
+    def wants(self, record: TopicRecord, kmc: Certificate) -> KeyRequest: ...
+    def take(self, given: KeyResponse, now: int) -> Token: ...
 
 
 def decode_key_response(body: bytes) -> KeyResponse:

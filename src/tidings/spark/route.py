@@ -11,10 +11,9 @@ from tidings.engine.settings import Settings
 from tidings.model.packages import optional_packages
 from tidings.spark.events import prepare_events, spread_to_shards
 from tidings.spark.shards import operation_rows
-from tidings.spark.shards.meta_event_scope import MetaEventScope, scope_of_subscriptions
 from tidings.spark.shards.output_rows import DDL
 from tidings.spark.shards.prefilter import shard_conditions
-from tidings.spark.shards.registry import Registry, build_registry, shards_for
+from tidings.spark.shards.registry import MetaEventScope, Registry, build_registry, scope_of_subscriptions, shards_for
 from tidings.spark.shards.trusted_keys import TrustedKeys
 from tidings.spark.views import Views
 

@@ -69,8 +69,7 @@ def spark_journal(span: JournalSpan, total: int) -> Iterator[tuple[Any, Any]]:
     A Spark session that this function started is stopped at the end.
     """
     from tidings.spark import session
-    from tidings.spark.executor_errors import unwrapped_spark_errors
-    from tidings.spark.session import is_running
+    from tidings.spark.session import is_running, unwrapped_spark_errors
 
     if span.remark is not None:
         err.print(f"tidings: {span.remark}", markup=False, soft_wrap=True)

@@ -18,7 +18,6 @@ from rich.table import Table
 from tidings.cli.output import err, out, print_json, time_text
 from tidings.journal.lock import holder
 from tidings.model.errors import TidingsError
-from tidings.spark.executor_errors import reason_of
 from tidings.spark.pipeline.configuration import AVAILABLE_NOW, read
 from tidings.spark.pipeline.ledger import Ledger
 from tidings.spark.pipeline.pipeline import Pipeline, in_use_error
@@ -32,6 +31,7 @@ from tidings.spark.pipeline.progress import (
     seconds_since,
     status_of,
 )
+from tidings.spark.session import reason_of
 
 _LOOK_SECONDS = 0.25
 _SHOWN_REFUSALS = 10

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -11,43 +10,26 @@ from tidings.client.secure.discovery import Discovery
 from tidings.client.secure.service_rpc import Retry, ServiceClient, ask, now
 from tidings.model.errors import RefusedError, SecurityError, UnreachableError
 from tidings.model.event import Event
-from tidings.security.ca.certificates import Certificate, Role
-from tidings.security.ca.identity import Identity
+from tidings.security.ca.certificates import Role
 from tidings.security.encoding import decode_canonical, encode_canonical
-from tidings.security.member import decode_key_response
+from tidings.security.member import KeyHolder, decode_key_response
 from tidings.security.rpc.kmc_messages import (
     CHALLENGE,
     CHALLENGED,
     KEYS,
     REWRAP,
     AnswerChallengeRequest,
-    KeyRequest,
-    KeyResponse,
     RewrapRequest,
     RewrapResponse,
 )
 from tidings.security.rpc.messages import ServiceRecord
 from tidings.security.sealing.envelope import Seal
 from tidings.security.tdn.discovery_records import DiscoveryRecord
-from tidings.security.tokens.credentials import Credentials
 from tidings.security.tokens.token import Token
 from tidings.security.topic_record import TopicRecord
 
 _ANSWER_SECONDS = 5.0  # seconds to wait for a centre or a discovery node
 Answerer = Callable[[str], str | Awaitable[str]]  # answers a challenge of a centre
-
-
-class KeyHolder(Protocol):
-    """What asking for keys needs of the member that they are for."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def identity(self) -> Identity: ...
-    @property
-    def credentials(self) -> Credentials: ...
-    def wants(self, record: TopicRecord, kmc: Certificate) -> KeyRequest: ...
-    def take(self, given: KeyResponse, now: int) -> Token: ...
 
 
 class KmcClient:

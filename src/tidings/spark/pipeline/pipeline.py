@@ -19,9 +19,8 @@ from tidings.spark.pipeline.progress import Progress, progress_of
 from tidings.spark.pipeline.sinks import HubFolder, IntoBroker, Sink
 from tidings.spark.route import shard_plan, with_policies
 from tidings.spark.shards import operation_rows
-from tidings.spark.shards.meta_event_scope import MetaEventScope, scope_of_subscriptions
 from tidings.spark.shards.output_rows import TaskCounts
-from tidings.spark.shards.registry import MAX_REPORTED, build_registry
+from tidings.spark.shards.registry import MAX_REPORTED, MetaEventScope, build_registry, scope_of_subscriptions
 from tidings.spark.shards.shard_state import ShardCheckpoint
 from tidings.spark.shards.trusted_keys import TrustedKeys
 

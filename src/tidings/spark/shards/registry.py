@@ -1,22 +1,32 @@
 """Build the shards: compile subscriptions, policies, advertisements and schemas into engines stored in files.
 
 Every shard is built by one task, in a folder of its own; workers map the files into memory. No subscription passes
-through the driver.
+through the driver. Shards may work independently unless policies may emit meta-events: these go to all subscribers, and
+a policy conflict is reported only once. So rules that may emit meta-events need one shard with all subscriptions, and
+rules that may conflict need that shard to process all events in order (`MetaEventScope`).
 """
 
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidings.engine import Settings
 from tidings.engine.matcher import RequestedValues
-from tidings.model.errors import InvalidValueError
+from tidings.engine.state.broker_state import BrokerState
+from tidings.engine.state.filter_rules import compiled_text
+from tidings.engine.state.static_projections import constant_projection
+from tidings.filters import Filter
+from tidings.model.errors import InvalidValueError, TidingsError
+from tidings.model.subscription import Subscription
 from tidings.spark.events import PROBLEM
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidings.spark.shards.shard_builder import ShardPlan
+
 
 MAX_REPORTED = 1_000  # refused subscriptions reported per shard
 _COLUMNS = (
@@ -103,3 +113,54 @@ def build_registry(subscriptions: "DataFrame", plan: "ShardPlan", shards: int) -
         is_plain=not plan.advertisements and not plan.schemas and "policy" not in subscriptions.columns,
         rejected=sorted((row["id"], row["reason"]) for row in reports if row["subscriptions"] is None),
     )
+
+
+_MAX_POLICIES = 256  # distinct policies that are analysed
+
+
+class MetaEventScope(IntEnum):
+    """What a worker must see to emit the same meta-events as a single engine."""
+
+    NOTHING = 0  # no meta-events: shards are independent
+    OF_EACH = 1  # they depend on one event and all subscriptions: one shard, any task
+    ONCE = 2  # once per conflict: one shard processes all events in order
+
+
+def scope_of_subscriptions(subscriptions: "DataFrame | None", settings: Settings) -> MetaEventScope:
+    """Return the scope of the meta-events that the policies of these subscriptions may emit.
+
+    It applies where there are no other policies. The subscriptions' distinct policies are collected, at most 256.
+    """
+    from pyspark.sql import functions as f
+
+    if subscriptions is None or "policy" not in subscriptions.columns:
+        return MetaEventScope.NOTHING
+    if subscriptions.isStreaming or settings.govern:
+        return MetaEventScope.ONCE
+    columns = subscriptions.columns
+    own = f.col("subscriber") == settings.name if "subscriber" in columns else f.lit(False)
+    is_client_subscription = f.col("notify") == "client" if "notify" in columns else f.lit(False)
+    shared = f.coalesce(own | is_client_subscription, f.lit(False)).alias("shared")  # others' rules act on the copy
+    policies = subscriptions.filter("policy IS NOT NULL").select(f.col("policy").cast("string"), shared)
+    distinct = policies.distinct().limit(_MAX_POLICIES + 1).collect()
+    if len(distinct) > _MAX_POLICIES:
+        return MetaEventScope.ONCE
+    return max(
+        (scope_of_policy(row["policy"], shared=row["shared"]) for row in distinct), default=MetaEventScope.NOTHING
+    )
+
+
+def scope_of_policy(policy: str, *, shared: bool = False) -> MetaEventScope:
+    """Return the scope of the meta-events that one policy of a subscription may emit.
+
+    Two rules may conflict about a copy, and an action of a single rule may fail. A rule that always makes the same
+    projection can do neither. `shared`: rules of other subscriptions act on the same copy.
+    """
+    try:
+        example = Subscription.of(Filter.parse("a = 1"), id="s", subscriber="s", policy=policy)
+        rules = compiled_text(policy).policy.rules
+    except TidingsError:  # subscriptions with this policy are refused
+        return MetaEventScope.NOTHING
+    if shared or len(rules) > 1:
+        return MetaEventScope.ONCE
+    return MetaEventScope.NOTHING if constant_projection(BrokerState(), example) is not None else MetaEventScope.OF_EACH

@@ -11,7 +11,7 @@ Comparisons return one of the levels NO, OVERLAP, MAYBE and YES.
 import numpy as np
 
 from tidings.matching.index.conjuncts import RESIDUAL, SEVERAL
-from tidings.matching.index.kernels.jit import BYTES, FLAG, INT32S, INT64S, INTEGER, PREDICATES, kernel, part
+from tidings.matching.index.kernels.jit import BYTES, FLAG, INT32S, INT64S, INTEGER, PREDICATES, inlined, kernel, part
 from tidings.matching.index.kernels.match import (
     ACCESS,
     ALIVE,
@@ -108,15 +108,7 @@ def containing(raw, query, point, tests_at, place, answers, system, has_subject_
     for step in range(-1, len(query) if hashed else clusters):
         cluster = np.int64(clusters if step < 0 else step)
         if hashed and step >= 0:
-            attribute, kind = query[step].what >> 3, query[step].what & 7
-            if attribute >= len(access) - 1 or not access[attribute] & BY_VALUE:
-                continue
-            f, r = query[step].low, query[step].low_rest
-            if (kind == STRING) | (kind == TEST):
-                kind, f, r = STRING, np.float64(point[step]), np.int16(0)
-            elif kind == PRESENT:
-                kind, f, r = BOOLEAN, 0.0, np.int16(0)
-            cluster = np.int64(find_cluster(keys, key_attribute, key_kind, key_f, key_r, attribute, kind, f, r))
+            cluster = _cluster_of_point(keys, key_attribute, key_kind, key_f, key_r, access, query[step], point[step])
             if cluster < 0:
                 continue
         key_level, key_may_contain, key_is_system = YES, True, False
@@ -164,6 +156,31 @@ def containing(raw, query, point, tests_at, place, answers, system, has_subject_
                         out[count] = position if sure else ~position
                         count += 1
     return count
+
+
+@inlined
+def _cluster_of_point(keys, key_attribute, key_kind, key_f, key_r, access, predicate, code):
+    """Return the cluster whose key is the point's value of one attribute; -1 for none.
+
+    Args:
+        keys: The hash table of the clusters' keys.
+        key_attribute: The attribute of each cluster's key.
+        key_kind: The kind of each cluster's key.
+        key_f: The float of each cluster's key.
+        key_r: The rest of each cluster's key.
+        access: For each attribute in which ways its clusters are reached.
+        predicate: The alternative's predicate on the attribute.
+        code: The code of the point's string.
+    """
+    attribute, kind = predicate.what >> 3, predicate.what & 7
+    if attribute >= len(access) - 1 or not access[attribute] & BY_VALUE:
+        return np.int64(-1)
+    f, r = predicate.low, predicate.low_rest
+    if (kind == STRING) | (kind == TEST):
+        kind, f, r = STRING, np.float64(code), np.int16(0)
+    elif kind == PRESENT:
+        kind, f, r = BOOLEAN, 0.0, np.int16(0)
+    return np.int64(find_cluster(keys, key_attribute, key_kind, key_f, key_r, attribute, kind, f, r))
 
 
 @part
