@@ -135,7 +135,7 @@ def test_beside_a_process_that_has_it_open(folder: Path) -> None:
         (["show", "no/such"], 1, "is not a journal"),
         (["repair", "no/such"], 1, "is not a journal"),
         (["retain", "no/such", "--days", "1"], 1, "is not a journal"),
-        (["retain", "no/such"], 2, "say how much is kept: --days, --bytes, or both"),
+        (["retain", "no/such"], 2, "one of --days and --bytes is required"),
         (["retain", "no/such", "--days", "-1"], 2, "Invalid value for '--days'"),
         (["show", "no/such", "--limit", "0"], 2, "Invalid value for '--limit'"),
     ],

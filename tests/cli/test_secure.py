@@ -212,7 +212,7 @@ def test_a_centre_that_nobody_knows_yet_is_waited_for(
     words = (*VERBS["publish"], "--identity", "ann", "--plain", "--topic", "nba.topic")
     code, _, err = shell.run(*words)
     assert (code, services.finds) == (1, 1)
-    assert "nobody says where the key management centre of Sports=NBA,Team=* can be asked" in err
+    assert "the key management centre of Sports=NBA,Team=* cannot be found" in err
     waited = shell.run(*words, "--wait", "3.5")
     assert (waited, services.finds) == ((code, "", err), 1 + 4)
 

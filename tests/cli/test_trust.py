@@ -40,6 +40,6 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
         lambda: trust.join(there, tmp_path, there, there, there, []),
     ]
     for act in acts:
-        with pytest.raises(InvalidValueError, match="is there already"):
+        with pytest.raises(InvalidValueError, match="exists already"):
             act()
     assert there.read_text() == "kept"

@@ -176,7 +176,7 @@ def parse_pairs(arguments: Iterable[str]) -> dict[str, Any]:
     for argument in arguments:
         name, sign, text = argument.partition("=")
         if not sign or not name:
-            raise typer.BadParameter(f"{argument!r} is no pair such as x=1.0")
+            raise typer.BadParameter(f"{argument!r} is not a pair such as x=1.0")
         try:
             values[name] = json.loads(text)
         except (ValueError, RecursionError):

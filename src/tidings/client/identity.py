@@ -99,5 +99,5 @@ class ChallengeResponder:
         try:
             return Proof(challenge.number, b"", self._identity.answer(broker, self._name, challenge.nonce))
         except TidingsError as error:
-            _LOG.error("who %s is cannot be proved: %s", self._name, error)
+            _LOG.error("%s cannot prove its identity to %s: %s", self._name, broker, error)
             return Proof(challenge.number)

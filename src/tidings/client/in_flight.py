@@ -134,7 +134,7 @@ class InFlight:
             else:
                 fail(publication.answer, error)
         elif pending is None:
-            _LOG.error("the broker has refused something: %s", error)
+            _LOG.error("the broker refused a request that this client did not send: %s", error)
         elif not pending.is_done(error):
             fail(pending.answer, error)
         elif not pending.answer.done():

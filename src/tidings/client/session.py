@@ -687,4 +687,4 @@ def _consume_error(answer: "asyncio.Future[Any]") -> None:
 def _log_refusal(answer: "asyncio.Future[Any]") -> None:
     """Log that a broker refused a request which the session sent again after a reconnection."""
     if not answer.cancelled() and (error := answer.exception()) is not None and not isinstance(error, ClosedError):
-        _LOG.error("what was said again to another broker was refused: %s", error)
+        _LOG.error("the broker refused a request that restores the client's state after a reconnection: %s", error)

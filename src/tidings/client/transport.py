@@ -203,7 +203,5 @@ class FrameEncoder:
     def _checked(self, data: bytes) -> bytes:
         """Return the frame; raise an error if it is so large that the broker would close the connection."""
         if len(data) - LENGTH_BYTES > self.most:
-            raise InvalidValueError(
-                f"what is to be sent has {len(data):,} bytes; the broker takes {self.most:,} at a time"
-            )
+            raise InvalidValueError(f"the message has {len(data):,} bytes; the broker accepts at most {self.most:,}")
         return data

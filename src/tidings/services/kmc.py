@@ -141,7 +141,7 @@ class KmcServer:
         try:
             await self.revoke(RevocationUpdate.read(notification.event.payload or b""))
         except SecurityError as error:  # any client may publish such an event
-            _LOG.warning("%s has sent a list of revocations that is none: %s", notification.event.publisher, error)
+            _LOG.warning("%s has published an invalid revocation list: %s", notification.event.publisher, error)
 
     async def _poll_revocations(self) -> None:
         """Query the broker for revocation lists that were published while the centre was not connected."""
@@ -154,7 +154,7 @@ class KmcServer:
             except ClosedError:
                 return
             except TidingsError as error:  # a broker without security has no list
-                _LOG.debug("no list of revocations from the broker: %s", error)
+                _LOG.debug("the broker has sent no revocation list: %s", error)
             await asyncio.sleep(_POLL_SECONDS)
 
     async def revoke(self, update: RevocationUpdate) -> None:

@@ -61,7 +61,7 @@ class RpcService:
             question = self._respondent.read(payload, at)
         except SecurityError as error:
             self.refused[error.check] += 1
-            _LOG.debug("a question of %s was not answered: %s", notification.event.publisher, error)
+            _LOG.debug("ignored an invalid request of %s: %s", notification.event.publisher, error)
             return
         # Answer in a task of its own, since the answerer may wait for a disk and must not delay other requests.
         await self._slots.acquire()
@@ -77,7 +77,7 @@ class RpcService:
             )
             self.answered += 1
         except TidingsError as error:  # the connection has ended: the client will ask again
-            _LOG.debug("an answer to %s was not sent: %s", question.certificate.name, error)
+            _LOG.debug("the answer to %s could not be sent: %s", question.certificate.name, error)
         finally:
             self._slots.release()
 

@@ -221,7 +221,7 @@ class DiscoveryService:
             if answer["revocations"] is not None:
                 self.revoke(RevocationUpdate.read(answer["revocations"]))
         except TidingsError as error:
-            _LOG.debug("no list of revocations from the broker: %s", error)
+            _LOG.debug("the broker has sent no revocation list: %s", error)
 
     def revoke(self, update: RevocationUpdate) -> None:
         """Apply a revocation list, and write it to disk; the same list may be given again if the disk refused it."""

@@ -82,7 +82,7 @@ def retain(folder: Path, days: float | None, size: int | None, *, as_json: bool)
     from tidings.hub.journal_store import retain
 
     if days is None and size is None:
-        raise typer.BadParameter("say how much is kept: --days, --bytes, or both")
+        raise typer.BadParameter("one of --days and --bytes is required")
     with _journal_errors(folder), Journal.open(folder, create=False) as journal:
         size_before = journal.size
         removed = retain(journal, Retention(days, size), time.time_ns() // 1000)

@@ -212,7 +212,7 @@ def _print_lost(losses: LossCounter, refusals: LossCounter) -> None:
     if count := losses.take():
         print_json({"lost": count})
     if count := refusals.take():
-        err.print(f"tidings: {count:,} events are sealed and could not be opened", markup=False)
+        err.print(f"tidings: {count:,} sealed events could not be decrypted", markup=False)
 
 
 _PUBLISHER, _SUBJECT = 16, 12  # characters
@@ -265,7 +265,7 @@ def tail(
 
 def _report_lost(losses: LossCounter) -> None:
     if lost := losses.take():
-        err.print(f"tidings: {lost:,} events were lost, as they came too fast", markup=False)
+        err.print(f"tidings: {lost:,} events were lost: they arrived faster than they were printed", markup=False)
 
 
 class _Lines:

@@ -79,7 +79,7 @@ def join(answer: Path, identity: Path, request: Path, key: Path, to: Path, by: l
 
 def _check_new(path: Path) -> None:
     if path.exists():
-        raise InvalidValueError(f"{path} is there already; name another file, or remove it")
+        raise InvalidValueError(f"{path} exists already: name another file, or remove it")
 
 
 def _read(path: Path) -> bytes:

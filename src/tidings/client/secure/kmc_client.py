@@ -144,8 +144,8 @@ class KmcClient:
         if record.kmc not in self._services and not await self._retry.answer_to(partial(self._discover, record), bool):
             raise SecurityError(
                 "kmc",
-                f"nobody says where the key management centre of {record.template} can be asked: give its service, or "
-                "see that a discovery node has it",
+                f"the key management centre of {record.template} cannot be found: give its service record, or "
+                "advertise the centre at a discovery node",
             )
         service = self._services[record.kmc]
         service.check(self._member.credentials, Role.KMC, now())

@@ -76,7 +76,7 @@ class NoticeListener:
             try:
                 await self._client.subscribe(content, id=self._id, callback=self._handle_event)
             except TidingsError as error:
-                _LOG.warning("%s is not told of new keys: %s", self._client.name, error)
+                _LOG.warning("%s gets no notices of new keys: %s", self._client.name, error)
                 return
             self._watched = watched
 
@@ -92,7 +92,7 @@ class NoticeListener:
             if self._credentials.heed(notice, now()):
                 self._on_notice(notice.notice.topic)
         except SecurityError as error:  # any client may publish such events; only the signature counts
-            _LOG.debug("a notice that counts for nothing: %s", error)
+            _LOG.debug("ignored an invalid notice: %s", error)
 
     def _revoke(self, update: RevocationUpdate) -> None:
         if update.after > self._credentials.revocations.version:
@@ -351,7 +351,7 @@ class Membership:
             lacks_right = isinstance(error, SecurityError) and error.check in _GRANTABLE
             if is_confined_to_topic or subscription.topic is not None or not lacks_right:
                 raise
-            _LOG.warning("of what %s gets, nothing will be of a secure topic: %s", request.id, error)
+            _LOG.warning("the subscription %s will get no sealed events: %s", request.id, error)
             return
         subscription.is_confined = is_confined_to_topic
         if is_confined_to_topic and subscription.opening is not None:
@@ -411,7 +411,7 @@ class Membership:
             try:
                 await self._subscriptions.subscribe_anew(subscription.wanted.id)
             except TidingsError as error:
-                _LOG.warning("the subscription %s has no token any more: %s", subscription.wanted.id, error)
+                _LOG.warning("the subscription %s cannot use its new token: %s", subscription.wanted.id, error)
 
     # Notices and revocations
 
@@ -429,7 +429,7 @@ class Membership:
             if answer["revocations"] is not None:
                 credentials.revoke(RevocationUpdate.read(answer["revocations"]))
         except TidingsError as error:
-            _LOG.debug("no list of revocations from the broker: %s", error)
+            _LOG.debug("the broker has sent no revocation list: %s", error)
 
     async def learn(self, **about: object) -> bool:
         """Ask the broker on which secure topic something is; return whether that topic was not known here."""
@@ -437,7 +437,7 @@ class Membership:
             answer = await self._client.ask("security", timeout=_ANSWER_SECONDS, **about)
             learnt = [self.member.credentials.learn(TopicRecord(record), now()) for record in answer["records"]]
         except TidingsError as error:
-            _LOG.debug("no topic from the broker: %s", error)
+            _LOG.debug("the broker has named no secure topic: %s", error)
             return False
         return any(learnt)
 
