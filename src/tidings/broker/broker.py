@@ -16,7 +16,7 @@ from tidings.broker.config.table_types import Address
 from tidings.broker.connection_admission import ConnectionAdmission
 from tidings.broker.links.handover import Destination, Handover
 from tidings.broker.links.link import Link
-from tidings.broker.links.links import Links, Task
+from tidings.broker.links.links import Links
 from tidings.broker.links.resender import Resender
 from tidings.broker.metrics import Metrics
 from tidings.broker.net.connection import Connection
@@ -26,6 +26,7 @@ from tidings.broker.node import Node
 from tidings.broker.ops.heartbeat import Heartbeat
 from tidings.broker.ops.journal_maintenance import JournalMaintenance
 from tidings.broker.ops.reload import install_configured, reload
+from tidings.broker.release_queue import Task
 from tidings.broker.security.reauthentication import Reauthentication
 from tidings.broker.security.topic_security import TopicSecurity, load_gate, read_files
 from tidings.broker.security.trust_challenges import TrustChallenges
@@ -42,9 +43,8 @@ from tidings.engine.effects import (
     Wake,
 )
 from tidings.engine.operations import Disconnect, SetContext, Tick
-from tidings.engine.overlay.redelivery import RedeliveryState
+from tidings.engine.overlay.redelivery import RedeliveryTracker
 from tidings.engine.settings import Settings
-from tidings.hub.journal_store import JournalStore
 from tidings.journal.disk import Disk
 from tidings.model.errors import JournalError
 from tidings.model.event import Event
@@ -52,6 +52,7 @@ from tidings.model.values import Context
 from tidings.protocol.frames import FrameKind
 from tidings.protocol.notifications import NotificationWriter
 from tidings.runtime.clock import SystemClock
+from tidings.runtime.journal_store import JournalStore
 
 _LOG = logging.getLogger("tidings.broker")
 _MAX_QUEUED = 50_000  # entries of the release queue, above which clients are not read
@@ -309,13 +310,10 @@ class Broker:
         """Append the redelivery state to the journal, which is about to be synced."""
         self.resender.before_sync()
 
-    def redelivery_state(self) -> RedeliveryState:
-        """Return the redelivery state: what other brokers have yet to be sent."""
-        return self.resender.tracker.state()
-
-    def needed(self) -> int | None:
-        """Return the offset from which the journal may have to be read again for other brokers."""
-        return self.resender.tracker.needed
+    @property
+    def redelivery(self) -> RedeliveryTracker:
+        """Knows what other brokers have yet to be sent."""
+        return self.resender.tracker
 
     # Turns of the event loop, timers and backpressure
 
@@ -332,7 +330,7 @@ class Broker:
         if self.topic_security is not None:
             self.topic_security.apply_revocations()
         self.update_backpressure()
-        if self.node.registry.receipts.has_unhashed:
+        if self.node.registry.receipts.unhashed:
             self._loop.call_soon(self.node.settle_receipts)
 
     def defer_to_turn_end(self, call: Callable[[], None]) -> None:

@@ -118,7 +118,7 @@ class ConnectionAdmission:
             return None
         topic_security = self._broker.topic_security
         nonce = b"" if topic_security is None else topic_security.nonce()
-        self._send_welcome(connection, self._broker.node.registry.sequences.get(hello.name, 0), nonce=nonce)
+        self._send_welcome(connection, self._broker.node.registry.events.sequences.get(hello.name, 0), nonce=nonce)
         session = Session(self._broker, connection, hello, nonce)
         for announcement in self._broker.subject_numbers.announcements():
             connection.send_message(FrameKind.BOUND, announcement)

@@ -13,17 +13,17 @@
 """
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from tidings.broker.sessions.inboxes import SessionDurableInbox
 from tidings.engine.effects import DecisionMade, PublicationSettled
 from tidings.engine.operations import Redecide, Republish, TransferBacklog, Unsubscribe
 from tidings.engine.overlay.redelivery import MOVING
-from tidings.hub.subscription import HubSubscription
 from tidings.model.errors import TidingsError
 from tidings.model.notification import Notification
 from tidings.model.values import Context
+from tidings.runtime.subscription_registry import RegisteredSubscription
 
 if TYPE_CHECKING:
     from tidings.broker.broker import Broker
@@ -37,7 +37,7 @@ class BacklogTransfer(NamedTuple):
     """A parcel on its way to another broker: notifications of one subscription, or a client's context."""
 
     client: str
-    subscription: HubSubscription | None  # None: the client's context
+    subscription: RegisteredSubscription | None  # None: the client's context
     events: list[UUID]
     sent: float
 
@@ -163,7 +163,7 @@ class Handover:
         for client in list(self._destinations):
             self._send(client)
 
-    def _durable_subscriptions(self, client: str) -> list[HubSubscription]:
+    def _durable_subscriptions(self, client: str) -> list[RegisteredSubscription]:
         """Return the durable subscriptions of a client that are still registered here."""
         return [
             subscription
@@ -257,7 +257,7 @@ class Handover:
             node.drive(Republish(event, self._number, (self._destinations[client].broker,), (client,)))
 
     def _backlog_read(
-        self, client: str, subscription: HubSubscription, done: "asyncio.Future[list[Notification]]"
+        self, client: str, subscription: RegisteredSubscription, done: "asyncio.Future[list[Notification]]"
     ) -> None:
         """Send the notifications that a thread has read from the journal."""
         self._reading.discard(subscription.id)
@@ -269,7 +269,9 @@ class Handover:
             self._send_parcel(client, subscription, done.result())
             self._broker.flush()
 
-    def _send_parcel(self, client: str, subscription: HubSubscription, notifications: list[Notification]) -> None:
+    def _send_parcel(
+        self, client: str, subscription: RegisteredSubscription, notifications: list[Notification]
+    ) -> None:
         """Send a parcel of notifications."""
         if not notifications:
             return
@@ -288,12 +290,25 @@ class Handover:
         self._parcels[self._number] = parcel
         return self._number
 
-    def _end_subscription(self, client: str, subscription: HubSubscription) -> None:
+    def _end_subscription(self, client: str, subscription: RegisteredSubscription) -> None:
         """Remove a subscription whose backlog was handed over: it belongs to the other broker alone now."""
         self._broker.node.end_moved_subscription(Unsubscribe(client, subscription.id))
 
 
-def _take_parcel(inbox: SessionDurableInbox) -> list[Notification]:
+class ParcelInbox(Protocol):
+    """The inbox of a durable subscription that is handed over."""
+
+    @property
+    def must_read(self) -> bool:
+        """Whether the next `take` would read the journal."""
+        ...
+
+    def take(self, limit: int | None = None) -> list[Notification]:
+        """Take up to `limit` notifications."""
+        ...
+
+
+def _take_parcel(inbox: ParcelInbox) -> list[Notification]:
     """Take the notifications of the next parcel out of an inbox: as many as make a frame of moderate size."""
     notifications = inbox.take(1)
     size = sum(len(notification.payload or b"") for notification in notifications)

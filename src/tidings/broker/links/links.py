@@ -1,16 +1,12 @@
-"""The links of a broker that are up, the dialers of its neighbours, and the port through which its node uses them."""
+"""The links of a broker that are up, and the dialers of its neighbours."""
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from tidings.broker.links.dialer import Dialer
 from tidings.broker.links.link import Link
 from tidings.broker.net.connection import Connection
-from tidings.engine.effects import Effect
-from tidings.engine.overlay.redelivery import RedeliveryState
-from tidings.model.event import Event
 from tidings.model.limits import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -84,49 +80,3 @@ class Links:
         if (link := self.links.get(neighbour)) is not None:
             link.connection.close("the configuration has changed")
             link.on_closed("the configuration has changed")
-
-
-Task = tuple[Callable[..., None], tuple[Any, ...]]
-
-
-class LinksPort(Protocol):
-    """What a node needs of the broker around it: to carry out effects that concern other brokers and parties."""
-
-    def tasks_for(self, effects: list[Effect]) -> list[Task]:
-        """Return the calls that carry out effects, to be made in their turn.
-
-        Operations for neighbours are bound to the links that are up now, not to later links to the same neighbours.
-        """
-        ...
-
-    def trust_answer(self, party: str, group: str) -> tuple[bool, int] | None:
-        """Return whether a party belongs to a trust group, and until when (microseconds) that holds.
-
-        Returns None if the party has to prove it first: it is challenged, and the answer comes later.
-        """
-        ...
-
-    def on_published(self, event: Event, offset: int) -> None:
-        """Called when a client's event was accepted, with its offset in the journal (or its count without one)."""
-
-    def is_unsettled(self, offset: int) -> bool:
-        """Return whether the publication at this offset has not been settled yet."""
-        ...
-
-    def before_sync(self) -> None:
-        """Called when the journal is about to be synced: append the rows that should be durable with it."""
-
-    def relink_all(self) -> None:
-        """Called when the engine was rebuilt and knows no neighbours: make every link anew after this turn."""
-
-    def flush(self) -> None:
-        """End a turn of the event loop: release what is ready, and run deferred calls."""
-        ...
-
-    def redelivery_state(self) -> RedeliveryState:
-        """Return the redelivery state: which publications other brokers have yet to be sent."""
-        ...
-
-    def needed(self) -> int | None:
-        """Return the offset from which the journal may have to be read again for other brokers; None if none."""
-        ...

@@ -22,7 +22,8 @@ class JournalMaintenance:
         self._last_snapshot = self._last_check = broker.now()
         journal_store = broker.node.journal_store
         if journal_store is not None:
-            journal_store.rows_due, journal_store.control_due = PUBLICATIONS, broker.configuration.journal.snapshot_rows
+            upkeep = journal_store.upkeep
+            upkeep.rows_due, upkeep.control_due = PUBLICATIONS, broker.configuration.journal.snapshot_rows
 
     def tick(self) -> None:
         """Take a snapshot and remove old files, if that is due. Called at every heartbeat."""
@@ -35,9 +36,9 @@ class JournalMaintenance:
             return
         if now - self._last_snapshot > _SNAPSHOT_SECONDS:
             self._last_snapshot = now
-            journal_store.start_upkeep(node)
+            journal_store.upkeep.start()
         limits = Retention(table.retain_days, table.retain_bytes).limits(self._broker.clock.now())
-        done = asyncio.get_running_loop().run_in_executor(self._broker.readers, journal_store.retain, node, *limits)
+        done = asyncio.get_running_loop().run_in_executor(self._broker.readers, journal_store.upkeep.retain, *limits)
         done.add_done_callback(self._retained)
 
     def _retained(self, done: "asyncio.Future[int]") -> None:

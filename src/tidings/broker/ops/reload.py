@@ -1,16 +1,18 @@
 """Reload: apply another configuration to a running broker, as far as that needs no restart."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidings.broker.config import BrokerConfiguration, ConfigurationChange
-from tidings.broker.node import Node
 from tidings.broker.security.topic_security import read_files
 from tidings.broker.security.trust_challenges import groups_of
 from tidings.coerce import content_filter, context_filter
-from tidings.engine.operations import Advertise, Define, Subscribe, Unadvertise, Unsubscribe
+from tidings.engine import Engine
+from tidings.engine.operations import Advertise, Define, Operation, Subscribe, Unadvertise, Unsubscribe
 from tidings.model.advertisement import Advertisement
 from tidings.model.errors import TidingsError
 from tidings.model.subscription import Subscription
+from tidings.runtime.outcome import OperationOutcome
+from tidings.runtime.subscription_registry import RegisteredSubscription
 
 if TYPE_CHECKING:
     from tidings.broker.broker import Broker
@@ -32,8 +34,7 @@ async def reload(broker: "Broker", requested: BrokerConfiguration) -> Configurat
     broker.trust_challenges.reload(groups)
     broker.configuration = effective = former.with_reloadable(requested)
     node = broker.node
-    with node.lock:
-        node.settings = node.engine.settings = broker.engine_settings(effective)
+    node.set_settings(broker.engine_settings(effective))
     if effective.limits != former.limits:
         broker.admission.set_limits(effective.limits)
         for session in broker.all_sessions():
@@ -56,8 +57,21 @@ async def _change_links(broker: "Broker", former: BrokerConfiguration, effective
     broker.link_registry.dial()
 
 
+class ConfiguredNode(Protocol):
+    """A node, which processes the operations of the broker itself."""
+
+    name: str
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def operate(self, operation: Operation, *, sync: bool) -> OperationOutcome[RegisteredSubscription]:
+        """Process an operation; the outcome says whether it was refused."""
+        ...
+
+
 def install_configured(
-    node: Node, configuration: BrokerConfiguration, former: BrokerConfiguration | None = None
+    node: ConfiguredNode, configuration: BrokerConfiguration, former: BrokerConfiguration | None = None
 ) -> None:
     """Install the schemas, subscriptions and advertisements of a configuration, as the broker's own.
 
@@ -72,7 +86,9 @@ def install_configured(
     _install_advertisements(node, configuration, former)
 
 
-def _install_subscriptions(node: Node, configuration: BrokerConfiguration, former: BrokerConfiguration | None) -> None:
+def _install_subscriptions(
+    node: ConfiguredNode, configuration: BrokerConfiguration, former: BrokerConfiguration | None
+) -> None:
     """Install the configured subscriptions under ids with their numbers; remove those with higher numbers."""
     former_tables = () if former is None else former.subscriptions
     for number, table in enumerate(configuration.subscriptions):
@@ -90,7 +106,9 @@ def _install_subscriptions(node: Node, configuration: BrokerConfiguration, forme
         _operate(node, Unsubscribe(node.name, f"{node.name}.subscription.{number}"))
 
 
-def _install_advertisements(node: Node, configuration: BrokerConfiguration, former: BrokerConfiguration | None) -> None:
+def _install_advertisements(
+    node: ConfiguredNode, configuration: BrokerConfiguration, former: BrokerConfiguration | None
+) -> None:
     """Install the configured advertisements under ids with their numbers; remove those with higher numbers."""
     former_tables = () if former is None else former.advertisements
     for number, table in enumerate(configuration.advertisements):
@@ -109,7 +127,7 @@ def _install_advertisements(node: Node, configuration: BrokerConfiguration, form
         _operate(node, Unadvertise(node.name, f"{node.name}.advertisement.{number}"))
 
 
-def _operate(node: Node, operation: Subscribe | Advertise | Unsubscribe | Unadvertise) -> None:
+def _operate(node: ConfiguredNode, operation: Subscribe | Advertise | Unsubscribe | Unadvertise) -> None:
     refused = node.operate(operation, sync=False).refused
     if refused is not None:
         raise TidingsError(f"what the broker itself has is refused: {refused.reason}")

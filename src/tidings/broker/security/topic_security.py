@@ -27,13 +27,13 @@ from tidings.coerce import content_filter
 from tidings.engine.operations import ApplyNotice, LearnTopic, Revoke
 from tidings.engine.operations import Subscribe as Subscribes
 from tidings.engine.security import sealed_events
-from tidings.hub.subscription import HubSubscription
 from tidings.model.errors import InvalidValueError, SecurityError, TidingsError
 from tidings.model.event import Event, checked_subject
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.model.values import Attributes
 from tidings.protocol.requests import SubscribeRequest, signed_request_bytes
+from tidings.runtime.subscription_registry import RegisteredSubscription
 from tidings.security.ca.certificates import Certificate, Role
 from tidings.security.ca.identity import Identity
 from tidings.security.ca.revocation import RevocationHead, RevocationUpdate
@@ -267,7 +267,7 @@ class TopicSecurity:
     # Durable deliveries
 
     def split_deliverable(
-        self, subscription: HubSubscription, notifications: list[Notification]
+        self, subscription: RegisteredSubscription, notifications: list[Notification]
     ) -> tuple[list[Notification], list[Notification]]:
         """Split stored notifications of a durable subscription into those to deliver now and those that must wait.
 

@@ -7,19 +7,15 @@ inbox of its own, from which a `DurableDelivery` sends as much as the subscriber
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from tidings.broker.net.connection import Connection
-from tidings.hub.subscription import HubSubscription
 from tidings.model.errors import TidingsError
 from tidings.model.limits import DEFAULT_INBOX_NOTIFICATIONS
 from tidings.model.notification import Notification
 from tidings.model.subscription import Subscription
 from tidings.runtime.durable_inbox import DurableInbox, Read
 from tidings.runtime.inboxes import TransientInbox
-
-if TYPE_CHECKING:
-    from tidings.hub.processor import Processor
+from tidings.runtime.subscription_registry import RegisteredSubscription
 
 
 class NotificationOutlet(Protocol):
@@ -90,13 +86,13 @@ class SessionInbox(TransientInbox):
 _NO_INBOX = SessionInbox()
 
 
-class SessionSubscription(HubSubscription):
+class SessionSubscription(RegisteredSubscription):
     """A non-durable subscription; its inbox is that of its subscriber's session while the session exists."""
 
     __slots__ = ()
 
-    def __init__(self, node: "Processor", subscription: Subscription) -> None:
-        super().__init__(node, subscription, _NO_INBOX)
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription, _NO_INBOX)
 
     def end(self) -> None:
         """Drop notifications from now on, since the subscription has ended."""
@@ -142,6 +138,21 @@ class SessionDurableInbox(DurableInbox):
 _BATCH = 256  # notifications that are taken from the inbox at a time
 
 
+class NotificationConnection(Protocol):
+    """The connection of a subscriber."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the subscriber does not read what is sent."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Send a frame."""
+
+
 class DurableDelivery:
     """Sends the notifications of a durable inbox over a connection, until the inbox or the connection limits it.
 
@@ -160,7 +171,7 @@ class DurableDelivery:
     def __init__(
         self,
         inbox: SessionDurableInbox,
-        connection: Connection,
+        connection: NotificationConnection,
         split_deliverable: Callable[[list[Notification]], tuple[list[Notification], list[Notification]]],
         encode: Callable[[Notification], bytes],
         readers: Executor,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidings._version import __version__
-from tidings.hub.queries import explain_event, past_event, possible_event, preview_event
 from tidings.model.advertisement import Advertisement, listed_offer
 from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
 from tidings.model.explanation import Explanation
@@ -23,6 +22,7 @@ from tidings.model.schema import versions_of
 from tidings.protocol import requests
 from tidings.protocol.notifications import notification_to_wire
 from tidings.routing.advertisement_table import META
+from tidings.runtime.queries import explain_event, past_event, possible_event, preview_event
 from tidings.text_index import row_of
 
 if TYPE_CHECKING:

@@ -3,19 +3,16 @@
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 import msgspec
 
 from tidings.broker.config.tables import LimitsTable
-from tidings.broker.node import Node
 from tidings.broker.sessions.inboxes import DurableDelivery, SessionDurableInbox, SessionSubscription
 from tidings.coerce import content_filter, context_filter, context_offer, policy_text
-from tidings.engine import operations
+from tidings.engine import Engine, operations
 from tidings.engine.effects import Reject
-from tidings.hub.subscription import HubSubscription
-from tidings.hub.subscription_registry import EMPTY_CONTEXT, LIMIT
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import InvalidValueError, RefusedError, TidingsError
 from tidings.model.event import checked_client
@@ -26,7 +23,8 @@ from tidings.model.values import Context
 from tidings.protocol import answers, requests
 from tidings.protocol.frames import FrameKind
 from tidings.protocol.handshake import Hello
-from tidings.runtime.arguments import inbox_limit
+from tidings.runtime.inboxes import inbox_limit
+from tidings.runtime.subscription_registry import EMPTY_CONTEXT, LIMIT, RegisteredSubscription, SubscriptionRegistry
 
 if TYPE_CHECKING:
     from tidings.broker.broker import Broker
@@ -119,7 +117,8 @@ class RequestHandlers:
         if isinstance(subscription, SessionSubscription):
             subscription.inbox = self._session.inbox
         elif isinstance(inbox, SessionDurableInbox):
-            subscription.attach(None)
+            inbox.attach_listener()
+            inbox.redeliver()
             pump = DurableDelivery(
                 *(inbox, self._session.connection, partial(self._split_deliverable, subscription)),
                 *(self._broker.notification_writer.frame, self._broker.readers, self._close_on_backlog_error),
@@ -128,7 +127,7 @@ class RequestHandlers:
             self._node.release_queue.add(0, pump.wake)
 
     def _split_deliverable(
-        self, subscription: HubSubscription, notifications: list[Notification]
+        self, subscription: RegisteredSubscription, notifications: list[Notification]
     ) -> tuple[list[Notification], list[Notification]]:
         """Split notifications of a durable inbox into those that may be sent now and those that must wait."""
         topic_security = self._broker.topic_security
@@ -265,14 +264,24 @@ def _event_id(data: bytes) -> UUID:
     return UUID(bytes=data)
 
 
-def check_subscription(node: Node, limits: LimitsTable, client: str) -> None:
+class LimitedTables(Protocol):
+    """The tables whose sizes the broker limits; its node has them."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def registry(self) -> SubscriptionRegistry[RegisteredSubscription]: ...
+
+
+def check_subscription(node: LimitedTables, limits: LimitsTable, client: str) -> None:
     """Raise a `RefusedError` if the client, or all clients together, may not have another subscription."""
     registry = node.registry
     _check_client_limit(client, "subscriptions", registry.count(client), limits.subscriptions_per_client)
     _check_broker_limit("subscriptions", len(registry.subscriptions), limits.subscriptions)
 
 
-def check_advertisement(node: Node, limits: LimitsTable, client: str, id: str) -> None:  # noqa: A002
+def check_advertisement(node: LimitedTables, limits: LimitsTable, client: str, id: str) -> None:  # noqa: A002
     """Raise a `RefusedError` if a new advertisement would exceed the limit of the client or of all clients.
 
     Args:
@@ -287,14 +296,14 @@ def check_advertisement(node: Node, limits: LimitsTable, client: str, id: str) -
         _check_broker_limit("advertisements", len(table), limits.advertisements)
 
 
-def check_subject(node: Node, limits: LimitsTable, subject: str) -> None:
+def check_subject(node: LimitedTables, limits: LimitsTable, subject: str) -> None:
     """Raise a `RefusedError` if there are too many subjects with schemas for a new one."""
     subjects = node.engine.subjects
     if subjects.find(subject) is None:
         _check_broker_limit("subjects with schemas", len(subjects), limits.subjects)
 
 
-def check_delegation(node: Node, limits: LimitsTable, client: str, other: str) -> None:
+def check_delegation(node: LimitedTables, limits: LimitsTable, client: str, other: str) -> None:
     """Raise a `RefusedError` if a client lets too many other clients set its context to add another one.
 
     Args:

@@ -10,7 +10,7 @@
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -18,11 +18,9 @@ from tidings.broker.config.tables import DISCONNECT, LimitsTable
 from tidings.broker.logs import Log
 from tidings.broker.net.connection import Connection, Frame
 from tidings.broker.net.rate_limits import TokenBucket
-from tidings.broker.pending_decisions import TrustPendingError
 from tidings.broker.sessions.inboxes import SessionInbox
 from tidings.broker.sessions.queries import QueryQueue
 from tidings.broker.sessions.request_handlers import RequestHandlers, observer_refusal
-from tidings.hub.processor import Processor
 from tidings.model.errors import InvalidValueError, TidingsError
 from tidings.model.notification import Notification
 from tidings.model.schema import Schema, versions_of
@@ -37,9 +35,11 @@ from tidings.protocol.publications import (
     decode_prefix,
     publication_request_of,
 )
+from tidings.runtime.processor import TrustPendingError
 
 if TYPE_CHECKING:
     from tidings.broker.broker import Broker
+    from tidings.engine import Engine
 
 _LOG = Log("tidings.broker")
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -401,10 +401,17 @@ def _token_buckets(limits: LimitsTable) -> tuple[TokenBucket | None, TokenBucket
     )
 
 
+class EngineOwner(Protocol):
+    """A node, whose engine may be replaced."""
+
+    @property
+    def engine(self) -> "Engine": ...
+
+
 class SubjectNumbers:
     """The numbers that stand for subjects in frames to this broker: the engine's numbers plus 1, since 0 means none."""
 
-    def __init__(self, node: Processor) -> None:
+    def __init__(self, node: EngineOwner) -> None:
         self._node = node
 
     @property
