@@ -28,6 +28,7 @@ ALL = {
     *(
         "routing",
         "engine",
+        "runtime",
         "hub",
         "simulation",
         "spark",
@@ -55,20 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "text_index": {"model", "language", "matching", "filters"},
     "routing": {"model", "language", "matching", "policy", "filters"},
     "engine": {"model", "language", "matching", "policy", "security", "journal", "filters", "text_index", "routing"},
-    "runtime": {"model", "journal", "filters", "security", "engine"},
-    "hub": {
-        "runtime",
-        "model",
-        "language",
-        "matching",
-        "policy",
-        "security",
-        "journal",
-        "filters",
-        "coerce",
-        "text_index",
-        "engine",
-    },
+    "runtime": {"model", "journal", "filters", "coerce", "security", "engine"},
+    "hub": {"runtime", "model", "policy", "security", "journal", "coerce", "engine"},
     "simulation": {
         *("model", "language", "matching", "policy", "journal", "filters", "coerce", "text_index", "configuration"),
         *("routing", "engine", "protocol", "security"),
@@ -81,7 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocol": {"model", "language", "matching", "policy", "journal", "filters", "text_index", "routing", "engine"},
     "broker": {
         *("model", "language", "matching", "policy", "journal", "filters", "coerce", "text_index", "configuration"),
-        *("routing", "engine", "runtime", "hub", "protocol", "security"),
+        *("routing", "engine", "runtime", "protocol", "security"),
     },
     # A client speaks with brokers, and holds none.
     "client": {"model", "language", "matching", "policy", "security", "filters", "coerce", "protocol"},

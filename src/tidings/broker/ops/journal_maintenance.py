@@ -15,7 +15,7 @@ _SNAPSHOT_SECONDS = 3600.0  # seconds between two snapshots; without a newer one
 SNAPSHOT_PUBLICATIONS = 1_000_000  # between two snapshots, which are costly: reading publications again is fast
 
 
-class JournalUpkeep(NamedTuple):
+class MaintainedJournal(NamedTuple):
     """The journal of a broker, as its maintenance uses it."""
 
     start_snapshot: Callable[[], None]
@@ -33,7 +33,7 @@ class JournalMaintenance:
         scheduler: Has the time, and threads for removing files.
     """
 
-    def __init__(self, upkeep: JournalUpkeep, configuration: ActiveConfiguration, scheduler: Scheduler) -> None:
+    def __init__(self, upkeep: MaintainedJournal, configuration: ActiveConfiguration, scheduler: Scheduler) -> None:
         self._upkeep, self._configuration, self._scheduler = upkeep, configuration, scheduler
         self._last_snapshot = self._last_check = scheduler.now()
 

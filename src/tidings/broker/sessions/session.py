@@ -21,7 +21,6 @@ from tidings.broker.logs import Log
 from tidings.broker.metrics import Metrics
 from tidings.broker.net.channel import Channel, Frame
 from tidings.broker.net.rate_limits import TokenBucket
-from tidings.broker.pending_decisions import TrustPendingError
 from tidings.broker.ports import Scheduler, Sessions
 from tidings.broker.publish_handler import PublishHandler
 from tidings.broker.sessions.client_sessions import SubjectNumbers
@@ -40,6 +39,7 @@ from tidings.protocol.publications import (
     decode_prefix,
     publication_request_of,
 )
+from tidings.runtime.processor import TrustPendingError
 
 _LOG = Log("tidings.broker")
 _ENCODE = msgspec.msgpack.Encoder().encode
