@@ -15,6 +15,7 @@ from tests.structure import (
     MODULE_PAGE,
     SOURCE,
     class_names,
+    classes,
     function_lengths,
     import_cycles,
     module_of,
@@ -174,6 +175,12 @@ _LONG_FUNCTIONS = {
 _LARGEST_CYCLE = 5
 # Packages whose modules import each other for their types, and their largest cycle. A number may become smaller.
 _LARGER_CYCLES = {"engine": 33, "client": 12, "hub": 8}
+MEMBERS_OF_PORT = 8
+# Larger protocols, with their members. A number may become smaller, and a line may go.
+_LARGER_PORTS = {
+    "tidings.client.transport.Transport": 18,
+    "tidings.runtime.inboxes.Inbox": 15,
+}
 _PARTICIPLE = re.compile(r"(ing|ed)$")
 # What the field or the papers call so.
 _PARTICIPLES_OF_THE_FIELD = frozenset(
@@ -203,6 +210,19 @@ def test_import_cycles_do_not_grow() -> None:
     """Imports for types count. Let the lower module define a protocol for what it needs of the higher one."""
     limits = [_LARGER_CYCLES.get(cycle[0].split(".")[1], _LARGEST_CYCLE) for cycle in import_cycles()]
     assert [cycle for cycle, limit in zip(import_cycles(), limits, strict=True) if len(cycle) > limit] == []
+
+
+def test_ports_are_small() -> None:
+    """Give a function that needs more than a few members of an object another port beside this one."""
+    nodes = [(module_of(path), node) for path in FILES for node in tree_of(path).body if isinstance(node, ast.ClassDef)]
+    ports = [
+        f"{module}.{node.name}"
+        for module, node in nodes
+        if any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases)
+    ]
+    public_classes = classes()
+    members = {port: public_classes[port].members for port in ports}
+    assert {port: count for port, count in members.items() if count > _LARGER_PORTS.get(port, MEMBERS_OF_PORT)} == {}
 
 
 def test_modules_are_named_by_nouns() -> None:

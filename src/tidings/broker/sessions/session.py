@@ -187,9 +187,8 @@ class Session:
         self._awaits_trust = False  # a trust answer, without which the next operation cannot be handled
         self._deferred_frames: list[Frame] = []
         self._deferred_bytes = 0
-        self._deferred_publications: list[
-            tuple[WirePublication, str | None]
-        ] = []  # to be accepted before `_deferred_frames`
+        # To be accepted before `_deferred_frames`: publications, each with its subject.
+        self._deferred_publications: list[tuple[WirePublication, str | None]] = []
         self.set_limits(configuration.current.limits)
 
     @property
