@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from tidings import journal
 from tidings.engine import Engine
@@ -277,7 +278,9 @@ class Processor(Generic[S]):
         """
         self.check_open()
         now = self.now()
-        outcome = self._handle_for_client(operation, now)
+        outcome = self.handle(operation, now)
+        if self.engine.deferred and not isinstance(operation, Connect | Disconnect):
+            self._check_decided(operation, outcome)
         notes = {} if row_notes is None else dict(row_notes)
         if outcome.trust_answers:
             notes[TRUST] = outcome.trust_answers
@@ -367,7 +370,7 @@ class Processor(Generic[S]):
         with self.lock:
             base = self.now()
             for number, event in enumerate(events):
-                msgspec.structs.force_setattr(event, "timestamp", base + number)
+                force_setattr(event, "timestamp", base + number)
             if len(events) > 1:
                 self.engine.prefetch_matches(events)
             last_sequence = self.registry.events.sequences.get(publisher, 0)
@@ -403,7 +406,9 @@ class Processor(Generic[S]):
                 if event.timestamp != now:  # an event before it in the batch was refused
                     event = msgspec.structs.replace(event, timestamp=now)
                 operation = Publish(event)
-                outcome = self._handle_for_client(operation, now)
+                outcome = self.handle(operation, now)
+                if self.engine.deferred:
+                    self._check_decided(operation, outcome)
             except TrustPendingError as error:
                 batch.pending, batch.pending_from = error, number
                 break
@@ -494,21 +499,17 @@ class Processor(Generic[S]):
             outcome.durable = tuple(durable)
         return outcome
 
-    def _handle_for_client(self, operation: Operation, now: int) -> OperationOutcome[S]:
-        """Handle a client's operation; raise `TrustPendingError` if it must wait for a trust answer.
+    def _check_decided(self, operation: Operation, outcome: OperationOutcome[S]) -> None:
+        """Raise `TrustPendingError` if the operation, which the engine has just handled, waits for a trust answer.
 
         The engine then does not keep the operation: the client submits it again with the answer, so that the journal
         never holds an operation that may yet be refused.
         """
-        outcome = self.handle(operation, now)
-        deferred = self.engine.deferred
-        if deferred and not isinstance(operation, Connect | Disconnect):
-            question = deferred.undo_last(client_of(operation))
-            if question is not None:
-                if isinstance(operation, Publish) and self.engine.gate is not None:
-                    self.engine.gate.take_back(operation.event)  # the client submits it again: that is no replay
-                raise TrustPendingError(question, outcome)
-        return outcome
+        question = self.engine.deferred.undo_last(client_of(operation))
+        if question is not None:
+            if isinstance(operation, Publish) and self.engine.gate is not None:
+                self.engine.gate.take_back(operation.event)  # the client submits it again: that is no replay
+            raise TrustPendingError(question, outcome)
 
     def _timed(self, effects: list[Effect], started: int) -> list[Effect]:
         """Fill in the processing time where a rule asked for it."""
