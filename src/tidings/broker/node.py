@@ -50,7 +50,6 @@ from tidings.engine.settings import Settings
 from tidings.model.errors import JournalError, JournalFullError, TidingsError
 from tidings.model.subscription import Subscription
 from tidings.runtime.clock import Clock
-from tidings.runtime.due_from_journal import JournalHistory
 from tidings.runtime.journal_store import JournalStore
 from tidings.runtime.outcome import OperationOutcome, keep_only, needs_rows, record_decision
 from tidings.runtime.processor import Processor, TrustPendingError
@@ -112,16 +111,6 @@ class Node:
         return self.processor.engine
 
     @property
-    def clock(self) -> Clock:
-        """The source of acceptance times."""
-        return self.processor.clock
-
-    @property
-    def history(self) -> JournalHistory | None:
-        """Reads the journal; None if there is none."""
-        return self.processor.history
-
-    @property
     def failure(self) -> TidingsError | None:
         """The error of the journal, once it has failed: everything is refused."""
         return self.processor.failure
@@ -144,14 +133,6 @@ class Node:
     def set_load(self, load: float) -> None:
         """Set the load that policies see."""
         self.processor.set_load(load)
-
-    def now(self) -> int:
-        """Return the acceptance time. The lock is held."""
-        return self.processor.now()
-
-    def trusts(self, party: str, group: str) -> bool:
-        """Return whether `party` belongs to the trust group `group`, without asking the party."""
-        return self.processor.trusts(party, group)
 
     def log_line(self, line: str) -> None:
         """Log a line."""

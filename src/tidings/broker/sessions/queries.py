@@ -22,7 +22,7 @@ from tidings.model.schema import versions_of
 from tidings.protocol import requests
 from tidings.protocol.notifications import notification_to_wire
 from tidings.routing.advertisement_table import META
-from tidings.runtime.queries import explain_event, past_event, possible_event, preview_event
+from tidings.runtime.queries import QueriedState, explain_event, past_event, possible_event, preview_event
 from tidings.text_index import row_of
 
 if TYPE_CHECKING:
@@ -237,12 +237,12 @@ class Queries:
 
     def _explain(self, session: "Session", arguments: Any) -> Any:
         """Answer `explain`: why an event is delivered to subscriptions or not. An operator may see all of it."""
-        query, node = _read(arguments, ExplainQuery), self._broker.node
+        query, state = _read(arguments, ExplainQuery), self._broker.node.processor
         viewer = None if session.is_operator else session.name
-        event = past_published = past_event(node, query.event)
+        event = past_published = past_event(state, query.event)
         if event is None:
             event = possible_event(
-                node,
+                state,
                 query.publisher,
                 query.event,
                 subscribers=query.subscribers,
@@ -253,7 +253,7 @@ class Queries:
         client = query.client or session.name if query.subscription is None else None
         links_down = {link.broker for link in self._broker.configuration.links} - set(self._broker.links)
         explanations = explain_event(
-            node, event, query.subscription, client, viewer, is_past=past_published is not None, links_down=links_down
+            state, event, query.subscription, client, viewer, is_past=past_published is not None, links_down=links_down
         )
         return [_explained(explanation) for explanation in explanations]
 
@@ -272,7 +272,7 @@ class Queries:
         events = node.journal_store.history.events_from(query.offset, query.since)
         notifications: list[msgspec.Raw] = []
         size, next_offset = 0, None
-        for offset, matching in islice(_by_event(node, query.subscriptions, events), _MAX_EXAMINED_EVENTS):
+        for offset, matching in islice(_by_event(node.processor, query.subscriptions, events), _MAX_EXAMINED_EVENTS):
             next_offset = offset + 1
             encoded = [msgspec.Raw(_ENCODE(notification_to_wire(notification))) for notification in matching]
             notifications += encoded
@@ -287,9 +287,9 @@ def _check_operator(session: "Session") -> None:
         raise RefusedError("admit", f"{session.name} is no operator; the broker's configuration names them")
 
 
-def _by_event(node: Any, ids: list[str], events: Iterator[Any]) -> Iterator[Any]:
+def _by_event(state: QueriedState, ids: list[str], events: Iterator[Any]) -> Iterator[Any]:
     for offset, event in events:
-        yield offset, list(preview_event(node, ids, event))
+        yield offset, list(preview_event(state, ids, event))
 
 
 def _read(arguments: Any, kind: Any) -> Any:
