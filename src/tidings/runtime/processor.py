@@ -160,9 +160,9 @@ class AcceptedEvent(msgspec.Struct, Generic[S]):
 class PublishBatch(msgspec.Struct, Generic[S]):
     """What became of the events of one publisher that were processed together. Numbers are those of the batch.
 
-    `refused_with_rows` are the outcomes, each with its row index, of refused events that produced meta-events or other
-    rows. `answered` are the other events, in their order: refused with an error, or sealed events that were accepted
-    before, with their first receipt. `first` is the offset of the first row and `end` that after the last one.
+    `answered` are the events that were not accepted, in their order: refused with an error, or sealed events that were
+    accepted before, with their first receipt. `refused_with_rows` are the outcomes, each with its row index, of those
+    that produced meta-events or other rows. `first` is the offset of the first row and `end` that after the last one.
     `pending` is set if a trust answer is needed: the events from `pending_from` on were not processed.
     """
 
