@@ -436,7 +436,7 @@ class Node:
         """Whether the engine's tables are complete, nothing waits to be released, and no sync is running."""
         return self.engine.is_settled and not self.release_queue and not self._syncing
 
-    def _sync_done(self, done: "asyncio.Future[int]") -> None:
+    def _sync_done(self, done: "asyncio.Future[tuple[int, bool]]") -> None:
         """Release what the sync has made durable, and begin a snapshot if one is due."""
         self._syncing = False
         self.metrics.commits.record(perf_counter() - self._sync_start)
@@ -446,9 +446,9 @@ class Node:
             return
         if error is not None:
             raise error
-        self._synced = done.result()
+        self._synced, is_snapshot_due = done.result()
         self.neighbours.flush()
-        if self.journal_store is not None and self.journal_store.upkeep.is_due and not self.processor.closed:
+        if is_snapshot_due and self.journal_store is not None and not self.processor.closed:
             self.journal_store.upkeep.start()
 
     def _fail(self, error: JournalError) -> None:
@@ -525,7 +525,7 @@ class Node:
             self.journal_store.abort()
 
 
-def _sync(journal_store: JournalStore, end: int) -> int:
-    """Sync the journal up to the offset `end`; return the offset up to which it is durable."""
+def _sync(journal_store: JournalStore, end: int) -> tuple[int, bool]:
+    """Sync the journal up to the offset `end`; return up to where it is durable, and whether a snapshot is due."""
     journal_store.sync(end)
-    return journal_store.synced
+    return journal_store.synced, journal_store.upkeep.is_due

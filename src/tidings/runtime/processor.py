@@ -43,6 +43,7 @@ from tidings.engine.effects import (
     Reject,
     SecurityNewsLearnt,
     SubscriptionExpelled,
+    ask_for_processing_time,
     with_processing_time,
 )
 from tidings.engine.operations import (
@@ -473,8 +474,8 @@ class Processor(Generic[S]):
         governed = engine.rules or (type(operation) is Publish and operation.event.policy is not None)
         started = self.clock.now() if governed else 0
         effects: list[Effect] = engine.handle(operation, now)
-        if governed:
-            effects = self._timed(effects, started)
+        if governed and ask_for_processing_time(effects, self.name):
+            effects = with_processing_time(effects, self.name, max(0, self.clock.now() - started))
         subscriptions, deliveries = self.registry.subscriptions, outcome.deliveries
         durable = []
         for effect in effects:  # grows when a trust answer causes more effects
@@ -510,16 +511,6 @@ class Processor(Generic[S]):
             if isinstance(operation, Publish) and self.engine.gate is not None:
                 self.engine.gate.take_back(operation.event)  # the client submits it again: that is no replay
             raise TrustPendingError(question, outcome)
-
-    def _timed(self, effects: list[Effect], started: int) -> list[Effect]:
-        """Fill in the processing time where a rule asked for it."""
-        attribute = f"$trace.{self.name}.microseconds"
-        for effect in effects:
-            if isinstance(effect, Deliver) and (
-                effect.notification.trace or attribute in effect.notification.attributes
-            ):
-                return with_processing_time(effects, self.name, max(0, self.clock.now() - started))
-        return effects
 
     def _apply_effect(self, effect: Effect, outcome: OperationOutcome[S]) -> None:
         match effect:
