@@ -136,7 +136,10 @@ class PublishHandler:
         )
 
     def _answer(self, publisher: Publisher, publications: list[WirePublication], batch: Batch, start: int) -> None:
-        """Queue refusals and repeated receipts of events that have no row in the batch, which begins at `start`."""
+        """Queue refusals and repeated receipts of events that were not accepted.
+
+        `start` is the offset below which the journal must be synced for all rows before the batch to be on disk.
+        """
         for number, answer in batch.answered:
             publication = publications[number]
             if isinstance(answer, Receipt):  # the event is not routed again
