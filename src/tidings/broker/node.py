@@ -50,7 +50,6 @@ from tidings.engine.settings import Settings
 from tidings.model.errors import JournalError, JournalFullError, TidingsError
 from tidings.model.subscription import Subscription
 from tidings.runtime.clock import Clock
-from tidings.runtime.due_from_journal import JournalHistory
 from tidings.runtime.journal_store import JournalStore
 from tidings.runtime.outcome import OperationOutcome, keep_only, needs_rows, record_decision
 from tidings.runtime.processor import Processor, TrustPendingError
@@ -112,16 +111,6 @@ class Node:
         return self.processor.engine
 
     @property
-    def clock(self) -> Clock:
-        """The source of acceptance times."""
-        return self.processor.clock
-
-    @property
-    def history(self) -> JournalHistory | None:
-        """Reads the journal; None if there is none."""
-        return self.processor.history
-
-    @property
     def failure(self) -> TidingsError | None:
         """The error of the journal, once it has failed: everything is refused."""
         return self.processor.failure
@@ -144,14 +133,6 @@ class Node:
     def set_load(self, load: float) -> None:
         """Set the load that policies see."""
         self.processor.set_load(load)
-
-    def now(self) -> int:
-        """Return the acceptance time. The lock is held."""
-        return self.processor.now()
-
-    def trusts(self, party: str, group: str) -> bool:
-        """Return whether `party` belongs to the trust group `group`, without asking the party."""
-        return self.processor.trusts(party, group)
 
     def log_line(self, line: str) -> None:
         """Log a line."""
@@ -455,7 +436,7 @@ class Node:
         """Whether the engine's tables are complete, nothing waits to be released, and no sync is running."""
         return self.engine.is_settled and not self.release_queue and not self._syncing
 
-    def _sync_done(self, done: "asyncio.Future[int]") -> None:
+    def _sync_done(self, done: "asyncio.Future[tuple[int, bool]]") -> None:
         """Release what the sync has made durable, and begin a snapshot if one is due."""
         self._syncing = False
         self.metrics.commits.record(perf_counter() - self._sync_start)
@@ -465,9 +446,9 @@ class Node:
             return
         if error is not None:
             raise error
-        self._synced = done.result()
+        self._synced, is_snapshot_due = done.result()
         self.neighbours.flush()
-        if self.journal_store is not None and self.journal_store.upkeep.is_due and not self.processor.closed:
+        if is_snapshot_due and self.journal_store is not None and not self.processor.closed:
             self.journal_store.upkeep.start()
 
     def _fail(self, error: JournalError) -> None:
@@ -544,7 +525,7 @@ class Node:
             self.journal_store.abort()
 
 
-def _sync(journal_store: JournalStore, end: int) -> int:
-    """Sync the journal up to the offset `end`; return the offset up to which it is durable."""
+def _sync(journal_store: JournalStore, end: int) -> tuple[int, bool]:
+    """Sync the journal up to the offset `end`; return up to where it is durable, and whether a snapshot is due."""
     journal_store.sync(end)
-    return journal_store.synced
+    return journal_store.synced, journal_store.upkeep.is_due

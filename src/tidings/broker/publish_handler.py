@@ -136,7 +136,10 @@ class PublishHandler:
         )
 
     def _answer(self, publisher: Publisher, publications: list[WirePublication], batch: Batch, start: int) -> None:
-        """Queue refusals and repeated receipts of events that have no row in the batch, which begins at `start`."""
+        """Queue refusals and repeated receipts of events that were not accepted.
+
+        `start` is the offset below which the journal must be synced for all rows before the batch to be on disk.
+        """
         for number, answer in batch.answered:
             publication = publications[number]
             if isinstance(answer, Receipt):  # the event is not routed again
@@ -147,10 +150,12 @@ class PublishHandler:
 
     def _queue_batch(self, publisher: Publisher, publications: list[WirePublication], batch: Batch) -> None:
         """Queue the deliveries, receipts and effects of a batch, whose rows were appended."""
-        node, first = self._node, batch.first
+        node, first, on_published = self._node, batch.first, self._node.neighbours.on_published
         must_sync = False
         for accepted in batch.accepted:
-            must_sync |= publications[accepted.number].safe > 0
+            if publications[accepted.number].safe:
+                must_sync = True
+                break
         sync_offset = batch.end if must_sync and self._processor.journal_store is not None else 0
         for outcome, row in batch.refused_with_rows:
             node.record_effects(outcome)
@@ -160,7 +165,7 @@ class PublishHandler:
         tasks: dict[int, list[Task]] = {}
         for accepted in batch.accepted:
             outcome, offset = accepted.outcome, first + accepted.row
-            node.neighbours.on_published(accepted.event, offset)
+            on_published(accepted.event, offset)
             if outcome.others:
                 tasks[accepted.number] = node.neighbours.tasks_for(outcome.others)
             if outcome.meta_events or outcome.persisted:
@@ -181,18 +186,19 @@ class PublishHandler:
     def _release(self, batch: AcceptedPublications) -> None:
         """Deliver accepted publications, send their effects to other brokers, and send their receipts."""
         delivered = 0
+        publisher, publications, first, tasks = batch.publisher, batch.publications, batch.first, batch.tasks
         for accepted in batch.accepted:
-            number, outcome, offset = accepted.number, accepted.outcome, batch.first + accepted.row
+            outcome, offset = accepted.outcome, first + accepted.row
             if outcome.durable or outcome.meta_events:
                 deliver(outcome, offset, offset + 1)
             else:
                 for subscription, notification in outcome.deliveries:
                     subscription.inbox.put(notification, offset)
             delivered += len(outcome.deliveries)
-            if batch.tasks:
-                for task, arguments in batch.tasks.get(number, ()):
+            if tasks:
+                for task, arguments in tasks.get(accepted.number, ()):
                     task(*arguments)
-            self._send_receipt(batch.publisher, batch.publications[number], accepted.event, offset)
+            self._send_receipt(publisher, publications[accepted.number], accepted.event, offset)
         self._node.metrics.delivered += delivered
         if delivered:
             microseconds = time_ns() // 1000 - batch.accepted[0].event.timestamp

@@ -17,7 +17,7 @@ from tidings.engine.operations import (
     Unadvertise,
     Unsubscribe,
 )
-from tidings.hub.secure_clients import SecureClients
+from tidings.hub.secure_clients import SealingMember, SecureClients
 from tidings.hub.subscription import Callback, HubSubscription
 from tidings.model.advertisement import Advertisement, checked_id
 from tidings.model.errors import ClosedError, InvalidValueError, RefusedError
@@ -37,7 +37,6 @@ from tidings.runtime.subscription_registry import EMPTY_CONTEXT
 if TYPE_CHECKING:
     from tidings.model.explanation import Explanation
     from tidings.policy.policy import Policy
-    from tidings.security.member import Member
 
 Text = str | FilterValue
 ContextText = str | ContextFilterValue
@@ -423,7 +422,7 @@ class HubClients:
     def __len__(self) -> int:
         return len(self._clients)
 
-    def client(self, name: str, member: "Member | None" = None) -> HubClient:
+    def client(self, name: str, member: SealingMember | None = None) -> HubClient:
         """Return the client of that name, created if needed, and attach it to its durable subscriptions."""
         processor = self._processor
         with processor.lock:

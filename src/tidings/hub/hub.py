@@ -10,6 +10,7 @@ from tidings.engine.operations import ApplyNotice, LearnTopic, Revoke
 from tidings.engine.settings import Settings
 from tidings.hub.client import HasId, HubAdvertisement, HubClient, HubClients, id_of
 from tidings.hub.node import HubNode, Stats
+from tidings.hub.secure_clients import SealingMember
 from tidings.hub.subscription import HubSubscription
 from tidings.model.errors import InvalidValueError
 from tidings.model.event import checked_client
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tidings.journal.disk import Disk
     from tidings.model.explanation import Explanation
     from tidings.security.gate import Gate
-    from tidings.security.member import Member
 
 
 class Hub:
@@ -126,7 +126,7 @@ class Hub:
         journal_store = self._processor.journal_store
         return [] if journal_store is None else [*journal_store.journal.notes, *journal_store.notes]
 
-    def client(self, name: str, member: "Member | None" = None) -> HubClient:
+    def client(self, name: str, member: SealingMember | None = None) -> HubClient:
         """Return the client of that name, creating it if needed; the same object until the client is closed.
 
         With `member`, a `tidings.security.Member` of the same name, the client seals what it publishes on secure topics

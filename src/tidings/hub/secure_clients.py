@@ -1,6 +1,6 @@
 """Sealing and decryption for those clients of a hub that are members of secure topics."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -10,16 +10,36 @@ from tidings.model.notification import Notification
 from tidings.policy.client_conversion import convert_for_client
 
 if TYPE_CHECKING:
-    from tidings.security.member import Member
+    from tidings.security.member import OpenedEvent
+    from tidings.security.tokens.token import Token
+
+
+class SealingMember(Protocol):
+    """What a hub needs of a `tidings.security.Member`: to seal events and to decrypt notifications."""
+
+    @property
+    def name(self) -> str: ...
+
+    def token(self, topic: bytes) -> "Token | None":
+        """Return the member's token for subscribing to a topic, or None if it has none."""
+        ...
+
+    def seal(self, event: Event, now: int, *, required: bool = False) -> Event:
+        """Seal the event if it is on a secure topic; otherwise return it unchanged."""
+        ...
+
+    def opened(self, event: Event, now: int, *, again: bool = False) -> "OpenedEvent":
+        """Verify and decrypt an event."""
+        ...
 
 
 class SecureClients:
     """The members among a hub's clients, by name. The program that created a member fetches its tokens and keys."""
 
     def __init__(self) -> None:
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, SealingMember] = {}
 
-    def put(self, name: str, member: "Member") -> None:
+    def put(self, name: str, member: SealingMember) -> None:
         """Register the member that acts for the client of that name."""
         if member.name != name:
             raise InvalidValueError(f"member: is {member.name}, and the client is {name}")

@@ -70,10 +70,10 @@ class JournalStore:
         except JournalError as error:
             self._report(error)
             raise
-        control_rows = 0
+        self.upkeep.rows_since_snapshot += len(rows)
         for row in rows:
-            control_rows += row.kind not in EVENTS
-        self.upkeep.count(len(rows), control_rows)
+            if row.kind not in EVENTS:
+                self.upkeep.control_rows += 1
         if self._is_full and any(row.kind == PUBLISH for row in rows):  # other rows are taken from a reserve
             self._is_full = False
             if self._extension is not None:
@@ -108,10 +108,9 @@ class JournalStore:
         self.upkeep.begin(state, extension)
         records_after = self._load_snapshot(state, extension)
         state.engine.is_replaying = True
-        control_rows = rows = 0
         for record in records_after:
             row, registry = record.operation, state.registry
-            rows += 1
+            self.upkeep.rows_since_snapshot += 1
             if row.kind in EVENTS:
                 self._restore_event(row, record.offset, state)
             elif row.kind == LOST:
@@ -126,12 +125,11 @@ class JournalStore:
                     body = row.content()
                     subscription.inbox.restore_acknowledgement(body["offset"], body["beyond"], body["count"])
             else:
-                control_rows += 1
+                self.upkeep.control_rows += 1
                 operation = self._restore_control(state.engine, record)
                 if operation is not None:
                     registry.apply(operation, journal_codec.driver_notes(row))
         state.engine.is_replaying = False
-        self.upkeep.count(rows, control_rows)
         state.resume_at(self.journal.timestamp, self.journal.next)
         if self.upkeep.lost:
             self.notes.append(f"{self.upkeep.lost} rows of the journal are lost; what they said is not known")

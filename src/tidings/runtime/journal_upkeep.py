@@ -111,15 +111,17 @@ class JournalExtension(Protocol):
 
 
 class JournalUpkeep:
-    """Writes snapshots of a state, and removes old segments of its journal. Thread-safe, except `count`."""
+    """Writes snapshots of a state, and removes old segments of its journal. Thread-safe.
+
+    The journal store counts `rows_since_snapshot` and `control_rows`, under the processor's lock.
+    """
 
     def __init__(self, journal: Journal, notes: list[str]) -> None:
         self._journal = journal
         self._notes = notes
         self._state: JournaledState
         self._extension: JournalExtension | None = None
-        self.is_due = False  # whether enough rows have come since the last snapshot
-        self.rows_since_snapshot = self._control_rows = 0  # `_control_rows` counts control rows only
+        self.rows_since_snapshot = self.control_rows = 0  # `control_rows` counts control rows only
         self.rows_due = ROWS
         self.control_due = CONTROL_ROWS
         self._control_rows_min = 0  # minimum of control rows between snapshots, in proportion to the cost of one
@@ -131,11 +133,10 @@ class JournalUpkeep:
         """Take snapshots of this state from now on."""
         self._state, self._extension = state, extension
 
-    def count(self, rows: int, control_rows: int) -> None:
-        """Count appended rows, some of which are control rows. The processor's lock is held."""
-        self.rows_since_snapshot += rows
-        self._control_rows += control_rows
-        self.is_due = self.rows_since_snapshot >= self.rows_due or self._control_rows >= max(
+    @property
+    def is_due(self) -> bool:
+        """Whether enough rows have come since the last snapshot."""
+        return self.rows_since_snapshot >= self.rows_due or self.control_rows >= max(
             self.control_due, self._control_rows_min
         )
 
@@ -164,8 +165,7 @@ class JournalUpkeep:
             self._notes.append(f"upkeep failed: {error}")
 
     def _reset(self) -> None:
-        self._control_rows = self.rows_since_snapshot = 0
-        self.is_due = False
+        self.control_rows = self.rows_since_snapshot = 0
 
     def snapshot(self) -> None:
         """Write a snapshot of the present state."""

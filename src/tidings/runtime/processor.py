@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from tidings import journal
 from tidings.engine import Engine
@@ -42,6 +43,7 @@ from tidings.engine.effects import (
     Reject,
     SecurityNewsLearnt,
     SubscriptionExpelled,
+    ask_for_processing_time,
     with_processing_time,
 )
 from tidings.engine.operations import (
@@ -159,9 +161,9 @@ class AcceptedEvent(msgspec.Struct, Generic[S]):
 class PublishBatch(msgspec.Struct, Generic[S]):
     """What became of the events of one publisher that were processed together. Numbers are those of the batch.
 
-    `refused_with_rows` are the outcomes, each with its row index, of refused events that produced meta-events or other
-    rows. `answered` are the other events, in their order: refused with an error, or sealed events that were accepted
-    before, with their first receipt. `first` is the offset of the first row and `end` that after the last one.
+    `answered` are the events that were not accepted, in their order: refused with an error, or sealed events that were
+    accepted before, with their first receipt. `refused_with_rows` are the outcomes, each with its row index, of those
+    that produced meta-events or other rows. `first` is the offset of the first row and `end` that after the last one.
     `pending` is set if a trust answer is needed: the events from `pending_from` on were not processed.
     """
 
@@ -277,7 +279,9 @@ class Processor(Generic[S]):
         """
         self.check_open()
         now = self.now()
-        outcome = self._handle_for_client(operation, now)
+        outcome = self.handle(operation, now)
+        if self.engine.deferred and not isinstance(operation, Connect | Disconnect):
+            self._check_decided(operation, outcome)
         notes = {} if row_notes is None else dict(row_notes)
         if outcome.trust_answers:
             notes[TRUST] = outcome.trust_answers
@@ -367,7 +371,7 @@ class Processor(Generic[S]):
         with self.lock:
             base = self.now()
             for number, event in enumerate(events):
-                msgspec.structs.force_setattr(event, "timestamp", base + number)
+                force_setattr(event, "timestamp", base + number)
             if len(events) > 1:
                 self.engine.prefetch_matches(events)
             last_sequence = self.registry.events.sequences.get(publisher, 0)
@@ -403,7 +407,9 @@ class Processor(Generic[S]):
                 if event.timestamp != now:  # an event before it in the batch was refused
                     event = msgspec.structs.replace(event, timestamp=now)
                 operation = Publish(event)
-                outcome = self._handle_for_client(operation, now)
+                outcome = self.handle(operation, now)
+                if self.engine.deferred:
+                    self._check_decided(operation, outcome)
             except TrustPendingError as error:
                 batch.pending, batch.pending_from = error, number
                 break
@@ -468,8 +474,8 @@ class Processor(Generic[S]):
         governed = engine.rules or (type(operation) is Publish and operation.event.policy is not None)
         started = self.clock.now() if governed else 0
         effects: list[Effect] = engine.handle(operation, now)
-        if governed:
-            effects = self._timed(effects, started)
+        if governed and ask_for_processing_time(effects, self.name):
+            effects = with_processing_time(effects, self.name, max(0, self.clock.now() - started))
         subscriptions, deliveries = self.registry.subscriptions, outcome.deliveries
         durable = []
         for effect in effects:  # grows when a trust answer causes more effects
@@ -494,31 +500,17 @@ class Processor(Generic[S]):
             outcome.durable = tuple(durable)
         return outcome
 
-    def _handle_for_client(self, operation: Operation, now: int) -> OperationOutcome[S]:
-        """Handle a client's operation; raise `TrustPendingError` if it must wait for a trust answer.
+    def _check_decided(self, operation: Operation, outcome: OperationOutcome[S]) -> None:
+        """Raise `TrustPendingError` if the operation, which the engine has just handled, waits for a trust answer.
 
         The engine then does not keep the operation: the client submits it again with the answer, so that the journal
         never holds an operation that may yet be refused.
         """
-        outcome = self.handle(operation, now)
-        deferred = self.engine.deferred
-        if deferred and not isinstance(operation, Connect | Disconnect):
-            question = deferred.undo_last(client_of(operation))
-            if question is not None:
-                if isinstance(operation, Publish) and self.engine.gate is not None:
-                    self.engine.gate.take_back(operation.event)  # the client submits it again: that is no replay
-                raise TrustPendingError(question, outcome)
-        return outcome
-
-    def _timed(self, effects: list[Effect], started: int) -> list[Effect]:
-        """Fill in the processing time where a rule asked for it."""
-        attribute = f"$trace.{self.name}.microseconds"
-        for effect in effects:
-            if isinstance(effect, Deliver) and (
-                effect.notification.trace or attribute in effect.notification.attributes
-            ):
-                return with_processing_time(effects, self.name, max(0, self.clock.now() - started))
-        return effects
+        question = self.engine.deferred.undo_last(client_of(operation))
+        if question is not None:
+            if isinstance(operation, Publish) and self.engine.gate is not None:
+                self.engine.gate.take_back(operation.event)  # the client submits it again: that is no replay
+            raise TrustPendingError(question, outcome)
 
     def _apply_effect(self, effect: Effect, outcome: OperationOutcome[S]) -> None:
         match effect:
